@@ -157,7 +157,7 @@ def test_what_cannot_be_loaded_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such folder"):
         encoders.load_encoder(str(tmp_path / "encoder"))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="holds no config"):
+    with pytest.raises(InputError, match="holds neither config"):
         encoders.load_encoder(str(tmp_path / "empty"))
     (tmp_path / "empty" / "config.json").write_text("{}")
     with pytest.raises(InputError, match="cannot be used"):

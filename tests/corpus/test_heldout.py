@@ -94,7 +94,7 @@ def test_a_task_holds_only_the_near_duplicates_of_its_documents(
 
 
 def test_a_share_that_has_no_document_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"heldout_share is 1e-09, of which 161 documents have none"):
+    with pytest.raises(InputError, match="heldout_share 1e-09 holds out none of 161 documents"):
         topics.make(tmp_path / "none", replace(SETTINGS, heldout_share=1e-9))
 
 
@@ -102,7 +102,7 @@ def test_domains_without_held_out_documents_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     topics.make(tmp_path / "few", replace(SETTINGS, heldout_share=0.02))
-    assert "is held out; a larger heldout_share has some" in capsys.readouterr().err
+    assert "is held out; choose a larger heldout_share" in capsys.readouterr().err
 
 
 def test_stages_that_would_be_the_same_are_reused(

@@ -134,7 +134,7 @@ def test_ids_outside_the_vocabulary_are_refused() -> None:
     domains = np.zeros(2, np.uint16)
     opened = instances.Instances(Path("stage"), ids, nothing, domains, ("a",), vocab_size=6, eos_token_id=0)
     assert opened.read(np.array([0])).tolist() == [[1, 2, 3]]
-    with pytest.raises(InputError, match=r"stage/instances\.bin: holds the id 6 of 6; the corpus is damaged"):
+    with pytest.raises(InputError, match=r"stage/instances\.bin: holds the id 6, but the vocabulary has 6"):
         opened.read(np.array([1]))
 
 

@@ -53,7 +53,7 @@ def test_check_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         InputError, match=r"--pooling has no effect on the encoder sentence, .*; leave it out"
     ):
         check_encoder("sentence", "cls", "torch")
-    with pytest.raises(InputError, match=r"encoder texts: holds no config\.json and no modules\.json"):
+    with pytest.raises(InputError, match=r"encoder texts: holds neither config\.json nor modules\.json"):
         check_encoder("texts", "mean", "torch")
     monkeypatch.setattr("loriini.corpus.settings.find_spec", lambda name: None)
     check_encoder("plain", "mean", "torch")
@@ -71,10 +71,10 @@ def test_an_encoder_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         return tmp_path
 
     monkeypatch.setattr("loriini.corpus.settings.local_folder", local_folder)
-    with pytest.raises(InputError, match=r"encoder org/model: holds no config\.json"):
+    with pytest.raises(InputError, match=r"encoder org/model: holds neither config\.json"):
         check_encoder("org/model", "mean", "torch")
     (tmp_path / "config.json").write_text("{}")
     check_encoder("org/model", "mean", "torch")
     assert set(asked) == {("org/model", ("config.json", "modules.json"))}
-    with pytest.raises(InputError, match="encoder org/model@main: no revision can be chosen"):
+    with pytest.raises(InputError, match="encoder org/model@main: a revision cannot be chosen"):
         check_encoder("org/model@main", "mean", "torch")

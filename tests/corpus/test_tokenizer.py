@@ -67,7 +67,7 @@ def test_a_vocabulary_smaller_than_asked_is_named(tmp_path: Path, capsys: pytest
     for size, warned in ((258, False), (300, True)):
         made = len(train_bpe(documents, size))
         told = capsys.readouterr().err
-        assert (f"warning: bpe:{size} has {made} tokens only" in told) == warned == (made < size)
+        assert (f"warning: bpe:{size} has only {made} tokens" in told) == warned == (made < size)
 
 
 def test_tokenizer_read_from_its_folder_or_file(

@@ -160,5 +160,5 @@ def test_a_stage_of_another_corpus_is_reported(corpus: Corpus, tmp_path: Path) -
     (copy / "manifest.json").unlink()
     shutil.rmtree(copy / "neighbors")
     shutil.copytree(other / "neighbors", copy / "neighbors")
-    with pytest.raises(InputError, match="duplicates: it was not made of the neighbors that are here"):
+    with pytest.raises(InputError, match="duplicates: it was made from other neighbors than those here"):
         verify(copy)

@@ -214,7 +214,7 @@ def tables() -> Iterator[Row]:
     yield Row("inspect: embeddings.npy has a header of Python 2", COMMANDS["inspect"], "", header, 0)
     ids = {"has ids outside the vocabulary": at("instances/instances.bin", largest_ids)}
     yield from rows(
-        "instances.bin", ids, ("train", "megatron", "dataset"), r"holds the id 65535 of \d+; the corpus"
+        "instances.bin", ids, ("train", "megatron", "dataset"), r"holds the id 65535, but the .* the corpus"
     )
     for file in ("tokenizer.json", "tokenizer_config.json"):
         kinds = {"absent": Path.unlink, "cut": halved, "another": replaced(b"{}"), "empty": replaced(b"")}

@@ -191,7 +191,7 @@ PLACES = [
             "--tokenizer absent": "no such tokenizer",
             "--encoder ./absent": "no such folder",
             "--encoder models/absent/deep": "no such folder",
-            "--encoder corpus": "holds no config.json and no modules.json",
+            "--encoder corpus": "holds neither config.json nor modules.json",
             "--pooling cls": "--pooling has no effect",
             "--encoder-backend openvino": "--encoder-backend has no effect",
             "--neighbors 0": "at least 1",

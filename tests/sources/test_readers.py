@@ -60,7 +60,7 @@ def test_a_bad_line_stops_or_is_dropped(tmp_path: Path, line: bytes, reason: str
             b"[\n{}\n]",
             r":1: not valid JSON \(a record over several lines\); fix the file: .* jq -c",
         ),
-        ("a.jsonl", b'[{"text": "a"}]', r":1: a JSON array; fix the file: write each record in a line"),
+        ("a.jsonl", b'[{"text": "a"}]', r":1: a JSON array; fix the file: write each record on one line"),
         (
             "a.jsonl",
             b'{"text": "a", "domain": {}}',

@@ -174,7 +174,7 @@ def test_text_beside_records_is_counted_and_read_when_named(
         (tmp_path / f"{i}.txt").write_text(f"a plain text {i}")
     sides = split_documents([str(tmp_path)], PLENTY, PLENTY)
     assert sum(map(len, sides.values())) == 50
-    reason = "text beside records; give the file by name to read it"
+    reason = "text next to records; give the file by name to read it"
     assert capsys.readouterr().err == f"warning: 30 left out: {reason}\n"
     named = split_documents([str(tmp_path / "*.jsonl"), str(tmp_path / "*.txt")], PLENTY, PLENTY)
     assert sum(map(len, named.values())) == 80

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loriini.convert.corpus_export import BLOCK_TOKENS, CorpusFormat
-from loriini.convert.megatron import read_megatron
+from loriini.convert.megatron import megatron_files, read_megatron
 from loriini.convert.token_rows import TokenBlock, read_rows
 from loriini.corpus.documents import limit_domains
 from loriini.corpus.instances import check_enough, write_instances
@@ -44,7 +44,7 @@ from loriini.snapshot import holds_tokenizer
 from loriini.sources.split import SPLIT
 
 DECODED_TOKENS = 1 << 20
-"""Tokens that are decoded at once, of 36 bytes each in a list of integers."""
+"""Tokens decoded at once; each takes 36 bytes in a list of integers."""
 
 
 def import_corpus(out: Path, source: Path, tokenizer: str, length: int = PrepareSettings.length) -> Corpus:
@@ -52,18 +52,18 @@ def import_corpus(out: Path, source: Path, tokenizer: str, length: int = Prepare
 
     Args:
         out: the corpus's folder. Finished stages are not run again.
-        source: a Megatron data set's prefix (or its `.bin` or `.idx`), or a Hugging Face data set: a folder
-            of parquet files, of which the split `train` is read, or one such file. Files follow each other
-            in the order of their names, in which digits are numbers. They have a column
-            `input_ids` and optionally `domain` and `piece_lengths`, the tokens of each piece of a document in
-            a row, then also `documents` and `piece_domains`, the number and domain of each piece's document.
+        source: a Megatron data set's prefix (or its `.bin` or `.idx`), or a Hugging Face data set: a parquet
+            file, or a folder of them, whose split `train` is read. Files are read in the order of their
+            names, with digits as numbers. They have a column `input_ids` and optionally `domain` and
+            `piece_lengths`, the tokens of each piece of a document in a row; with the latter, optionally also
+            `documents` and `piece_domains`, the number and domain of each piece's document.
         tokenizer: the path of the tokenizer that encoded the tokens. It is compared with the folder
-            `tokenizer` beside them, if there is one, as `export_corpus` writes it.
+            `tokenizer` next to them, which `export_corpus` writes, if there is one.
         length: tokens predicted in an instance. Exported instances of `length` + 1 tokens are restored.
 
     Raises:
-        InputError: the source is neither, or shorter than an instance, the tokenizer lacks an id, `out` holds
-            other files where a stage belongs, or another process works on it.
+        InputError: the source is neither, or shorter than an instance, an id is not in the tokenizer, `out`
+            holds other files where a stage belongs, or another process works on it.
     """
     if tokenizer.startswith("bpe:"):
         raise InputError(f"{tokenizer}: the tokens exist already; give the path of their tokenizer")
@@ -106,22 +106,21 @@ class TokenFiles:
 def find_token_files(source: Path) -> TokenFiles:
     """The files of a data set of tokens; InputError when there are none."""
     if source.is_dir():
-        found = sorted(source.rglob("*.parquet"), key=by_number)
-        if not found:
+        paths = sorted(source.rglob("*.parquet"), key=by_number)
+        if not paths:
             raise InputError(f"{source}: {_without_parquet(source)}")
-        return TokenFiles(source, "dataset", _training_split(source, found))
+        return TokenFiles(source, "dataset", _training_split(source, paths))
     if source.suffix == ".parquet":
         if not source.exists():
             raise InputError(f"{source}: no such file; check the path")
         return TokenFiles(source, "dataset", (source,))
     prefix = _prefix(source)
     read_megatron(prefix)  # raises InputError
-    files = tuple(prefix.with_name(prefix.name + suffix) for suffix in (".bin", ".idx"))
-    return TokenFiles(source, "megatron", files)
+    return TokenFiles(source, "megatron", megatron_files(prefix))
 
 
 def by_number(path: Path) -> tuple[list[list[str | int]], Path]:
-    """The place of a path in an order that reads runs of digits as numbers: part-2 before part-10."""
+    """A sort key that reads runs of digits as numbers: part-2 before part-10."""
     # split by a group, every second piece is a number
     pieces = [re.split("([0-9]+)", part) for part in path.parts]
     return [[int(piece) if i % 2 else piece for i, piece in enumerate(part)] for part in pieces], path
@@ -140,16 +139,16 @@ def _without_parquet(folder: Path) -> str:
     return "no parquet files here; give a data set's folder, or a Megatron prefix"
 
 
-def _training_split(folder: Path, found: Sequence[Path]) -> tuple[Path, ...]:
-    """The files of the split `train`, by their names; all where none is, or no other split is there."""
-    named = {path: SPLIT.search(path.relative_to(folder).as_posix()) for path in found}
+def _training_split(folder: Path, paths: Sequence[Path]) -> tuple[Path, ...]:
+    """The files of the split `train`, by their names; all files if there is no such split, or no other."""
+    named = {path: SPLIT.search(path.relative_to(folder).as_posix()) for path in paths}
     splits = {path: match[1] for path, match in named.items() if match}
     kept = tuple(path for path, split in splits.items() if split == "train")
     others = sorted({*splits.values()} - {"train"})
     if not kept or not others:
-        return tuple(found)
+        return tuple(paths)
     warn(
-        f"{folder}: {len(found) - len(kept)} files beside the split train are left out "
+        f"{folder}: {len(paths) - len(kept)} files of other splits than train are left out "
         f"({', '.join(others)}); to import one, give its path"
     )
     return kept
@@ -159,10 +158,10 @@ def _prefix(source: Path) -> Path:
     return source.with_suffix("") if source.suffix in (".bin", ".idx") else source
 
 
-def _check_encoded_by(beside: Path, tokenizer: str) -> None:
-    """InputError for a tokenizer with other tokens than the one stored beside the tokens."""
-    if holds_tokenizer(beside) and not same_vocabulary(beside, local_tokenizer(tokenizer)):
-        raise InputError(f"{tokenizer}: has other tokens than {beside}, which encoded these; give that one")
+def _check_encoded_by(stored: Path, tokenizer: str) -> None:
+    """InputError for a tokenizer with other tokens than the one stored with the data set."""
+    if holds_tokenizer(stored) and not same_vocabulary(stored, local_tokenizer(tokenizer)):
+        raise InputError(f"{tokenizer}: has other tokens than {stored}, which encoded these; give that one")
 
 
 def _import_stages(out: Path, files: TokenFiles, tokenizer: str, length: int) -> dict[str, Artifact]:
@@ -228,7 +227,7 @@ def _text_sizes(path: Path, lengths_N: NDArray[np.int64], tokenizer: Artifact) -
     """UTF-8 bytes of the text of each document in a file of tokens, (N,).
 
     Documents are decoded whole, since a piece may begin within a character; only those of more than
-    DECODED_TOKENS in parts, for the sake of memory.
+    DECODED_TOKENS are decoded in parts, to save memory.
     """
     decode = open_tokenizer(tokenizer).backend_tokenizer.decode_batch
     ends_N = np.cumsum(lengths_N)

@@ -38,7 +38,7 @@ def write_megatron(
     """
     kind = np.dtype(dtype)
     prefix.parent.mkdir(parents=True, exist_ok=True)
-    index, tokens = _with_suffix(prefix, ".idx"), _with_suffix(prefix, ".bin")
+    tokens, index = megatron_files(prefix)
     ends_S = np.cumsum(lengths_S, dtype=np.int64) * kind.itemsize
     with atomic(index) as unfinished_index, atomic(tokens) as unfinished_tokens:
         with open(unfinished_tokens, "wb") as file:
@@ -55,10 +55,10 @@ def write_megatron(
 def read_megatron(prefix: Path) -> tuple[NDArray[np.integer], NDArray[np.int64]]:
     """Memory-map an indexed data set: its tokens (T,), and the offsets of its documents (N + 1,).
 
-    Raises InputError when a file is absent, of another format, or shorter than the index says, and when there
-    are no tokens.
+    Raises InputError when a file is absent, of another format, or shorter than the index states, and when
+    there are no tokens.
     """
-    index, tokens = _with_suffix(prefix, ".idx"), _with_suffix(prefix, ".bin")
+    tokens, index = megatron_files(prefix)
     for path in (index, tokens):
         if not path.exists():
             raise InputError(f"{path}: no such file; a Megatron data set is a .bin and an .idx of one name")
@@ -86,9 +86,10 @@ def read_megatron(prefix: Path) -> tuple[NDArray[np.integer], NDArray[np.int64]]
     if tokens.stat().st_size < int(starts_S[-1]) * kind.itemsize:
         raise InputError(f"{tokens}: ends before the {starts_S[-1]} tokens of its index; copy it again")
     if not starts_S[-1]:
-        raise InputError(f"{index}: counts no tokens; give a data set that has some")
+        raise InputError(f"{index}: counts no tokens; give a data set with tokens")
     return np.memmap(tokens, kind, mode="r", shape=(int(starts_S[-1]),)), starts_S[bounds_N]
 
 
-def _with_suffix(prefix: Path, suffix: str) -> Path:
-    return prefix.with_name(prefix.name + suffix)
+def megatron_files(prefix: Path) -> tuple[Path, Path]:
+    """The files of an indexed data set: its tokens and its index."""
+    return prefix.with_name(f"{prefix.name}.bin"), prefix.with_name(f"{prefix.name}.idx")

@@ -87,7 +87,7 @@ def _block(batch: pyarrow.RecordBatch, path: Path) -> TokenBlock:
         if list(map(len, names)) != pieces_N:
             raise _malformed(path, "piece_domains", "a name for each of its pieces")
         pairs = zip(_flat(names), domains_P, strict=True)
-        domains_P = [of_row if name is None else str(name) for name, of_row in pairs]
+        domains_P = [row_domain if name is None else str(name) for name, row_domain in pairs]
     return TokenBlock(tokens_T, _flat(lengths), domains_P, documents_P)
 
 

@@ -1,8 +1,8 @@
-"""Texts to token ids by a tokenizer, with a cache for byte-level BPE as GPT-2 has it.
+"""Encoding texts as token ids, with a cache for byte-level BPE tokenizers like GPT-2's.
 
-GPT-2's tokenizer splits a text into words by a regular expression and encodes each word by itself. Most of
-the time goes into that expression. Here a text is cut only where the expression ends a word whatever is on
-either side; the chunks between, most of them a word, are looked up, and only new ones are encoded.
+GPT-2's tokenizer splits a text into words with a regular expression, which takes most of the time, and
+encodes each word separately. Here a text is cut only where that expression always ends a word, whatever the
+surrounding text. The chunks, most of them one word, are looked up, and only new ones are encoded.
 """
 
 import json
@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike
 from tokenizers import Tokenizer
 
 CACHED_CHARACTERS = 1 << 21
-"""The cache is emptied beyond it: about 300,000 chunks, 60 MB."""
+"""The cache is emptied when it holds more: about 300,000 chunks, 60 MB."""
 
 _BLANK, _SIGN = r" \t\r\n", r"!-/:-@\[-`{-~"
 _CUT = rf"(?<=[!-~])(?=[{_BLANK}])|(?<=[A-Za-z0-9])(?=[{_SIGN}])|\Z"
@@ -32,7 +32,7 @@ class CachedTokenizer:
 
     Args:
         path: a `tokenizer.json`.
-        dtype: of the ids.
+        dtype: type of the ids.
     """
 
     def __init__(self, path: Path, dtype: DTypeLike) -> None:
@@ -61,8 +61,8 @@ class CachedTokenizer:
 
     def encode_whole(self, texts: list[str]) -> list[bytes]:
         """The naive twin: each text encoded by the library as a whole."""
-        encoded = self.library.encode_batch_fast(texts, add_special_tokens=False)
-        return [np.array(one.ids, self.dtype).tobytes() for one in encoded]
+        encodings = self.library.encode_batch_fast(texts, add_special_tokens=False)
+        return [np.array(encoding.ids, self.dtype).tobytes() for encoding in encodings]
 
 
 def _splits_like_gpt2(tokenizer: Tokenizer) -> bool:

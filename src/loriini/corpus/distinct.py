@@ -1,7 +1,7 @@
 """Detection of repeated texts and repeated ids, from hashes alone.
 
-Texts are compared by 128 bits, so that a collision cannot lose one; ids by 64, where a collision only costs a
-new name.
+Texts are compared by 128 bits, so that a collision cannot lose one; ids by 64, where a collision only causes
+an unnecessary rename.
 
 Axes: D documents, W words of a hash.
 """

@@ -1,4 +1,4 @@
-"""The `documents` stage: distinct texts, each under an id of its own.
+"""The `documents` stage: distinct texts, each with a unique id.
 
 1. A task per stream reads it into chunks, and hashes the texts and ids of each. A large file may be
    several streams.
@@ -6,7 +6,7 @@
 3. A task per shard writes it without repeated texts and with new names for repeated ids. Shards are cut as if
    each file were one stream.
 
-Memory holds one chunk, and in step 2 about 60 bytes a document.
+Memory holds one chunk, and in step 2 about 60 bytes per document.
 
 Axes: D documents read, N documents stored.
 """
@@ -115,7 +115,7 @@ def write_documents(
         execute: runs the tasks.
 
     Raises:
-        InputError: there is no document.
+        InputError: there are no documents.
     """
     inputs = inputs or {}
     write = partial(_write, sources, settings, inputs, execute)
@@ -165,7 +165,7 @@ def _write(
         raise no_documents(
             first_few([str(path) for path in inputs or [folder]]), total_counter(read, "skipped")
         )
-    # With what was read: a task that dropped flaws may be done again, and then finds other documents.
+    # Named after what was read: a task that dropped flaws may be redone, and then find other documents.
     all_read = digest([[task.name, counts] for task, counts in zip(reads, read, strict=True)])
     plan = Task(f"plan-{all_read}", partial(_compare, list(chain(*chunks))))
     run_tasks("compare", [plan], folder, execute)
@@ -184,7 +184,7 @@ def _write(
 
 
 def _task_names(streams: Iterable[DocumentStream]) -> Iterator[str]:
-    """A name for each stream's task by what it reads, so that it is found again beside other streams."""
+    """A name for each stream's task after what it reads: it is reused even if other streams change."""
     times = Counter[str]()
     for stream in streams:
         name = f"read-{digest(stream.identity)}"
@@ -339,8 +339,8 @@ def limit_domains(count: int, where: object) -> None:
 def total_counter(counts: Sequence[Mapping[str, Any]], name: str) -> Counter[str]:
     """Sum the counters called `name` of several tasks."""
     total = Counter[str]()
-    for of_one in counts:
-        total.update(of_one[name])
+    for task_counts in counts:
+        total.update(task_counts[name])
     return +total
 
 

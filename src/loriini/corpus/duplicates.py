@@ -1,8 +1,9 @@
 """The `duplicates` stage: documents that nearly repeat an earlier one, to leave out of the order.
 
 Candidates are neighbours with nearly the same vector; the share of five-word shingles in common decides. One
-task finds the candidate pairs, others hash the candidates' shingles to disk, a slice of documents each, and
-others compare pairs, reading two documents' hashes at a time. Memory: about a hundred bytes per pair.
+task finds the candidate pairs, others write the hashes of the candidates' shingles to disk, a slice of
+documents each, and others compare pairs, reading two documents' hashes at a time. Memory: about 100 bytes per
+pair.
 
 Axes: N documents, K neighbours, P pairs of candidates, C documents that are candidates.
 """
@@ -72,8 +73,8 @@ def write_duplicates(
 
     A pair of neighbours with a cosine of at least COSINE is a candidate. It is confirmed when the sets of its
     texts' five-word shingles have a Jaccard index of at least JACCARD (Broder 1997). The later document of a
-    pair is left out, even when the earlier repeats a third. Of more near-copies of a text than K, some may be
-    no neighbours of an earlier one and stay. A line of `duplicates.jsonl` names both documents by number and
+    pair is left out, even when the earlier repeats a third. If a text has more than K near-copies, those that
+    are not neighbours of an earlier one stay. A line of `duplicates.jsonl` names both documents by number and
     id, with both similarities.
     """
     settings = {"cosine": COSINE, "jaccard": JACCARD, "shingle": SHINGLE}
@@ -83,9 +84,9 @@ def write_duplicates(
 
 def candidates(similarities_NK: Vectors, neighbors_NK: Neighbors) -> Pairs:
     """The pairs of neighbours whose similarity is at least COSINE, each once."""
-    found = list(_candidates(similarities_NK, neighbors_NK))
-    both, cosines = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    pairs, first = np.unique(both, return_index=True)
+    blocks = _candidates(similarities_NK, neighbors_NK)
+    codes, cosines = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+    pairs, first = np.unique(codes, return_index=True)
     return Pairs(*np.divmod(pairs, max(len(neighbors_NK), 1)), cosines[first])
 
 
@@ -108,7 +109,8 @@ def jaccard_index(a: Hashes, b: Hashes) -> float:
 def near_duplicates(pairs: Pairs, indices_P: NDArray[np.float64]) -> Confirmed:
     """The later document of each pair whose Jaccard index is at least JACCARD, once each, by rising id."""
     confirmed = np.flatnonzero(indices_P >= JACCARD)
-    _, first = np.unique(pairs.dropped_P[confirmed], return_index=True)  # pairs rise: with its lowest twin
+    # pairs are sorted: the first with a document has the lowest that it repeats
+    _, first = np.unique(pairs.dropped_P[confirmed], return_index=True)
     chosen = confirmed[first]
     return Confirmed(
         pairs.dropped_P[chosen], pairs.kept_P[chosen], pairs.cosines_P[chosen], indices_P[chosen]
@@ -127,10 +129,10 @@ def _write(documents: Artifact, neighbors: Artifact, execute: Executor, folder: 
     ]
     run_tasks("duplicates", comparing, folder, execute)
     indices_P = np.concatenate([np.load(parts / task.name / INDICES) for task in comparing] or [np.zeros(0)])
-    found = near_duplicates(pairs, indices_P)
-    names = _open_hashed(parts).names({*found.documents_D.tolist(), *found.repeated_D.tolist()})
+    confirmed = near_duplicates(pairs, indices_P)
+    names = _open_hashed(parts).names({*confirmed.documents_D.tolist(), *confirmed.repeated_D.tolist()})
     with open(folder / "duplicates.jsonl", "w") as file:
-        for document, repeats, cosine, index in zip(*vars(found).values(), strict=True):
+        for document, repeats, cosine, index in zip(*vars(confirmed).values(), strict=True):
             line = {
                 "document": int(document),
                 "repeats": int(repeats),
@@ -140,8 +142,8 @@ def _write(documents: Artifact, neighbors: Artifact, execute: Executor, folder: 
                 "repeats_id": names[int(repeats)],
             }
             file.write(json.dumps(line) + "\n")
-    np.save(folder / "ids.npy", found.documents_D)
-    return {"candidates": len(pairs), "duplicates": len(found.documents_D)}
+    np.save(folder / "ids.npy", confirmed.documents_D)
+    return {"candidates": len(pairs), "duplicates": len(confirmed.documents_D)}
 
 
 def _candidates(similarities_NK: Vectors, neighbors_NK: Neighbors) -> Iterator[tuple[Ids, Vectors]]:
@@ -151,8 +153,8 @@ def _candidates(similarities_NK: Vectors, neighbors_NK: Neighbors) -> Iterator[t
         neighbors_BK = neighbors_NK[start : start + ROWS_AT_ONCE]
         rows, columns = np.nonzero((similarities_BK >= COSINE) & (neighbors_BK >= 0))
         ids, others = rows + start, neighbors_BK[rows, columns].astype(np.int64)
-        both = np.minimum(ids, others) * len(neighbors_NK) + np.maximum(ids, others)
-        yield both, similarities_BK[rows, columns]
+        codes = np.minimum(ids, others) * len(neighbors_NK) + np.maximum(ids, others)
+        yield codes, similarities_BK[rows, columns]
 
 
 def _find_pairs(neighbors: Artifact, folder: Path, advance: Advance) -> dict[str, Any]:
@@ -188,12 +190,11 @@ class _Hashed:
 
     def names(self, wanted: set[int]) -> dict[int, str]:
         """The ids of some candidates, as strings."""
-        found: dict[int, str] = {}
+        names: dict[int, str] = {}
         for folder in self.folders:
-            names = json.loads((folder / NAMES).read_text())
-            numbers = _index(folder)[0].tolist()
-            found |= {number: name for number, name in zip(numbers, names, strict=True) if number in wanted}
-        return found
+            pairs = zip(_index(folder)[0].tolist(), json.loads((folder / NAMES).read_text()), strict=True)
+            names |= {number: name for number, name in pairs if number in wanted}
+        return names
 
 
 @lru_cache(maxsize=4096)
@@ -241,7 +242,7 @@ def _hash_slice(
 
 def _compare(parts: Path, start: int, stop: int, folder: Path, advance: Advance) -> dict[str, Any]:
     """Write the Jaccard index of each of some pairs."""
-    hashes_of = lru_cache(maxsize=64)(_open_hashed(parts).of)  # pairs of one document follow each other
+    hashes_of = lru_cache(maxsize=64)(_open_hashed(parts).of)  # a document's pairs follow each other
     pairs = _read_pairs(parts / "pairs")
     both = (ids_P[start:stop].tolist() for ids_P in (pairs.kept_P, pairs.dropped_P))
     indices = [jaccard_index(hashes_of(a), hashes_of(b)) for a, b in zip(*both, strict=True)]

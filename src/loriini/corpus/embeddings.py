@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 VECTORS, SUM, FITTED, COUNTS = "embeddings.npy", "sum.npy", "lsa.npz", "counts.npz"
 TEXTS_AT_ONCE = 4096
 TEXT_CHARACTERS = 10_000
-"""Of longer documents, only the beginning is embedded."""
+"""Only the beginning of longer documents is embedded."""
 SAMPLE = 50_000
-"""Documents that `lsa` is fitted on, at most."""
+"""Documents on which `lsa` is fitted, at most."""
 
 _Source = Path | tuple[str, Pooling, EncoderBackend]
 """The file of a fitted encoder, or what `load_encoder` takes for a trained one."""
@@ -98,7 +98,7 @@ def _write(documents: Artifact, settings: dict[str, Any], execute: Executor, fol
 
 
 def _identity(encoder: str) -> dict[str, str]:
-    """Hashes of an encoder's files by their names in its folder; nothing for one that is named."""
+    """Hashes of an encoder's files by their names in its folder; {} for `lsa` and for a Hub id."""
     folder = Path(os.path.expanduser(encoder))
     if encoder == LSA or not folder.is_dir():
         return {}
@@ -108,8 +108,8 @@ def _identity(encoder: str) -> dict[str, str]:
 def _lsa_tasks(documents: Artifact, seed: int, execute: Executor, folder: Path) -> list[Task]:
     """Fit `lsa` on a sample of the documents, drawn without replacement; returns the tasks that encode.
 
-    Words are counted by tasks. The rest of the fit is one, which shares its products among as many threads as
-    there are workers. If the sample is all documents, their words are not counted again.
+    Tasks count the words. One more does the rest of the fit, with a thread per worker for its products. If
+    the sample is all documents, their words are not counted again.
     """
     parts, count = parts_folder(folder), documents.counts["documents"]
     chosen_N = np.zeros(count, bool)

@@ -36,14 +36,21 @@ TOKENS_PER_BATCH = {"cpu": 4096, "cuda": 1 << 17}
 """What fits a processor's cache, and what keeps a GPU busy."""
 OWN = "sentence_transformers."
 MODULES = {
-    *("Transformer", "Pooling", "WeightedLayerPooling", "Normalize"),
-    *("Dense", "LayerNorm", "Dropout", "CNN", "LSTM"),
+    "Transformer",
+    "Pooling",
+    "WeightedLayerPooling",
+    "Normalize",
+    "Dense",
+    "LayerNorm",
+    "Dropout",
+    "CNN",
+    "LSTM",
 }
-"""Its modules that import nothing that their settings name, as Router, Asym and WordEmbeddings do."""
+"""Modules of sentence-transformers that import nothing named in their settings, unlike Router or Asym."""
 ACTIVATION = re.compile(r"torch\.nn\.modules\.\w+\.[A-Z]\w*")
-"""What a Dense layer may name."""
+"""Activation functions that a Dense layer may name."""
 LENGTH_MULTIPLE = 16
-"""Lengths are rounded up to it, so that fewer shapes occur."""
+"""Lengths are rounded up to a multiple of it, so that fewer shapes occur."""
 
 
 @dataclass(frozen=True)
@@ -88,13 +95,13 @@ class SentenceEncoder(nn.Module):
 def load_encoder(name: str, pooling: Pooling = "mean", backend: EncoderBackend = "torch") -> Encoder:
     """Load an encoder by path or Hub id.
 
-    It computes in bfloat16 where the hardware has it, on a GPU if there is one. A model with a `modules.json`
-    is a sentence-transformers model (extra `loriini[encoders]`) with pooling of its own. No code from a hub
-    is run.
+    It computes in bfloat16 if the hardware supports it, on a GPU if there is one. A model with a
+    `modules.json` is a sentence-transformers model (extra `loriini[encoders]`), which does its own pooling.
+    No code from the Hub is run.
 
     Args:
         name: a folder, or an id on the Hugging Face Hub, ORG/NAME.
-        pooling: of any other model.
+        pooling: for any other model.
         backend: `openvino` (extra `loriini[openvino]`) runs on the CPU.
 
     Raises:
@@ -127,7 +134,7 @@ def load_encoder(name: str, pooling: Pooling = "mean", backend: EncoderBackend =
 
 
 def worker_device() -> torch.device:
-    """The device of this process: where there are several GPUs, the workers of a machine take turns."""
+    """The device of this process; a machine's workers are spread over its GPUs."""
     device = pick_device()
     if device.type != "cuda" or WORKER not in os.environ:
         return device
@@ -136,7 +143,7 @@ def worker_device() -> torch.device:
 
 @contextmanager
 def _readable(name: str) -> Iterator[None]:
-    """Turn what the libraries raise for a damaged or foreign folder into an InputError of one line."""
+    """Turn what the libraries raise for a damaged or foreign folder into a one-line InputError."""
     try:
         yield
     except InputError:
@@ -152,7 +159,7 @@ def _readable(name: str) -> Iterator[None]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Run torch on one thread: the last bits of a sum depend on how many threads share it."""
+    """Run torch on one thread: the last bits of a sum depend on the number of threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -187,31 +194,32 @@ def _batches(longest_first: Tensor, lengths_N: Tensor, tokens: int) -> Iterator[
 
 
 def check_modules(modules: Path, file_of: Callable[[str], str | Path]) -> None:
-    """ValueError for a `modules.json` that names code of others, itself or in the settings of a Dense layer.
+    """ValueError if `modules.json`, or the settings of a Dense layer, name code of another package.
 
-    sentence-transformers before 6.0 imports both, and calls the second. `file_of` finds a file of the model.
+    sentence-transformers before 6.0 imports the former, and calls the latter. `file_of` finds a file of the
+    model.
     """
-    listed = json.loads(modules.read_bytes())
-    types = [str(each["type"]) for each in listed]
+    entries = json.loads(modules.read_bytes())
+    types = [str(entry["type"]) for entry in entries]
     foreign = [name for name in types if not name.startswith(OWN) or name.split(".")[-1] not in MODULES]
     if foreign:
         raise ValueError(f"its modules.json names code, {foreign[0]}, which is not run")
-    for each in listed:
-        if each["type"].endswith(".Dense"):
-            settings = json.loads(Path(file_of(f"{each['path']}/config.json")).read_bytes())
+    for entry in entries:
+        if entry["type"].endswith(".Dense"):
+            settings = json.loads(Path(file_of(f"{entry['path']}/config.json")).read_bytes())
             activation = settings.get("activation_function")
             if activation and not ACTIVATION.fullmatch(activation):
-                raise ValueError(f"its layer {each['path']} names code, {activation}, which is not run")
+                raise ValueError(f"its layer {entry['path']} names code, {activation}, which is not run")
 
 
 def _pooled(path: str, pooling: Pooling, device: torch.device, dtype: torch.dtype) -> Network:
     from transformers import AutoModel, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(path, padding_side="right", trust_remote_code=False)
-    model, found = AutoModel.from_pretrained(
+    model, loaded = AutoModel.from_pretrained(
         path, dtype=dtype, trust_remote_code=False, use_safetensors=True, output_loading_info=True
     )
-    if missing := sorted(name for name in found["missing_keys"] if "pooler" not in name):
+    if missing := sorted(name for name in loaded["missing_keys"] if "pooler" not in name):
         raise ValueError(f"it lacks {missing[0]}")
     check_weights(model)
     model = model.to(device).eval()
@@ -260,7 +268,7 @@ def _by_openvino(network: Network) -> Callable[[Tensor, Tensor], Tensor]:
 
     ids_mask = network.tokenize(["one text", "and another, which is longer"])
     with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # of every branch on a shape
+        warnings.simplefilter("ignore")  # about every branch on a shape
         converted = openvino.convert_model(network.vectors, example_input=ids_mask)
     precision = "bf16" if has_bf16(torch.device("cpu")) else "f32"
     options = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": torch.get_num_threads()}

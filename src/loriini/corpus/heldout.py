@@ -1,4 +1,4 @@
-"""The `heldout` stage: a share of the documents, kept out of the order to evaluate models on.
+"""The `heldout` stage: a share of the documents, kept out of the order for evaluation.
 
 Axes: N documents stored, R near-duplicates.
 """
@@ -29,12 +29,12 @@ def write_heldout(
 ) -> Artifact:
     """Write the held-out documents: their numbers, `ids.npy` int64, and `documents.jsonl` as they are stored.
 
-    Held out are the documents whose text's hash is below `share`, in [0, 1), but for near-duplicates, which
-    are on no side. So no held-out document has a near-duplicate in training, and a text that is held out of
-    one corpus is held out of every other that has no smaller share.
+    A document is held out if the hash of its text is below `share`, in [0, 1). Near-duplicates are on neither
+    side, so no held-out document has one in training. A text that is held out of one corpus is held out of
+    every other whose share is at least as large.
 
     Raises:
-        InputError: `share` is above 0, and no document is held out.
+        InputError: `share` is above 0, but no document is held out.
     """
     settings = {"share": share}
     inputs = {"documents": documents.digest, "duplicates": duplicates.digest}
@@ -48,7 +48,7 @@ def write_heldout(
 
 
 def left_out(duplicates: Artifact, heldout: Artifact) -> Ids:
-    """The numbers of the documents that no order has: near-duplicates, and those that are held out."""
+    """The numbers of the documents that are not ordered: near-duplicates and held-out documents."""
     return np.concatenate([np.load(stage.path(IDS)) for stage in (duplicates, heldout)])
 
 
@@ -102,17 +102,17 @@ def _counts(chosen: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     domains = total_counter(chosen, "domains")
     return {
         "documents": domains.total(),
-        "characters": sum(of_one["characters"] for of_one in chosen),
+        "characters": sum(counts["characters"] for counts in chosen),
         "domains": domains,
     }
 
 
 def _check_domains(stored: Mapping[str, Any], held: Mapping[str, Any], share: float) -> None:
-    """InputError where no document is held out, and a warning of domains without one."""
+    """Raise InputError if no document is held out; warn of domains without one."""
     if not held["documents"]:
         raise InputError(
-            f"heldout_share is {share:g}, of which {stored['documents']:,} documents have none; give a "
-            "larger share, or leave it out"
+            f"heldout_share {share:g} holds out none of {stored['documents']:,} documents; give a larger "
+            "share, or leave it out"
         )
-    if without := sorted(stored["domains"].keys() - held["domains"].keys()):
-        warn(f"no document of {first_few(without)} is held out; a larger heldout_share has some")
+    if missing := sorted(stored["domains"].keys() - held["domains"].keys()):
+        warn(f"no document of {first_few(missing)} is held out; choose a larger heldout_share")

@@ -23,7 +23,7 @@ COSINES = np.linspace(-1, 1, 41)
 def inspect_corpus(corpus: Corpus) -> dict[str, Any]:
     """Counts, lengths, domains and similarities as one JSON value.
 
-    What a corpus lacks (neighbours, when it was imported) is None.
+    Values that a corpus does not have (as an imported one has no neighbours) are None.
     """
     lengths_N, cosines = np.diff(corpus.tokens.offsets), _adjacent_cosines(corpus)
     sizes_I = np.diff(corpus.instances.pieces.starts_I)
@@ -131,14 +131,14 @@ def _neighbors(corpus: Corpus) -> dict[str, Any] | None:
     nearest, embeddings = load_stage(corpus, "neighbors"), load_stage(corpus, "embeddings")
     if nearest is None or embeddings is None:
         return None
-    found = recall(
+    mean_recall = recall(
         np.load(nearest.path("neighbors.npy"), mmap_mode="r"),
         np.load(embeddings.path("embeddings.npy"), mmap_mode="r"),
     )
     return {
         "k": nearest.settings["k"],
         "cells": nearest.counts["cells"],
-        "recall_at_10": None if np.isnan(found) else found,
+        "recall_at_10": None if np.isnan(mean_recall) else mean_recall,
         "encoder": embeddings.settings["encoder"],
         "width": embeddings.counts["width"],
     }
@@ -161,7 +161,7 @@ def _adjacent_cosines(corpus: Corpus) -> NDArray[np.float32]:
 def _histograms(
     corpus: Corpus, lengths_N: NDArray[np.int64], cosines: NDArray[np.float32]
 ) -> dict[str, dict[str, list[float]]]:
-    """Of document lengths, and of the cosine to the nearest document and to the next in the order."""
+    """Histograms of document lengths and of cosines to the nearest document and to the next in the order."""
     doubling = 2.0 ** np.arange(0, int(lengths_N.max()).bit_length() + 1)
     drawn = {"tokens_per_document": bin_counts(lengths_N, doubling)}
     if nearest := load_stage(corpus, "neighbors"):

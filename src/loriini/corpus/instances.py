@@ -60,14 +60,14 @@ class Instances:
     def read(self, ids_B: Ids | slice) -> NDArray[np.int64]:
         """The tokens of some instances, copied to memory, int64 (B, length + 1).
 
-        Raises InputError for one that is not in the vocabulary.
+        Raises InputError for a token outside the vocabulary.
         """
         tokens_BL = self.tokens_IL[ids_B].astype(np.int64)
         largest = int(tokens_BL.max(initial=0))
         if largest >= self.vocab_size:
             raise InputError(
-                f"{self.folder / INSTANCE_FILE}: holds the id {largest} of {self.vocab_size}; "
-                "the corpus is damaged, check it with `loriini inspect --verify`"
+                f"{self.folder / INSTANCE_FILE}: holds the id {largest}, but the vocabulary has "
+                f"{self.vocab_size}; the corpus is damaged, check it with `loriini inspect --verify`"
             )
         return tokens_BL
 
@@ -113,7 +113,7 @@ def check_enough(tokens: Artifact, count: int, length: int) -> None:
 
 
 def open_instances(artifact: Artifact) -> Instances:
-    """Map the arrays of an `instances` artifact, unread. ValueError for other sizes than counted."""
+    """Map the arrays of an `instances` artifact, unread. ValueError if their sizes differ from its counts."""
     counts = artifact.counts
     count, width = counts["instances"], artifact.settings["length"] + 1
     tokens = map_ids(artifact.path(INSTANCE_FILE), counts, count * width)
@@ -121,7 +121,7 @@ def open_instances(artifact: Artifact) -> Instances:
     domains_I = np.load(artifact.path(MAJORITY_FILE), mmap_mode="r")
     sizes = (len(pieces), len(domains_I), len(pieces.documents_P), int(pieces.starts_I[-1]))
     if sizes != (count, count, len(pieces.lengths_P), len(pieces.lengths_P)):
-        raise ValueError(f"{artifact.folder}: its arrays are not of one length")
+        raise ValueError(f"{artifact.folder}: its arrays differ in length")
     names, vocab_size, eos_token_id = (counts[key] for key in ("domains", "vocab_size", "eos_token_id"))
     tokens_IL = tokens.reshape(count, width)
     return Instances(artifact.folder, tokens_IL, pieces, domains_I, tuple(names), vocab_size, eos_token_id)
@@ -231,7 +231,7 @@ def _read_documents(path: Path, source: Tokens, cut: Cut, first: int, last: int)
 
 
 def _join(parts: Sequence[Path], instances: int, pieces: int, folder: Path) -> None:
-    """Write the tasks' files one after another, with the pieces numbered from the first to the last."""
+    """Write the tasks' files one after another, with their pieces numbered in sequence."""
     concatenate_files((part / INSTANCE_FILE for part in parts), folder / INSTANCE_FILE)
     counts = (instances + 1, pieces, pieces, instances)
     names = (*PIECES, MAJORITY_FILE)

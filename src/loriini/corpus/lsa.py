@@ -1,7 +1,7 @@
 """The default encoder: TF-IDF of words and identifiers, then a truncated SVD fitted on a sample.
 
 Latent semantic analysis (Deerwester et al. 1990). It needs no download. Words are hashed into 2^17 columns,
-so there is no vocabulary to hold. The SVD is a randomized subspace iteration (Halko et al. 2011, alg. 4.4).
+so it keeps no vocabulary. The SVD is a randomized subspace iteration (Halko et al. 2011, alg. 4.4).
 
 Axes: N texts, F columns, S columns with a word of the sample, W width of the subspace, D embedding width.
 """
@@ -21,7 +21,7 @@ from loriini.corpus.words import WORDS_AND_SIGNS
 FEATURES = 1 << 17
 MOST_DIMENSIONS = 256
 OVERSAMPLING, ITERATIONS = 10, 2
-"""Further directions of the subspace, and its iterations after the first products."""
+"""Additional directions of the subspace, and its iterations after the first product."""
 ROWS_PER_PRODUCT = 2048
 """Rows of a sparse matrix that one thread multiplies at a time."""
 
@@ -32,7 +32,7 @@ class LsaEncoder:
 
     idf_F: NDArray[np.floating]
     used_S: NDArray[np.int64]
-    """Columns in which a word of the sample falls; elsewhere the directions are 0."""
+    """Columns of words in the sample; elsewhere the directions are 0."""
     components_DS: NDArray[np.float32]
 
     def __call__(self, texts: Iterable[str]) -> NDArray[np.float32]:
@@ -40,7 +40,7 @@ class LsaEncoder:
         return self.encode_counts(count_words(texts, len(self.idf_F)))
 
     def encode_counts(self, counts_NF: Any) -> NDArray[np.float32]:
-        """The vectors (N, D) of texts with these words."""
+        """The vectors (N, D) of texts with these word counts."""
         with threadpool_limits(1):
             return _weigh(counts_NF, self.idf_F)[:, self.used_S] @ self.components_DS.T
 
@@ -56,7 +56,7 @@ class LsaEncoder:
 
 
 def count_words(texts: Iterable[str], columns: int) -> Any:
-    """How often each text has each hashed word, sparse (N, F)."""
+    """Counts of the hashed words in each text, sparse (N, F)."""
     from sklearn.feature_extraction.text import HashingVectorizer
 
     return HashingVectorizer(
@@ -71,7 +71,7 @@ def count_words(texts: Iterable[str], columns: int) -> Any:
 def fit_lsa(counts_NF: Any, seed: int = 0, threads: int = 1) -> LsaEncoder:
     """Fit the weights and a truncated SVD of at most 256 dimensions on the words of a sample.
 
-    The same counts and seed give the same bytes, whatever the threads.
+    The same counts and seed give the same bytes with any number of threads.
     """
     rows, columns = counts_NF.shape
     texts_with_word_F = np.bincount(counts_NF.indices, minlength=columns)
@@ -84,8 +84,8 @@ def fit_lsa(counts_NF: Any, seed: int = 0, threads: int = 1) -> LsaEncoder:
 def right_singular_vectors(matrix_NS: Any, count: int, seed: int, threads: int) -> NDArray[np.float32]:
     """The first right singular vectors of a sparse matrix (N, S), at most `count`, as rows (D, S).
 
-    Threads share the sparse products, whose rows do not depend on each other. Dense algebra is on one thread,
-    since the order of its sums depends on how many there are.
+    Threads share the sparse products, whose rows do not depend on each other. Dense algebra runs on one
+    thread, since the order of its sums would depend on their number.
     """
     from scipy.linalg import eigh, lu, qr
 

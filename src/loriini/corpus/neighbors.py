@@ -1,10 +1,10 @@
 """The `neighbors` stage: the k most similar documents of each.
 
 Search is exact within a cell. A small corpus is one cell; a large one is split by k-means. A cell's members
-are the documents nearest to its centroid, its reach is every document that has the centroid among its
-`OVERLAP` nearest: members are searched for in the reach, so neighbours are found across borders. A reach that
-is too large is split again. Each cell is searched, and each block of a split assigned, on one thread, so that
-the result does not depend on the number of threads.
+are the documents nearest to its centroid; its reach is every document that has the centroid among its
+`OVERLAP` nearest. The neighbours of members are searched in the reach, and so found across borders. A reach
+that is too large is split again. Each cell is searched, and each block of a split assigned, on one thread, so
+that the result does not depend on the number of threads.
 
 Axes: N documents, K neighbours, D embedding width, M members and R reach of a cell, P nearest centroids.
 """
@@ -40,7 +40,7 @@ FAN_OUT = 1024
 """The most cells of one k-means."""
 SAMPLE_PER_CELL = 64
 FEWEST_COLUMNS = 50
-"""A small corpus keeps so many of the K columns, though a document has fewer neighbours."""
+"""A small corpus keeps this many of K columns, even if its documents have fewer neighbours."""
 ASSIGNED_AT_ONCE = 8192
 MEMBERS_PER_TASK = 20_000
 """A task searches consecutive cells until they have this many members."""
@@ -48,7 +48,7 @@ MEMBERS_PER_TASK = 20_000
 
 @dataclass(frozen=True)
 class SearchCell:
-    """The documents whose neighbours are searched, and those searched among: a superset. Both rising."""
+    """The documents whose neighbours are searched, and the superset they are searched in. Both sorted."""
 
     members_M: Ids
     reach_R: Ids
@@ -79,9 +79,9 @@ def split_cell(
 ) -> Iterator[SearchCell]:
     """Split a cell into cells with a reach of at most `largest`; each member is in exactly one.
 
-    A reach is the documents that have the cell among their `overlap` nearest. Where documents are so alike
-    that reaches hardly shrink, they are split without overlap, and at last anywhere; overlaps of overlaps
-    would grow without end.
+    A reach is the documents that have the cell among their `overlap` nearest. Where documents are so similar
+    that reaches hardly shrink, they are split without overlap and, if that fails, at arbitrary places:
+    overlaps of overlaps would grow without end.
     """
     if len(cell.reach_R) <= largest:
         yield cell
@@ -139,9 +139,9 @@ def _write(embeddings: Artifact, k: int, seed: int, execute: Executor, folder: P
         for i, group in enumerate(_groups(members, MEMBERS_PER_TASK))
     ]
     done = run_tasks("neighbors", tasks, folder, execute)
-    found = [parts / task.name for task in tasks]
-    _scatter(found, folder / NEIGHBORS, np.int32 if count < 1 << 31 else np.int64, (count, k))
-    _scatter(found, folder / SIMILARITIES, np.float16, (count, k))
+    folders = [parts / task.name for task in tasks]
+    _scatter(folders, folder / NEIGHBORS, np.int32 if count < 1 << 31 else np.int64, (count, k))
+    _scatter(folders, folder / SIMILARITIES, np.float16, (count, k))
     return {"documents": sum(counts["documents"] for counts in done), "cells": len(cells["members"])}
 
 
@@ -167,7 +167,7 @@ def _assign(vectors_ND: Vectors, ids_R: Ids, centroids: Any, overlap: int, start
 
 
 def _cut(cell: SearchCell, largest: int) -> Iterator[SearchCell]:
-    """Cut the reach into cells at any place."""
+    """Cut the reach into cells at arbitrary places."""
     for start in range(0, len(cell.reach_R), largest):
         reach_R = cell.reach_R[start : start + largest]
         members_M = np.intersect1d(reach_R, cell.members_M, assume_unique=True)
@@ -177,7 +177,7 @@ def _cut(cell: SearchCell, largest: int) -> Iterator[SearchCell]:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Run FAISS on one thread in the calling thread: the last bits of a sum depend on their number."""
+    """Run FAISS on one thread: the last bits of a sum depend on the number of threads."""
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
     try:
@@ -204,7 +204,7 @@ def _split(vectors: Path, seed: int, threads: int, folder: Path, advance: Advanc
 
 
 def _groups(bounds: list[int], members: int) -> Iterator[slice]:
-    """Slices of `bounds`, each of consecutive cells with at least so many `members` (but the last)."""
+    """Slices of `bounds`: consecutive cells that together have at least `members`, except the last."""
     first = 0
     for last in range(1, len(bounds)):
         if bounds[last] - bounds[first] >= members or last == len(bounds) - 1:
@@ -217,17 +217,17 @@ def _search(
 ) -> dict[str, Any]:
     """Write the ids of some cells' members, their neighbours and the similarities."""
     members_N, reaches_R = (np.memmap(cells / name, np.int64, "r") for name in (MEMBERS, REACH))
-    found = []
+    results = []
     for (first, last), (start, stop) in zip(pairwise(members), pairwise(reaches), strict=True):
         cell = SearchCell(np.array(members_N[first:last]), np.array(reaches_R[start:stop]))
-        # mapped again for each cell: pages that were read of a mapped file count as memory held
+        # mapped again for each cell: pages read from a mapped file count as memory held
         neighbors, similarities = search_cell(np.load(vectors, mmap_mode="r"), cell, k)
-        found.append((neighbors, similarities.astype(np.float16)))
+        results.append((neighbors, similarities.astype(np.float16)))
         advance(last - first)
     np.save(folder / MEMBER_IDS, members_N[members[0] : members[-1]])
-    for name, arrays in zip((NEIGHBORS, SIMILARITIES), zip(*found, strict=True), strict=True):
+    for name, arrays in zip((NEIGHBORS, SIMILARITIES), zip(*results, strict=True), strict=True):
         np.save(folder / name, np.concatenate(arrays))
-    return {"documents": sum(len(neighbors) for neighbors, _ in found)}
+    return {"documents": sum(len(neighbors) for neighbors, _ in results)}
 
 
 def _scatter(parts: Sequence[Path], target: Path, dtype: DTypeLike, shape: tuple[int, int]) -> None:

@@ -34,9 +34,9 @@ def write_order(
 ) -> Artifact:
     """Write `order.npy`: int64 (M,), the ids of documents in the order they are to be read.
 
-    The ids in `duplicates` and `heldout` are left out, whatever the method. Counts: `documents_in` (N),
-    `documents` (M), and for a walk `restarts` (jumps to a document that is no neighbour of any document
-    looked back at) and `jumps` (adjacent pairs that are not linked). `window` is for `similar_walk`.
+    Every method leaves out the ids in `duplicates` and `heldout`. Counts: `documents_in` (N), `documents`
+    (M), and for a walk `restarts` (jumps to a document that is not a neighbour of any document looked back
+    at) and `jumps` (adjacent pairs that are not linked). `window` is for `similar_walk`.
     """
     settings = {"method": method, "seed": seed, "documents": neighbors.counts["documents"]}
     if method == "similar":
@@ -49,8 +49,8 @@ def write_order(
 def window_for(documents_per_instance: float) -> int:
     """How many documents should vote in `similar_walk`: half of an instance's, from 1 to 50.
 
-    With too few, a walk drifts away within an instance; with too many, documents that the instance no longer
-    holds keep it back.
+    With too few, a walk drifts away within an instance; with too many, documents of earlier instances hold it
+    back.
     """
     return min(max(1, round(documents_per_instance / 2)), LOOK_BACK)
 

@@ -48,8 +48,8 @@ class Pieces:
 class Cut:
     """Documents, concatenated and cut into instances of `size` tokens.
 
-    It holds two numbers per document, since instances and their pieces may be many more: they are made a
-    block at a time.
+    It holds two numbers per document. Instances and their pieces may be many more, so they are made a block
+    at a time.
     """
 
     order_M: Ids
@@ -78,7 +78,7 @@ class Cut:
 def cut_instances(offsets: Ids, order_M: Ids, size: int) -> Cut:
     """Cut the documents, concatenated in the given order, into instances of `size` tokens.
 
-    Memory: at most 16 bytes per document, beside the arguments.
+    Memory: at most 16 bytes per document, in addition to the arguments.
 
     Args:
         offsets: where each document begins, and the end of the last, (N + 1,).

@@ -57,7 +57,7 @@ class Corpus:
 def prepare(out: Path, settings: PrepareSettings) -> Corpus:
     """Read the documents of `settings` and make the corpus `out`, or return it if it is finished.
 
-    Raises InputError for wrong documents or settings, when `out` was made with others or holds other files
+    Raises InputError for invalid documents or settings, if `out` was made with others or holds other files
     where a stage belongs, and while another process writes to it.
     """
     if not settings.documents:
@@ -74,7 +74,7 @@ def prepare(out: Path, settings: PrepareSettings) -> Corpus:
         warn_of_absent_fields(settings.documents, options.fields)
     streams, identity = open_streams(settings.documents, options)
     _warn_of_heldout(identity)
-    return _make(out, streams, identity, settings)
+    return _prepare_locked(out, streams, identity, settings)
 
 
 def prepare_documents(
@@ -83,21 +83,21 @@ def prepare_documents(
     identity: Mapping[str, str],
     settings: PrepareSettings,
 ) -> Corpus:
-    """As `prepare`, with documents from anywhere.
+    """As `prepare`, with documents from any source.
 
     Args:
         out: the corpus's folder.
         documents: streams, each read by a task, or a function that yields them all and reports to its
-            argument what it drops. Read only while they are not stored yet.
+            argument what it drops. Read only if they are not stored yet.
         identity: names and hashes of the documents: with another identity, `out` is refused.
-        settings: the rest.
+        settings: all other settings.
     """
     _check(out, settings)
-    return _make(out, documents, identity, settings)
+    return _prepare_locked(out, documents, identity, settings)
 
 
 def _warn_of_heldout(paths: Iterable[str]) -> None:
-    """Warn where files of a held-out side are read with others, as from a folder that holds all splits."""
+    """Warn if held-out files are read with others, as from a folder that holds all splits."""
     if held := heldout_files(list(paths)):
         warn(
             f"{first_few(held)}: among the documents, so a model of this corpus is trained on them; to hold "
@@ -106,7 +106,7 @@ def _warn_of_heldout(paths: Iterable[str]) -> None:
 
 
 def _check(out: Path, settings: PrepareSettings) -> None:
-    """InputError, before anything is read, for what stages need that may begin hours later."""
+    """InputError, before anything is read, for what would otherwise fail a stage hours later."""
     if _is_corpus(out.parent):
         raise InputError(f"--out {out.parent}: is a corpus itself; give the folder to make {out.name!r} in")
     check_stages(out)
@@ -125,29 +125,29 @@ def _check_reused(folder: str | None) -> None:
 
 
 def _check_same_settings(out: Path, settings: PrepareSettings) -> None:
-    """InputError for a finished corpus of other settings, before a stage that it lost is made with them.
+    """InputError for a finished corpus of other settings, before a lost stage of it is made with these.
 
-    A tokenizer or encoder may be given by another path: the stages know them by their contents.
+    A tokenizer or encoder may be given by another path: the stages identify them by their contents.
     """
     manifest = read_manifest(out / MANIFEST, CORPUS_PARTS)
     if manifest is None:
         return
-    if lacking := [stage.name for stage in STAGES if stage.name not in manifest["stages"]]:
+    if missing := [stage.name for stage in STAGES if stage.name not in manifest["stages"]]:
         raise InputError(
-            f"{out}: holds a corpus without {', '.join(lacking)}, imported or older; choose another --out"
+            f"{out}: holds a corpus without {', '.join(missing)}, imported or older; choose another --out"
         )
-    recorded, given = manifest["settings"], manifest_of(_of_contents(settings), {})["settings"]
+    recorded, given = manifest["settings"], manifest_of(_content_settings(settings), {})["settings"]
     changed = {name: value for name, value in given.items() if recorded.get(name, value) != value}
     lost = any(not (out / stage.name / MANIFEST).exists() for stage in STAGES)
     if changed and (lost or changed.keys() - {"tokenizer", "encoder"}):
         raise InputError(
-            f"{out}: was made with other settings ({_told(recorded, changed)}); choose another name "
+            f"{out}: was made with other settings ({_both_values(recorded, changed)}); choose another name "
             f"or --out, with --reuse {out} to keep what they do not change"
         )
 
 
-def _told(recorded: Mapping[str, Any], changed: Mapping[str, Any]) -> str:
-    """Settings with both values, but for lists, which are long."""
+def _both_values(recorded: Mapping[str, Any], changed: Mapping[str, Any]) -> str:
+    """Settings with both values; only the names of lists, which are long."""
     return first_few(
         [
             name if isinstance(value, list) else f"{name} {recorded[name]}, not {value}"
@@ -156,7 +156,7 @@ def _told(recorded: Mapping[str, Any], changed: Mapping[str, Any]) -> str:
     )
 
 
-def _make(
+def _prepare_locked(
     out: Path,
     documents: ReadDocuments | Sequence[DocumentStream],
     identity: Mapping[str, str],
@@ -167,7 +167,7 @@ def _make(
     out.mkdir(parents=True, exist_ok=True)
     with folder_lock(out), explained_damage(out):
         stages = build_stages(out, Preparation(documents, identity, settings, execute, reuse))
-        made = manifest_of(_of_contents(settings), stages)
+        made = manifest_of(_content_settings(settings), stages)
         written = read_manifest(out / MANIFEST, CORPUS_PARTS) or {}
         if {key: written.get(key) for key in made} != made:
             cosines = instance_cosines(stages, settings.order, settings.seed)
@@ -175,7 +175,7 @@ def _make(
     return open_corpus(out)
 
 
-def _of_contents(settings: PrepareSettings) -> dict[str, Any]:
+def _content_settings(settings: PrepareSettings) -> dict[str, Any]:
     """The settings that decide a corpus's contents."""
     return {name: value for name, value in asdict(settings).items() if name not in EXECUTION}
 
@@ -219,6 +219,6 @@ def open_corpus(out: Path) -> Corpus:
 def _check_vocabularies(*stages: Artifact) -> None:
     """ValueError for stages with different vocabularies or EOS tokens."""
     for name in ("vocab_size", "eos_token_id"):
-        found = [stage.counts[name] for stage in stages]
-        if found.count(found[0]) < len(found) or not isinstance(found[0], int):
-            raise ValueError(f"{name} is {' and '.join(map(str, found))}")
+        values = [stage.counts[name] for stage in stages]
+        if values.count(values[0]) < len(values) or not isinstance(values[0], int):
+            raise ValueError(f"{name} is {' and '.join(map(str, values))}")

@@ -1,4 +1,4 @@
-"""How good neighbours and orders are, measured on finished arrays.
+"""The quality of neighbours and orders, measured on finished arrays.
 
 Axes: N documents, K neighbours, D embedding width, M ordered documents, Q sampled documents, P pieces.
 """
@@ -29,8 +29,8 @@ INSTANCES_AT_ONCE = 4096
 def recall(neighbors_NK: Neighbors, vectors_ND: Vectors, sample: int = 1000) -> float:
     """Share of the NEAREST documents that are among a document's first NEAREST neighbours.
 
-    Mean over `sample` documents drawn without replacement, against exact search through all N. There may be
-    fewer neighbours or other documents than NEAREST, which then count; NaN when there are none.
+    Mean over `sample` documents drawn without replacement, against exact search through all N. If there are
+    fewer than NEAREST neighbours or other documents, all of them count; NaN if there are none.
     """
     count, columns = neighbors_NK.shape
     at = min(NEAREST, columns, count - 1)
@@ -38,7 +38,7 @@ def recall(neighbors_NK: Neighbors, vectors_ND: Vectors, sample: int = 1000) -> 
         return float("nan")
     ids_Q = np.sort(np.random.default_rng(0).choice(count, min(sample, count), replace=False))
     pairs = zip(neighbors_NK[ids_Q, :at], exact_neighbors(vectors_ND, ids_Q, at), strict=True)
-    return float(np.mean([len(np.intersect1d(found, exact)) / at for found, exact in pairs]))
+    return float(np.mean([len(np.intersect1d(first, exact)) / at for first, exact in pairs]))
 
 
 def exact_neighbors(vectors_ND: Vectors, ids_Q: Ids, k: int) -> Ids:
@@ -77,9 +77,9 @@ def instance_cosines(stages: Mapping[str, Artifact], method: str, seed: int) -> 
     Memory: at most 32 bytes per document.
     """
     vectors_ND: NDArray[np.float16] = np.load(stages["embeddings"].path("embeddings.npy"), mmap_mode="r")
-    without = left_out(stages["duplicates"], stages["heldout"])
+    excluded = left_out(stages["duplicates"], stages["heldout"])
     instances, offsets = open_instances(stages["instances"]), open_tokens(stages["tokens"]).offsets
-    shuffled = random_order(len(vectors_ND), seed, without)
+    shuffled = random_order(len(vectors_ND), seed, excluded)
     cosines = {
         "random": shared_instance_cosine(cut_instances(offsets, shuffled, instances.length + 1), vectors_ND),
         method: shared_instance_cosine(instances.pieces, vectors_ND),
@@ -94,7 +94,7 @@ def shared_instance_cosine(instances: Cut | Pieces, vectors_ND: Vectors) -> floa
     those instances (NaN when there are none). Documents count equally, however many of their tokens the
     instance holds. With unit vectors v the sum over ordered pairs is |Σv|² − Σ|v|².
 
-    Memory: the pieces of INSTANCES_AT_ONCE instances, beside the arguments.
+    Memory: the pieces of INSTANCES_AT_ONCE instances, in addition to the arguments.
     """
     total, count = 0.0, 0
     for first in range(0, len(instances), INSTANCES_AT_ONCE):

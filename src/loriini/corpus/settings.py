@@ -16,9 +16,9 @@ Pooling = Literal["mean", "cls"]
 EncoderBackend = Literal["torch", "openvino"]
 
 LSA = "lsa"
-"""The encoder that is fitted on the corpus; any other name is a trained one's."""
+"""The encoder that is fitted on the corpus; any other name is that of a trained one."""
 ENCODER_FILES = ("config.json", "modules.json")
-"""One of these is in an encoder's folder; the latter in that of a sentence-transformers model."""
+"""An encoder's folder holds one of these; that of a sentence-transformers model holds the latter."""
 OF_TRAINED_ENCODERS = ("pooling", "encoder_backend")
 """Settings without effect on LSA."""
 EXECUTION = ("workers", "executor", "executor_options", "reuse")
@@ -27,7 +27,7 @@ EXECUTION = ("workers", "executor", "executor_options", "reuse")
 
 @dataclass(frozen=True)
 class PrepareSettings:
-    """How documents become a corpus. InputError for a value that cannot be.
+    """How documents become a corpus. InputError for an invalid value.
 
     All but those in EXECUTION decide its contents.
     """
@@ -55,19 +55,19 @@ class PrepareSettings:
     encoder_backend: EncoderBackend = "torch"
     """Library that runs a trained encoder."""
     neighbors: Count = 50
-    """Nearest neighbours kept of each document."""
+    """Nearest neighbours kept for each document."""
     heldout_share: FractionBelowOne = 0.0
     """Share of the documents, in [0, 1), that is written to `heldout/documents.jsonl` and not trained on."""
     seed: Annotated[int, Bounds(least=0, below=1 << 31)] = 0
-    """FAISS takes no larger one."""
+    """FAISS accepts no larger seed."""
     workers: Count = 1
     """Tasks that run at once, each on one thread."""
     executor: ExecutorName = "local"
     """Where tasks run: see `loriini.jobs.executors`."""
     executor_options: tuple[str, ...] = ()
-    """`KEY=VALUE` each, of the Slurm or Ray executor."""
+    """`KEY=VALUE` each, for the Slurm or Ray executor."""
     reuse: str | None = None
-    """Another corpus's folder, of which stages that would be the same are linked instead of made."""
+    """Another corpus's folder; its stages are linked where they would be the same."""
 
     def __post_init__(self) -> None:
         check_fields(self, dashed=True)
@@ -78,22 +78,22 @@ class PrepareSettings:
 
 
 def check_encoder(name: str, pooling: Pooling, backend: EncoderBackend) -> None:
-    """InputError for what is no encoder, a pooling without effect, and a package that is not installed.
+    """InputError for what is not an encoder, a pooling without effect, and a package that is not installed.
 
-    Loads no weights. Of an id on the Hugging Face Hub, the configuration is downloaded.
+    Loads no weights. For an id on the Hugging Face Hub, downloads the configuration.
     """
     if name == LSA:
         return
     path = os.path.expanduser(name)
     if is_hub_id(path) and "@" in path:
-        raise InputError(f"encoder {name}: no revision can be chosen; give ORG/NAME, or a folder of it")
+        raise InputError(f"encoder {name}: a revision cannot be chosen; give ORG/NAME, or a folder of it")
     folder = local_folder(path, ENCODER_FILES)
     if not folder.is_dir():
         raise InputError(f"encoder {name}: no such folder; give an encoder's, ORG/NAME on the Hub, or 'lsa'")
     config, modules = ((folder / file).exists() for file in ENCODER_FILES)
     if not config and not modules:
         raise InputError(
-            f"encoder {name}: holds no {' and no '.join(ENCODER_FILES)}; give an encoder's folder, or 'lsa'"
+            f"encoder {name}: holds neither {' nor '.join(ENCODER_FILES)}; give an encoder's folder, or 'lsa'"
         )
     if modules and pooling != PrepareSettings.pooling:
         raise InputError(f"--pooling has no effect on the encoder {name}, which has its own; leave it out")

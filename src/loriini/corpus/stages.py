@@ -1,6 +1,6 @@
 """The stages of a corpus in one table: what each needs, how it is built, which counts must agree.
 
-`prepare` builds them in this order, `verify` checks their files, inputs and counts, and both read the table.
+`prepare` builds them in this order; `verify` checks their files, inputs and counts.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,8 +25,13 @@ from loriini.progress import announce, inform, progress
 from loriini.sources.streams import DocumentStream, ReadDocuments
 
 READ_SETTINGS = (
-    *("documents", "text_field", "id_field", "domain_field", "on_error"),
-    *("min_characters", "max_document_characters"),
+    "documents",
+    "text_field",
+    "id_field",
+    "domain_field",
+    "on_error",
+    "min_characters",
+    "max_document_characters",
 )
 
 
@@ -35,7 +40,7 @@ class Preparation:
     """What a corpus is made from.
 
     `documents` are streams, each read by a task, or a function that yields them all; `identity` names and
-    hashes them; `reuse` is another corpus, of which stages that would be the same are linked.
+    hashes them; `reuse` is another corpus, whose stages are linked where they would be the same.
     """
 
     documents: ReadDocuments | Sequence[DocumentStream]
@@ -146,8 +151,10 @@ STAGES = (
         {
             "order.documents": ("instances.documents_in",),
             "tokens.tokens": (
-                *("instances.tokens", "instances.tokens_left_out"),
-                *("duplicates.tokens", "heldout.tokens"),
+                "instances.tokens",
+                "instances.tokens_left_out",
+                "duplicates.tokens",
+                "heldout.tokens",
             ),
         },
     ),
@@ -169,7 +176,7 @@ def build_stages(out: Path, given: Preparation) -> dict[str, Artifact]:
 
 
 def _build(stage: Stage, folder: Path, given: Preparation, needed: Sequence[Artifact]) -> Artifact:
-    """Build a stage, or take it from `given.reuse`, and report it; one that is finished is loaded."""
+    """Build a stage, or take it from `given.reuse`, and report it; a finished one is loaded."""
     if (folder / MANIFEST).exists():
         return stage.build(folder, given, *needed)
     announce(stage.name, [stage.name for stage in STAGES], "corpus stage")
@@ -180,20 +187,20 @@ def _build(stage: Stage, folder: Path, given: Preparation, needed: Sequence[Arti
 
 
 def _reused(stage: Stage, folder: Path, given: Preparation, needed: Sequence[Artifact]) -> Artifact | None:
-    """The stage of `given.reuse`, linked to `folder`; None where it is not there or would be another."""
+    """The stage of `given.reuse`, linked to `folder`; None if it is absent or would differ."""
     if given.reuse is None or not (given.reuse / stage.name / MANIFEST).exists():
         return None
     try:
-        found = stage.build(given.reuse / stage.name, given, *needed)
+        finished = stage.build(given.reuse / stage.name, given, *needed)
     except OtherContents as other:
         inform(f"{stage.name}: made anew; that of {given.reuse} has {other.how}")
         return None
     inform(f"{stage.name}: taken from {given.reuse}")
-    return link_artifact(found, folder)
+    return link_artifact(finished, folder)
 
 
 def imbalances(artifacts: Mapping[str, Artifact]) -> Iterator[tuple[str, str]]:
-    """Stages whose counts do not add up, each with a message; counts that are not there are not compared."""
+    """Stages whose counts do not add up, each with a message; absent counts are not compared."""
     counts = _counts(artifacts)
     for stage in STAGES:
         if stage.name not in artifacts:

@@ -16,7 +16,7 @@ from loriini.sources.compressed import read_lines
 from loriini.sources.document import Document
 
 SLICES, SLICE_CHARACTERS = 16, 1 << 22
-"""At least SLICES slices, or as many as have SLICE_CHARACTERS: many workers then finish together."""
+"""At least SLICES slices, or one per SLICE_CHARACTERS if that is fewer, so that workers finish together."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Slice:
 
 
 def slices(stored: Artifact, most: int | None = None) -> list[Slice]:
-    """All stored documents, in order, as slices of at most `most` documents, whatever the workers."""
+    """All stored documents, in order, as slices of at most `most` documents; the same for any workers."""
     wanted = min(SLICES, -(-stored.counts["characters"] // SLICE_CHARACTERS))
     even = stored.counts["documents"] // max(1, wanted)
     step = max(1, min(even, most or even))
@@ -44,7 +44,7 @@ def slices(stored: Artifact, most: int | None = None) -> list[Slice]:
 
 
 def whole_shards(stored: Artifact) -> list[Slice]:
-    """All stored documents, in order, a slice a shard."""
+    """All stored documents, in order, one slice per shard."""
     return [Slice(shard, 0, size) for shard, size in enumerate(stored.counts["shards"])]
 
 

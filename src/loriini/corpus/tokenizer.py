@@ -103,15 +103,15 @@ def train_bpe(documents: Artifact, vocab_size: int, heldout_share: float = 0.0) 
         tokenizer.train_from_iterator(texts, trainer)
     tokenizer.pre_tokenizer = byte_level
     if (size := tokenizer.get_vocab_size()) < vocab_size:
-        warn(f"bpe:{vocab_size} has {size:,} tokens only: no more pairs in the texts that it learns from")
+        warn(f"bpe:{vocab_size} has only {size:,} tokens: there are no more pairs in its training texts")
     return _wrap(tokenizer, {"eos_token": EOS, "pad_token": EOS})
 
 
 def _training_texts(documents: Artifact, heldout_share: float) -> Iterator[str]:
     """The texts that a BPE learns from, about TRAINING_CHARACTERS without those held out.
 
-    They are drawn at random, since documents of several kinds may take turns. Where the draw has none, as of
-    a few very long ones, they are the first texts, the last of them cut.
+    They are drawn at random, since documents of several kinds may alternate. If none is drawn, as from a few
+    very long ones, the first texts are taken, the last of them cut.
     """
     share = TRAINING_CHARACTERS / documents.counts["characters"]
     chosen_N = np.random.default_rng(0).random(documents.counts["documents"]) < share
@@ -153,9 +153,9 @@ def read_tokenizer(path: Path) -> "PreTrainedTokenizerFast":
 
 
 def same_vocabulary(one: Path, other: Path) -> bool:
-    """Whether two tokenizers have the same tokens with the same ids, whatever version wrote their files.
+    """Whether two tokenizers have the same tokens with the same ids, even if their files differ.
 
-    The same files are not parsed.
+    Identical files are not parsed.
     """
     files = [[file.read_bytes() for file in _files(path) if file and file.exists()] for path in (one, other)]
     if files[0] == files[1]:
@@ -165,7 +165,7 @@ def same_vocabulary(one: Path, other: Path) -> bool:
 
 
 def _files(path: Path) -> tuple[Path, Path | None]:
-    """A tokenizer's file, and the one that is read with it: merges, or CONFIG, which may be absent."""
+    """A tokenizer's file, and the file read with it: merges, or CONFIG, which may be absent."""
     if not path.exists():
         raise InputError(f"{path}: no such tokenizer; give bpe:SIZE, a path, or a Hub id")
     if not path.is_file():
@@ -207,9 +207,8 @@ def _bpe_size(spec: str) -> int:
 def _wrap(tokenizer: Tokenizer, roles: Mapping[str, str]) -> "PreTrainedTokenizerFast":
     """Wrap a tokenizer in transformers' class; `roles` such as "eos_token" name its special tokens.
 
-    Without an EOS token among them, one with a usual name is taken; InputError when there is none. As in
-    training, where EOS alone stands between documents, it is also the BOS token, and nothing is added to a
-    text.
+    If they name no EOS token, one with a usual name is taken; InputError if there is none. EOS is also the
+    BOS token and nothing is added to a text, as in training, where only EOS separates documents.
     """
     from transformers import PreTrainedTokenizerFast
 
@@ -251,8 +250,8 @@ def _from_sentencepiece(path: Path) -> "PreTrainedTokenizerFast":
     """Convert a SentencePiece model.
 
     Not read by AutoTokenizer: it ranks merges by id, the model by score, and runs of spaces then differ. Of
-    a unigram model's user-defined symbols that overlap, the longest is taken from the left, where the model
-    may take another of the same score.
+    overlapping user-defined symbols of a unigram model, the longest is taken from the left; the model may
+    take another with the same score.
     """
     from transformers.convert_slow_tokenizer import SentencePieceExtractor, generate_merges
 

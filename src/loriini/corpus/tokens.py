@@ -66,13 +66,13 @@ def write_tokens(
 
 
 def open_tokens(stored: Artifact) -> Tokens:
-    """Map a `tokens` artifact into memory, read-only. ValueError for other sizes than counted."""
+    """Map a `tokens` artifact into memory, read-only. ValueError if its sizes differ from its counts."""
     offsets, domains, sizes = (
         np.load(stored.path(f"{name}.npy"), mmap_mode="r") for name in ("offsets", "domains", "bytes")
     )
     count = stored.counts["documents"]
     if (len(offsets), len(domains), len(sizes)) != (count + 1, count, count):
-        raise ValueError(f"{stored.folder}: its arrays are not of one length")
+        raise ValueError(f"{stored.folder}: its arrays differ in length")
     return Tokens(
         tokens=map_ids(stored.path(TOKEN_FILE), stored.counts, int(offsets[-1])),
         offsets=offsets,
@@ -86,7 +86,7 @@ def open_tokens(stored: Artifact) -> Tokens:
 def map_ids(path: Path, counts: Mapping[str, Any], length: int) -> NDArray[np.unsignedinteger]:
     """Map a file of `length` ids (length,), read-only.
 
-    Raises ValueError for a file of another size, and for `counts` whose type or EOS cannot be.
+    Raises ValueError for a file of another size, and for `counts` with an invalid type or EOS.
     """
     if counts["dtype"] not in ("uint16", "uint32") or not 0 <= counts["eos_token_id"] < counts["vocab_size"]:
         raise ValueError(f"{path.parent}: ids of {counts['dtype']} with EOS {counts['eos_token_id']}")
@@ -97,7 +97,7 @@ def map_ids(path: Path, counts: Mapping[str, Any], length: int) -> NDArray[np.un
 
 
 def write_document_arrays(folder: Path, lengths: ArrayLike, domains: ArrayLike, sizes: ArrayLike) -> None:
-    """Write the arrays beside `tokens.bin`: each document's offset, domain and bytes."""
+    """Write the arrays next to `tokens.bin`: each document's offset, domain and bytes."""
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
     np.save(folder / "offsets.npy", offsets)
     np.save(folder / "domains.npy", np.asarray(domains, np.uint16))

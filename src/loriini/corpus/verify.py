@@ -1,4 +1,4 @@
-"""Whether a corpus is still what was written."""
+"""Checks that a corpus is still what was written."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -34,7 +34,7 @@ DAMAGE = (
     IsADirectoryError,
     zstandard.ZstdError,
 )
-"""What reading a damaged file raises. Other errors, as of rights or of the network, are not its fault."""
+"""What reading a damaged file can raise; errors of permissions or the network are not among them."""
 FROM_WORKER = re.compile(
     r"^[\w.]*((Value|Decode|Type|Index|Key|Lookup|Overflow|ZeroDivision|EOF|FileNotFound|IsADirectory|Zstd)"
     r"Error|ArrowInvalid)\b.*",
@@ -47,7 +47,7 @@ def verify(out: Path) -> int:
     """Read every file of every stage of the corpus `out`; returns the number of files.
 
     Raises InputError for the first file that differs from its stage's manifest, for a stage that is absent or
-    was built from others than those here, and for counts that do not add up.
+    was built from other stages, and for counts that do not add up.
     """
     manifest = read_manifest(out / MANIFEST, CORPUS_PARTS)
     if manifest:
@@ -69,7 +69,7 @@ def verify(out: Path) -> int:
                     f"{out / source}: is absent; the command that made the corpus makes it again"
                 )
             if expected and expected != artifacts[source].digest:
-                raise damaged(out, stage.name, f"it was not made of the {source} that are here")
+                raise damaged(out, stage.name, f"it was made from other {source} than those here")
     for name, message in imbalances(artifacts):
         raise damaged(out, name, message)
     return len(files)
@@ -104,7 +104,7 @@ def check_recorded(out: Path, recorded: Mapping[str, Any]) -> None:
 def explained_damage(out: Path) -> Iterator[None]:
     """Turn an error that a damaged file of the corpus `out` caused into the InputError of `verify`.
 
-    Reading every file can take hours, so it follows only an error that damage causes, and a warning of it.
+    Reading every file can take hours: it is done only after an error that damage can cause, with a warning.
     """
     try:
         yield
@@ -116,17 +116,17 @@ def explained_damage(out: Path) -> Iterator[None]:
 
 
 def _sign_of_damage(error: Exception) -> str | None:
-    """The error's name and message where a damaged file can be its cause."""
+    """The error's name and message if a damaged file can be its cause."""
     if isinstance(error, OneLineError) or is_out_of_memory(error):
         return None
     if isinstance(error, DAMAGE):
         return f"{type(error).__name__}: {error}"
-    found = FROM_WORKER.search(str(error)) if type(error) is RuntimeError else None
-    return found and found[0]
+    match = FROM_WORKER.search(str(error)) if type(error) is RuntimeError else None
+    return match and match[0]
 
 
 def damaged(out: Path, name: str, what: str) -> InputError:
-    """The error of a stage of the corpus `out`: what is wrong with it, and which folders to remove."""
+    """The error for a damaged stage of the corpus `out`: what is wrong, and which folders to remove."""
     names = [stage.name for stage in STAGES]
     later = [stage for stage in names[names.index(name) :] if (out / stage).exists()]
     return InputError(

@@ -20,7 +20,7 @@ from loriini.corpus.array_types import Ids, Neighbors
 _Compiled = TypeVar("_Compiled", bound=Callable[..., Any])
 
 LOOK_BACK = 50
-"""Documents whose neighbours `similar_walk` searches before it jumps; `plain_walk`: the last one's."""
+"""Documents whose neighbours `similar_walk` searches before it jumps; `plain_walk` searches only the last."""
 DEFAULT_WINDOW = 3
 """Documents that vote in `similar_walk` when the instances are not known."""
 
@@ -44,7 +44,7 @@ def plain_walk(neighbors_NK: Neighbors, seed: int = 0, left_out: ArrayLike = ())
 
     Args:
         neighbors_NK: ids, the most similar first; -1 for none. A document's own id is ignored.
-        seed: of the order of the starts.
+        seed: for the order of the starts.
         left_out: ids that take no part.
 
     Returns:
@@ -64,13 +64,13 @@ def similar_walk(
 
     - Of a document's unused neighbours, take the one that is a neighbour of most of the last `window`
       documents, in a tie the most similar: the walk stays near where it is instead of drifting.
-    - When there is none, look for one among the neighbours of the last 50 documents, the latest first.
-    - Start, and start again, from the unused document with the fewest links (in-degree plus out-degree, ties
-      in seeded random order), so that documents hard to reach are not left for the end.
+    - If there is none, look for one among the neighbours of the last 50 documents, the latest first.
+    - Start and restart from the unused document with the fewest links (in-degree plus out-degree, ties in
+      seeded random order), so that documents that are hard to reach are not left for the end.
 
     Args:
         neighbors_NK, seed, left_out: as in `plain_walk`.
-        window: documents that vote; half of those that an instance holds is best (`window_for`). With 1 the
+        window: documents that vote; half of those that an instance holds is best (`window_for`). With 1, the
             walk always goes to the most similar neighbour.
 
     Returns:
@@ -95,8 +95,8 @@ def _checked(neighbors_NK: Neighbors) -> Neighbors:
     """The same memory as a plain array, after checking its shape, type and range."""
     neighbors_NK = np.asarray(neighbors_NK).view(np.ndarray)
     if neighbors_NK.ndim != 2 or not np.issubdtype(neighbors_NK.dtype, np.signedinteger):
-        found = f"{neighbors_NK.dtype}{neighbors_NK.shape}"
-        raise ValueError(f"neighbors_NK: expected a matrix of signed integers, got {found}")
+        actual = f"{neighbors_NK.dtype}{neighbors_NK.shape}"
+        raise ValueError(f"neighbors_NK: expected a matrix of signed integers, got {actual}")
     if neighbors_NK.size:
         least, most = neighbors_NK.min(), neighbors_NK.max()
         if least < -1 or most >= len(neighbors_NK):
@@ -116,11 +116,11 @@ def _compiled(function: _Compiled) -> _Compiled:
 
 @_compiled
 def _walk(neighbors_NK: Neighbors, starts_M: Ids, look_back: int, window: int) -> Ids:
-    """Walk through the documents in `starts_M`, the earliest unused of which is taken at each (re)start.
+    """Walk through the documents in `starts_M`, with the earliest unused one at each (re)start.
 
-    A document once used stays so, hence a row need not be read again before the place where it was left:
-    `slot` keeps that place for the last `look_back` documents. `votes` counts, for each document, the rows of
-    the last `window` documents that it is in.
+    A used document stays used, so a row need not be read again before the place where it was left: `slot`
+    keeps that place for the last `look_back` documents. `votes` counts, for each document, the rows of the
+    last `window` documents that it is in.
     """
     columns = neighbors_NK.shape[1]
     used = np.ones(neighbors_NK.shape[0], np.bool_)

@@ -1,4 +1,4 @@
-"""The columns of parquet and Arrow files, decoded in another process: its death is an error of the file."""
+"""The columns of parquet and Arrow files, decoded in another process, since a damaged file can crash it."""
 
 import json
 import shutil
@@ -37,7 +37,7 @@ def open_columns(
 ) -> Iterator[Columns]:
     """Read those of the `wanted` columns that a file has. Raises BadRecord where it is damaged, and OSError.
 
-    Of a parquet file, only the `row_groups` [start, stop) if given. A remote file is first copied to this
+    If given, only the `row_groups` [start, stop) of a parquet file. A remote file is first copied to this
     machine.
     """
     arguments = json.dumps(sorted(wanted)), str(MAX_RECORD_BYTES), *map(str, row_groups or ())
@@ -65,8 +65,8 @@ def read_row_groups(path: str) -> tuple[list[str], list[int]]:
         line = stream.read()
         if failure():
             raise _damaged(failure())
-    found = json.loads(line)
-    return found["columns"], found["rows"]
+    counts = json.loads(line)
+    return counts["columns"], counts["rows"]
 
 
 def _damaged(why: str) -> BadRecord:
@@ -75,14 +75,14 @@ def _damaged(why: str) -> BadRecord:
 
 @contextmanager
 def run_decoder(path: str, *arguments: str) -> Iterator[tuple[IO[bytes], Callable[[], str]]]:
-    """The output of the script `decoder`, which ends with the context, and a function to call at its end.
+    """The output of the script `decoder`, which runs within the context, and a function to call at its end.
 
-    That waits for the process and returns why it failed, or nothing; InputError, which names `path`, where
-    the system killed it.
+    The function waits for the process and returns why it failed, or "". It raises InputError, which names
+    `path`, if the system killed the process.
     """
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
-            [sys.executable, "-P", decoder.__file__, *arguments],  # -P: modules beside it are not imported
+            [sys.executable, "-P", decoder.__file__, *arguments],  # -P: no imports from its folder
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -92,7 +92,7 @@ def run_decoder(path: str, *arguments: str) -> Iterator[tuple[IO[bytes], Callabl
 
         def failure() -> str:
             code = process.wait()
-            if code == -signal.SIGKILL:  # no damaged file ends it so: the system had no memory left
+            if code == -signal.SIGKILL:  # not from a damaged file: the system ran out of memory
                 raise machine_failed(path, "decoding it was killed")
             errors.seek(0)
             lines = errors.read().decode(errors="replace").strip().splitlines()
@@ -111,7 +111,7 @@ def run_decoder(path: str, *arguments: str) -> Iterator[tuple[IO[bytes], Callabl
 
 @contextmanager
 def _local_copy(path: str) -> Iterator[str]:
-    """The path of a file on this machine, for a remote one of a temporary copy; OSError if unreadable."""
+    """A file's path on this machine, or that of a temporary copy of a remote one; OSError if unreadable."""
     with open_binary(path) as file:
         if not is_remote(path):
             yield local_path(path)

@@ -18,13 +18,13 @@ READ_BYTES = 1 << 16
 ZSTD_READ_BYTES = 1 << 11
 """Bytes of a zstd file read at once: 4 bytes may unpack to 128 KiB, so these to 64 MiB."""
 BOMB_BYTES, BOMB_RATIO = 1 << 28, 500
-"""A file that unpacks to more than both, bytes and multiple of its size (2 to 30 for text), is refused."""
+"""A file that unpacks to more bytes, and to more times its size (2 to 30 for text), is refused."""
 COMPRESSED = (".gz", ".zst")
 DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError)
 """What reading a truncated or damaged archive raises."""
 
 Span = tuple[int, int]
-"""The bytes [start, stop) of a file; of a zstd file, as compressed, where frames begin and end."""
+"""The bytes [start, stop) of a file; of a zstd file, compressed bytes, where frames begin and end."""
 
 
 def suffixes(path: str | Path) -> tuple[str, str]:
@@ -37,15 +37,15 @@ def read_lines(path: str | Path, longest: int | None = None) -> Iterator[bytes]:
     r"""Stream a file's lines without `\n`, decompressed by its suffix (`.gz`, `.zst`).
 
     All complete lines before a damaged place are yielded, then one of DAMAGE is raised. A line of more than
-    `longest` bytes is truncated somewhere after these, so that an endless line does not fill the memory.
+    `longest` bytes is truncated somewhere beyond them, so that an endless line does not fill the memory.
     """
     return _lines(_chunks(path), longest)
 
 
 def read_lines_within(path: str | Path, span: Span, longest: int) -> Iterator[bytes]:
-    """Stream those of a file's lines that begin within a span (`InputFile.span`), as `read_lines` does.
+    """Stream the lines of a file that begin within a span (`InputFile.span`), as `read_lines` does.
 
-    A line that begins before is left out, the last one may end after the span.
+    A line that begins earlier is left out; the last one may end after the span.
     """
     start, stop = span
     within = _chunks(path, span)
@@ -58,7 +58,7 @@ def read_lines_within(path: str | Path, span: Span, longest: int) -> Iterator[by
 
 
 def count_newlines(path: str | Path, span: Span) -> int:
-    """The line ends within a span of a file, decompressed by its suffix; raises one of DAMAGE."""
+    """Count the line ends within a span of a file, decompressed by its suffix; raises one of DAMAGE."""
     return sum(chunk.count(b"\n") for chunk in _chunks(path, span))
 
 
@@ -79,7 +79,7 @@ def _lines(chunks: Iterable[bytes], longest: int | None) -> Iterator[bytes]:
 
 
 def _to_end_of_line(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The bytes up to and with the first line end."""
+    """The bytes up to and including the first line end."""
     for chunk in chunks:
         line, end, _ = chunk.partition(b"\n")
         yield line + end
@@ -132,7 +132,7 @@ def _chunks(path: str | Path, span: Span = (0, sys.maxsize)) -> Iterator[bytes]:
                 raise EOFError(f"it unpacks to more than {BOMB_RATIO} times its size")
             yield chunk
         if compression and not unpacked and file.tell() == 0:
-            raise EOFError("the file is empty, which no archive is")
+            raise EOFError("the file is empty")
 
 
 def _pieces(read: Callable[[int], bytes], most: int, left: int) -> Iterator[bytes]:

@@ -61,7 +61,7 @@ def main(form: str, path: str, columns: str, longest: str, *row_groups: str) -> 
 
 
 def _send(batches: Iterator[Any], out: Any, longest: int) -> None:
-    """Write the schema, the first of `batches`, and the batches, each checked as far as decoding needs it."""
+    """Write the schema, the first of `batches`, then the batches, checked as far as decoding needs it."""
     _limit_time()
     schema = next(batches)
     with pyarrow.ipc.new_stream(out, schema) as writer:
@@ -164,13 +164,13 @@ def _data_set(
 
 
 def _line(value: Any) -> bytes:
-    """A JSON line; bytes, which are no text, become an object, dates and such their text."""
+    """A JSON line; bytes become an object, dates and other values their text."""
     other = {bytes: lambda value: {"bytes": len(value)}}
-    return json.dumps(value, default=lambda each: other.get(type(each), str)(each)).encode() + b"\n"
+    return json.dumps(value, default=lambda item: other.get(type(item), str)(item)).encode() + b"\n"
 
 
 def _selected(schema: pyarrow.Schema, wanted: set[str]) -> pyarrow.Schema:
-    """The schema of the wanted columns, with the names of all as metadata."""
+    """The schema of the wanted columns, with the names of all columns as metadata."""
     kept = [field for field in schema if field.name in wanted]
     return pyarrow.schema(kept, {b"columns": json.dumps(schema.names).encode()})
 

@@ -14,7 +14,7 @@ class Dropped:
     id: str | None
     where: str | None
     reason: str
-    """The same words for all documents dropped for one reason; they are counted by it."""
+    """The same text for all documents dropped for one reason, by which they are counted."""
     detail: str = ""
     """Details of this document."""
     is_flaw: bool = False

@@ -16,10 +16,19 @@ from loriini.errors import InputError
 
 _LOCAL = ("file://", "local://")
 _OF_VERSION = (
-    *("size", "etag", "lastmodified", "mtime", "modified", "created", "generation"),
-    *("md5hash", "contentmd5", "digest", "blobid"),
+    "size",
+    "etag",
+    "lastmodified",
+    "mtime",
+    "modified",
+    "created",
+    "generation",
+    "md5hash",
+    "contentmd5",
+    "digest",
+    "blobid",
 )
-"""Metadata of a remote file that change with its contents, without `-` and `_`."""
+"""Metadata of a remote file that changes with its contents, by names without `-` and `_`."""
 
 
 def is_remote(path: str | Path) -> bool:
@@ -34,7 +43,7 @@ def local_path(path: str | Path) -> str:
 
 
 def without_query(path: str | Path) -> str:
-    """A path; of a web address (`http`, `https`), the part before `?` or `#`, which names the file."""
+    """A path; for a web address (`http`, `https`), the part before `?` or `#`, which names the file."""
     text = str(path)
     return re.split("[?#]", text, maxsplit=1)[0] if re.match(r"(\w+::)*https?://", text) else text
 
@@ -54,38 +63,41 @@ def open_binary(path: str | Path) -> IO[bytes]:
 
 
 def machine_failed(path: str, error: object, what: str = "disk and memory") -> InputError:
-    """What ends the reading of a file that may be whole; dropped as a flaw, its documents would be lost."""
+    """The error for a failure of the machine, not of the file.
+
+    Skipping it as a flaw would lose good documents.
+    """
     return InputError(f"{path}: {error}; check {what}, and rerun")
 
 
 def matching_paths(path: str | Path) -> list[str]:
     """The files and folders that match a pattern, sorted; `path` alone when it exists by this name.
 
-    `**` matches folders at any depth; what lies in a folder that matches is not listed beside it. A broken
-    link among them is listed, so that reading reports it. In a URL only `*` makes a pattern. Raises
-    InputError when nothing matches.
+    `**` matches folders at any depth; the contents of a matching folder are not listed again. Broken links
+    are listed, so that reading reports them. In a URL only `*` makes a pattern. Raises InputError when
+    nothing matches.
     """
     if not is_remote(path):
         path = local_path(path)
-        found = [path] if os.path.exists(path) else sorted(set(glob.glob(path, recursive=True)) - {path})
-        if not found:
+        matches = [path] if os.path.exists(path) else sorted(set(glob.glob(path, recursive=True)) - {path})
+        if not matches:
             what = "no file matches the pattern" if glob.has_magic(path) else "no such file or folder"
             raise InputError(f"{path}: {what}; check the path")
-        return _outermost({match: os.path.isdir(match) for match in found})
+        return _outermost({match: os.path.isdir(match) for match in matches})
     system, name = _file_system(str(path))
     if "*" not in name:
         return [str(path)]
     with _remote_errors(path):
         infos = system.glob(name, detail=True)
     if not infos:
-        raise InputError(f"{path}: no file here; check the address")
+        raise InputError(f"{path}: no file matches the pattern; check the address")
     return _outermost(
         {system.unstrip_protocol(match): info["type"] == "directory" for match, info in infos.items()}
     )
 
 
 def _outermost(is_folder: Mapping[str, bool]) -> list[str]:
-    """Paths in sorted order without those below a folder among them, which would be read twice."""
+    """Paths in sorted order, without those inside another of them, which would be read twice."""
     folders = {path.rstrip("/") for path, folder in is_folder.items() if folder}
     return [
         path
@@ -116,8 +128,8 @@ def files_at(path: str | Path) -> list[str] | None:
         if system.info(name)["type"] != "directory":
             return None
         prefix = len(name.rstrip("/"))
-        found = [file for file in system.find(name) if "/." not in file[prefix:]]
-    return sorted(system.unstrip_protocol(file) for file in found)
+        files = [file for file in system.find(name) if "/." not in file[prefix:]]
+    return sorted(system.unstrip_protocol(file) for file in files)
 
 
 def is_special(path: str | Path) -> bool:
@@ -131,23 +143,24 @@ def is_special(path: str | Path) -> bool:
 
 
 def fingerprint(path: str | Path) -> dict[str, Any]:
-    """What changes when a file does: its size and mtime; of a remote file all metadata, such as the ETag."""
+    """What changes when a file does: its size and mtime; for a remote file, all metadata, as the ETag."""
     if is_remote(path):
         system, name = _file_system(str(path))
         with _remote_errors(path):
             info = system.info(name)
         # A URL may contain a signature that changes every time.
         return {key: str(value) for key, value in info.items() if key != "url"}
-    found = os.stat(local_path(path))
-    if not _is_ordinary(found):
+    status = os.stat(local_path(path))
+    if not _is_ordinary(status):
         raise OSError("neither a file nor a folder")  # opening a pipe would block
-    return {"size": found.st_size, "mtime": found.st_mtime_ns}
+    return {"size": status.st_size, "mtime": status.st_mtime_ns}
 
 
 def is_changed_remotely(url: str, before: Mapping[str, Any]) -> bool:
-    """Whether a remote file is no longer that of an earlier `fingerprint`.
+    """Whether a remote file differs from an earlier `fingerprint`.
 
-    A server says more of a file alone than in a folder's listing: what it said both times is compared.
+    A server reports more about a single file than in a folder's listing, so only what it reported both times
+    is compared.
     """
     _file_system(url)[0].invalidate_cache()
     now = fingerprint(url)
@@ -164,8 +177,8 @@ def size_of(path: str | Path) -> int | None:
     return int(size) if str(size).isdigit() else None
 
 
-def _is_ordinary(found: os.stat_result) -> bool:
-    return stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
+def _is_ordinary(status: os.stat_result) -> bool:
+    return stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
 
 
 def _walk(folder: str, visited: set[str]) -> Iterator[str]:
@@ -192,7 +205,7 @@ def _remote_errors(url: str | Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        cause = error.__cause__ or error  # of HTTP every error is a FileNotFoundError
+        cause = error.__cause__ or error  # over HTTP every error is a FileNotFoundError
         if isinstance(cause, FileNotFoundError):
             raise InputError(f"{url}: no such file or folder; check the address") from None
         raise InputError(f"{url}: cannot be reached ({cause}); check the address and your access") from None

@@ -19,9 +19,28 @@ from loriini.sources.records import MAX_RECORD_BYTES, ONE_LINE_A_RECORD, TOO_LON
 from loriini.sources.web import read_warc
 
 UNREADABLE_ARCHIVES = (
-    *(".bz2", ".xz", ".lzma", ".lz", ".lz4", ".lzo", ".br", ".sz", ".snappy", ".z", ".gzip", ".zstd"),
-    *(".zip", ".7z", ".rar", ".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst"),
-    *COMPRESSED,  # a second time
+    ".bz2",
+    ".xz",
+    ".lzma",
+    ".lz",
+    ".lz4",
+    ".lzo",
+    ".br",
+    ".sz",
+    ".snappy",
+    ".z",
+    ".gzip",
+    ".zstd",
+    ".zip",
+    ".7z",
+    ".rar",
+    ".tar",
+    ".tgz",
+    ".tbz",
+    ".tbz2",
+    ".txz",
+    ".tzst",
+    *COMPRESSED,  # compressed twice
 )
 
 READERS: dict[str, Callable[[str, Fields], Records]] = {
@@ -41,7 +60,7 @@ READERS: dict[str, Callable[[str, Fields], Records]] = {
 
 
 def is_archive(path: str) -> bool:
-    """Whether a file holds files of its own, and is refused."""
+    """Whether a file is an archive or compressed in a way that is not read."""
     return suffixes(path)[0] in UNREADABLE_ARCHIVES
 
 
@@ -55,7 +74,7 @@ def reader_of(path: str, in_folder: bool) -> Callable[[str, Fields], Records] | 
 
 
 def read_text_file(path: str, fields: Fields, in_folder: bool) -> Records:
-    """A whole text file as record 0. Other files in a folder are no error, unless they are JSON lines."""
+    """A whole text file as record 0. In a folder, one that is not text is dropped, unless it is JSON."""
     fix = None if in_folder else "file"
     with open_stream(path) as stream:
         content = stream.read(MAX_RECORD_BYTES + 1)
@@ -80,7 +99,7 @@ def read_text_file(path: str, fields: Fields, in_folder: bool) -> Records:
 
 
 def _is_json_array(content: bytes, fields: Fields) -> bool:
-    """Whether it is a JSON array that begins with an object with the text field."""
+    """Whether it is a JSON array whose first item is an object with the text field."""
     if content.lstrip()[:1] != b"[":
         return False
     try:

@@ -10,7 +10,7 @@ import zstandard
 from loriini.sources.files import open_binary
 
 MOST_BLOCKS = 1 << 24
-"""Blocks of a file that are looked at, up to 2 TiB unpacked; without an end, tiny ones would take hours."""
+"""Blocks of a file that are read at most (2 TiB unpacked); without a limit, tiny ones would take hours."""
 LONGEST_HEADER = 18
 CHECKSUM_BYTES = 4
 RLE_BLOCK, RESERVED_BLOCK = 1, 3
@@ -19,8 +19,8 @@ RLE_BLOCK, RESERVED_BLOCK = 1, 3
 def frame_starts(path: str | Path) -> Iterator[int]:
     """Where the frames of a file on this machine begin; skippable ones are left out.
 
-    Nothing is unpacked, and only the headers of frames and of their blocks are read. Raises ZstdError or
-    EOFError unless the file is made of whole frames, of MOST_BLOCKS together at most.
+    Nothing is unpacked; only the headers of frames and of their blocks are read. Raises ZstdError or EOFError
+    unless the file consists of whole frames, with at most MOST_BLOCKS blocks.
     """
     place, blocks = 0, iter(range(MOST_BLOCKS))
     with open_binary(path) as file:
@@ -40,14 +40,14 @@ def frame_starts(path: str | Path) -> Iterator[int]:
 
 
 def _end_of_blocks(file: IO[bytes], place: int, blocks: Iterator[int]) -> int:
-    """Where the blocks of a frame end, the first of which begins at `place`; `blocks` limits their number."""
+    """Where a frame's blocks end, which begin at `place`; `blocks` limits their number."""
     for _ in blocks:
         file.seek(place)
         header = file.read(3)
         bits = int.from_bytes(header, "little")
         is_last, kind, length = bits & 1, bits >> 1 & 3, bits >> 3
         if len(header) < 3 or kind == RESERVED_BLOCK:
-            raise EOFError("the file does not go on with a block")
+            raise EOFError("the file does not continue with a block")
         place += 3 + (1 if kind == RLE_BLOCK else length)
         if is_last:
             return place

@@ -1,6 +1,6 @@
 """Data sets by name, streamed by the datasets library: `hf:NAME`, `hf:NAME:SPLIT`, `hf:NAME:CONFIG:SPLIT`.
 
-They are read in another process: a damaged file can crash it, and then ends that shard alone.
+They are read in another process: a damaged file can crash it, and then ends only its shard.
 """
 
 import json
@@ -25,7 +25,7 @@ def is_data_set(path: str) -> bool:
 
 
 def saved_folder(path: str) -> str | None:
-    """The folder on this machine in which a data set is; None for one of the Hub, and for other paths."""
+    """The folder on this machine that holds a data set; None for one on the Hub and for other paths."""
     name = _split(path)[0] if is_data_set(path) else ""
     return name if os.path.isdir(name) else None
 
@@ -39,26 +39,26 @@ def plain_name(path: str) -> str:
 def shard_count(path: str, commit: str | None) -> int:
     """The number of shards of a data set; InputError when it cannot be opened."""
     import_optional("datasets", path)
-    with _rows(path, commit, None, []) as (found, _, failure):
-        if not found:
+    with _rows(path, commit, None, []) as (info, _, failure):
+        if not info:
             raise _unreachable(path, failure())
-        return int(found["shards"])
+        return int(info["shards"])
 
 
 def read_shard(path: str, commit: str | None, shard: tuple[int, int], fields: Fields) -> Records:
     """The rows of shard i of n of a data set, only the columns needed where they are known."""
-    with _rows(path, commit, shard, sorted(fields.columns)) as (found, rows, failure):
-        if not found:
+    with _rows(path, commit, shard, sorted(fields.columns)) as (info, rows, failure):
+        if not info:
             raise _unreachable(path, failure())
-        if found["columns"]:
-            fields.check_text_column(found["columns"])
+        if info["columns"]:
+            fields.check_text_column(info["columns"])
         yield from enumerate((BadRecord(TOO_LONG) if row is None else row for row in rows), 1)
         if reason := failure():  # of the network, of any file format, or a crash
             raise BadRecord("unreadable data set", reason, fix="data set")
 
 
 def revision(path: str) -> str | None:
-    """The commit of a data set on the hub; None for a folder on this machine."""
+    """The commit of a data set on the Hub; None for a folder on this machine."""
     if saved_folder(path):
         return None
     try:
@@ -72,7 +72,7 @@ def revision(path: str) -> str | None:
 def _rows(
     path: str, commit: str | None, shard: tuple[int, int] | None, columns: list[str]
 ) -> Iterator[_Rows]:
-    """What is found of a data set (empty if it cannot be opened), a shard's rows, and why they ended."""
+    """A data set's shards or columns ({} if it cannot be opened), a shard's rows, and why they ended."""
     index, count = shard or (None, 1)
     place = json.dumps([*_split(path), commit, index, count])
     with run_decoder(path, "dataset", place, json.dumps(columns), str(MAX_RECORD_BYTES)) as (stream, failure):

@@ -37,14 +37,14 @@ State = dict[str, Any]
 """What changes when a file's contents do: size and mtime, a server's metadata, or a data set's commit."""
 
 DATA_SET_METADATA = ("dataset_info.json", "dataset_dict.json", "state.json")
-"""Files that the datasets library writes beside the Arrow files of a saved data set."""
+"""Files that the datasets library writes next to the Arrow files of a saved data set."""
 
 OWN_FOLDERS = {
     "a prepared corpus": ("manifest.json", "instances/manifest.json"),
     "the folder of a run": ("run.json", "metrics.jsonl"),
     "the folder of a model": ("config.json", "*.safetensors"),
 }
-"""What tells a folder that is no text, by what it is."""
+"""Folders that commands wrote, and the files by which they are recognized."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class InputFile:
 
     path: str
     name: str
-    """Path inside the input, with which the ids of documents without an id begin."""
+    """Path inside the input; the ids of documents without an id begin with it."""
     domain: str
     """The domain of documents without one."""
     weight: float = 1.0
@@ -77,10 +77,10 @@ class InputFile:
     shard: tuple[int, int] | None = None
     """(i, n) for shard i of n of a data set."""
     revision: str | None = None
-    """The commit of a data set on the hub."""
+    """The commit of a data set on the Hub."""
     span: tuple[int, int] | None = None
-    """(start, stop) for a part of a file: its lines that begin after byte `start` up to and with byte `stop`;
-    in the first part also the line at byte 0. Of a zstd file, frames begin at these bytes."""
+    """(start, stop) for a part of a file: its lines that begin after byte `start`, up to and including byte
+    `stop`; in the first part also the line at byte 0. In a zstd file, frames begin at these bytes."""
     newlines_before: int = 0
     """Line ends before the span."""
     row_groups: tuple[int, int] | None = None
@@ -100,11 +100,10 @@ class InputFile:
 
 
 def parse_input(text: str | Path) -> InputSpec:
-    """Parse `[NAME=]PATH[:WEIGHT]`. What names existing files, also as a pattern, is a path without NAME.
+    """Parse `[NAME=]PATH[:WEIGHT]`.
 
-    A path may begin with `~`, which shells leave as it is after `NAME=`.
-
-    Raises InputError for a weight that is not in (0, 1].
+    Text that names existing files, also as a pattern, is a path without NAME. A path may begin with `~`,
+    which shells leave as it is after `NAME=`. Raises InputError for a weight that is not in (0, 1].
     """
     whole = str(text)
     is_path = _exists(whole) or _exists(_split_weight(whole)[0])
@@ -115,7 +114,7 @@ def parse_input(text: str | Path) -> InputSpec:
     if not 0 < share <= 1:
         raise InputError(
             f"{whole}: the weight {weight} is not in (0, 1], the share of the documents to take; "
-            "to have documents more than once, prepare them apart and train with --corpus-weights"
+            "to have documents more than once, prepare them separately and train with --corpus-weights"
         )
     return InputSpec(plain_name(local_path(os.path.expanduser(path))), name, share)
 
@@ -133,8 +132,8 @@ def absolute_input(text: str | Path) -> str:
 def check_inputs(inputs: Sequence[str], out: Path, stages: Collection[str]) -> None:
     """InputError for an input that contains the corpus `out`, or lies in one of its `stages`.
 
-    It would be read the next time. A pattern is also refused when `out`, or a file in it, would match as soon
-    as it exists.
+    The next run would read it as input. A pattern is also refused when `out`, or a file in it, would match as
+    soon as it exists.
     """
     out = Path(os.path.realpath(out))
     for path in (parse_input(given).path for given in inputs):
@@ -146,10 +145,10 @@ def check_inputs(inputs: Sequence[str], out: Path, stages: Collection[str]) -> N
             folder.match(pattern.rstrip("/") if deep else pattern) for folder in (out, *out.parents)
         )
         for match in map(Path, matching_paths(path)):
-            found = Path(os.path.realpath(match))
-            if will_match or out.is_relative_to(found):
+            real = Path(os.path.realpath(match))
+            if will_match or out.is_relative_to(real):
                 raise InputError(f"{out}: lies inside the input {path}; choose another --out")
-            if found != out and found.is_relative_to(out) and found.relative_to(out).parts[0] in stages:
+            if real != out and real.is_relative_to(out) and real.relative_to(out).parts[0] in stages:
                 raise InputError(f"{match}: lies in a stage of the corpus {out}; choose another --out")
 
 
@@ -161,26 +160,26 @@ def input_files(inputs: Sequence[str | Path]) -> list[InputFile]:
 def input_identity(inputs: Sequence[str | Path]) -> dict[str, str]:
     """Map every file to a digest that changes when its contents do.
 
-    While all files together are at most HASHED_BYTES, it is the SHA-256 of the file's bytes, beyond that of
-    its size and mtime; for a remote file, of its metadata such as the ETag; for a data set, of its commit.
-    Raises InputError when an input is missing.
+    If all files together are at most HASHED_BYTES, it is the SHA-256 of the file's bytes, otherwise of its
+    size and mtime; for a remote file, of its metadata such as the ETag; for a data set, of its commit. Raises
+    InputError when an input is missing.
     """
     return identity_of(input_states(inputs))
 
 
 def input_states(inputs: Sequence[str | Path]) -> dict[str, State]:
-    """The state of every file, and of every data set on the hub; InputError when an input is missing."""
+    """The state of every file, and of every data set on the Hub; InputError when an input is missing."""
     paths = [path for text in inputs for spec in _matching(text) for path in _paths_of(spec)]
     return {path: _state(path) for path in paths}
 
 
 def identity_of(states: Mapping[str, State]) -> dict[str, str]:
     """`input_identity` of the files with these states."""
-    sizes = [int(found["size"]) for path, found in states.items() if _is_local(path) and "size" in found]
+    sizes = [int(state["size"]) for path, state in states.items() if _is_local(path) and "size" in state]
     by_bytes = sum(sizes) <= HASHED_BYTES
     return {
-        path: _hash(path) if by_bytes and _is_local(path) and "size" in found else digest(found)
-        for path, found in states.items()
+        path: _hash(path) if by_bytes and _is_local(path) and "size" in state else digest(state)
+        for path, state in states.items()
     }
 
 
@@ -192,7 +191,7 @@ def states_behind(file: InputFile, state: Callable[[str], State | None]) -> dict
 
 
 def is_changed(file: InputFile, before: Mapping[str, State | None]) -> bool:
-    """Whether the states behind a file are no longer `before`; InputError for one that cannot be reached."""
+    """Whether the states behind a file differ from `before`; InputError for one that cannot be reached."""
     if file.revision:
         return before[file.path] != {"revision": file.revision}
     if is_remote(file.path) and (known := before[file.path]) is not None:
@@ -201,7 +200,7 @@ def is_changed(file: InputFile, before: Mapping[str, State | None]) -> bool:
 
 
 def _split_weight(path: str) -> tuple[str, str]:
-    """A path and the weight after its last colon, by default "1". A URL's port is no weight."""
+    """A path and the weight after its last colon, by default "1". A URL's port is not a weight."""
     before, _, last = path.rpartition(":")
     is_port = is_remote(path) and re.fullmatch(r"[^/]+//[^/]*:\d+", path)
     if not (before and last) or is_port or _exists(path):

@@ -1,4 +1,4 @@
-"""Text found on this machine: of the Python installation, and the system's headers and documentation.
+"""Text found on this machine: the Python installation, and the system's headers and documentation.
 
 Four distinct domains: `python` (code without its docstrings), `c` (C and C++ headers), `prose` (docstrings,
 and documentation in .rst, .md and .txt) and `metadata` (package descriptions and licences). Every document
@@ -173,8 +173,8 @@ def _local_files() -> Iterator[LocalFile]:
 def _package_files() -> Iterator[tuple[Path, str, str]]:
     """(path, name, group) of the files in the records of installed packages."""
     paths = sysconfig.get_paths()
-    found = distributions(path=sorted({paths["purelib"], paths["platlib"]}))
-    installed = {d.name: d for d in found if d.name}  # a folder that an uninstallation left has none
+    packages = distributions(path=sorted({paths["purelib"], paths["platlib"]}))
+    installed = {d.name: d for d in packages if d.name}  # a folder that an uninstallation left has none
     for name, distribution in sorted(installed.items()):
         for file in distribution.files or ():
             if ".." not in file.parts:

@@ -13,7 +13,7 @@ from loriini.sources.sampling import hash_fraction
 OnError = Literal["stop", "skip"]
 ON_ERROR = get_args(OnError)
 NOT_SAMPLED = "not in the sample of "
-"""How the reason begins for which documents outside a sample are counted."""
+"""The beginning of the reason for dropping documents outside a sample."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class ReadOptions:
     ) -> Iterator[Document]:
         """Yield the document unless its length or the sample of a share `weight` excludes it.
 
-        The sample is drawn by the hash of the document and the name of its `file`: ids may begin again in
-        every file, or be of several documents.
+        The sample is drawn by the hash of the whole document and the name of its `file`, since ids may repeat
+        between and within files.
         """
         length = len(document.text)
         if length < self.min_characters:

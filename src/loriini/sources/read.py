@@ -23,43 +23,50 @@ from loriini.sources.readers import read_json_lines_within, read_parquet_within
 from loriini.sources.records import BadRecord, Fields, Records, to_document
 
 NOT_READABLE = (FileNotFoundError, PermissionError)
-"""What reading a file raises that is not there, or is not ours to read."""
+"""What opening a file raises if it is absent or may not be read."""
 
 FIRST_FILES, FIRST_RECORDS = 10, 100
-"""Where `warn_of_absent_fields` looks: in so many records of each of so many files."""
+"""The files, and the records of each, in which `warn_of_absent_fields` looks."""
 
 
 def read_documents(inputs: Sequence[str | Path], options: ReadOptions | None = None) -> Iterator[Document]:
     """Stream the documents of `inputs`, in the order given.
 
-    An input is `[NAME=]PATH[:WEIGHT]`. PATH is a file, a folder, a URL that fsspec reaches, a pattern of
-    these, or a data set `hf:NAME`; the files of a folder are read in sorted order. Files are JSON lines, csv,
-    tsv, parquet, Arrow or web archives, by their suffix; any other is one document of plain text. The default
-    id is `<file>:<line number>`. The default domain is NAME, else the file's name up to its first dot, or the
-    first folder of a text file in a folder.
+    An input is `[NAME=]PATH[:WEIGHT]`:
 
-    Raises InputError for a missing path, for one without documents and, with `on_error="stop"`, at the first
-    bad record. What is dropped is passed to `options.on_drop`, by default counted in a warning at the end; a
-    damaged archive yields what can be read of it.
+    - PATH is a file, a folder (its files are read in sorted order), a URL that fsspec reaches, a pattern of
+      these, or a data set `hf:NAME`.
+    - NAME is the domain of documents without one. By default it is the file's name up to its first dot, or
+      the first folder of a text file in a folder.
+    - WEIGHT is the share of the documents to take.
+
+    Files are JSON lines, csv, tsv, parquet, Arrow or web archives, by their suffix; any other file is one
+    document of plain text. A document without an id gets the id `<file>:<line number>`. A damaged archive
+    yields what can be read of it.
+
+    Dropped documents are passed to `options.on_drop`; by default, a warning at the end counts them.
+
+    Raises:
+        InputError: a path is missing or has no documents or, with `on_error="stop"`, a record is bad.
     """
     options = options or ReadOptions()
     warn_of_absent_fields(inputs, options.fields)
     dropped = Counter[str]()
-    for one in inputs:
+    for text in inputs:
         empty = True
         on_drop, dropped_here = count_dropped(options.on_drop)
-        for document in read_files(input_files([one]), replace(options, on_drop=on_drop)):
+        for document in read_files(input_files([text]), replace(options, on_drop=on_drop)):
             empty = False
             yield document
         if empty:
-            raise no_documents(one, dropped_here)
+            raise no_documents(text, dropped_here)
         dropped += dropped_here
     if dropped and options.on_drop is ignore_dropped:
         warn(describe_dropped(dropped))
 
 
 def warn_of_absent_fields(inputs: Sequence[str | Path], fields: Fields) -> None:
-    """Warn of an id or domain field, unless it is the default, that none of the first records has."""
+    """Warn if none of the first records has the id or domain field, unless it is the default."""
     for name, default, what in ((fields.id, Fields.id, "id"), (fields.domain, Fields.domain, "domain")):
         if name == default:
             continue
@@ -72,7 +79,7 @@ def warn_of_absent_fields(inputs: Sequence[str | Path], fields: Fields) -> None:
 
 
 def has_records(file: InputFile) -> bool:
-    """Whether it is a table, lines of records or the like: neither one text nor a refused archive."""
+    """Whether it holds records, as a table or JSON lines do: neither one text nor a refused archive."""
     return bool(file.shard or (not is_archive(file.path) and reader_of(file.path, file.in_folder)))
 
 
@@ -112,7 +119,7 @@ def _until_failure(file: InputFile, fields: Fields) -> Iterator[tuple[int, Mappi
             raise machine_failed(file.path, error) from None  # other tasks read the other parts of a file
         if isinstance(error, (*DAMAGE, pyarrow.ArrowException, *NOT_READABLE)):
             pass
-        elif is_remote(file.path):  # whatever the package that reaches it raises
+        elif is_remote(file.path):  # its package may raise any error
             if "range requests" in str(error):
                 raise InputError(
                     f"{file.path}: its server sends no parts of files; download it, and give the file"

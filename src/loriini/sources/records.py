@@ -12,7 +12,7 @@ MAX_RECORD_BYTES = 1 << 26
 MAX_DOCUMENT_CHARACTERS = 10_000_000
 """By default, longer documents are dropped: encoding one takes about 170 bytes a character."""
 NAME_THE_FIELD = "name the field of its text (--text-field, where the command has it)"
-ONE_LINE_A_RECORD = "write each record in a line, as jq -c '.[]' does"
+ONE_LINE_A_RECORD = "write each record on one line, as jq -c '.[]' does"
 TOO_LONG = f"longer than {MAX_RECORD_BYTES >> 20} MiB"
 
 
@@ -20,10 +20,10 @@ class BadRecord(Exception):
     """A record that is not a document.
 
     Attributes:
-        reason: the same words for all bad records of one kind; they are counted by it.
+        reason: the same text for all bad records of one kind, by which they are counted.
         detail: what is wrong with this one.
-        fix: what the user can fix. None for a record that is no error, such as an image among texts: it is
-            always dropped.
+        fix: what the user can fix. None for a record that is not an error, such as an image among texts: it
+            is always dropped.
     """
 
     def __init__(self, reason: str, detail: object = "", fix: str | None = "record") -> None:

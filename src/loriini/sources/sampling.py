@@ -20,7 +20,7 @@ def hash_fraction(name: str) -> float:
 
 
 def is_held_out(text: str, share: float) -> bool:
-    """Whether a text is in the held-out `share` of all texts, whatever the others are."""
+    """Whether a text is in the held-out `share` of all texts; independent of the other texts."""
     return hash_fraction(text) < share
 
 

@@ -19,9 +19,9 @@ from loriini.sources.sampling import hash_fraction
 
 TRAIN, HELDOUT = "train", "heldout"
 HELDOUT_MARK = f".{HELDOUT}."
-"""In the name of a file that is held out."""
+"""Part of the name of a held-out file."""
 SPLIT = re.compile(r"(?:^|[-_./])(train|validation|valid|val|dev|test|eval|heldout)(?=[-_./])")
-"""The split of a data set's file, a part of its path, as the Hub names them."""
+"""The split in the path of a data set's file, as the Hub names splits."""
 
 
 def split_documents(
@@ -34,27 +34,33 @@ def split_documents(
 ) -> dict[str, list[Document]]:
     """Read `paths` as {"train": documents, "heldout": documents}, in the order of their texts' hashes.
 
-    Files named `*.heldout.*` are the held-out side if there are any, and training documents with a text in
-    them are left out; otherwise a `heldout_share` of the documents is held out, by the hash of their text. So
-    all copies of a text are on one side, and of those in one domain the first is kept. Each side has about
-    `train_characters` or `heldout_characters`, divided equally among the domains, and at least one document a
-    domain; memory holds little more, and a hash of each text in files named `*.heldout.*`. Documents of more
-    than `longest` characters, and the text files of a folder that has records, are left out. Raises
-    InputError when a side has no document.
+    - If there are files named `*.heldout.*`, they are the held-out side, and a document with the text of one
+      of theirs is not trained on. Otherwise `heldout_share` of the documents is held out by the hash of their
+      text. All copies of a text are therefore on one side.
+    - Of the copies of a text in one domain, only the first is kept.
+    - A side has about `train_characters` or `heldout_characters`, divided equally among its domains, and at
+      least one document per domain.
+    - Documents of more than `longest` characters are left out, and so are the text files of a folder that has
+      records.
+
+    Memory holds little more than these characters, and a hash of each text in files named `*.heldout.*`.
+
+    Raises:
+        InputError: a side has no documents.
     """
     on_drop, dropped = count_dropped(ignore_dropped)
     files = [file for path in paths for file in _files(path, on_drop)]
     marked, others = ([file for file in files if _is_marked(file) == held] for held in (True, False))
     options = ReadOptions(on_error=on_error, on_drop=on_drop, max_document_characters=longest)
     sides = {TRAIN: Side(train_characters), HELDOUT: Side(heldout_characters)}
-    of_marked = set[float]()
+    heldout_ranks = set[float]()
     for document in read_files(marked, options):
         rank = hash_fraction(document.text)
-        of_marked.add(rank)
+        heldout_ranks.add(rank)
         sides[HELDOUT].add(rank, document)
     for document in read_files(others, options):
         rank = hash_fraction(document.text)
-        if rank in of_marked:
+        if rank in heldout_ranks:
             on_drop(Dropped(document.id, None, "its text is held out"))
         else:
             sides[HELDOUT if not marked and rank < heldout_share else TRAIN].add(rank, document)
@@ -62,8 +68,8 @@ def split_documents(
         warn(describe_dropped(dropped))
     for name, side in sides.items():
         if not side.domains:
-            more = f"files that are not named *{HELDOUT_MARK}*" if marked and not others else "more text"
-            raise InputError(f"{', '.join(paths)}: no {name} document is left; give {more}")
+            remedy = f"files that are not named *{HELDOUT_MARK}*" if marked and not others else "more text"
+            raise InputError(f"{', '.join(paths)}: no {name} document is left; give {remedy}")
     return {name: side.documents() for name, side in sides.items()}
 
 
@@ -92,7 +98,7 @@ class _Lowest:
 class Side:
     """Documents in the order of their ranks until each domain has its equal part of `characters`.
 
-    Holds no more than they need by the domains known so far: with D domains in sorted files, at most
+    It holds no more than the domains known so far need: with D domains in sorted files, at most
     1 + 1/2 + … + 1/D times `characters`, and a document of each.
     """
 
@@ -100,7 +106,7 @@ class Side:
     domains: dict[str, _Lowest] = field(default_factory=dict)
 
     def add(self, rank: float, document: Document) -> None:
-        """Add a document; one of a domain and rank that are there is left out."""
+        """Add a document, unless there is one with its domain and rank."""
         lowest = self.domains.setdefault(document.domain, _Lowest())
         lowest.add(rank, document)
         lowest.cut(self._characters_per_domain)
@@ -118,9 +124,9 @@ class Side:
 
 
 def heldout_files(paths: Sequence[str]) -> list[str]:
-    """Those among files of both sides that are held out by name: `*.heldout.*`, or of another split.
+    """The files that are held out by name: `*.heldout.*`, or those of another split than `train`.
 
-    Splits are named by a file or its folder, and count where one of them is `train`. None where all files
+    A split is named by a file or its folder, and counts only if a split `train` is there. Empty if all files
     would be held out.
     """
     named = {path: SPLIT.search("/".join(path.split("/")[-2:])) for path in paths}
@@ -140,7 +146,7 @@ def _files(path: str, on_drop: OnDrop) -> Iterator[InputFile]:
     only_records = any(map(has_records, files))
     for file in files:
         if only_records and file.in_folder and not has_records(file):
-            on_drop(Dropped(None, file.path, "text beside records; give the file by name to read it"))
+            on_drop(Dropped(None, file.path, "text next to records; give the file by name to read it"))
         else:
             yield file
 

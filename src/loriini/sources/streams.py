@@ -43,7 +43,7 @@ ReadDocuments = Callable[[OnDrop], Iterable[Document]]
 
 @dataclass(frozen=True)
 class FunctionStream:
-    """Documents that a function yields, which `identity` identifies."""
+    """Documents that a function yields, identified by `identity`."""
 
     read: ReadDocuments
     identity: str
@@ -56,12 +56,12 @@ class FileStream:
     """Documents of files that one task reads; the last may be a part of a large file.
 
     `identity` identifies the documents and how they are read: a finished task is reused as long as it stays
-    the same, even if other streams change; if the stream `stops_at_flaws`, only one that dropped none.
+    the same, even if other streams change. If the stream `stops_at_flaws`, only a task that dropped none is.
     """
 
     files: tuple[InputFile, ...]
     states: Mapping[str, Mapping[str, State | None]]
-    """By path, the states of what is behind each file when it was listed."""
+    """For each path, the states behind the file (`states_behind`) when it was listed."""
     options: ReadOptions
     identity: str
 
@@ -100,24 +100,24 @@ def open_streams(inputs: Sequence[str], options: ReadOptions) -> tuple[list[File
     states = input_states(inputs)
     identity = identity_of(states)
     files = input_files(inputs)
-    of_all = digest(identity)
-    how = [asdict(options.fields), options.min_characters, options.max_document_characters]
+    digest_of_all = digest(identity)
+    # on_error is not part of it: what was read without a flaw is the same under "stop" and "skip".
+    settings = [asdict(options.fields), options.min_characters, options.max_document_characters]
     streams = []
     for group in _file_groups(files, options.fields):
-        # on_error is not part of it: what was read without a flaw is the same under "stop" and "skip".
-        what = [(asdict(file), identity.get(file.path, of_all)) for file in group]
-        behind = {file.path: states_behind(file, states.get) for file in group}
-        streams.append(FileStream(tuple(group), behind, options, digest([what, how])))
+        contents = [(asdict(file), identity.get(file.path, digest_of_all)) for file in group]
+        group_states = {file.path: states_behind(file, states.get) for file in group}
+        streams.append(FileStream(tuple(group), group_states, options, digest([contents, settings])))
     return streams, identity
 
 
 def number_lines(
     streams: Sequence[DocumentStream], temporary: Path, execute: Executor
 ) -> list[DocumentStream]:
-    """The streams, in which parts of JSON lines know how many lines come before; tasks count them.
+    """The streams, with the number of lines before each part of a file of JSON lines; tasks count them.
 
-    A file with a part that is damaged or cannot be read is one stream again: it is read up to there, and
-    this is reported once.
+    A file with a part that is damaged or cannot be read becomes one stream again: it is read up to there, and
+    the error is reported once.
     """
     ends = {stream.identity: stream.files[-1] for stream in streams if isinstance(stream, FileStream)}
     parts = {name: file for name, file in ends.items() if file.span}
@@ -144,7 +144,7 @@ def number_lines(
 
 
 def _count_newlines(part: InputFile, folder: Path, advance: Advance) -> dict[str, int | None]:
-    """The line ends in a part; None if it is damaged or cannot be read."""
+    """Count the line ends in a part; None if it is damaged or cannot be read."""
     try:
         return {"newlines": count_newlines(part.path, part.span) if part.span else 0}
     except (OSError, *DAMAGE) as error:
@@ -208,5 +208,5 @@ def _parts_of_parquet(file: InputFile, size: int, fields: Fields) -> list[InputF
 
 
 def _size(file: InputFile) -> int:
-    """A file of unknown size is a task by itself."""
+    """A file's size; one of unknown size gets its own task."""
     return TASK_BYTES if file.size is None else file.size

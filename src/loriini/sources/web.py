@@ -26,9 +26,9 @@ HEADER_BYTES, PAGE_BYTES = 1 << 20, 1 << 23
 HTML = ("text/html", "application/xhtml+xml")
 CHARSET = re.compile(r"charset\s*=\s*[\"']?([a-z\d][\w.:-]{0,39})", re.ASCII | re.IGNORECASE)
 BROWSERS = {"iso8859-1": "cp1252", "ascii": "cp1252"}
-"""What browsers read for a charset that a server names."""
+"""Charsets that browsers use instead of those that servers name."""
 NO_CHARSETS = {"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7"}
-"""Python's codecs that no page has: they take quadratic time, or make half a surrogate pair."""
+"""Python's codecs that no page uses: they take quadratic time, or make half a surrogate pair."""
 
 
 def read_warc(path: str, fields: Fields) -> Records:
@@ -36,7 +36,8 @@ def read_warc(path: str, fields: Fields) -> Records:
 
     InputError when warcio or trafilatura is not installed.
     """
-    import_optional("warcio", path), import_optional("trafilatura", path)
+    import_optional("warcio", path)
+    import_optional("trafilatura", path)
     # It logs pages that it cannot parse; they are counted here.
     logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
     with open_stream(path) as stream:
@@ -119,7 +120,7 @@ def _text_of_conversion(headers: Headers, content: bytes) -> str:
 
 
 def _text(headers: Headers, kind: str, content: bytes) -> str:
-    """The text of content of a kind, as HTTP names it; what the archive identified goes before."""
+    """The text of a body with the content type `kind`; a type that the archive identified goes first."""
     form = headers.get("warc-identified-payload-type", kind).split(";")[0].strip().lower()
     if form == "text/plain":
         return _decoded(content, kind)
@@ -129,7 +130,7 @@ def _text(headers: Headers, kind: str, content: bytes) -> str:
 
 
 def _charset(kind: str) -> str | None:
-    """The charset that a kind names; None for none, an unknown one, and what no page has."""
+    """The charset that a content type names; None if it names none, an unknown one, or one of NO_CHARSETS."""
     named = CHARSET.search(kind)
     try:
         charset = codecs.lookup(named[1]).name if named else None
@@ -142,7 +143,7 @@ def _charset(kind: str) -> str | None:
 
 
 def _decoded(content: bytes, kind: str) -> str:
-    """Plain text, decoded by the charset of its kind; by UTF-8 where none is named, or an unknown one."""
+    """Plain text, decoded with the charset of its content type (`_charset`), by default UTF-8."""
     try:
         return content.decode(_charset(kind) or "utf-8")
     except UnicodeError as error:
@@ -152,7 +153,7 @@ def _decoded(content: bytes, kind: str) -> str:
 def _page(html: bytes, kind: str) -> str | bytes:
     """A page decoded by the charset that the server named; undecoded where trafilatura finds a better one.
 
-    Servers name ISO-8859-1 for pages in UTF-8, and never the other way round where the bytes are both.
+    Servers name ISO-8859-1 for pages in UTF-8, so bytes that are valid UTF-8 are taken as UTF-8.
     """
     charset = _charset(kind)
     try:
