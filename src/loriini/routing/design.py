@@ -37,10 +37,10 @@ class RoutingConfig:
     """One routing design. Raises ValueError for a field out of range and for fields that do not combine."""
 
     unit: Unit = "segment"
-    """The tokens that share one routing decision: a single `token`; a `segment` of `segment_length` tokens,
-    routed by the segment before it; all segments, routed by the first (`prefix`); or the whole `sequence`."""
+    """The tokens that share one routing decision: a single `token`; a `segment`, routed by the segment before
+    it; all segments, routed by the first (`prefix`); or the whole `sequence`."""
     segment_length: Count = 256
-    """See `unit`."""
+    """Tokens of a segment, T."""
     first_segment: FirstSegment = "self"
     """How segment 1 is routed: by its own mean with the gradient stopped (`self`, as in Lory; its tokens see
     their own future), with equal weights (`uniform`), or as `self` with segment 1 left out of the training
@@ -48,32 +48,34 @@ class RoutingConfig:
     scope: Scope = "layer"
     """Every layer decides (`layer`), or the first layer decides for all (`global`)."""
     scorer: Scorer = "linear"
-    """How each expert's logit is computed. `norm` and `node` apply to `activation_norm`; `scorer_width` is
-    the hidden width of `mlp` (0: the model's width). `linear_segment` adds a token's logits to those of the
-    previous segment."""
+    """How each expert's logit is computed: by a matrix that is trained (`linear`), never trained (`frozen`)
+    or redrawn every training step (`random`); by two layers (`mlp`); by a matrix of the token's state and
+    another of the previous segment's mean (`linear_segment`); from `routing_labels` (`label`); or by the norm
+    of the expert's own activation (`activation_norm`)."""
     scorer_width: CountOrZero = 0
-    """See `scorer`."""
+    """Hidden width of the `mlp` scorer; 0: the model's width."""
     norm: Literal[1, 2, "inf"] = 2
-    """See `scorer`."""
+    """Which norm `activation_norm` takes: L1, L2 or L∞."""
     node: Literal["low_rank", "gate", "up", "activated_gate", "hidden", "output"] = "low_rank"
-    """See `scorer`."""
+    """The activation whose norm scores an expert under `activation_norm`."""
     selection: Selection = "all"
-    """Which experts a unit gets, with its parameters `top_k`, `top_p` and `capacity_factor`."""
+    """Which experts a unit gets: `all`; the `top_k`; the fewest whose softmax weights reach `top_p`; those
+    that choose it (`expert_choice`); or those of positive logit (`positive`)."""
     top_k: Count = 2
-    """See `selection`."""
+    """Experts of a unit with selection=top_k."""
     top_p: Annotated[float, Bounds(above=0, most=1)] = 0.6
-    """See `selection`."""
+    """Softmax weight that a unit's experts reach together with selection=top_p."""
     capacity_factor: Annotated[float, Bounds(above=0, most=LARGEST_CAPACITY)] = 1.0
-    """See `selection`."""
+    """Mean number of experts of a unit with selection=expert_choice."""
     gates: Gates = "softmax_all"
     """The weights of the selected experts: their softmax over all experts (`softmax_all`: Lory, Switch,
     Expert Choice); the softmax over the selected logits (`softmax_selected`: Mixtral, AoE); the softmax of
     the selected probabilities (`softmax_twice`: sequence-level top-2 of the design-choices paper); equal
     (`uniform`); the positive logits (`relu`: ReMoE); the normalised sigmoids of the selected logits
-    (`sigmoid`: DeepSeek-V3); or a softmax over the expert and those within `jitter` below it (`sparse_mixer`:
+    (`sigmoid`: DeepSeek-V3); or a softmax over the expert and those close below it (`sparse_mixer`:
     Phi-3.5-MoE)."""
     jitter: Fraction = 0.01
-    """See `gates`."""
+    """With gates=sparse_mixer, logits up to twice this relative distance below another are close to it."""
     balance_bias: Fraction = 0.0
     """The step size of loss-free balancing. Each expert's bias, used for selection but not for gates, moves
     by this much towards an even load after every optimizer step; 0: no bias."""
@@ -82,13 +84,13 @@ class RoutingConfig:
     combination: Combination = "parameters"
     """Gates weigh the experts' `outputs` or their `parameters`."""
     load_balance: Weight = 0.0
-    """The weight of the auxiliary loss of this name; 0: off."""
+    """Weight of the loss E · Σ f P, which evens the load; 0: off."""
     confidence_entropy: Weight = 0.0
-    """The weight of the auxiliary loss of this name; 0: off."""
+    """Weight of the mean entropy of the softmax of router logits, which makes decisions confident; 0: off."""
     router_z: Weight = 0.0
-    """The weight of the auxiliary loss of this name; 0: off."""
+    """Weight of the mean squared logsumexp of router logits; 0: off."""
     gate_l1: Weight = 0.0
-    """The weight of the auxiliary loss of this name; 0: off."""
+    """Weight of the mean sum of a unit's gates, which makes ReLU gates sparse; 0: off."""
 
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(type(self), include_extras=True).items():
