@@ -9,7 +9,7 @@ width, F expert hidden width, R low rank, W the width of a node.
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +28,8 @@ from loriini.model.affine import (
 from loriini.model.dispatch import find_pairs
 from loriini.routing.selection import Counts
 
+Way = Literal["single", "activations", "merged", "by_parameters", "by_sums", "by_outputs"]
+"""Ways of applying experts to states, methods of `Experts`."""
 Tensors = Mapping[str, Tensor]
 NOT_FIXED = Counts()
 NO_ACTIVATIONS: Tensors = {}  # a plain dict: torch.compile takes an empty MappingProxyType for a full one
@@ -54,9 +56,19 @@ class Experts(nn.Module):
         self.main_grads: dict[str, Tensor] = {}
         """The float32 gradients of parameters, by name, to which a merge's backward pass adds."""
 
-    def forward(self, method: str, *args: Any) -> Any:
-        """Call a method by name: `by_parameters`, `by_sums`, `by_outputs`, `single`, `merge`, …"""
-        return getattr(self, method)(*args)
+    if TYPE_CHECKING:
+
+        @overload
+        def __call__(self, way: Literal["merge"], gates_NE: Tensor, /) -> dict[str, Tensor]: ...
+
+        @overload
+        def __call__(self, way: Way, /, *args: Any) -> Tensor: ...
+
+        def __call__(self, *args: Any) -> Any: ...
+
+    def forward(self, way: Literal["merge"] | Way, *args: Any) -> Any:
+        """Merge experts, or apply them, by the method of this name."""
+        return getattr(self, way)(*args)
 
     def node(
         self, name: str, x: Tensor, weights: Tensors, affine: Affine, known: Tensors = NO_ACTIVATIONS
