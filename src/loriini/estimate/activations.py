@@ -130,9 +130,9 @@ def merged_parameters(
 
     Packed rows (`positions_NL`, see `count_activations`) are filled up to the most units of any.
     """
-    design = config.routing
-    if config.num_experts == 1 or design.combination != "parameters":
+    if not config.merges:
         return 0
+    design = config.routing
     units = -(-length // design.segment_length) if design.segmented else 1
     if positions_NL is not None:
         units = int(units_of_rows(design, fullest_rows(design, instances, positions_NL)).max())

@@ -150,8 +150,8 @@ def cast_parameters(config: LoriiniConfig, layers: int) -> float:
 
     All experts are cast once a step, but for those that are merged again, which are cast again, too.
     """
-    counts, merged = count_parameters(config), config.routing.combination == "parameters"
-    again = config.recompute_merge and config.num_experts > 1 and merged
+    counts = count_parameters(config)
+    again = config.recompute_merge and config.merges
     of_layers = counts.layers * layers / config.num_hidden_layers
     return of_layers + (0 if again else counts.experts) + config.vocab_size * config.hidden_size
 
@@ -163,6 +163,6 @@ def others_states(config: LoriiniConfig, group: int, instances: int, length: int
     gradient of the gates, the outputs. Ranks that hold whole experts keep, with an even load, as much as one
     that holds all of them.
     """
-    once = config.routing.combination == "parameters" or config.num_experts == 1
+    once = config.merges or not config.is_mixture
     copies = 1 if once else (2 if config.routing.data_dependent else 1) * config.experts_per_token
     return copies * (group - 1) * instances * length * config.hidden_size

@@ -120,7 +120,7 @@ def top_k_of_tokens(config: LoriiniConfig) -> tuple[int, str]:
     """
     r = config.routing
     conflicts = [
-        (config.num_experts == 1, "it is dense"),
+        (not config.is_mixture, "it is dense"),
         (config.block == "gpt2", "block=gpt2 has no gated experts and no rotary positions"),
         (r.unit != "token", f"it routes by {r.unit}, not by token"),
         (r.scope == "global" and not r.fixed, "its first layer decides for all (scope=global)"),

@@ -36,7 +36,7 @@ def check_mode(config: LoriiniConfig, inference_routing: str | None) -> None:
 
 def segment_problem(config: LoriiniConfig) -> str | None:
     """Why a model cannot be routed by segment; None where it can, or where its gates depend on no tokens."""
-    design = config.effective_routing
+    design = config.design
     if design.unit == "sequence" and design.data_dependent:
         return "this model routes whole sequences; use 'prompt'"
     return None
@@ -86,7 +86,7 @@ def check_attention(config: LoriiniConfig, context: RoutingContext, paged: bool)
             "flash attention keeps packed documents apart in a batch of one row only; pass one row, or load "
             "the model with attn_implementation='sdpa'"
         )
-    if paged and config.effective_routing.pooled:
+    if paged and config.design.pooled:
         raise ValueError("continuous batching keeps no routing between its calls; use generate()")
 
 

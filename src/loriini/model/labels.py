@@ -31,7 +31,7 @@ def routing_inputs(model: LoriiniForCausalLM, domain: str, batch: int, first: in
     each sequence's own, from its number `first`, `first` + 1, … in the text.
     """
     inputs: dict[str, Any] = {"routing_labels": labels_of(model, domain, batch)}
-    if model.config.num_experts > 1 and model.config.routing.scorer == "random":
+    if model.config.design.scorer == "random":
         inputs["routing_draws"] = torch.arange(first + 1, first + 1 + batch, device=model.device)
     return inputs
 

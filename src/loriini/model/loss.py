@@ -49,7 +49,7 @@ def next_tokens(labels: Tensor) -> Tensor:
 
 def skipped_positions(config: LoriiniConfig) -> int:
     """First positions of a document that the training loss leaves out: segment 1, with `skip_loss`."""
-    design = config.effective_routing
+    design = config.design
     skips = design.segmented and design.first_segment == "skip_loss"
     return design.segment_length if skips else 0
 

@@ -28,7 +28,6 @@ def experts_cast_once(
     `into_main_grads`: a merge's backward pass adds to `.grad` itself; None: where its kernel runs.
     """
     config = model.config
-    merges = config.num_experts > 1 and config.routing.combination == "parameters"
     modules = [module for module in model.modules() if isinstance(module, Experts)] if dtype else []
     try:
         for module in modules:
@@ -37,7 +36,7 @@ def experts_cast_once(
             if not config.recompute_merge:
                 module.copies = {name: _copy(weight, dtype) for name, weight in weights.items()}
             kernel = any(merge_kernels.runs_on(weight) for weight in weights.values())
-            if merges and (kernel if into_main_grads is None else into_main_grads):
+            if config.merges and (kernel if into_main_grads is None else into_main_grads):
                 module.main_grads = {name: _gradient(weight) for name, weight in weights.items()}
         yield
     finally:

@@ -296,7 +296,8 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         if shift_labels is not None:
             labels_BL = shift_labels.contiguous()
             call = self._loss(states, logits, labels_BL, out.context, reduction, num_items_in_batch)
-            auxiliary, loss = auxiliary_loss(out.routings, self.config.effective_routing, average), call.loss
+            loss = call.loss
+            auxiliary = auxiliary_loss(out.routings, self.config.design, average)
             if auxiliary is not None and self.training and reduction == "mean":
                 loss = loss + share_of_batch(auxiliary, labels_BL, num_items_in_batch)
             losses = {

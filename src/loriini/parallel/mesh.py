@@ -151,14 +151,13 @@ def _sharing_conflicts(config: ParallelConfig, model: LoriiniConfig, document_ma
     """Why processes cannot share this model's experts."""
     experts, routing, width = config.experts, model.routing, model.expert_width
     whole = config.share_experts == "whole"
-    merges = routing.combination == "parameters" and model.num_experts > 1
     return [
         (
             not whole and width % experts != 0,
             f"each expert's width is {width}, not a multiple of parallel.experts {experts}; change one",
         ),
         (
-            whole and (merges or model.num_experts == 1),
+            whole and (model.merges or not model.is_mixture),
             "parallel.share_experts=whole sends tokens to experts that they select, and this model selects "
             "none; set it to width",
         ),
@@ -168,7 +167,7 @@ def _sharing_conflicts(config: ParallelConfig, model: LoriiniConfig, document_ma
             "or set parallel.share_experts to width",
         ),
         (
-            model.num_experts > 1 and routing.unit != "token" and document_mask,
+            model.is_mixture and routing.unit != "token" and document_mask,
             f"parallel.experts is {experts}, and with document_mask the processes that share experts have "
             f"different numbers of {routing.unit}s; set parallel.experts to 1, or document_mask to false",
         ),
