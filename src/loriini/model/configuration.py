@@ -179,8 +179,7 @@ class LoriiniConfig(LlamaConfig):
     @property
     def experts_per_token(self) -> float:
         """Routed FFNs of `intermediate_size` that a token passes through: its active experts."""
-        merged = not self.is_mixture or self.merges
-        return 1 if merged else self.routing.experts_per_unit(self.num_experts)
+        return self.design.experts_per_token(self.num_experts)
 
     def router_settings(self, layer: int) -> RouterSettings:
         """What the router of a layer is built from."""

@@ -26,12 +26,12 @@ from loriini.model.affine import (
     merged_weight,
 )
 from loriini.model.dispatch import find_pairs
-from loriini.routing.selection import Counts
+from loriini.routing.selection import FixedCounts
 
 Way = Literal["single", "activations", "merged", "by_parameters", "by_sums", "by_outputs"]
 """Ways of applying experts to states, methods of `Experts`."""
 Tensors = Mapping[str, Tensor]
-NOT_FIXED = Counts()
+NOT_FIXED = FixedCounts()
 NO_ACTIVATIONS: Tensors = {}  # a plain dict: torch.compile takes an empty MappingProxyType for a full one
 
 
@@ -130,7 +130,7 @@ class Experts(nn.Module):
         return y_MD.view_as(x_NSD)
 
     def by_outputs(
-        self, x: Tensor, gates_NE: Tensor, known: Tensors = NO_ACTIVATIONS, counts: Counts = NOT_FIXED
+        self, x: Tensor, gates_NE: Tensor, known: Tensors = NO_ACTIVATIONS, counts: FixedCounts = NOT_FIXED
     ) -> Tensor:
         """Σ_i e_i FFN(x; θ_i) over the selected experts (gate > 0) of each unit; as `x`.
 
@@ -246,7 +246,11 @@ def by_parameters_loop(experts: Experts, x_NSD: Tensor, gates_NE: Tensor) -> Ten
 
 
 def by_outputs_loop(
-    experts: Experts, x: Tensor, gates_NE: Tensor, known: Tensors = NO_ACTIVATIONS, counts: Counts = NOT_FIXED
+    experts: Experts,
+    x: Tensor,
+    gates_NE: Tensor,
+    known: Tensors = NO_ACTIVATIONS,
+    counts: FixedCounts = NOT_FIXED,
 ) -> Tensor:
     """The naive twin of `by_outputs`: every expert computes every unit, from the beginning."""
     gates_EN = gates_NE.T.reshape(-1, len(x), *(1 for _ in x.shape[1:]))

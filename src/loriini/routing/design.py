@@ -169,8 +169,13 @@ class RoutingConfig:
         """Whether units select as many experts as they like, so that parameters and FLOPs count all."""
         return self.selection in ("top_p", "positive")
 
-    def experts_per_unit(self, num_experts: int) -> float:
-        """Experts selected for a unit (their mean, for expert choice); all, where the number varies."""
+    def experts_per_token(self, num_experts: int) -> float:
+        """Routed FFNs that a token passes through: 1 if merged or single, otherwise its unit's.
+
+        For expert choice their mean; all experts, where the number varies.
+        """
+        if num_experts == 1 or self.combination == "parameters":
+            return 1
         if self.selection == "expert_choice":
             return self.capacity_factor
         return min(self.top_k, num_experts) if self.selection == "top_k" else num_experts
