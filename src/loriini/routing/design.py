@@ -5,11 +5,11 @@ Sources: Lory (Zhong et al., 2024), "Towards an empirical understanding of MoE d
 al., 2024), whose gates are Phi-3.5-MoE's.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal, get_type_hints
 
-from loriini.fields import Bounds, Conflicts, Count, CountOrZero, Fraction, Weight, mismatch, refuse_first
+from loriini.fields import Bounds, Count, CountOrZero, Fraction, Weight, mismatch, refuse_first
 
 Unit = Literal["token", "segment", "prefix", "sequence"]
 Scope = Literal["layer", "global"]
@@ -214,67 +214,48 @@ HAS_EFFECT: dict[str, Callable[[RoutingConfig], bool]] = {
 """Fields that only some designs depend on → whether they have an effect on a design."""
 
 
-def _conflicts(c: RoutingConfig) -> Conflicts:
+def _conflicts(c: RoutingConfig) -> Iterator[str]:
     """Combinations of fields that have no meaning."""
-    longer_unit = c.unit != "token"
-    return [
-        (
-            c.combination == "parameters" and not longer_unit,
+    if c.combination == "parameters" and c.unit == "token":
+        yield (
             "unit=token with combination=parameters would merge one FFN for every token; "
-            "use a longer unit or combination=outputs",
-        ),
-        (
-            c.scope == "global" and c.scorer == "activation_norm",
-            "scope=global with scorer=activation_norm: norms say nothing about another layer's experts",
-        ),
-        (
-            c.scorer == "activation_norm" and (longer_unit or c.combination == "parameters"),
+            "use a longer unit or combination=outputs"
+        )
+    if c.scope == "global" and c.scorer == "activation_norm":
+        yield "scope=global with scorer=activation_norm: norms say nothing about another layer's experts"
+    if c.scorer == "activation_norm" and (c.unit != "token" or c.combination == "parameters"):
+        yield (
             "scorer=activation_norm scores tokens by their own activations; "
-            "it needs unit=token, combination=outputs",
-        ),
-        (
-            c.scorer == "linear_segment" and c.unit != "token",
-            "scorer=linear_segment adds a segment's logits to each token's; it needs unit=token",
-        ),
-        *(
-            (
-                getattr(c, loss) != 0 and (c.fixed or c.scorer in CONSTANT),
+            "it needs unit=token, combination=outputs"
+        )
+    if c.scorer == "linear_segment" and c.unit != "token":
+        yield "scorer=linear_segment adds a segment's logits to each token's; it needs unit=token"
+    for loss in AUXILIARY_LOSSES:
+        if getattr(c, loss) != 0 and (c.fixed or c.scorer in CONSTANT):
+            yield (
                 f"{loss} is constant with "
                 f"{'selection=all, gates=uniform' if c.fixed else f'scorer={c.scorer}'}, where nothing is "
-                "learnt from it; set it to 0",
+                "learnt from it; set it to 0"
             )
-            for loss in AUXILIARY_LOSSES
-        ),
-        (
-            c.load_balance != 0 and c.selection in ("all", "expert_choice"),
-            f"load_balance is constant with selection={c.selection}, where loads are fixed; set it to 0",
-        ),
-        (
-            c.gate_l1 != 0 and c.gates_sum_to_one,
-            f"gate_l1 is constant with gates={c.gates}, selection={c.selection}: they sum to 1; set it to 0",
-        ),
-        (
-            c.first_segment == "uniform" and (c.unit != "segment" or c.selection != "all"),
-            "first_segment=uniform gives segment 1 every expert; it needs unit=segment, selection=all",
-        ),
-        (
-            c.unit == "prefix" and c.first_segment != "self",
-            "unit=prefix routes every segment by segment 1; it needs first_segment=self",
-        ),
-        (
-            c.gates == "relu" and c.selection != "positive",
-            f"gates=relu is 0 for experts that selection={c.selection} may choose; set selection=positive",
-        ),
-        (
-            c.gates == "sparse_mixer" and c.selection != "top_k",
+    if c.load_balance != 0 and c.selection in ("all", "expert_choice"):
+        yield f"load_balance is constant with selection={c.selection}, where loads are fixed; set it to 0"
+    if c.gate_l1 != 0 and c.gates_sum_to_one:
+        yield (
+            f"gate_l1 is constant with gates={c.gates}, selection={c.selection}: they sum to 1; set it to 0"
+        )
+    if c.first_segment == "uniform" and (c.unit != "segment" or c.selection != "all"):
+        yield "first_segment=uniform gives segment 1 every expert; it needs unit=segment, selection=all"
+    if c.unit == "prefix" and c.first_segment != "self":
+        yield "unit=prefix routes every segment by segment 1; it needs first_segment=self"
+    if c.gates == "relu" and c.selection != "positive":
+        yield f"gates=relu is 0 for experts that selection={c.selection} may choose; set selection=positive"
+    if c.gates == "sparse_mixer" and c.selection != "top_k":
+        yield (
             "gates=sparse_mixer weighs experts from the best down, and "
-            f"selection={c.selection} may choose others; set selection=top_k",
-        ),
-        (
-            c.balance_bias != 0 and (c.selection != "top_k" or c.gates != "sigmoid"),
-            "balance_bias is added to sigmoid scores for top_k; it needs selection=top_k, gates=sigmoid",
-        ),
-    ]
+            f"selection={c.selection} may choose others; set selection=top_k"
+        )
+    if c.balance_bias != 0 and (c.selection != "top_k" or c.gates != "sigmoid"):
+        yield "balance_bias is added to sigmoid scores for top_k; it needs selection=top_k, gates=sigmoid"
 
 
 _lory = RoutingConfig()
