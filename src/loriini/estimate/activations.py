@@ -240,7 +240,7 @@ def packed_arguments(
     """A hook that gives a layer what it gets for packed rows; None for rows of one document each.
 
     Documents and units are found in values, so they are found outside of the fake tensors. Rows of fewer
-    units than others are filled up with empty ones, which count as full: `valid_BU` has values, too.
+    units than others are filled up with empty ones, which count as full: `valid_BU` also has values.
     """
     if packed_positions(positions_BL, None) is None:
         return None

@@ -50,8 +50,8 @@ def walk_step(
     - `casts_once`: experts are cast once a step (`experts_cast_once`), else by autocast wherever used.
     - `one_pass`: both gradients of a merge are one kernel's (`merge_kernels`), as on a GPU with Triton.
 
-    Operations are told apart by shapes: a vocabulary of as many rows as there are tokens, or pairs of a token
-    and an expert, counts with a row or two more.
+    Operations are distinguished by shapes: a vocabulary of as many rows as there are tokens, or pairs of a
+    token and an expert, counts with a row or two more.
     """
     config = _with_distinct_vocabulary(config, instances * length)
     one, two = (_walk(config, n, instances, length, dtype, casts_once, one_pass) for n in (1, 2))

@@ -46,7 +46,7 @@ def to_llama(model: LoriiniForCausalLM, gates: Sequence[Tensor]) -> PreTrainedMo
     With the gates of a prompt it computes what prompt-routed generation does after that prompt. Experts that
     are combined by their parameters are merged into one (Lory §3.1, inference). Of those combined by their
     outputs the selected ones stand side by side in one wider FFN, as do shared experts, so that it holds k
-    experts' weights. Raises InputError for a model that is no Llama.
+    experts' weights. Raises InputError for a model that cannot be a Llama.
     """
     if reason := not_a_llama(model.config):
         raise InputError(reason)

@@ -27,7 +27,7 @@ KEYWORDS = (
 
 
 def check_mode(config: LoriiniConfig, inference_routing: str | None) -> None:
-    """ValueError for an `inference_routing` that there is not, or not of this design."""
+    """ValueError for an unknown `inference_routing`, or one that this design does not support."""
     if inference_routing not in (None, "prompt", "segment"):
         raise ValueError(f"inference_routing is {inference_routing!r}; it must be 'prompt' or 'segment'")
     if inference_routing == "segment" and (problem := segment_problem(config)):
@@ -51,7 +51,7 @@ def check_shapes(
 ) -> None:
     """ValueError for arguments that are not of the input's shape.
 
-    Prompts of no token are refused too; not on a GPU, which would have to be waited for.
+    Empty prompts are refused too, except on a GPU, where the check would synchronise.
     """
     batch, length = x_BLD.shape[:2]
     if position_ids is not None and position_ids.shape not in ((batch, length), (1, length)):

@@ -1,4 +1,4 @@
-"""The model card: `README.md` beside the weights, from the configuration and what the run recorded."""
+"""The model card: `README.md` next to the weights, from the configuration and what the run recorded."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -62,7 +62,7 @@ class Exported:
 
     how: str
     gguf: str | None = None
-    """The name of the file, where they are one for llama.cpp and no folder for transformers."""
+    """The name of the file of an export for llama.cpp; None for a folder for transformers."""
 
 
 def model_card(

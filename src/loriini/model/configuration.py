@@ -168,13 +168,13 @@ class LoriiniConfig(LlamaConfig):
         return {**values, "auto_map": AUTO_MAP}
 
     def save_pretrained(self, save_directory: Any, push_to_hub: bool = False, **kwargs: Any) -> None:
-        """Write `config.json`, and beside it the modules by which transformers loads the model."""
+        """Write `config.json`, and next to it the modules by which transformers loads the model."""
         write_shim(Path(save_directory))
         super().save_pretrained(save_directory, push_to_hub, **kwargs)
 
     @classmethod
     def register_for_auto_class(cls, auto_class: Any = "AutoConfig") -> None:
-        """Does nothing: transformers would copy this module beside the weights, in place of the shim."""
+        """Does nothing: transformers would copy this module next to the weights, in place of the shim."""
 
     @property
     def experts_per_token(self) -> float:

@@ -104,8 +104,8 @@ def router_free(
     """Remove the routers of a token-level mixture, in place, and rank experts by their activations.
 
     Every expert computes up to `node`; a token gets the k experts of highest L1, L2 or L∞ `norm` there, and
-    only these compute the rest (AoE §3.1, appendix A). Gates are the softmax over the chosen norms or
-    `uniform`, which the paper does not say. ValueError for a node or design that does not admit this.
+    only these compute the rest (AoE §3.1, appendix A). The paper does not state the gates: softmax over the
+    chosen norms, or `uniform`. ValueError for a node or design that does not admit this.
     """
     if not model.config.is_mixture:
         raise ValueError("a dense model has no routers to replace; leave it out")

@@ -121,7 +121,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
         return [cast(LoriiniDecoderLayer, layer).mlp for layer in self.layers]
 
     def start_draws(self, seed: int) -> None:
-        """Let random routers draw what they do with no other seed below 2^30, nor in evaluation."""
+        """Give random routers draws that no other seed below 2^30, nor evaluation, uses."""
         self.draws.fill_((1 + seed % (1 << 30)) << 32)
 
     def begin_step(self) -> None:
@@ -204,7 +204,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
     def _causal_mask(
         self, x_BLD: Tensor, context: RoutingContext, attention_mask: Tensor | None, cache: Cache | None
     ) -> Any:
-        """transformers' mask; of packed rows, positions tell padding and documents apart."""
+        """transformers' mask; in packed rows, positions separate documents and padding."""
         if context.packed and attention_mask is not None and attention_mask.dim() == 2:
             attention_mask = None
         return create_causal_mask(

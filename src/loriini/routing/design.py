@@ -305,7 +305,7 @@ def design_and_fields(value: Any, base: RoutingConfig) -> tuple[RoutingConfig, d
     """The design that a name or a table of fields starts from, and the fields that it changes.
 
     A table's `design` names the one to start from, by default `base`. Fields are not checked. ValueError for
-    a design that there is not.
+    an unknown design.
     """
     table = {"design": value} if isinstance(value, str) else value
     if not isinstance(table, Mapping):
