@@ -12,7 +12,7 @@ import json
 import math
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -72,15 +72,10 @@ def option_of(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-Conflicts = list[tuple[bool, str]]
-"""What does not go together: whether it is the case, and the reason to refuse it."""
-
-
-def refuse_first(conflicts: Conflicts, error: type[Exception] = InputError) -> None:
-    """Raise `error` with the reason of the first conflict that is the case."""
-    for refused, reason in conflicts:
-        if refused:
-            raise error(reason)
+def refuse_first(reasons: Iterator[str], error: type[Exception] = InputError) -> None:
+    """Raise `error` with the first of the reasons to refuse something, if there is any."""
+    if (reason := next(reasons, None)) is not None:
+        raise error(reason)
 
 
 def as_argument(value: Any) -> str:

@@ -12,13 +12,13 @@ from covering import grid
 from loriini import DESIGNS
 from loriini.model.dispatch import PickRows, SumPairs, TakeUnits, find_pairs
 from loriini.model.experts import SwigluExperts, by_outputs_loop
-from loriini.routing.selection import Counts, fixed_counts
+from loriini.routing.selection import FixedCounts, fixed_counts
 from tiny import random_ids, tiny_model
 
 N, E, K, C = 7, 5, 2, 3
 
 
-def gates_of(counts: Counts) -> Tensor:
+def gates_of(counts: FixedCounts) -> Tensor:
     """Gates (N, E) of K experts a unit, or of C units an expert."""
     scores = torch.rand(N, E, dtype=torch.float64) + 0.1
     count, dim = (counts.per_unit, 1) if counts.per_unit else (counts.per_expert, 0)
@@ -26,8 +26,11 @@ def gates_of(counts: Counts) -> Tensor:
     return torch.zeros_like(scores).scatter(dim, chosen.indices, chosen.values)
 
 
-@grid(counts=[Counts(K, None), Counts(1, None), Counts(E, None), Counts(None, C)], slots=[0, 1, 4])
-def test_a_fixed_number_of_pairs_changes_nothing(counts: Counts, slots: int) -> None:
+@grid(
+    counts=[FixedCounts(K, None), FixedCounts(1, None), FixedCounts(E, None), FixedCounts(None, C)],
+    slots=[0, 1, 4],
+)
+def test_a_fixed_number_of_pairs_changes_nothing(counts: FixedCounts, slots: int) -> None:
     experts = SwigluExperts(E, 8, 12).double()
     for weight in experts.parameters():
         torch.nn.init.normal_(weight, std=0.3)
@@ -47,15 +50,15 @@ def test_units_without_experts_get_zeros() -> None:
     experts, x = SwigluExperts(E, 8, 12).double(), torch.randn(N, 8, dtype=torch.float64)
     for weight in experts.parameters():
         torch.nn.init.normal_(weight)
-    gates = gates_of(Counts(K))
+    gates = gates_of(FixedCounts(K))
     gates[3] = 0
-    y = experts.by_outputs(x, gates, {}, Counts(K))
+    y = experts.by_outputs(x, gates, {}, FixedCounts(K))
     assert not y[3].any()
     torch.testing.assert_close(y, by_outputs_loop(experts, x, gates))
 
 
 def test_the_moves_of_rows_pass_gradcheck() -> None:
-    pairs = find_pairs(gates_of(Counts(K)), Counts(K))
+    pairs = find_pairs(gates_of(FixedCounts(K)), FixedCounts(K))
     x, y = (torch.randn(n, 3, dtype=torch.float64, requires_grad=True) for n in (N, N * K))
     moves = pairs.units_P, pairs.places_NK
     for move, rows in ((TakeUnits, x), (SumPairs, y)):
@@ -65,9 +68,9 @@ def test_the_moves_of_rows_pass_gradcheck() -> None:
 
 
 DESIGNS_BY_COUNT = {
-    "mixtral": Counts(per_unit=2),
-    "sequence-top1": Counts(per_unit=1),
-    "ec-segment": Counts(per_expert=2),
+    "mixtral": FixedCounts(per_unit=2),
+    "sequence-top1": FixedCounts(per_unit=1),
+    "ec-segment": FixedCounts(per_expert=2),
 }
 
 

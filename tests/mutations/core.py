@@ -153,7 +153,7 @@ CORE = (
     Mutation(
         "held-out text shares one draw of a random router",
         "model/labels.py",
-        'if model.config.num_experts > 1 and model.config.routing.scorer == "random":',
+        'if model.config.design.scorer == "random":',
         "if False:",
         "tests/analyze/test_routes.py tests/evaluate/test_perplexity.py",
     ),

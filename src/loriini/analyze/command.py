@@ -41,7 +41,7 @@ def analyze_run(
         raise InputError(f"--instances {most}: must be at least 1")
     out = out or folder_of(run, "--out DIR")
     model, tokenizer = load_model(run, device)
-    if model.config.num_experts == 1:
+    if not model.config.is_mixture:
         raise InputError(f"{run}: a dense model, so there is nothing to route; give the run of a mixture")
     read = read_documents(documents, ReadOptions(fields, on_error))
     length, names = context_length(run, model.config), model.config.label_names

@@ -61,7 +61,7 @@ def write_lens(
     if tokens < 2:
         raise InputError(f"--tokens {tokens}: give at least 2")
     model, tokenizer = load_model(run, device)
-    if model.config.num_experts == 1:
+    if not model.config.is_mixture:
         raise InputError(f"{run}: a dense model, so there is nothing to route; give it as --dense")
     refuse_unused_label(label, model.config)
     ids_N, pieces = tokenize(text, tokenizer)
@@ -160,7 +160,7 @@ def _losses(out: LoriiniOutput) -> Floats:
 def _load_dense(path: Path, device: str | None, text: str, ids_N: Tensor) -> LoriiniForCausalLM:
     """The dense model. InputError for a mixture and for another tokenizer."""
     model, tokenizer = load_model(path, device)
-    if model.config.num_experts > 1:
+    if model.config.is_mixture:
         raise InputError(f"--dense {path}: a mixture; give the run of a dense model")
     if not torch.equal(tokenize(text, tokenizer)[0][: len(ids_N)], ids_N):
         raise InputError(

@@ -109,7 +109,7 @@ def step_case(name: str, run: Run, steps: int = 1, dtype: torch.dtype = torch.fl
         "segments": instances_at_once(run) * segments,
         "segment_length": run.routing.segment_length,
         "micro_batch_size": instances_at_once(run),
-        "recompute_merge": config.recompute_merge if config.num_experts > 1 else None,
+        "recompute_merge": config.recompute_merge if config.is_mixture else None,
         "flops_per_token": config.flops_per_token(run.length),
         "parameters": config.parameters()[0],
     }

@@ -49,11 +49,11 @@ class Cell:
 
     @property
     def causality(self) -> str:
-        return self.run.config(1, 0).effective_routing.causality
+        return self.run.config(1, 0).design.causality
 
     @property
     def training_causality(self) -> str:
-        return self.run.config(1, 0).effective_routing.training_causality
+        return self.run.config(1, 0).design.training_causality
 
     def folder_name(self, corpus: TrainingCorpus) -> str:
         """Readable, and different for every setting that changes what is trained, the corpus included."""

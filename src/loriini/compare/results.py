@@ -119,6 +119,6 @@ def unlike_others(config: LoriiniConfig) -> dict[str, Any]:
     `experts_vary`: parameters and FLOPs count all experts; `loss_skips`: tokens of a document that the
     training loss leaves out.
     """
-    vary = config.num_experts > 1 and config.routing.experts_vary
+    vary = config.design.experts_vary
     skips = skipped_positions(config)
     return {**({"experts_vary": True} if vary else {}), **({"loss_skips": skips} if skips else {})}

@@ -130,9 +130,9 @@ def merged_parameters(
 
     Packed rows (`positions_NL`, see `count_activations`) are filled up to the most units of any.
     """
-    design = config.routing
-    if config.num_experts == 1 or design.combination != "parameters":
+    if not config.merges:
         return 0
+    design = config.routing
     units = -(-length // design.segment_length) if design.segmented else 1
     if positions_NL is not None:
         units = int(units_of_rows(design, fullest_rows(design, instances, positions_NL)).max())
@@ -240,7 +240,7 @@ def packed_arguments(
     """A hook that gives a layer what it gets for packed rows; None for rows of one document each.
 
     Documents and units are found in values, so they are found outside of the fake tensors. Rows of fewer
-    units than others are filled up with empty ones, which count as full: `valid_BU` has values, too.
+    units than others are filled up with empty ones, which count as full: `valid_BU` also has values.
     """
     if packed_positions(positions_BL, None) is None:
         return None

@@ -43,7 +43,7 @@ def choose(
     The micro-batch is a rank's whole share of the batch or the largest power of two that divides it, such
     that MARGIN of the memory stays free; if none fits, one instance. Experts are merged again where nothing
     else fits, or where the larger micro-batch that this allows saves more traffic than it costs.
-    `positions_NL`, those in their documents of instances like the run's, say how full packed rows are.
+    `positions_NL`, positions in documents of instances like the run's, determine how full packed rows are.
     """
     share, limit = run.batch_size // ranks, (1 - MARGIN) * memory
     sizes = divisors(share) if run.micro_batch_size == AUTO else [run.instances_at_once(share)]

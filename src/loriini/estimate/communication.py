@@ -125,7 +125,7 @@ def expert_wise_bytes(config: LoriiniConfig, group: int, step: RankStep) -> Grou
     others, layers = group - 1, config.num_hidden_layers
     units, span = count_units(config, step.instances, step.length)
     states = units * span * config.hidden_size * step.itemsize
-    gates = units * config.num_experts * FLOAT32 if config.num_experts > 1 else 0
+    gates = units * config.num_experts * FLOAT32 if config.is_mixture else 0
     gate_gradients = gates if config.routing.data_dependent else 0
     return GroupBytes(
         all_gather=layers * others * (2 * states + gates + step.recomputed * (states + gates)),
@@ -148,8 +148,7 @@ def expert_parallel(
     None where every token needs every expert, as with merged ones, and where a group
     cannot share the experts evenly.
     """
-    chosen = config.num_experts > 1 and config.routing.combination == "outputs"
-    if not chosen or config.num_experts % group:
+    if not config.is_mixture or config.merges or config.num_experts % group:
         return None
     weights = _sliced_experts(config, step, ranks, shard, group)
     sent = expert_parallel_bytes(config, group, step)

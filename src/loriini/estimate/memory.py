@@ -18,7 +18,7 @@ MOST_MEMORY = float(1 << 60)
 
 @dataclass(frozen=True)
 class GpuCluster:
-    """GPUs to train on, and the memory of each in bytes if known; the run says how they share a model."""
+    """GPUs to train on, and the memory of each in bytes if known; the run sets how they share a model."""
 
     gpus: int = 1
     gpu_memory: float | None = None
@@ -61,7 +61,7 @@ def least_memory(run: Run, config: LoriiniConfig, ranks: int) -> float:
 
 
 def check_memory(run: Run, config: LoriiniConfig, ranks: int, memory: float, where: str) -> None:
-    """InputError for a run of which each rank holds more than `memory` bytes in any case."""
+    """InputError for a run whose ranks each need more than `memory` bytes in any case."""
     least = least_memory(run, config, ranks)
     if least > memory:
         shard, _ = mesh_sizes(run, ranks)
@@ -148,10 +148,10 @@ def rank_memory(
 def cast_parameters(config: LoriiniConfig, layers: int) -> float:
     """Parameters with a copy in the dtype of computation: those of `layers` layers, all experts, the head.
 
-    All experts are cast once a step, but for those that are merged again, which are cast again, too.
+    All experts are cast once a step, except those that are merged again, which are also cast again.
     """
-    counts, merged = count_parameters(config), config.routing.combination == "parameters"
-    again = config.recompute_merge and config.num_experts > 1 and merged
+    counts = count_parameters(config)
+    again = config.recompute_merge and config.merges
     of_layers = counts.layers * layers / config.num_hidden_layers
     return of_layers + (0 if again else counts.experts) + config.vocab_size * config.hidden_size
 
@@ -163,6 +163,6 @@ def others_states(config: LoriiniConfig, group: int, instances: int, length: int
     gradient of the gates, the outputs. Ranks that hold whole experts keep, with an even load, as much as one
     that holds all of them.
     """
-    once = config.routing.combination == "parameters" or config.num_experts == 1
+    once = config.merges or not config.is_mixture
     copies = 1 if once else (2 if config.routing.data_dependent else 1) * config.experts_per_token
     return copies * (group - 1) * instances * length * config.hidden_size

@@ -50,8 +50,8 @@ def walk_step(
     - `casts_once`: experts are cast once a step (`experts_cast_once`), else by autocast wherever used.
     - `one_pass`: both gradients of a merge are one kernel's (`merge_kernels`), as on a GPU with Triton.
 
-    Operations are told apart by shapes: a vocabulary of as many rows as there are tokens, or pairs of a token
-    and an expert, counts with a row or two more.
+    Operations are distinguished by shapes: a vocabulary of as many rows as there are tokens, or pairs of a
+    token and an expert, counts with a row or two more.
     """
     config = _with_distinct_vocabulary(config, instances * length)
     one, two = (_walk(config, n, instances, length, dtype, casts_once, one_pass) for n in (1, 2))
@@ -164,7 +164,6 @@ class Walk(TorchDispatchMode):
 
     def _group(self, name: str, inputs: list[Tensor], outputs: list[Tensor]) -> str:
         config, dims = self.config, {n for t in (*inputs, *outputs) for n in t.shape}
-        merging = config.num_experts > 1 and config.routing.combination == "parameters"
         if self.phase == "optimizer":
             return "optimizer"
         if self.phase == "copies":
@@ -173,11 +172,11 @@ class Walk(TorchDispatchMode):
             return "attention"
         if config.vocab_size in dims and name != "embedding":
             return "gradient sums" if name == "add_" else "loss"
-        if "merg" in name or (name in PRODUCTS and merging and _merges(dims, config)):
+        if "merg" in name or (name in PRODUCTS and config.merges and _merges(dims, config)):
             return "merge" if self.phase == "forward" else "merge backward"
         if name in PRODUCTS and (config.expert_width in dims or name == "_grouped_mm"):
             return "FFN"
-        if name in PRODUCTS and (config.num_experts == 1 or config.num_experts not in dims):
+        if name in PRODUCTS and (not config.is_mixture or config.num_experts not in dims):
             return "attention"
         if name == "add_":
             return "gradient sums"

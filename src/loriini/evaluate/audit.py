@@ -74,7 +74,7 @@ def _leak(model: LoriiniForCausalLM, ids_BL: Tensor) -> Leak:
     segment_1, later = _largest(change_L[:first]), _largest(change_L[first:])
     tolerance = ROUNDING * expected_BLV.abs().max().item()
     return Leak(
-        declared=model.config.effective_routing.causality,
+        declared=model.config.design.causality,
         measured=_causality(segment_1 > tolerance, later > tolerance),
         segment_1=segment_1,
         later=later,

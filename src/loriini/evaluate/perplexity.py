@@ -146,13 +146,13 @@ def most_at_once(length: int, vocabulary: int) -> int:
 
 def first_segment(config: LoriiniConfig) -> int:
     """Tokens at the start of an instance whose routing may depend on later ones: segment 1, or none."""
-    design = config.effective_routing
+    design = config.design
     return design.segment_length if design.segmented else 0
 
 
 def counts_first_segment(config: LoriiniConfig, skip: int) -> bool:
     """Whether tokens are counted that may be routed by later ones, as segment 1 is where it routes itself."""
-    return skip < first_segment(config) and config.effective_routing.causality == "after_first_segment"
+    return skip < first_segment(config) and config.design.causality == "after_first_segment"
 
 
 def check_domains(domains: Collection[str]) -> None:
@@ -301,7 +301,7 @@ def check_routing(
     config: LoriiniConfig, routing: EvaluationRouting, skip: int, document_mask: bool = False
 ) -> None:
     """InputError for a routing that evaluates nothing: without segments, or without a prompt."""
-    design = config.effective_routing
+    design = config.design
     if document_mask and routing != "training":
         raise InputError(f"routing={routing}: documents that share an instance have no prompt; use training")
     if routing == "segment" and (problem := segment_problem(config)):
@@ -343,5 +343,5 @@ def _losses(
 
 def _causality(config: LoriiniConfig, routing: EvaluationRouting) -> str:
     """The causality of the predictions that count: routed by a skipped prompt, none sees a later token."""
-    causality = config.effective_routing.causality
+    causality = config.design.causality
     return "after_prompt" if routing == "prompt" and causality != "strict" else causality

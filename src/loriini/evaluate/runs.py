@@ -222,7 +222,7 @@ def evaluate_on(
             f"{run} was trained with document_mask, and here its documents attend to those before them; "
             "--document-mask keeps them apart"
         )
-    warning = causality_warning(model.config.effective_routing)
+    warning = causality_warning(model.config.design)
     if warning and settings.routing != "prompt":
         warn(f"{run}: {warning}" if title else warning)
     started = time.perf_counter()

@@ -21,8 +21,8 @@ def load_checkpoints(
 ) -> tuple[LoriiniForCausalLM, PreTrainedTokenizerBase]:
     """The model of a run after a step, or the mean of several, in `eval()` on the CPU, and its tokenizer.
 
-    InputError for a folder that is no run, a step without a checkpoint, a damaged checkpoint, steps of which
-    only some are of the dense warm-up, and a tokenizer that is neither in the run's model nor in its corpora.
+    InputError for a folder that is not a run, a step without a checkpoint, a damaged checkpoint, steps from
+    both the dense warm-up and the mixture, and a tokenizer missing from the run's model and its corpora.
     """
     folders = [checkpoint_folder(run_folder, step) for step in steps]
     for folder in folders:

@@ -49,7 +49,7 @@ def as_served(name: str, model: LoriiniForCausalLM, decision: Decision) -> PreTr
 
 def for_gguf(model: LoriiniForCausalLM, decision: Decision) -> PreTrainedModel:
     """The first of the other formats that llama.cpp has; InputError with the reason of the nearest one."""
-    routed = model.config.num_experts > 1 and model.config.routing.unit == "token"
+    routed = model.config.design.unit == "token"
     reasons, nearest = [], None
     for name in SERVED if routed else ["llama"]:
         try:

@@ -182,7 +182,7 @@ def compare(expected: Probe, exported: PreTrainedModel) -> float:
 def _origin(
     exported: PreTrainedModel, trained_in: torch.dtype, settings: ExportSettings, difference: float
 ) -> Exported:
-    """What the model card says of the export."""
+    """The model card's description of the export."""
     how = f"as {type(exported).__name__.removesuffix('ForCausalLM')}"
     if chosen_by := settings.prompt or settings.label:
         quoted = json.dumps(shorten(chosen_by, 80), ensure_ascii=False)

@@ -71,7 +71,7 @@ FLOAT32_ONLY = ("norm", "ffn_gate_inp", "bias")
 
 
 def check_gguf(tokenizer: PreTrainedTokenizerBase) -> None:
-    """InputError where no GGUF file can be written: for a tokenizer, or for want of the `gguf` package."""
+    """InputError where no GGUF file can be written: for a tokenizer, or without the `gguf` package."""
     import_gguf()
     gguf_vocabulary(tokenizer, 0)
 

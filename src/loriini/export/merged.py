@@ -16,17 +16,17 @@ from loriini.model.mixture import Mixture
 
 def not_a_llama(config: LoriiniConfig) -> str | None:
     """Why the model cannot be exported as a Llama; None if a single decision makes it one."""
-    routing = config.routing
+    design = config.design
     if config.block == "gpt2":
         return "block=gpt2 has no gated experts and no rotary positions"
-    if config.num_experts > 1 and routing.unit == "token" and not routing.fixed:
+    if design.unit == "token" and not design.fixed:
         return "every token chooses its own experts, so they are not one FFN"
     return None
 
 
 def needs_prompt(config: LoriiniConfig) -> bool:
     """Whether the weights of the experts depend on a prompt."""
-    return config.num_experts > 1 and config.routing.data_dependent
+    return config.design.data_dependent
 
 
 @torch.no_grad()
@@ -46,7 +46,7 @@ def to_llama(model: LoriiniForCausalLM, gates: Sequence[Tensor]) -> PreTrainedMo
     With the gates of a prompt it computes what prompt-routed generation does after that prompt. Experts that
     are combined by their parameters are merged into one (Lory §3.1, inference). Of those combined by their
     outputs the selected ones stand side by side in one wider FFN, as do shared experts, so that it holds k
-    experts' weights. Raises InputError for a model that is no Llama.
+    experts' weights. Raises InputError for a model that cannot be a Llama.
     """
     if reason := not_a_llama(model.config):
         raise InputError(reason)
@@ -67,8 +67,9 @@ def to_llama(model: LoriiniForCausalLM, gates: Sequence[Tensor]) -> PreTrainedMo
 def combined_ffn(mixture: Mixture, gates_E: Tensor) -> dict[str, Tensor]:
     """The FFN of a layer: `gate_proj` and `up_proj` (F', D), `down_proj` (D, F')."""
     experts, like = mixture.experts, cast(Tensor, mixture.experts.down_proj)
-    if experts.num_experts == 1 or mixture.design.combination == "parameters":
-        gates_1E = gates_E[None].to(like.device) if experts.num_experts > 1 else like.new_ones(1, 1)
+    config = mixture.config
+    if config.merges or not config.is_mixture:
+        gates_1E = gates_E[None].to(like.device) if config.merges else like.new_ones(1, 1)
         parts = [{name: weight[0] for name, weight in swiglu_weights(experts("merge", gates_1E)).items()}]
     else:
         stacked = swiglu_weights(experts.stacked())

@@ -3,7 +3,7 @@
 The reverse of `model.pretrained`. A design qualifies by what it computes in evaluation, not by its name.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -118,23 +118,30 @@ def top_k_of_tokens(config: LoriiniConfig) -> tuple[int, str]:
 
     Gates that are the same for this k are named alike. InputError with the reason for any other model.
     """
+    refuse_first(_not_top_k_of_tokens(config))
     r = config.routing
-    conflicts = [
-        (config.num_experts == 1, "it is dense"),
-        (config.block == "gpt2", "block=gpt2 has no gated experts and no rotary positions"),
-        (r.unit != "token", f"it routes by {r.unit}, not by token"),
-        (r.scope == "global" and not r.fixed, "its first layer decides for all (scope=global)"),
-        (
-            r.scorer not in ("linear", "frozen", "random") and not r.fixed,
-            f"its router is not linear (scorer={r.scorer})",
-        ),
-        (r.selection in ("top_p", "positive"), f"the number of experts varies (selection={r.selection})"),
-        (r.balance_bias != 0, "its selection has a bias (balance_bias)"),
-    ]
-    refuse_first(conflicts)
     k = fixed_counts(r, 1, config.num_experts, training=False, padded=False).per_unit
     assert k is not None
     return k, equal_gates(r, k, config.num_experts)
+
+
+def _not_top_k_of_tokens(config: LoriiniConfig) -> Iterator[str]:
+    """Why a model does not route every token to its top k by a linear router, in evaluation."""
+    r = config.routing
+    if not config.is_mixture:
+        yield "it is dense"
+    if config.block == "gpt2":
+        yield "block=gpt2 has no gated experts and no rotary positions"
+    if r.unit != "token":
+        yield f"it routes by {r.unit}, not by token"
+    if r.scope == "global" and not r.fixed:
+        yield "its first layer decides for all (scope=global)"
+    if r.scorer not in ("linear", "frozen", "random") and not r.fixed:
+        yield f"its router is not linear (scorer={r.scorer})"
+    if r.selection in ("top_p", "positive"):
+        yield f"the number of experts varies (selection={r.selection})"
+    if r.balance_bias != 0:
+        yield "its selection has a bias (balance_bias)"
 
 
 def equal_gates(routing: RoutingConfig, k: int, num_experts: int) -> str:

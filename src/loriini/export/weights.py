@@ -23,7 +23,7 @@ def shared_settings(kind: type[PreTrainedModel], config: LoriiniConfig) -> dict[
 
 
 def weights_outside_experts(model: LoriiniForCausalLM) -> dict[str, Tensor]:
-    """Embeddings, attention, norms and head, by names that are transformers' too."""
+    """Embeddings, attention, norms and head, by the names that transformers also uses."""
     return {k: v for k, v in model.state_dict().items() if ".mlp." not in k and k != "model.draws"}
 
 
@@ -68,7 +68,7 @@ def _difference(given: Mapping[str, Sequence[int]], expected: Mapping[str, Seque
 
 @torch.no_grad()
 def cast(model: PreTrainedModel, dtype: torch.dtype) -> None:
-    """Cast what is saved of a model; what is not, as rotary frequencies, keeps its type, as in loading."""
+    """Cast a model's saved weights; the rest, such as rotary frequencies, keeps its type, as in loading."""
     computed = [
         (module, name, buffer)
         for module in model.modules()

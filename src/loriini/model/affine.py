@@ -1,7 +1,7 @@
 """Affine maps that apply stacked weights to states: the products under every kind of experts.
 
-An FFN is written once in terms of `Affine`; which weights a map applies (one expert's, each unit's merged
-ones, each row's expert's, all experts') is the business of the functions here.
+An FFN is written once in terms of `Affine`. The functions here decide which weights a map applies: one
+expert's, each unit's merged ones, those of each row's expert, or all experts'.
 
 Axes: N units, S slots in a unit, M tokens, P pairs of a token and an expert it selected, E experts, D input
 width, O output width, X parameters of a matrix, flattened (`merge_kernels`' P).
@@ -180,7 +180,7 @@ def columns_are_fast(x: Tensor) -> bool:
 
 
 def sums_are_fast_as_columns(x_MD: Tensor) -> bool:
-    """Whether summed products are faster with tokens as columns: without AMX many tokens' are, too."""
+    """Whether summed products are faster with tokens as columns; without AMX, if tokens are many."""
     return (AMX or len(x_MD) > FEW_TOKENS) and is_bfloat16_on_cpu(x_MD)
 
 

@@ -27,7 +27,7 @@ KEYWORDS = (
 
 
 def check_mode(config: LoriiniConfig, inference_routing: str | None) -> None:
-    """ValueError for an `inference_routing` that there is not, or not of this design."""
+    """ValueError for an unknown `inference_routing`, or one that this design does not support."""
     if inference_routing not in (None, "prompt", "segment"):
         raise ValueError(f"inference_routing is {inference_routing!r}; it must be 'prompt' or 'segment'")
     if inference_routing == "segment" and (problem := segment_problem(config)):
@@ -36,7 +36,7 @@ def check_mode(config: LoriiniConfig, inference_routing: str | None) -> None:
 
 def segment_problem(config: LoriiniConfig) -> str | None:
     """Why a model cannot be routed by segment; None where it can, or where its gates depend on no tokens."""
-    design = config.effective_routing
+    design = config.design
     if design.unit == "sequence" and design.data_dependent:
         return "this model routes whole sequences; use 'prompt'"
     return None
@@ -51,7 +51,7 @@ def check_shapes(
 ) -> None:
     """ValueError for arguments that are not of the input's shape.
 
-    Prompts of no token are refused too; not on a GPU, which would have to be waited for.
+    Empty prompts are refused too, except on a GPU, where the check would synchronise.
     """
     batch, length = x_BLD.shape[:2]
     if position_ids is not None and position_ids.shape not in ((batch, length), (1, length)):
@@ -86,7 +86,7 @@ def check_attention(config: LoriiniConfig, context: RoutingContext, paged: bool)
             "flash attention keeps packed documents apart in a batch of one row only; pass one row, or load "
             "the model with attn_implementation='sdpa'"
         )
-    if paged and config.effective_routing.pooled:
+    if paged and config.design.pooled:
         raise ValueError("continuous batching keeps no routing between its calls; use generate()")
 
 

@@ -78,11 +78,10 @@ class RoutedCacheLayer(DynamicLayer):
             self.history.select(function)
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Remove the last tokens; a segment's decision stays while the tokens that it came from do.
+        """Remove the last tokens; a segment's decision is kept as long as the tokens it was made from.
 
-        A prompt's stays as long as any token does: of the prompt, those that are removed must be passed
-        again, as an assistant model of transformers does with the last one. ValueError where the history
-        holds only sums of tokens that would be the last.
+        A prompt's decision survives any crop that leaves a token; removed prompt tokens must be passed again,
+        as assisted generation does. ValueError where the history has already summed tokens to be removed.
         """
         removed = tokens_to_remove <= 0  # a positive number is what is left, before transformers 5.24
         length = self.get_seq_length() + tokens_to_remove if removed else tokens_to_remove
@@ -156,8 +155,8 @@ def _of_last_unit(values_BUE: Tensor, layout: UnitLayout) -> Tensor:
 def routed_cache(cache: Any, past_key_values: Any, use_cache: bool | None, num_layers: int) -> Any:
     """The cache of a call, given by either of its names, with routed layers; a new one for `use_cache` alone.
 
-    The paged cache of continuous batching is returned as it is: it is no `Cache`. ValueError for both names,
-    and for a cache that another model filled.
+    The paged cache of continuous batching is not a `Cache`; it is returned as it is. ValueError for both
+    names, and for a cache that another model filled.
     """
     if cache is not None and past_key_values is not None:
         raise ValueError("cache and past_key_values are two names of one argument; pass one of them")

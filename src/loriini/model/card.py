@@ -1,4 +1,4 @@
-"""The model card: `README.md` beside the weights, from the configuration and what the run recorded."""
+"""The model card: `README.md` next to the weights, from the configuration and what the run recorded."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -62,7 +62,7 @@ class Exported:
 
     how: str
     gguf: str | None = None
-    """The name of the file, where they are one for llama.cpp and no folder for transformers."""
+    """The name of the file of an export for llama.cpp; None for a folder for transformers."""
 
 
 def model_card(
@@ -71,7 +71,7 @@ def model_card(
     """The card as Markdown, of the model itself or of what it was exported as."""
     name = record.name if record else "A Loriini model"
     total, active = config.parameters()
-    routing = config.effective_routing
+    routing = config.design
     facts = {
         "design": describe_design(config),
         "causality": None if exported else CAUSALITY[routing.causality].format(routing),
@@ -120,7 +120,7 @@ tokenizer = AutoTokenizer.from_pretrained(folder)
 
 def describe_design(config: LoriiniConfig) -> str:
     """The routing design in one line."""
-    if config.num_experts == 1:
+    if not config.is_mixture:
         return f"dense, one FFN a layer, block {config.block}"
     r = config.routing
     names = [name for name, design in DESIGNS.items() if _same_routing(design, r)]
@@ -166,9 +166,9 @@ def _training(record: TrainingRecord) -> dict[str, str]:
 
 def _papers(config: LoriiniConfig) -> list[str]:
     """The paper whose design this is, as BibTeX."""
-    r = config.routing
-    if config.num_experts == 1:
+    if not config.is_mixture:
         return []
+    r = config.routing
     if r.scorer == "activation_norm":
         return [AOE]
     if r.combination == "parameters" or r.segmented:

@@ -31,7 +31,7 @@ class PromptCollator:
     """Whether the loss counts the prompt's tokens too.
 
     A design that pools states routes a prompt by all of its tokens, so that each token's loss depends on
-    those after it: it is too low, and trains the router to tell of them.
+    those after it. The loss is then too low, and the router learns to leak later tokens.
     """
 
     def __call__(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
@@ -54,7 +54,7 @@ class PromptCollator:
 
 
 def without_padding(example: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An example without the padding at its end that its `attention_mask` tells.
+    """An example without the padding that its `attention_mask` marks at the end.
 
     ValueError for a mask that leaves out anything else.
     """

@@ -114,10 +114,20 @@ class LoriiniConfig(LlamaConfig):
         """Replaces LlamaConfig's check: with `head_dim`, heads need not divide the hidden size."""
 
     @property
-    def effective_routing(self) -> RoutingConfig:
-        """The design of the model as it is: dense with one expert, whatever `routing` says."""
-        routing: RoutingConfig = self.routing if self.num_experts > 1 else DESIGNS["dense"]
-        return routing
+    def is_mixture(self) -> bool:
+        """Whether there are experts to choose from or to merge: more than one."""
+        return self.num_experts > 1
+
+    @property
+    def design(self) -> RoutingConfig:
+        """The design in effect: with one expert, dense."""
+        design: RoutingConfig = self.routing if self.is_mixture else DESIGNS["dense"]
+        return design
+
+    @property
+    def merges(self) -> bool:
+        """Whether experts are merged: a mixture combined by parameters."""
+        return self.is_mixture and self.routing.combination == "parameters"
 
     @property
     def scored_by_norm(self) -> bool:
@@ -132,7 +142,7 @@ class LoriiniConfig(LlamaConfig):
     @property
     def routed_by_label(self) -> bool:
         """Whether every call needs `routing_labels`."""
-        return self.routing.scorer == "label" and self.num_experts > 1
+        return self.design.scorer == "label"
 
     @property
     def expert_width(self) -> int:
@@ -143,7 +153,7 @@ class LoriiniConfig(LlamaConfig):
     @property
     def num_shared_experts(self) -> int:
         """Experts of `intermediate_size` that every token passes through; none in a dense model."""
-        return self.routing.num_shared_experts if self.num_experts > 1 else 0
+        return self.design.num_shared_experts
 
     @property
     def shared_width(self) -> int:
@@ -158,19 +168,18 @@ class LoriiniConfig(LlamaConfig):
         return {**values, "auto_map": AUTO_MAP}
 
     def save_pretrained(self, save_directory: Any, push_to_hub: bool = False, **kwargs: Any) -> None:
-        """Write `config.json`, and beside it the modules by which transformers loads the model."""
+        """Write `config.json`, and next to it the modules by which transformers loads the model."""
         write_shim(Path(save_directory))
         super().save_pretrained(save_directory, push_to_hub, **kwargs)
 
     @classmethod
     def register_for_auto_class(cls, auto_class: Any = "AutoConfig") -> None:
-        """Does nothing: transformers would copy this module beside the weights, in place of the shim."""
+        """Does nothing: transformers would copy this module next to the weights, in place of the shim."""
 
     @property
     def experts_per_token(self) -> float:
         """Routed FFNs of `intermediate_size` that a token passes through: its active experts."""
-        merged = self.num_experts == 1 or self.routing.combination == "parameters"
-        return 1 if merged else self.routing.experts_per_unit(self.num_experts)
+        return self.design.experts_per_token(self.num_experts)
 
     def router_settings(self, layer: int) -> RouterSettings:
         """What the router of a layer is built from."""
@@ -207,7 +216,7 @@ class LoriiniConfig(LlamaConfig):
         looked_up = sizes.positions + (0 if self.tie_word_embeddings else self.vocab_size * self.hidden_size)
         attention = layers * sizes.queries * length
         merging = 0.0
-        if self.num_experts > 1 and self.routing.combination == "parameters":
+        if self.merges:
             span = self.routing.segment_length if self.routing.segmented else length
             merging = layers * sizes.expert * self.num_experts / span
         return 6 * (active - looked_up + attention + merging)

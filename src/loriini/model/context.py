@@ -82,7 +82,7 @@ def padding_mask(config: LoriiniConfig, attention_mask: Any, x_BLD: Tensor, past
     if attention_mask is None:
         return None
     if not isinstance(attention_mask, Tensor) or attention_mask.dim() != 2:
-        design = config.effective_routing
+        design = config.design
         if design.data_dependent and (design.pooled or design.selection == "expert_choice"):
             raise ValueError(
                 "routing reads padding and documents from an attention_mask of shape (B, tokens) and from "
@@ -170,7 +170,7 @@ def _positions(mask_BH: Tensor) -> Tensor:
 
 def _routed_together(config: LoriiniConfig, segment: bool) -> int:
     """At most how many tokens of a prompt one decision is pooled over."""
-    design = config.effective_routing
+    design = config.design
     if design.unit == "token" or not design.data_dependent:
         return 0
     return design.segment_length if segment else sys.maxsize

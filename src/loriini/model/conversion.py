@@ -29,7 +29,7 @@ def copy_into_experts(dense: LoriiniForCausalLM, config: LoriiniConfig) -> Lorii
 
 def copy_problem(dense: LoriiniConfig, config: LoriiniConfig) -> str | None:
     """Why a model of `dense` cannot be copied into the experts of `config`; None if it can."""
-    if dense.num_experts != 1:
+    if dense.is_mixture:
         return f"the model to copy has {dense.num_experts} experts; it must be dense (1)"
     design = config.routing
     if not design.preserves_dense:
@@ -104,10 +104,10 @@ def router_free(
     """Remove the routers of a token-level mixture, in place, and rank experts by their activations.
 
     Every expert computes up to `node`; a token gets the k experts of highest L1, L2 or L∞ `norm` there, and
-    only these compute the rest (AoE §3.1, appendix A). Gates are the softmax over the chosen norms or
-    `uniform`, which the paper does not say. ValueError for a node or design that does not admit this.
+    only these compute the rest (AoE §3.1, appendix A). The paper does not state the gates: softmax over the
+    chosen norms, or `uniform`. ValueError for a node or design that does not admit this.
     """
-    if model.config.num_experts == 1:
+    if not model.config.is_mixture:
         raise ValueError("a dense model has no routers to replace; leave it out")
     if node == "low_rank":
         raise ValueError("node=low_rank is a node of factorised experts, which are trained without a router")

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from loriini.routing.selection import Counts
+from loriini.routing.selection import FixedCounts
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class PickRows(torch.autograd.Function):
         return da_PW.new_zeros(ctx.rows, da_PW.shape[1]).index_copy(0, rows_P, da_PW), None
 
 
-def find_pairs(gates_NE: Tensor, counts: Counts) -> Pairs:
+def find_pairs(gates_NE: Tensor, counts: FixedCounts) -> Pairs:
     """The selected pairs (gate > 0); if their number is fixed, that many pairs with the largest gates."""
     if counts.per_unit is not None:
         return _by_unit(gates_NE, counts.per_unit)

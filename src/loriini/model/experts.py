@@ -9,7 +9,7 @@ width, F expert hidden width, R low rank, W the width of a node.
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
 from torch import Tensor, nn
@@ -26,10 +26,12 @@ from loriini.model.affine import (
     merged_weight,
 )
 from loriini.model.dispatch import find_pairs
-from loriini.routing.selection import Counts
+from loriini.routing.selection import FixedCounts
 
+Way = Literal["single", "activations", "merged", "by_parameters", "by_sums", "by_outputs"]
+"""Ways of applying experts to states, methods of `Experts`."""
 Tensors = Mapping[str, Tensor]
-NOT_FIXED = Counts()
+NOT_FIXED = FixedCounts()
 NO_ACTIVATIONS: Tensors = {}  # a plain dict: torch.compile takes an empty MappingProxyType for a full one
 
 
@@ -54,9 +56,19 @@ class Experts(nn.Module):
         self.main_grads: dict[str, Tensor] = {}
         """The float32 gradients of parameters, by name, to which a merge's backward pass adds."""
 
-    def forward(self, method: str, *args: Any) -> Any:
-        """Call a method by name: `by_parameters`, `by_sums`, `by_outputs`, `single`, `merge`, …"""
-        return getattr(self, method)(*args)
+    if TYPE_CHECKING:
+
+        @overload
+        def __call__(self, way: Literal["merge"], gates_NE: Tensor, /) -> dict[str, Tensor]: ...
+
+        @overload
+        def __call__(self, way: Way, /, *args: Any) -> Tensor: ...
+
+        def __call__(self, *args: Any) -> Any: ...
+
+    def forward(self, way: Literal["merge"] | Way, *args: Any) -> Any:
+        """Merge experts, or apply them, by the method of this name."""
+        return getattr(self, way)(*args)
 
     def node(
         self, name: str, x: Tensor, weights: Tensors, affine: Affine, known: Tensors = NO_ACTIVATIONS
@@ -118,7 +130,7 @@ class Experts(nn.Module):
         return y_MD.view_as(x_NSD)
 
     def by_outputs(
-        self, x: Tensor, gates_NE: Tensor, known: Tensors = NO_ACTIVATIONS, counts: Counts = NOT_FIXED
+        self, x: Tensor, gates_NE: Tensor, known: Tensors = NO_ACTIVATIONS, counts: FixedCounts = NOT_FIXED
     ) -> Tensor:
         """Σ_i e_i FFN(x; θ_i) over the selected experts (gate > 0) of each unit; as `x`.
 
@@ -234,7 +246,11 @@ def by_parameters_loop(experts: Experts, x_NSD: Tensor, gates_NE: Tensor) -> Ten
 
 
 def by_outputs_loop(
-    experts: Experts, x: Tensor, gates_NE: Tensor, known: Tensors = NO_ACTIVATIONS, counts: Counts = NOT_FIXED
+    experts: Experts,
+    x: Tensor,
+    gates_NE: Tensor,
+    known: Tensors = NO_ACTIVATIONS,
+    counts: FixedCounts = NOT_FIXED,
 ) -> Tensor:
     """The naive twin of `by_outputs`: every expert computes every unit, from the beginning."""
     gates_EN = gates_NE.T.reshape(-1, len(x), *(1 for _ in x.shape[1:]))

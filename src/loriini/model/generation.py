@@ -35,7 +35,7 @@ class RoutedGenerationMixin(GenerationMixin):
         return attention_mask
 
     def _validate_model_kwargs(self, model_kwargs: dict[str, Any]) -> None:
-        """Accepts those of our arguments that are no parameters in the signature of `forward`."""
+        """Accepts those of our arguments that are not in the signature of `forward`."""
         super()._validate_model_kwargs({k: v for k, v in model_kwargs.items() if k not in ROUTING_ARGUMENTS})
 
     def _get_candidate_generator(self, *args: Any, **kwargs: Any) -> Any:
@@ -55,7 +55,7 @@ class RoutedGenerationMixin(GenerationMixin):
         ids = kwargs.pop("input_ids", inputs)
         if (ids is None or ids.shape[1] == 0) and kwargs.get("inputs_embeds") is None:
             ids = self._empty_prompt(1 if ids is None else ids.shape[0])
-            kwargs["attention_mask"] = torch.ones_like(ids)  # of BOS, which may be the padding, too
+            kwargs["attention_mask"] = torch.ones_like(ids)  # BOS may also be the padding token
         return super().generate(ids, *args, **kwargs)
 
     def _empty_prompt(self, batch: int) -> Tensor:

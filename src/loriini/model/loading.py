@@ -59,7 +59,7 @@ def read_model(folder: Path, length: int | None = None) -> LoriiniForCausalLM:
 
 
 def _special_tokens(settings: GenerationConfig) -> GenerationConfig:
-    """Generation settings with their special tokens alone; ValueError for a token that is no id."""
+    """Generation settings with their special tokens alone; ValueError for a token that is not an id."""
     tokens = {name: getattr(settings, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
     for name, value in tokens.items():
         if not all(isinstance(one, int) for one in (value if isinstance(value, list) else [value or 0])):
@@ -105,7 +105,7 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
 
 
 def tokenizer_in(folder: Path) -> PreTrainedTokenizerBase:
-    """The tokenizer of a Hugging Face folder, of which no code runs."""
+    """The tokenizer of a Hugging Face folder; code in the folder is never run."""
     if not holds_tokenizer(folder) and not (folder / "vocab.json").exists():
         raise InputError(f"{folder}: no tokenizer here (no tokenizer.json); copy that of the corpus or model")
     with readable(folder, "tokenizer"):
@@ -131,7 +131,7 @@ def trained_with_document_mask(path: Path) -> bool:
 
 
 def _run_value(path: Path, name: str, kind: Any) -> Any:
-    """A setting in the `run.json` beside a model; None where there is none. InputError for another kind."""
+    """A setting in the `run.json` next to a model; None where there is none. InputError for another kind."""
     folder = run_of(path)
     if folder is None:
         return None
@@ -143,7 +143,7 @@ def _run_value(path: Path, name: str, kind: Any) -> Any:
 
 
 def run_of(path: Path) -> Path | None:
-    """The folder of the run whose final model this is; None for any other model in a run's folder, too."""
+    """The folder of the run whose final model this is; None for any other model, even in a run's folder."""
     folder = model_folder(path)
     return folder.parent if folder.name == "model" and (folder.parent / "run.json").exists() else None
 
@@ -176,10 +176,10 @@ def _model_type(folder: Path) -> str:
 
 @contextmanager
 def readable(folder: Path, what: str = "model") -> Iterator[None]:
-    """Turn whatever reading a damaged or foreign folder raises into an InputError of one line.
+    """Turn any error in reading a damaged or foreign folder into an InputError of one line.
 
-    A lack of memory is none of the folder's faults. The warnings of transformers, which print names in the
-    folder as they are, are silenced.
+    Running out of memory is not the folder's fault and passes through. The warnings of transformers, which
+    print names in the folder as they are, are silenced.
     """
     verbosity = logging.get_verbosity()
     logging.set_verbosity(logging.CRITICAL)

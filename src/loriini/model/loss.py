@@ -1,6 +1,6 @@
 """The loss of next tokens, from states or from their logits."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,34 @@ MOST_LOGITS = 1 << 25
 """Logits that are held at once where not all are wanted: 128 MiB in float32."""
 
 
+class CallLoss(NamedTuple):
+    """The loss of a call's targets, and what it is made of.
+
+    - `loss`: scalar; with reduction `none`, each target's (B, L).
+    - `cross_entropy`: of the same shape; without gradient where there is a z-loss.
+    - `output_z`: the weighted z-loss of the output logits in `loss`, scalar, without gradient; None: there is
+      none.
+    """
+
+    loss: Tensor
+    cross_entropy: Tensor
+    output_z: Tensor | None
+
+
+def call_loss(loss: Tensor, output_z: Tensor | None = None) -> CallLoss:
+    """A loss with a z-loss in it, or without."""
+    if output_z is None:
+        return CallLoss(loss, loss, None)
+    return CallLoss(loss, (loss - output_z).detach(), output_z.detach())
+
+
+def kept_states(states_BLD: Tensor, logits_to_keep: int | Tensor) -> Tensor:
+    """The states whose logits are wanted: of all positions (0), of the last ones, or of some indices."""
+    if not isinstance(logits_to_keep, int):
+        return states_BLD[:, logits_to_keep]
+    return states_BLD[:, -logits_to_keep:] if logits_to_keep else states_BLD
+
+
 def next_tokens(labels: Tensor) -> Tensor:
     """Labels (B, L) as the targets of each position: shifted by one, ignored for the last."""
     return nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORE_INDEX)
@@ -21,7 +49,7 @@ def next_tokens(labels: Tensor) -> Tensor:
 
 def skipped_positions(config: LoriiniConfig) -> int:
     """First positions of a document that the training loss leaves out: segment 1, with `skip_loss`."""
-    design = config.effective_routing
+    design = config.design
     skips = design.segmented and design.first_segment == "skip_loss"
     return design.segment_length if skips else 0
 
@@ -72,26 +100,24 @@ def share_of_batch(auxiliary: Tensor, targets_BL: Tensor, items: Tensor | int | 
     return auxiliary if items is None else auxiliary * ((targets_BL != IGNORE_INDEX).sum() / items)
 
 
-Losses = tuple[Tensor, Tensor | None]
-"""The loss of a call's targets, and the z-loss in it, a value without gradient; None: there is none."""
-
-
-def add_z_loss(loss: Tensor, logits_BLV: Tensor, targets_BL: Tensor, items: Tensor | int, z: float) -> Losses:
+def add_z_loss(
+    loss: Tensor, logits_BLV: Tensor, targets_BL: Tensor, items: Tensor | int, z: float
+) -> CallLoss:
     """Add z · log²Z of the logits of each target (PaLM section 5), summed and divided by `items`."""
     if z == 0:
-        return loss, None
+        return call_loss(loss)
     squares_BL = logits_BLV.float().logsumexp(-1).square()
     z_loss = z * (squares_BL * (targets_BL != IGNORE_INDEX)).sum() / items
-    return loss + z_loss, z_loss.detach()
+    return call_loss(loss + z_loss, z_loss)
 
 
 def loss_in_parts(
     states_BLD: Tensor, head: nn.Linear, targets_BL: Tensor, items: Tensor | int, z: float
-) -> Losses:
+) -> CallLoss:
     """The summed loss of targets, divided by `items`, without holding all logits."""
     if torch.is_grad_enabled() or z:
         return fused_loss(states_BLD, head.weight, targets_BL, items, head.bias, z=z)
-    return token_losses(states_BLD, head, targets_BL, head.out_features).sum() / items, None
+    return call_loss(token_losses(states_BLD, head, targets_BL, head.out_features).sum() / items)
 
 
 def fused_loss(
@@ -102,7 +128,7 @@ def fused_loss(
     bias_V: Tensor | None = None,
     most_logits: int = MOST_LOGITS,
     z: float = 0.0,
-) -> Losses:
+) -> CallLoss:
     """Cross-entropy of next tokens, summed and divided by `num_items`, with `most_logits` at once.
 
     `z` weighs a z-loss of the logits in it. Its naive twin is the head, with its bias, followed by
@@ -116,7 +142,7 @@ def fused_loss(
     arguments = (states_BLD.flatten(0, 1), head_VD, bias_V, targets_BL.flatten(), dtype, rows, z)
     with torch.autocast(device, enabled=False):  # which would copy the logits to float32 first
         total, z_total = _SummedLoss.apply(*arguments)
-    return total / num_items, z_total / num_items if z else None
+    return call_loss(total / num_items, z_total / num_items if z else None)
 
 
 class _SummedLoss(torch.autograd.Function):

@@ -31,7 +31,6 @@ def experts_cast_once(
         yield
         return
     config = model.config
-    merges = config.num_experts > 1 and config.routing.combination == "parameters"
     modules = [module for module in model.modules() if isinstance(module, Experts)]
     try:
         for module in modules:
@@ -42,7 +41,7 @@ def experts_cast_once(
             kernel = any(
                 merge_kernels.runs_on(weight.device, dtype, len(weight)) for weight in weights.values()
             )
-            if merges and (kernel if into_main_grads is None else into_main_grads):
+            if config.merges and (kernel if into_main_grads is None else into_main_grads):
                 module.main_grads = {name: _gradient(weight) for name, weight in weights.items()}
         yield
     finally:

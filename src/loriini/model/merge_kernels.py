@@ -31,7 +31,7 @@ FEW_UNITS = 2
 FEW_PARAMETERS = 1 << 16
 """Smaller matrices are merged faster by a product, however few the units."""
 MOST_PARTS = 256
-"""Rows of which an expert's matrix consists in a bag, at most."""
+"""The most rows into which an expert's matrix is split for a bag."""
 
 
 def weighted_sum(gates_NE: Tensor, weight_EP: Tensor) -> Tensor:

@@ -1,5 +1,7 @@
 """One MoE layer: a router and its experts."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
@@ -108,7 +110,7 @@ class Mixture(nn.Module):
             gates_BUSE = gates_BUSE.expand(-1, -1, layout.slots_per_unit, -1)
             gates_NE = layout.ungroup(gates_BUSE, length).flatten(0, 1)
             counts = counts._replace(per_expert=None)
-        y_MD: Tensor = self.experts("by_outputs", x_BLD.flatten(0, 1), gates_NE, known, counts)
+        y_MD = self.experts("by_outputs", x_BLD.flatten(0, 1), gates_NE, known, counts)
         return y_MD.view_as(x_BLD)
 
     def _by_parameters(
@@ -116,18 +118,15 @@ class Mixture(nn.Module):
     ) -> Tensor:
         """One merged FFN for each unit; with a cache, by the cheapest way of `cheapest_merge`."""
         if cache is None or not self.keeps_merged or torch.is_grad_enabled():
-            y_NSD: Tensor = self.experts("by_parameters", x_NSD, gates_NE, self.config.recompute_merge)
-            return y_NSD
+            return self.experts("by_parameters", x_NSD, gates_NE, self.config.recompute_merge)
         units, slots, _ = x_NSD.shape
         way = cheapest_merge(units, slots, self.num_experts, may_keep=layout.units == 1)
         if way != "kept":
-            applied_NSD: Tensor = self.experts(way, x_NSD, gates_NE)
-            return applied_NSD
+            return self.experts(way, x_NSD, gates_NE)
         if not cache.merged:
             assert cache.decision is not None
             cache.merged = self.experts("merge", cache.decision.gates_BE)
-        kept_NSD: Tensor = self.experts("merged", x_NSD, cache.merged)
-        return kept_NSD
+        return self.experts("merged", x_NSD, cache.merged)
 
 
 PRODUCTS_PER_MOVE = 32
@@ -135,7 +134,9 @@ PRODUCTS_PER_MOVE = 32
 with AVX-512; more on a GPU, where few tokens a unit are then summed somewhat too rarely."""
 
 
-def cheapest_merge(units: int, slots: int, experts: int, may_keep: bool) -> str:
+def cheapest_merge(
+    units: int, slots: int, experts: int, may_keep: bool
+) -> Literal["kept", "by_sums", "by_parameters"]:
     """How to apply one merged FFN to each of N units of S tokens: `kept`, `by_sums` or `by_parameters`.
 
     Costs are moves of one FFN's weights: a kept merge reads N FFNs; a sum of products reads E and multiplies
@@ -143,7 +144,7 @@ def cheapest_merge(units: int, slots: int, experts: int, may_keep: bool) -> str:
     the experts.
     """
     products = units * slots / PRODUCTS_PER_MOVE
-    costs = {
+    costs: dict[Literal["kept", "by_sums", "by_parameters"], float] = {
         "by_sums": experts + products * experts,
         "by_parameters": experts + 2 * units + (units / PRODUCTS_PER_MOVE) * experts + products,
     }

@@ -1,4 +1,4 @@
-"""Models that are measured for a while, in the midst of training or not."""
+"""Temporarily put a model in evaluation mode."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Put a model into `eval()`; on leaving, back into the mode that it was in."""
+    """Put a model into `eval()`, and on leaving back into its previous mode."""
     training = model.training
     model.eval()
     try:
@@ -21,7 +21,7 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def undisturbed(model: PreTrainedModel) -> Iterator[None]:
-    """The same, with the random state of before on leaving."""
+    """The same, and on leaving restore the random state."""
     devices = [torch.cuda.current_device()] if model.device.type == "cuda" else []
     with evaluation_mode(model), torch.random.fork_rng(devices):
         yield

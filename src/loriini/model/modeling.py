@@ -17,10 +17,12 @@ from loriini.model.context import routing_context
 from loriini.model.generation import RoutedGenerationMixin
 from loriini.model.initialization import draw_weights
 from loriini.model.loss import (
-    Losses,
+    CallLoss,
     add_z_loss,
+    call_loss,
     counted_items,
     counted_targets,
+    kept_states,
     loss_in_parts,
     next_tokens,
     reads_weights_alone,
@@ -119,7 +121,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
         return [cast(LoriiniDecoderLayer, layer).mlp for layer in self.layers]
 
     def start_draws(self, seed: int) -> None:
-        """Let random routers draw what they do with no other seed below 2^30, nor in evaluation."""
+        """Give random routers draws that no other seed below 2^30, nor evaluation, uses."""
         self.draws.fill_((1 + seed % (1 << 30)) << 32)
 
     def begin_step(self) -> None:
@@ -202,7 +204,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
     def _causal_mask(
         self, x_BLD: Tensor, context: RoutingContext, attention_mask: Tensor | None, cache: Cache | None
     ) -> Any:
-        """transformers' mask; of packed rows, positions tell padding and documents apart."""
+        """transformers' mask; in packed rows, positions separate documents and padding."""
         if context.packed and attention_mask is not None and attention_mask.dim() == 2:
             attention_mask = None
         return create_causal_mask(
@@ -255,31 +257,22 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
     ) -> LoriiniOutput | tuple[Any, ...]:
         """Ids (B, L) to logits (B, L, V), a loss where there are labels, and every layer's `Routing`.
 
-        - `position_ids` (B, L) or (1, L) that start again within a row pack several documents into it: each
-          is attended to, divided into segments and routed by itself. A packed row fills no cache and has no
-          prompt.
-        - `labels` (B, L) are shifted inside; `shift_labels` (B, L) already are. -100 is ignored.
-        - `routing_labels` (B,): the expert of each sequence, for the label scorer. It and `shift_labels` are
-          keywords outside the signature, where transformers' Trainer would require every label it finds.
-        - `routing_draws` (B,): which weights a random router draws for each sequence in evaluation; without
-          it, the same for all.
-        - `prompt_lengths` (B,): one decision per layer and sequence, pooled over its first tokens, padding
-          not counted. Without it a call without a cache routes as in training, and the first call that fills
-          a cache is the prompt.
-        - `cache`, or `past_key_values`, as transformers before 5.24 calls it: an empty `DynamicCache`, or one
-          that this model filled.
+        - `position_ids` (B, L) or (1, L): a document begins wherever they start again within a row.
+        - `labels` (B, L), to be shifted by one, or `shift_labels` (B, L), already shifted; -100 is ignored.
+        - `routing_labels` (B,): each sequence's expert, for the label scorer.
+        - `routing_draws` (B,): each sequence's draw of a random router in evaluation; by default one for all.
+        - `prompt_lengths` (B,): how many of each sequence's first tokens, without padding, route it.
+        - `cache` (`past_key_values` before transformers 5.24): an empty `DynamicCache`, or one filled here.
         - `inference_routing`: `prompt`, or `segment` to decide again whenever a segment is full.
-        - `skip_logits`: where there are labels, compute the loss without holding all logits, and return none;
-          not where something is wrapped around the output head, such as an adapter.
-        - `reduction`: with `none` the loss is each target's (B, L), without auxiliary losses and without
-          holding all logits, which are not returned.
-        - `average`: takes statistics of this call's routing to their mean over processes, for auxiliary
-          losses of a batch that is distributed over several.
-        - `num_items_in_batch`: divides the summed loss instead of the number of targets; auxiliary losses
-          then weigh as this call's share of these items, so that calls of one batch add up.
+        - `logits_to_keep`: how many last positions get logits, or the indices of those that do; 0: all.
+        - `skip_logits`: with labels, neither hold nor return all logits, if the output head is not wrapped.
+        - `reduction`: `none` returns each target's cross-entropy (B, L) as the loss, and no logits.
+        - `average`: takes a statistic of this call's routing to its mean over processes.
+        - `num_items_in_batch`: targets of all calls of a batch, whose losses then add up to the batch's.
         """
         if reduction not in ("mean", "none"):
             raise ValueError(f"reduction is {reduction!r}; it must be 'mean' or 'none'")
+        # Not in the signature: transformers' Trainer would require every label that it finds there.
         shift_labels: Tensor | None = kwargs.pop("shift_labels", None)
         out = self.model(
             input_ids,
@@ -294,33 +287,31 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
             return_dict=True,
             **kwargs,
         )
-        states = out.last_hidden_state
-        if not isinstance(logits_to_keep, int):
-            states = states[:, logits_to_keep]
-        elif logits_to_keep:
-            states = states[:, -logits_to_keep:]
+        states = kept_states(out.last_hidden_state, logits_to_keep)
         if shift_labels is None and labels is not None:
             shift_labels = next_tokens(labels)
         skips = reduction == "none" or (skip_logits and reads_weights_alone(self.lm_head))
         logits = None if skips and shift_labels is not None else self.lm_head(states)
-        loss = cross_entropy = z_loss = auxiliary = None
+        losses: dict[str, Any] = {}
         if shift_labels is not None:
-            if self.config.num_experts > 1:
-                auxiliary = auxiliary_loss(out.routings, self.config.routing, average)
             labels_BL = shift_labels.contiguous()
-            loss, z_loss = self._loss(states, logits, labels_BL, out.context, reduction, num_items_in_batch)
-            cross_entropy = loss if z_loss is None else (loss - z_loss).detach()
+            call = self._loss(states, logits, labels_BL, out.context, reduction, num_items_in_batch)
+            loss = call.loss
+            auxiliary = auxiliary_loss(out.routings, self.config.design, average)
             if auxiliary is not None and self.training and reduction == "mean":
                 loss = loss + share_of_batch(auxiliary, labels_BL, num_items_in_batch)
+            losses = {
+                "loss": loss,
+                "cross_entropy": call.cross_entropy,
+                "output_z_loss": call.output_z,
+                "auxiliary_loss": auxiliary,
+            }
         output = LoriiniOutput(
-            loss=loss,
             logits=logits,
+            **losses,
             **{CACHE: getattr(out, CACHE)},
             hidden_states=out.hidden_states,
-            auxiliary_loss=auxiliary,
             routings=out.routings,
-            cross_entropy=cross_entropy,
-            output_z_loss=z_loss,
         )
         return output if _given(return_dict, self.config.return_dict) else output.to_tuple()
 
@@ -332,11 +323,11 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         context: RoutingContext,
         reduction: str,
         items: Tensor | int | None,
-    ) -> Losses:
-        """The loss of a call's targets, as `forward` describes it."""
+    ) -> CallLoss:
+        """The loss of a call's targets, without auxiliary losses."""
         targets_BL = counted_targets(labels_BL, states_BLD, context, self.config, self.training)
         if reduction == "none":
-            return token_losses(states_BLD, self.lm_head, targets_BL, self.vocab_size), None
+            return call_loss(token_losses(states_BLD, self.lm_head, targets_BL, self.vocab_size))
         items = counted_items(labels_BL, targets_BL, items)
         z = self.config.output_z if self.training else 0.0
         if logits_BLV is None:

@@ -150,7 +150,7 @@ FAMILIES = {
 def from_transformers(theirs: PreTrainedModel, length: int | None = None) -> LoriiniForCausalLM:
     """A model of one of FAMILIES as ours, with the same logits.
 
-    Weights are shared with it, but for gate and up projections that it stores as one tensor. A mixture's
+    Weights are shared with it, except gate and up projections that it stores as one tensor. A mixture's
     load-balancing loss keeps its weight but is computed per layer, where transformers pools all layers.
     Phi-3.5-MoE is routed as in evaluation, without the noise and gradient estimate of its training.
     ValueError for settings that our block does not have; `length` as in `config_from_transformers`.

@@ -1,4 +1,4 @@
-"""Checks of `rope_parameters`, the settings of rotary positions, which transformers only warns of."""
+"""Checks of `rope_parameters`, the settings of rotary positions, about which transformers only warns."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -34,7 +34,7 @@ NUMBERS = {
     *MSCALES,
 }
 LISTS = {"short_factor", "long_factor"}
-"""One number for each frequency, of which a head has half its width."""
+"""One number for each frequency: half as many as a head is wide."""
 OTHERS = {"rope_type", "type", "truncate"}
 SCALING = sorted((NUMBERS | LISTS) - {"rope_theta", "original_max_position_embeddings"})
 """Settings of a kind of scaling alone."""

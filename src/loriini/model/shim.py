@@ -1,7 +1,7 @@
-"""Small files saved beside a model's weights, by which transformers finds Loriini where nobody imported it.
+"""Small files next to a model's weights, by which transformers finds Loriini without importing it first.
 
 With `trust_remote_code=True` transformers imports the classes that `auto_map` in `config.json` names from
-these files, which import them from the installed package, or say in one line what to install.
+these files, which import them from the installed package, or report in one line what to install.
 """
 
 from pathlib import Path

@@ -23,7 +23,7 @@ from loriini.model.experts import (
     Tensors,
 )
 from loriini.parallel.distributed_experts import DistributedExperts, exchanged, to_travel
-from loriini.routing.selection import Counts
+from loriini.routing.selection import FixedCounts
 
 # The names since torch 2.13, and those before.
 ALL_GATHER = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
@@ -56,7 +56,7 @@ class SlicedExperts(DistributedExperts):
         return self._leave(super().by_parameters(self._enter(x_NSD), self._gather(gates_NE), recompute))
 
     def by_outputs(
-        self, x: Tensor, gates_NE: Tensor, known: Tensors = NO_ACTIVATIONS, counts: Counts = NOT_FIXED
+        self, x: Tensor, gates_NE: Tensor, known: Tensors = NO_ACTIVATIONS, counts: FixedCounts = NOT_FIXED
     ) -> Tensor:
         """The selected experts' gated outputs for each unit of this process; as `x`.
 
@@ -64,7 +64,7 @@ class SlicedExperts(DistributedExperts):
         states that they are computed from.
         """
         if counts.per_expert is not None:
-            counts = Counts(per_expert=self.group.size() * counts.per_expert)
+            counts = FixedCounts(per_expert=self.group.size() * counts.per_expert)
         return self._leave(super().by_outputs(self._enter(x), self._gather(gates_NE), NO_ACTIVATIONS, counts))
 
     def single(self, x: Tensor) -> Tensor:

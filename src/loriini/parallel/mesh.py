@@ -21,7 +21,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.rendezvous import rendezvous
 
 from loriini.errors import InputError
-from loriini.fields import Conflicts, Count, CountOrZero, check_fields, refuse_first
+from loriini.fields import Count, CountOrZero, check_fields, refuse_first
 from loriini.hardware import pick_device
 from loriini.model import LoriiniConfig
 
@@ -123,61 +123,54 @@ def check_mesh(
         refuse_first(_sharing_conflicts(config, model, document_mask))
 
 
-def _mesh_conflicts(config: ParallelConfig, world_size: int, batch_size: int) -> Conflicts:
+def _mesh_conflicts(config: ParallelConfig, world_size: int, batch_size: int) -> Iterator[str]:
     """What processes and batch do not divide."""
     shard, experts = config.shard or world_size, config.experts
     if world_size == 1:
         shard = experts = 1
-    return [
-        (
-            shard > world_size or world_size % shard != 0,
+    if shard > world_size or world_size % shard != 0:
+        yield (
             f"parallel.shard is {config.shard}, but {world_size} processes are not a multiple of it; "
-            "start another number, or set it to 0",
-        ),
-        (
-            shard % experts != 0,
+            "start another number, or set it to 0"
+        )
+    if shard % experts != 0:
+        yield (
             f"parallel.experts is {experts}, but the {shard} processes that share a copy are not a multiple "
-            "of it; change parallel.experts, parallel.shard or the number of processes",
-        ),
-        (
-            batch_size % world_size != 0,
+            "of it; change parallel.experts, parallel.shard or the number of processes"
+        )
+    if batch_size % world_size != 0:
+        yield (
             f"batch_size is {batch_size}, not a multiple of the {world_size} processes: change "
-            "--batch_size, or how many there are",
-        ),
-    ]
+            "--batch_size, or how many there are"
+        )
 
 
-def _sharing_conflicts(config: ParallelConfig, model: LoriiniConfig, document_mask: bool) -> Conflicts:
+def _sharing_conflicts(config: ParallelConfig, model: LoriiniConfig, document_mask: bool) -> Iterator[str]:
     """Why processes cannot share this model's experts."""
     experts, routing, width = config.experts, model.routing, model.expert_width
     whole = config.share_experts == "whole"
-    merges = routing.combination == "parameters" and model.num_experts > 1
-    return [
-        (
-            not whole and width % experts != 0,
-            f"each expert's width is {width}, not a multiple of parallel.experts {experts}; change one",
-        ),
-        (
-            whole and (merges or model.num_experts == 1),
+    if not whole and width % experts != 0:
+        yield f"each expert's width is {width}, not a multiple of parallel.experts {experts}; change one"
+    if whole and (model.merges or not model.is_mixture):
+        yield (
             "parallel.share_experts=whole sends tokens to experts that they select, and this model selects "
-            "none; set it to width",
-        ),
-        (
-            whole and model.num_experts % experts != 0,
+            "none; set it to width"
+        )
+    if whole and model.num_experts % experts != 0:
+        yield (
             f"num_experts is {model.num_experts}, not a multiple of parallel.experts {experts}; change one, "
-            "or set parallel.share_experts to width",
-        ),
-        (
-            model.num_experts > 1 and routing.unit != "token" and document_mask,
+            "or set parallel.share_experts to width"
+        )
+    if model.is_mixture and routing.unit != "token" and document_mask:
+        yield (
             f"parallel.experts is {experts}, and with document_mask the processes that share experts have "
-            f"different numbers of {routing.unit}s; set parallel.experts to 1, or document_mask to false",
-        ),
-        (
-            model.scored_by_whole_expert,
+            f"different numbers of {routing.unit}s; set parallel.experts to 1, or document_mask to false"
+        )
+    if model.scored_by_whole_expert:
+        yield (
             f"routing.node={routing.node} needs every expert whole in each process, and parallel.experts "
-            "shares them out; set it to 1, or score by node=low_rank",
-        ),
-    ]
+            "shares them out; set it to 1, or score by node=low_rank"
+        )
 
 
 def world_size() -> int:

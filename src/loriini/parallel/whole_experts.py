@@ -26,7 +26,7 @@ from loriini.model.experts import (
     Tensors,
 )
 from loriini.parallel.distributed_experts import DistributedExperts, exchanged, to_travel
-from loriini.routing.selection import Counts
+from loriini.routing.selection import FixedCounts
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class WholeExperts(DistributedExperts):
         return None if name in self.replicated else 0
 
     def by_outputs(
-        self, x: Tensor, gates_NE: Tensor, known: Tensors = NO_ACTIVATIONS, counts: Counts = NOT_FIXED
+        self, x: Tensor, gates_NE: Tensor, known: Tensors = NO_ACTIVATIONS, counts: FixedCounts = NOT_FIXED
     ) -> Tensor:
         """The selected experts' gated outputs for each unit of this process; as `x`.
 

@@ -139,7 +139,7 @@ def evaluate_run(run: Path, texts: Mapping[str, HeldOut], skip: int) -> dict[str
         evaluation = evaluate(
             model, texts, skip, precision=run_precision(run), per_instance=True, title=f"evaluate {run.name}"
         )
-        if model.config.num_experts > 1:
+        if model.config.is_mixture:
             routes_by_domain(model, texts, run_precision(run)).save(run / ROUTES)
         write_json(path, evaluation)
     return evaluation

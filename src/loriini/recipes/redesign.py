@@ -43,11 +43,10 @@ def active_ffns(routing: RoutingConfig, num_experts: int) -> float:
     """FFNs that a token passes through; `top_k`, where the selection makes their number vary."""
     if num_experts == 1:
         return 1
-    if routing.combination == "parameters":
-        return 1 + routing.num_shared_experts
-    vary = routing.experts_vary
-    chosen = min(routing.top_k, num_experts) if vary else routing.experts_per_unit(num_experts)
-    return chosen + routing.num_shared_experts
+    routed = routing.experts_per_token(num_experts)
+    if routing.experts_vary:
+        routed = min(routed, routing.top_k)
+    return routed + routing.num_shared_experts
 
 
 def scaled_shape(shape: ModelShape, width: int, layers: int, heads: int) -> ModelShape:

@@ -5,11 +5,11 @@ Sources: Lory (Zhong et al., 2024), "Towards an empirical understanding of MoE d
 al., 2024), whose gates are Phi-3.5-MoE's.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal, get_type_hints
 
-from loriini.fields import Bounds, Conflicts, Count, CountOrZero, Fraction, Weight, mismatch, refuse_first
+from loriini.fields import Bounds, Count, CountOrZero, Fraction, Weight, mismatch, refuse_first
 
 Unit = Literal["token", "segment", "prefix", "sequence"]
 Scope = Literal["layer", "global"]
@@ -37,10 +37,10 @@ class RoutingConfig:
     """One routing design. Raises ValueError for a field out of range and for fields that do not combine."""
 
     unit: Unit = "segment"
-    """The tokens that share one routing decision: a single `token`; a `segment` of `segment_length` tokens,
-    routed by the segment before it; all segments, routed by the first (`prefix`); or the whole `sequence`."""
+    """The tokens that share one routing decision: a single `token`; a `segment`, routed by the segment before
+    it; all segments, routed by the first (`prefix`); or the whole `sequence`."""
     segment_length: Count = 256
-    """See `unit`."""
+    """Tokens of a segment, T."""
     first_segment: FirstSegment = "self"
     """How segment 1 is routed: by its own mean with the gradient stopped (`self`, as in Lory; its tokens see
     their own future), with equal weights (`uniform`), or as `self` with segment 1 left out of the training
@@ -48,32 +48,34 @@ class RoutingConfig:
     scope: Scope = "layer"
     """Every layer decides (`layer`), or the first layer decides for all (`global`)."""
     scorer: Scorer = "linear"
-    """How each expert's logit is computed. `norm` and `node` apply to `activation_norm`; `scorer_width` is
-    the hidden width of `mlp` (0: the model's width). `linear_segment` adds a token's logits to those of the
-    previous segment."""
+    """How each expert's logit is computed: by a matrix that is trained (`linear`), never trained (`frozen`)
+    or redrawn every training step (`random`); by two layers (`mlp`); by a matrix of the token's state and
+    another of the previous segment's mean (`linear_segment`); from `routing_labels` (`label`); or by the norm
+    of the expert's own activation (`activation_norm`)."""
     scorer_width: CountOrZero = 0
-    """See `scorer`."""
+    """Hidden width of the `mlp` scorer; 0: the model's width."""
     norm: Literal[1, 2, "inf"] = 2
-    """See `scorer`."""
+    """Which norm `activation_norm` takes: L1, L2 or L∞."""
     node: Literal["low_rank", "gate", "up", "activated_gate", "hidden", "output"] = "low_rank"
-    """See `scorer`."""
+    """The activation whose norm scores an expert under `activation_norm`."""
     selection: Selection = "all"
-    """Which experts a unit gets, with its parameters `top_k`, `top_p` and `capacity_factor`."""
+    """Which experts a unit gets: `all`; the `top_k`; the fewest whose softmax weights reach `top_p`; those
+    that choose it (`expert_choice`); or those of positive logit (`positive`)."""
     top_k: Count = 2
-    """See `selection`."""
+    """Experts of a unit with selection=top_k."""
     top_p: Annotated[float, Bounds(above=0, most=1)] = 0.6
-    """See `selection`."""
+    """Softmax weight that a unit's experts reach together with selection=top_p."""
     capacity_factor: Annotated[float, Bounds(above=0, most=LARGEST_CAPACITY)] = 1.0
-    """See `selection`."""
+    """Mean number of experts of a unit with selection=expert_choice."""
     gates: Gates = "softmax_all"
     """The weights of the selected experts: their softmax over all experts (`softmax_all`: Lory, Switch,
     Expert Choice); the softmax over the selected logits (`softmax_selected`: Mixtral, AoE); the softmax of
     the selected probabilities (`softmax_twice`: sequence-level top-2 of the design-choices paper); equal
     (`uniform`); the positive logits (`relu`: ReMoE); the normalised sigmoids of the selected logits
-    (`sigmoid`: DeepSeek-V3); or a softmax over the expert and those within `jitter` below it (`sparse_mixer`:
+    (`sigmoid`: DeepSeek-V3); or a softmax over the expert and those close below it (`sparse_mixer`:
     Phi-3.5-MoE)."""
     jitter: Fraction = 0.01
-    """See `gates`."""
+    """With gates=sparse_mixer, logits up to twice this relative distance below another are close to it."""
     balance_bias: Fraction = 0.0
     """The step size of loss-free balancing. Each expert's bias, used for selection but not for gates, moves
     by this much towards an even load after every optimizer step; 0: no bias."""
@@ -82,13 +84,13 @@ class RoutingConfig:
     combination: Combination = "parameters"
     """Gates weigh the experts' `outputs` or their `parameters`."""
     load_balance: Weight = 0.0
-    """The weight of the auxiliary loss of this name; 0: off."""
+    """Weight of the loss E · Σ f P, which evens the load; 0: off."""
     confidence_entropy: Weight = 0.0
-    """The weight of the auxiliary loss of this name; 0: off."""
+    """Weight of the mean entropy of the softmax of router logits, which makes decisions confident; 0: off."""
     router_z: Weight = 0.0
-    """The weight of the auxiliary loss of this name; 0: off."""
+    """Weight of the mean squared logsumexp of router logits; 0: off."""
     gate_l1: Weight = 0.0
-    """The weight of the auxiliary loss of this name; 0: off."""
+    """Weight of the mean sum of a unit's gates, which makes ReLU gates sparse; 0: off."""
 
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(type(self), include_extras=True).items():
@@ -167,8 +169,13 @@ class RoutingConfig:
         """Whether units select as many experts as they like, so that parameters and FLOPs count all."""
         return self.selection in ("top_p", "positive")
 
-    def experts_per_unit(self, num_experts: int) -> float:
-        """Experts selected for a unit (their mean, for expert choice); all, where the number varies."""
+    def experts_per_token(self, num_experts: int) -> float:
+        """Routed FFNs that a token passes through: 1 if merged or single, otherwise its unit's.
+
+        For expert choice their mean; all experts, where the number varies.
+        """
+        if num_experts == 1 or self.combination == "parameters":
+            return 1
         if self.selection == "expert_choice":
             return self.capacity_factor
         return min(self.top_k, num_experts) if self.selection == "top_k" else num_experts
@@ -207,67 +214,48 @@ HAS_EFFECT: dict[str, Callable[[RoutingConfig], bool]] = {
 """Fields that only some designs depend on → whether they have an effect on a design."""
 
 
-def _conflicts(c: RoutingConfig) -> Conflicts:
+def _conflicts(c: RoutingConfig) -> Iterator[str]:
     """Combinations of fields that have no meaning."""
-    longer_unit = c.unit != "token"
-    return [
-        (
-            c.combination == "parameters" and not longer_unit,
+    if c.combination == "parameters" and c.unit == "token":
+        yield (
             "unit=token with combination=parameters would merge one FFN for every token; "
-            "use a longer unit or combination=outputs",
-        ),
-        (
-            c.scope == "global" and c.scorer == "activation_norm",
-            "scope=global with scorer=activation_norm: norms say nothing about another layer's experts",
-        ),
-        (
-            c.scorer == "activation_norm" and (longer_unit or c.combination == "parameters"),
+            "use a longer unit or combination=outputs"
+        )
+    if c.scope == "global" and c.scorer == "activation_norm":
+        yield "scope=global with scorer=activation_norm: norms say nothing about another layer's experts"
+    if c.scorer == "activation_norm" and (c.unit != "token" or c.combination == "parameters"):
+        yield (
             "scorer=activation_norm scores tokens by their own activations; "
-            "it needs unit=token, combination=outputs",
-        ),
-        (
-            c.scorer == "linear_segment" and c.unit != "token",
-            "scorer=linear_segment adds a segment's logits to each token's; it needs unit=token",
-        ),
-        *(
-            (
-                getattr(c, loss) != 0 and (c.fixed or c.scorer in CONSTANT),
+            "it needs unit=token, combination=outputs"
+        )
+    if c.scorer == "linear_segment" and c.unit != "token":
+        yield "scorer=linear_segment adds a segment's logits to each token's; it needs unit=token"
+    for loss in AUXILIARY_LOSSES:
+        if getattr(c, loss) != 0 and (c.fixed or c.scorer in CONSTANT):
+            yield (
                 f"{loss} is constant with "
                 f"{'selection=all, gates=uniform' if c.fixed else f'scorer={c.scorer}'}, where nothing is "
-                "learnt from it; set it to 0",
+                "learnt from it; set it to 0"
             )
-            for loss in AUXILIARY_LOSSES
-        ),
-        (
-            c.load_balance != 0 and c.selection in ("all", "expert_choice"),
-            f"load_balance is constant with selection={c.selection}, where loads are fixed; set it to 0",
-        ),
-        (
-            c.gate_l1 != 0 and c.gates_sum_to_one,
-            f"gate_l1 is constant with gates={c.gates}, selection={c.selection}: they sum to 1; set it to 0",
-        ),
-        (
-            c.first_segment == "uniform" and (c.unit != "segment" or c.selection != "all"),
-            "first_segment=uniform gives segment 1 every expert; it needs unit=segment, selection=all",
-        ),
-        (
-            c.unit == "prefix" and c.first_segment != "self",
-            "unit=prefix routes every segment by segment 1; it needs first_segment=self",
-        ),
-        (
-            c.gates == "relu" and c.selection != "positive",
-            f"gates=relu is 0 for experts that selection={c.selection} may choose; set selection=positive",
-        ),
-        (
-            c.gates == "sparse_mixer" and c.selection != "top_k",
+    if c.load_balance != 0 and c.selection in ("all", "expert_choice"):
+        yield f"load_balance is constant with selection={c.selection}, where loads are fixed; set it to 0"
+    if c.gate_l1 != 0 and c.gates_sum_to_one:
+        yield (
+            f"gate_l1 is constant with gates={c.gates}, selection={c.selection}: they sum to 1; set it to 0"
+        )
+    if c.first_segment == "uniform" and (c.unit != "segment" or c.selection != "all"):
+        yield "first_segment=uniform gives segment 1 every expert; it needs unit=segment, selection=all"
+    if c.unit == "prefix" and c.first_segment != "self":
+        yield "unit=prefix routes every segment by segment 1; it needs first_segment=self"
+    if c.gates == "relu" and c.selection != "positive":
+        yield f"gates=relu is 0 for experts that selection={c.selection} may choose; set selection=positive"
+    if c.gates == "sparse_mixer" and c.selection != "top_k":
+        yield (
             "gates=sparse_mixer weighs experts from the best down, and "
-            f"selection={c.selection} may choose others; set selection=top_k",
-        ),
-        (
-            c.balance_bias != 0 and (c.selection != "top_k" or c.gates != "sigmoid"),
-            "balance_bias is added to sigmoid scores for top_k; it needs selection=top_k, gates=sigmoid",
-        ),
-    ]
+            f"selection={c.selection} may choose others; set selection=top_k"
+        )
+    if c.balance_bias != 0 and (c.selection != "top_k" or c.gates != "sigmoid"):
+        yield "balance_bias is added to sigmoid scores for top_k; it needs selection=top_k, gates=sigmoid"
 
 
 _lory = RoutingConfig()
@@ -317,7 +305,7 @@ def design_and_fields(value: Any, base: RoutingConfig) -> tuple[RoutingConfig, d
     """The design that a name or a table of fields starts from, and the fields that it changes.
 
     A table's `design` names the one to start from, by default `base`. Fields are not checked. ValueError for
-    a design that there is not.
+    an unknown design.
     """
     table = {"design": value} if isinstance(value, str) else value
     if not isinstance(table, Mapping):

@@ -70,7 +70,7 @@ def auxiliary_loss(
 ) -> Tensor | None:
     """The weighted auxiliary losses, each computed per layer and averaged over layers; None without any.
 
-    `average` is for losses that are no means over units.
+    `average` is for losses that are not means over units.
     """
     device = routings[0].gates.device  # layers may be on several
     weighted = [

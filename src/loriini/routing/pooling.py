@@ -16,7 +16,7 @@ def routing_states(
 ) -> Tensor:
     """The pooled states (B, U, D) that route each unit of a call, from the states of its history.
 
-    With `linear_segment` they are (B, L, 2D): each token's own beside those of the segment before it.
+    With `linear_segment` they are (B, L, 2D): each token's own, then the mean of the segment before its own.
     """
     if design.unit == "token":
         tokens_BLD = states_BHD[:, context.past :]
@@ -89,7 +89,7 @@ def packed_routing_states(
 def with_segment_before(
     tokens_BLD: Tensor, means_BND: Tensor, context: RoutingContext, design: RoutingConfig
 ) -> Tensor:
-    """Each token's state beside the mean of the segment before its own, 0 in segment 1; (B, L, 2D)."""
+    """Each token's state, then the mean of the segment before its own (0 in segment 1); (B, L, 2D)."""
     T = design.segment_length
     before_BL1 = context.segments(T)[:, context.past :, None] - 1
     gathered_BLD = means_BND.gather(1, before_BL1.clamp(min=0).expand(-1, -1, means_BND.shape[-1]))

@@ -1,4 +1,4 @@
-"""The router: scores experts, selects some and weighs them, as the design says."""
+"""The router: scores experts, selects some and weighs them, according to the design."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -66,25 +66,30 @@ def _top(logits_NE: Tensor, k: int) -> Mask:
     return torch.zeros_like(logits_NE, dtype=torch.bool).scatter(-1, ids, True)
 
 
-class Counts(NamedTuple):
-    """How many experts every unit gets, or units every expert; None where it varies."""
+class FixedCounts(NamedTuple):
+    """How many experts every unit gets, or units every expert; None where it varies.
+
+    Shapes that depend on these alone are static for torch.compile.
+    """
 
     per_unit: int | None = None
     per_expert: int | None = None
 
 
-def fixed_counts(design: RoutingConfig, units: int, experts: int, training: bool, padded: bool) -> Counts:
+def fixed_counts(
+    design: RoutingConfig, units: int, experts: int, training: bool, padded: bool
+) -> FixedCounts:
     """The counts that a design fixes; `padded`: some of the `units` hold no tokens."""
     if design.selection == "all":
-        return Counts(per_unit=experts)
+        return FixedCounts(per_unit=experts)
     if design.selection == "top_k":
-        return Counts(per_unit=min(design.top_k, experts))
+        return FixedCounts(per_unit=min(design.top_k, experts))
     if design.selection == "expert_choice":
         if not training:
-            return Counts(per_unit=min(_evaluation_k(design), experts))
+            return FixedCounts(per_unit=min(_evaluation_k(design), experts))
         if not padded:
-            return Counts(per_expert=_capacity(design, units, experts))
-    return Counts()
+            return FixedCounts(per_expert=_capacity(design, units, experts))
+    return FixedCounts()
 
 
 def softmax_all(logits_NE: Tensor, mask_NE: Mask, design: RoutingConfig) -> Tensor:

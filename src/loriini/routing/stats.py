@@ -46,7 +46,7 @@ def mean_gates(routing: Routing) -> Tensor:
 def gate_entropy(routing: Routing) -> Tensor:
     """Mean entropy, in nats, of the units' gates as shares of their sum; scalar.
 
-    0 where one expert has all the weight, whatever it is, and log E where all weigh the same.
+    0 if every unit gives all its weight, of any size, to one expert; log E if all gates are equal.
     """
     _, gates = without_padding(routing)
     return entropy(shares(gates)).mean()

@@ -40,7 +40,7 @@ class RoutingContext(Movable):
 
     - `past`: tokens of each sequence in the cache, H - L.
     - `positions_BH`: positions of the history, -1 for padding; None: no padding, so they are 0..H-1.
-    - `padded`: whether there may be padding among `positions_BH`, which a GPU would have to be waited for.
+    - `padded`: whether `positions_BH` may contain padding; testing it would synchronise a GPU.
     - `packed`: rows hold several documents, and positions are those in a document.
     - `prompt_lengths_B`: each sequence's prompt, in tokens without padding; None: route as in training.
     - `inference_routing`: one decision from the whole prompt, or segment by segment after it.

@@ -29,7 +29,7 @@ class RoutingCallback(TrainerCallback):
         decoder = loriini_model(model).model
         if decoder.draws < 1 << 32:  # no training drew before
             decoder.start_draws(args.seed)
-        if decoder.config.effective_routing.balance_bias:
+        if decoder.config.design.balance_bias:
             self._hook = decoder.register_forward_hook(self._count)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, *, model: nn.Module, **kwargs: Any) -> None:

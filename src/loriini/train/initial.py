@@ -70,7 +70,7 @@ class InitialModel:
 
     @property
     def dense(self) -> bool:
-        return self.config.num_experts == 1
+        return not self.config.is_mixture
 
     def digest(self) -> str:
         """A hash of the weights and their configuration."""
@@ -102,7 +102,7 @@ class InitialModel:
         self.load()
         assert self._model is not None
         model, self._model = self._model.float().train(), None
-        if self.dense and config.num_experts > 1:
+        if self.dense and config.is_mixture:
             return copy_into_experts(model, config)
         if not self.dense:
             theirs = self.config.routing
@@ -215,7 +215,7 @@ def check_start(run: Run, initial: InitialModel) -> None:
         config = run.config(initial.config.vocab_size, eos_token_id=0)
     except ValueError as error:
         raise InputError(f"{initial.name} in this design: {error}") from error
-    if initial.dense and config.num_experts > 1 and (problem := copy_problem(initial.config, config)):
+    if initial.dense and config.is_mixture and (problem := copy_problem(initial.config, config)):
         raise InputError(
             f"{initial.name} is a dense model: {problem}; choose another design, as --routing lory"
         )

@@ -86,7 +86,7 @@ def train_to_end(
     """Take the remaining steps, record each, and save the final model."""
     parallel = state.parallel
     files = out if parallel.first else None
-    warning = causality_warning(run.config(1, 0).effective_routing, training=True)
+    warning = causality_warning(run.config(1, 0).design, training=True)
     if parallel.first and warning:
         warn(warning)
     batches = BatchLoader(corpus.instances, run.batch_size, run.seed, parallel.rank, parallel.world_size)

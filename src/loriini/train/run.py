@@ -1,7 +1,7 @@
 """A run: everything that determines a training, as one value that is saved beside its results."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -10,7 +10,6 @@ from loriini.batches.joined import InstanceSource
 from loriini.errors import InputError
 from loriini.fields import (
     Bounds,
-    Conflicts,
     Count,
     CountOrZero,
     Fraction,
@@ -218,34 +217,31 @@ class Run:
             raise InputError(f"model: {error}") from error
         check_mesh(self.parallel, processes, self.batch_size, config, self.document_mask)
 
-    def _conflicts(self) -> Conflicts:
+    def _conflicts(self) -> Iterator[str]:
         """Settings that are wrong together, though each is right alone."""
         mixture = self.model.num_experts > 1
         segmented = mixture and HAS_EFFECT["segment_length"](self.routing)
         rate = self.optimizer
-        return [
-            (
-                mixture and self.warmup.dense_share > 0 and not self.routing.preserves_dense,
+        if mixture and self.warmup.dense_share > 0 and not self.routing.preserves_dense:
+            yield (
                 f"a dense warm-up cannot be copied into a design with {_beyond_a_copy(self.routing)}; "
-                "set --warmup.dense_share 0",
-            ),
-            (
-                self.model.block == "gpt2"
-                and self.length > (self.model.max_position_embeddings or self.length),
+                "set --warmup.dense_share 0"
+            )
+        if self.model.block == "gpt2" and self.length > (self.model.max_position_embeddings or self.length):
+            yield (
                 f"the context of {self.length} tokens is longer than the model's "
-                f"{self.model.max_position_embeddings} learned positions; lower --length",
-            ),
-            (
-                segmented and self.length <= self.routing.segment_length,
+                f"{self.model.max_position_embeddings} learned positions; lower --length"
+            )
+        if segmented and self.length <= self.routing.segment_length:
+            yield (
                 f"the context of {self.length} tokens is no longer than a segment of "
-                f"{self.routing.segment_length}; raise --length or lower --routing.segment_length",
-            ),
-            (
-                rate.schedule == "warmup_stable_decay" and rate.warmup + rate.decay > 1,
+                f"{self.routing.segment_length}; raise --length or lower --routing.segment_length"
+            )
+        if rate.schedule == "warmup_stable_decay" and rate.warmup + rate.decay > 1:
+            yield (
                 f"with schedule=warmup_stable_decay --optimizer.warmup {rate.warmup} and --optimizer.decay "
-                f"{rate.decay} overlap; lower one, so that they add up to at most 1",
-            ),
-        ]
+                f"{rate.decay} overlap; lower one, so that they add up to at most 1"
+            )
 
     def label_names(self, instances: InstanceSource) -> tuple[str, ...]:
         """The names of the instances' labels; empty where the run does not route by label."""

@@ -207,7 +207,7 @@ def unit_weights(batch: Batch, config: LoriiniConfig, parallel: Parallel) -> Ten
 
     Where documents are kept apart, the more documents there are, the more segments and sequences.
     """
-    design = config.effective_routing
+    design = config.design
     weighed = any(getattr(design, name) for name in AUXILIARY_LOSSES)
     if batch.positions_BL is None or design.unit == "token" or not weighed:
         return None

@@ -86,7 +86,7 @@ def _evaluate_run(
     model, tokenizer = load_model(run, settings.device)
     if settings.router_free:
         settings.router_free.apply(model)
-    warning = causality_warning(model.config.effective_routing)
+    warning = causality_warning(model.config.design)
     if warning and settings.routing == "training":
         warn(f"{run}: {warning}")
     lm = LoriiniLM(

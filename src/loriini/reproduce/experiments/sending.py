@@ -95,7 +95,7 @@ def send(folder: Path, rank: int) -> None:
         name: {
             row: {"sent": sent_in_a_step(config, mesh), "formula": formula(config, name).total}
             for row, config in configurations().items()
-            if name == ZERO or config.num_experts > 1
+            if name == ZERO or config.is_mixture
         }
         for name, mesh in meshes.items()
     }
