@@ -10,7 +10,7 @@ import shutil
 import warnings
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, Self
@@ -137,10 +137,17 @@ def unfinished(final: Path) -> Path:
     return final.with_name(f".{final.name}.unfinished")
 
 
+@dataclass(frozen=True)
+class HashedResult(WriteResult):
+    """A tensor's result, with the SHA-256 of the files that its process wrote, by name."""
+
+    sha256: Mapping[str, str]
+
+
 class CheckpointFiles(HuggingFaceStorageWriter):
     """The files of a checkpoint: each process writes and hashes its own, then the first one `state.json`.
 
-    The hashes come to the first process among the results that it gathers to know that all have written.
+    The first process gathers all results to know that all have written; the hashes come with them.
     """
 
     def __init__(self, folder: Path, state: Mapping[str, Any]) -> None:
@@ -148,18 +155,19 @@ class CheckpointFiles(HuggingFaceStorageWriter):
         self.folder, self.state = folder, state
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> TorchFuture[list[WriteResult]]:
-        """Every tensor's result holds the SHA-256 of this process's files, by their names."""
+        """Write and hash this process's files; every tensor's result is a `HashedResult`."""
         written = super().write_data(plan, planner).wait()
         hashes = file_hashes(self.folder, {result.storage_data.relative_path for result in written})
         hashed: TorchFuture[list[WriteResult]] = TorchFuture()
-        hashed.set_result([replace(result, storage_data=hashes) for result in written])
+        hashed.set_result([HashedResult(**vars(result), sha256=hashes) for result in written])
         return hashed
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """In the first process, once all have written."""
         hashes: dict[str, str] = {}
         for result in chain.from_iterable(results):
-            hashes |= result.storage_data
+            assert isinstance(result, HashedResult)
+            hashes |= result.sha256
         write_json(self.folder / STATE, {**self.state, "sha256": hashes})
 
 
