@@ -15,7 +15,7 @@ from loriini.errors import InputError
 from loriini.jobs.artifact import link_files
 from loriini.jobs.lock import folder_lock
 from loriini.parallel.mesh import on_first_rank
-from loriini.train.checkpoints.state import checkpoints_in, damages_found_together, intact_of, step_of
+from loriini.train.checkpoints.state import check_newest_together, checkpoints_in, first_intact, step_of
 from loriini.train.folder import PLAN, changed_settings, shared_steps
 from loriini.train.optimizer import warmup_steps
 from loriini.train.overrides.apply import override, overrides_of
@@ -61,7 +61,7 @@ def extend(folder: Path, run: Run, out: Path) -> Path | None:
     before, values = read_run(folder / RUN)
     last = min(shared_steps(before, run), run.steps - 1)
     fitting = [path for path in checkpoints_in(folder / CHECKPOINTS) if step_of(path) <= last]
-    found = intact_of(damages_found_together(fitting))
+    found = first_intact(check_newest_together(fitting))
     if found is None:
         raise InputError(
             f"--resume {folder}: no intact checkpoint up to step {last}, until which plans of "

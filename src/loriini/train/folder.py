@@ -13,7 +13,7 @@ from loriini.model.loading import tokenizer_in
 from loriini.model.saving import lacking, save_model_folder
 from loriini.parallel.mesh import world_size
 from loriini.progress import inform, warn
-from loriini.train.checkpoints.state import STATE, Damages, newest_intact, read_state
+from loriini.train.checkpoints.state import STATE, Problems, newest_intact, read_state
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.optimizer import learning_rate_factor
 from loriini.train.records.metrics import EVALUATION, METRICS, read_metrics, read_records
@@ -198,9 +198,9 @@ def shared_steps(one: Run, other: Run) -> int:
     return min(same_rates, same_model)
 
 
-def own_checkpoint(run: Run, out: Path, damages: Damages) -> tuple[Path, RunProgress] | None:
+def own_checkpoint(run: Run, out: Path, problems: Problems) -> tuple[Path, RunProgress] | None:
     """The newest intact checkpoint in `out`, and its progress. InputError if another run wrote it."""
-    found = newest_intact(out / "checkpoints", damages)
+    found = newest_intact(out / "checkpoints", problems)
     if found:
         written = run_of_json(read_state(found[0]).get("run"), found[0] / STATE)
         settings = written.chosen_as(run).to_dict(), run.chosen_as(written).to_dict()

@@ -17,7 +17,7 @@ from loriini.model.loading import read_config, read_model, readable
 from loriini.progress import inform, warn
 from loriini.snapshot import holds_tokenizer, is_hub_id, local_folder, model_folder
 from loriini.train.checkpoints.model import checkpoint_config, checkpoint_tokenizer
-from loriini.train.checkpoints.state import STATE, damage_of, newest_checkpoint, read_state
+from loriini.train.checkpoints.state import STATE, newest_checkpoint, problem_of, read_state
 from loriini.train.checkpoints.storage import read_weights
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.folder import has_model
@@ -154,7 +154,7 @@ def weights_folder(name: str) -> Path:
             f"--init {name}: no such folder; give a run, a checkpoint, a model's folder or a Hub id"
         )
     if (path / STATE).exists():
-        if problem := damage_of(path):
+        if problem := problem_of(path):
             raise InputError(f"--init {path}: a damaged checkpoint ({problem}); give another")
         return path
     if (path / RUN).exists() and not has_model(path):

@@ -21,7 +21,7 @@ from loriini.parallel.sharding import build_model, gather_model
 from loriini.progress import inform, progress, warn
 from loriini.routing import causality_warning
 from loriini.signals import Interrupted, deferred_interrupts
-from loriini.train.checkpoints.state import checkpoints_in, damages_found_together
+from loriini.train.checkpoints.state import check_newest_together, checkpoints_in
 from loriini.train.checkpoints.storage import CheckpointWriter, restore
 from loriini.train.corpora import TrainingCorpus, model_config
 from loriini.train.folder import claim_run, finished_model, make_folder, own_checkpoint, save_model
@@ -168,8 +168,8 @@ def start_or_resume(
 ) -> TrainingState:
     """The state of the newest intact checkpoint, or a new one with the weights that the run starts from."""
     parallel = join_mesh(run.parallel)
-    damages = damages_found_together(checkpoints_in(out / "checkpoints"), intact)
-    found = on_first_rank(lambda: own_checkpoint(run, out, damages))
+    problems = check_newest_together(checkpoints_in(out / "checkpoints"), intact)
+    found = on_first_rank(lambda: own_checkpoint(run, out, problems))
     at = found[1] if found else RunProgress()
     make: Callable[[LoriiniConfig], LoriiniForCausalLM] = LoriiniForCausalLM
     if run.init and not found:

@@ -25,12 +25,12 @@ MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 """Errors of a file that is not there, which is damage. Others of the disk (EACCES, EIO) may pass: raised."""
 DAMAGED = (*MISSING, ValueError, KeyError, TypeError, SafetensorError)
 """Errors of reading a damaged checkpoint."""
-Damages = dict[Path, str | None]
-"""What is wrong with checkpoints, the newest first; None for an intact one, which is the last."""
+Problems = dict[Path, str | None]
+"""What is wrong with the newest checkpoints, the newest first; the last may be intact: None."""
 
 
 def checkpoints_in(folder: Path) -> list[Path]:
-    """The folders of checkpoints, damaged ones too, by their steps; whatever else is there is the user's."""
+    """Checkpoint folders by step, damaged ones included; other files belong to the user and are ignored."""
     found = (path for path in folder.glob("step-*") if re.fullmatch(NAME, path.name) and path.is_dir())
     return sorted(found, key=step_of)
 
@@ -68,57 +68,48 @@ def superseded(written: Path, keep: int, keep_every: int = 0, steady: int = 0) -
 
 def newest_checkpoint(folder: Path) -> tuple[Path, RunProgress] | None:
     """`newest_intact` of all checkpoints in a folder, checked by this process alone."""
-    return newest_intact(folder, damages_of(checkpoints_in(folder), damage_of))
+    return newest_intact(folder, check_newest(checkpoints_in(folder)))
 
 
-def newest_intact(folder: Path, damages: Damages) -> tuple[Path, RunProgress] | None:
+def newest_intact(folder: Path, problems: Problems) -> tuple[Path, RunProgress] | None:
     """The newest intact checkpoint in a folder and its progress; None where there are no checkpoints.
 
     Warns of damaged ones, which are passed over. InputError where all are damaged.
     """
-    found = intact_of(damages)
-    if found is not None:
-        for path, why in damages.items():
-            if why is not None:
-                warn(f"{path}: damaged checkpoint passed over ({why})")
-        return found, read_progress(found)
-    if damages:
-        listed = "; ".join(f"{path.name}: {why}" for path, why in damages.items())
+    intact = first_intact(problems)
+    if intact is not None:
+        for path, problem in problems.items():
+            if problem is not None:
+                warn(f"{path}: damaged checkpoint passed over ({problem})")
+        return intact, read_progress(intact)
+    if problems:
+        listed = "; ".join(f"{path.name}: {problem}" for path, problem in problems.items())
         raise InputError(
             f"{folder}: no intact checkpoint ({listed}); restore one, or remove the folder to begin again"
         )
     return None
 
 
-def intact_of(damages: Damages) -> Path | None:
-    """The intact checkpoint among those that were checked; None without one."""
-    return next((path for path, why in damages.items() if why is None), None)
+def first_intact(problems: Problems) -> Path | None:
+    """The newest intact checkpoint among those that were checked; None if all are damaged."""
+    return next((path for path, problem in problems.items() if problem is None), None)
 
 
-def damages_of(paths: Sequence[Path], damage: Callable[[Path], str | None]) -> Damages:
-    """What `damage` finds wrong with the newest checkpoints, up to the first that is intact."""
-    damages: Damages = {}
-    for path in reversed(paths):
-        damages[path] = damage(path)
-        if damages[path] is None:
-            break
-    return damages
-
-
-def damages_found_together(paths: Sequence[Path], intact: Path | None = None) -> Damages:
-    """`damages_of`, found by all processes, each of which hashes a share of a checkpoint's files.
+def check_newest_together(paths: Sequence[Path], intact: Path | None = None) -> Problems:
+    """`check_newest` in all processes, each of which hashes a share of a checkpoint's files.
 
     All take the first process's `paths`, since listings of a shared file system may be late. `intact` is
     known to be so, and is not read.
     """
 
-    def damage(path: Path) -> str | None:
+    def check(path: Path) -> str | None:
         if path == intact:
             return None
-        found = [each for each in on_every_rank(lambda: damage_of_bytes(path, own_share)) if each is not None]
-        return found[0] if found else on_first_rank(lambda: damage_of_headers(path))
+        problems = on_every_rank(lambda: byte_problem(path, own_share))
+        problem = next((problem for problem in problems if problem is not None), None)
+        return on_first_rank(lambda: header_problem(path)) if problem is None else problem
 
-    return damages_of(on_first_rank(lambda: paths), damage)
+    return check_newest(on_first_rank(lambda: paths), check)
 
 
 def read_progress(path: Path) -> RunProgress:
@@ -142,13 +133,23 @@ def read_progress(path: Path) -> RunProgress:
     return progress
 
 
-def damage_of(path: Path) -> str | None:
+def problem_of(path: Path) -> str | None:
     """What is wrong with a checkpoint's files; None if they are intact. OSError where they cannot be read."""
-    found = damage_of_bytes(path)
-    return damage_of_headers(path) if found is None else found
+    problem = byte_problem(path)
+    return header_problem(path) if problem is None else problem
 
 
-def damage_of_bytes(path: Path, share: Callable[[list[str]], Sequence[str]] = list) -> str | None:
+def check_newest(paths: Sequence[Path], check: Callable[[Path], str | None] = problem_of) -> Problems:
+    """`check` the newest checkpoints, up to the first that is intact."""
+    problems: Problems = {}
+    for path in reversed(paths):
+        problems[path] = check(path)
+        if problems[path] is None:
+            break
+    return problems
+
+
+def byte_problem(path: Path, share: Callable[[list[str]], Sequence[str]] = list) -> str | None:
     """What is wrong with a checkpoint's state, or with the bytes of a share of its files, by their hashes."""
     hashes = read_state(path).get("sha256")
     if not hashes or not isinstance(hashes, dict):
@@ -157,21 +158,21 @@ def damage_of_bytes(path: Path, share: Callable[[list[str]], Sequence[str]] = li
         read_progress(path)
         found = file_hashes(path, share(list(hashes)))
     except DAMAGED as error:
-        return described(error)
+        return message_of(error)
     wrong = next((name for name in found if found[name] != hashes[name]), None)
     return f"{wrong} does not match its hash" if wrong else None
 
 
-def damage_of_headers(path: Path) -> str | None:
+def header_problem(path: Path) -> str | None:
     """What is wrong with how a checkpoint's files describe their tensors."""
     try:
         check_headers(path)
         HuggingFaceStorageReader(str(path)).read_metadata()
     except DAMAGED as error:
-        return described(error)
+        return message_of(error)
     return None
 
 
-def described(error: Exception) -> str:
-    """An error's message; that of a KeyError, a mere name, with its type."""
+def message_of(error: Exception) -> str:
+    """An error's message; that of a KeyError, which is only the key, with its type."""
     return f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else str(error)
