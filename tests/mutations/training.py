@@ -154,7 +154,7 @@ TRAINING = (
         "a resumed run reads its first batch again",
         "train/step.py",
         "consumed=position.consumed,",
-        "consumed=state.progress.consumed,",
+        "consumed=before.consumed,",
         "tests/train/test_loop.py",
     ),
     Mutation(

@@ -113,23 +113,31 @@ def train_to_end(
                 inform(f"held-out perplexity {results.score:.2f}, mean over domains, after step {step}")
             if metrics["skipped"]:
                 write_skipped(out, step, batches, position, run.length, run.document_mask)
-            gives_up = state.progress.skips >= run.guard.max_skips
             stopped = parallel.any(interrupted())
             late = deadline < math.inf and parallel.any(time.monotonic() > deadline)
-            due = run.checkpoint.every and (step % run.checkpoint.every == 0 or step == run.steps)
-            if stopped or late or due or gives_up or results.score is not None:
+            stop = reason_to_stop(run, out, state.progress, stopped, late)
+            if stop or late or run.checkpoint.due(step, run.steps) or results.score is not None:
                 checkpoints.save(state.model, state.optimizer, state.progress, results.score)
-            if gives_up:
-                raise too_many_skips(out, step, state.progress.skips)
-            if stopped or (late and step < run.steps):
-                message = f"saved after step {step} of {run.steps}; run the same command again to resume"
-                raise (Interrupted if stopped else Unfinished)(f"{out}: {message}")
+            if stop:
+                raise stop
         checkpoints.wait()  # it then drops an old one: room for the model
         if (model := gather_model(state.model, parallel)) is not None:
             save_model(model, corpus, out)
             if interrupted():
                 raise Interrupted(f"{out}: the run is finished")
     return out / "model"
+
+
+def reason_to_stop(
+    run: Run, out: Path, progress: RunProgress, interrupted: bool, late: bool
+) -> BaseException | None:
+    """The error that ends training after a step, once that is saved; None to go on."""
+    if progress.skips >= run.guard.max_skips:
+        return too_many_skips(out, progress.step, progress.skips)
+    message = f"{out}: saved after step {progress.step} of {run.steps}; run the same command again to resume"
+    if interrupted:
+        return Interrupted(message)
+    return Unfinished(message) if late and progress.step < run.steps else None
 
 
 def checkpoint_writer(run: Run, out: Path, parallel: Parallel) -> CheckpointWriter:

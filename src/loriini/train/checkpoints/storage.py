@@ -51,6 +51,10 @@ class CheckpointConfig:
     def __post_init__(self) -> None:
         check_fields(self, "checkpoint.")
 
+    def due(self, step: int, steps: int) -> bool:
+        """Whether one is written after `step` of `steps`, unless interrupted or evaluated."""
+        return self.every > 0 and (step % self.every == 0 or step == steps)
+
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
