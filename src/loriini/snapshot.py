@@ -1,4 +1,4 @@
-"""Models and tokenizers by folder or by their id on the Hugging Face Hub."""
+"""Snapshots of models and tokenizers: local folders, and ids on the Hugging Face Hub that are downloaded."""
 
 import re
 from collections.abc import Callable
@@ -17,8 +17,13 @@ HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*(@[\w./-]+)?")
 FILES = ("*.json", "*.safetensors", "*.model", "*.txt")
 """What a model or tokenizer is read from: never code, never pickled weights."""
 TOKENIZER_FILES = (
-    *("token*", "special_tokens_map.json", "added_tokens.json"),
-    *("vocab*", "merges*", "encoder.json", "*.model"),
+    "token*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab*",
+    "merges*",
+    "encoder.json",
+    "*.model",
 )
 """Those of a tokenizer, in the formats of tokenizers, SentencePiece and GPT-2."""
 

@@ -19,7 +19,6 @@ from inspect import signature
 from operator import itemgetter
 from pathlib import Path
 from textwrap import shorten
-from threading import Event, Thread
 from typing import Any
 from uuid import uuid4
 
@@ -33,7 +32,7 @@ from loriini.atomic import write_json
 from loriini.errors import InputError, WorkerDied, is_system_error
 from loriini.jobs.processes import WORKER_ENVIRONMENT, environment_variables
 from loriini.jobs.tasks import Task, is_finished, run_task
-from loriini.progress import Advance, no_progress
+from loriini.progress import Advance, no_progress, repeated
 
 RESERVED = (
     "self",
@@ -249,7 +248,6 @@ def _check_failures(tasks: Sequence[Task], logs: Path) -> None:
 def _progress_of(tasks: Sequence[Task], parts: Path, advance: Advance) -> Iterator[None]:
     """Advance the stage's progress when a task is finished."""
     running = list(tasks)
-    over = Event()
 
     def poll() -> None:
         done = [task for task in running if is_finished(parts, task)]
@@ -257,17 +255,10 @@ def _progress_of(tasks: Sequence[Task], parts: Path, advance: Advance) -> Iterat
             running.remove(task)
         advance(sum(task.size for task in done))
 
-    def poll_until_over() -> None:
-        while not over.wait(POLL_SECONDS):
-            poll()
-
-    thread = Thread(target=poll_until_over, daemon=True)
-    thread.start()
     try:
-        yield
+        with repeated(POLL_SECONDS, poll):
+            yield
     finally:
-        over.set()
-        thread.join()
         poll()
 
 

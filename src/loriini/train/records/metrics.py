@@ -22,13 +22,26 @@ KINDS: dict[str, Any] = {
 }
 """The types of a step's fields that are read again."""
 NUMBERS = (
-    *("loss", "auxiliary_loss", "output_z_loss", "gradient_norm"),
-    *("learning_rate", "mfu", "peak_memory_bytes"),
+    "loss",
+    "auxiliary_loss",
+    "output_z_loss",
+    "gradient_norm",
+    "learning_rate",
+    "mfu",
+    "peak_memory_bytes",
 )
 """Fields that are numbers, or null where there is none."""
 ARRAYS = frozenset(
-    {"active", "load", "choices", "mean_gates", "activation_norms"}
-    | {"load_entropy", "gate_entropy", "confidence_entropy"}
+    {
+        "active",
+        "load",
+        "choices",
+        "mean_gates",
+        "activation_norms",
+        "load_entropy",
+        "gate_entropy",
+        "confidence_entropy",
+    }
 )
 """Fields of `expert_metrics`: each of one shape in all steps of a number of experts."""
 FLOAT32 = torch.finfo(torch.float32).max
