@@ -22,7 +22,7 @@ _display: ContextVar[Progress | None] = ContextVar("display", default=None)
 
 
 class Advance(Protocol):
-    """Count `count` more units as done and show `note` beside the count.
+    """Count `count` more units as done and show `note` next to the count.
 
     The first call may count what an earlier attempt did: it is left out of the speed.
     """

@@ -34,7 +34,7 @@ def holds_tokenizer(folder: Path) -> bool:
 
 
 def is_hub_id(name: str | Path) -> bool:
-    """Whether a name that is no local path has the form of an id on the Hub."""
+    """Whether a name is not a local path and has the form of an id on the Hub."""
     return not Path(name).exists() and HUB_ID.fullmatch(str(name)) is not None
 
 
@@ -51,7 +51,7 @@ def folder_of(model: Path, option: str) -> Path:
 
 
 def name_of(model: Path) -> str:
-    """What to call a model on a page: its folder, of RUN/model the run's."""
+    """A model's name on a page: that of its folder, or for RUN/model the run's."""
     folder = model.resolve()
     return folder.parent.name if folder.name == "model" else folder.name
 

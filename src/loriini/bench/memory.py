@@ -23,17 +23,17 @@ MERGES = {"lory": False, "lory recompute_merge": True}
 def memory_rows(size: BenchSize) -> Iterator[Row]:
     """The memory of Lory's steps relative to the dense model's, beyond weights, gradients and optimizer."""
     for micro_batch_size in size.micro_batch_sizes:
-        own = replace(size, micro_batch_sizes=(micro_batch_size,), batch_size=micro_batch_size)
-        dense = step_bytes(bench_run(own, "dense", 1))
+        single = replace(size, micro_batch_sizes=(micro_batch_size,), batch_size=micro_batch_size)
+        dense = step_bytes(bench_run(single, "dense", 1))
         for name, recompute in MERGES.items():
-            for experts in own.experts:
-                run = bench_run(own, "lory", experts, recompute_merge=recompute)
+            for experts in single.experts:
+                run = bench_run(single, "lory", experts, recompute_merge=recompute)
                 used = step_bytes(run)
                 ratio = used["activations"] / dense["activations"]
                 yield {
-                    **result("memory", name, experts, "dense", ratio, micro_batch_size * own.length),
-                    "segments": micro_batch_size * -(-own.length // own.segment_length),
-                    "segment_length": own.segment_length,
+                    **result("memory", name, experts, "dense", ratio, micro_batch_size * single.length),
+                    "segments": micro_batch_size * -(-single.length // single.segment_length),
+                    "segment_length": single.segment_length,
                     "bytes": used,
                     "baseline_bytes": dense,
                     "total_ratio": round(used["total"] / dense["total"], 4),
@@ -41,7 +41,7 @@ def memory_rows(size: BenchSize) -> Iterator[Row]:
 
 
 def step_bytes(run: Run) -> dict[str, int]:
-    """Bytes of a micro-batch after a step's first, by part, when there are gradients of the weights already.
+    """Bytes of a micro-batch after a step's first, by part, when the weights already have gradients.
 
     `merged`, the experts' merged weights that are kept, is part of `activations`. On CUDA these are the
     allocator's peak beyond the other parts, gradients of activations included. On a CPU, whose allocator

@@ -49,7 +49,7 @@ RESERVED = (
 )
 """Arguments of datatrove's executors that are set here, or that no text can give."""
 DICTIONARIES = ("sbatch_args", "srun_args")
-"""Those that are options of Slurm's commands, passed on as they are."""
+"""Those that hold options of Slurm's commands, passed on unchanged."""
 BOOLEANS = {"true": True, "false": False}
 DECIMAL = re.compile(r"\d+\.\d+")
 FAILED = "{}.failed.json"
@@ -223,7 +223,7 @@ def _run_on_ray(cluster: ClusterExecutor, tasks: Sequence[Task], parts: Path, lo
                 logging_level=logging.ERROR,
                 runtime_env={"env_vars": WORKER_ENVIRONMENT},
             )
-        except (ConnectionError, ValueError) as error:  # ValueError: of an address that cannot be
+        except (ConnectionError, ValueError) as error:  # ValueError: an impossible address
             raise InputError(
                 f"executor 'ray': no cluster can be joined ({shorten(str(error), 200)}); "
                 "check RAY_ADDRESS, or unset it for this machine's own"

@@ -218,7 +218,7 @@ def rendezvous_store() -> dict[str, Any]:
     torchrun keeps one store over its restarts, in which a new attempt would find the addresses of dead
     processes. On one node every attempt gets a prefix of its own. Nodes may differ in their count of
     restarts: with several, torchrun needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1. A second group of the same
-    processes, of another training, has a prefix of its own, too.
+    processes, for another training, also gets its own prefix.
     """
     store, rank, size = next(rendezvous("env://"))
     one_node = os.environ.get("GROUP_WORLD_SIZE", "1") == "1"

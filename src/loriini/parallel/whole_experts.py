@@ -92,7 +92,7 @@ def plan_exchange(ends_E: Tensor, per_expert: int | None, group: dist.ProcessGro
 class WholeExperts(DistributedExperts):
     """This process's whole experts, which compute the selected tokens of all processes of the group.
 
-    Parameters are sharded along the experts, but for those in `replicated`.
+    Parameters are sharded along the experts, except those in `replicated`.
     """
 
     replicated: tuple[str, ...] = ()

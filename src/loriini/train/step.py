@@ -77,7 +77,7 @@ def to_device(values: NDArray[np.int64], device: torch.device) -> Tensor:
     tensor = torch.from_numpy(values)
     if device.type == "cpu":
         return tensor
-    with torch.cuda.device(device):  # which is a thread's own: another than the first must be named in each
+    with torch.cuda.device(device):  # per thread: any but the first must be named in each
         return tensor.pin_memory().to(device, non_blocking=True)
 
 
@@ -222,8 +222,9 @@ def accumulate_gradients(
                 average=parallel.mean,
             )
         routings, loss, cross_entropy = out.routings, out.loss, out.cross_entropy.detach()
-        none = torch.zeros_like(cross_entropy)
-        added, z_loss = (none if each is None else each for each in (out.auxiliary_loss, out.output_z_loss))
+        zero = torch.zeros_like(cross_entropy)
+        added = zero if out.auxiliary_loss is None else out.auxiliary_loss
+        z_loss = zero if out.output_z_loss is None else out.output_z_loss
         del out  # with the logits
         reduce_gradients(model, first + size >= batch_size or not run.parallel.reduce_once)
         beyond = unit_weight - target_weight  # auxiliary losses are in the loss already
@@ -242,7 +243,7 @@ def accumulate_gradients(
 def target_weights(batch: Batch, config: LoriiniConfig, parallel: Parallel) -> Tensor | None:
     """Each instance's targets that count, over a process's mean number (B,); None where all have as many.
 
-    Where the loss leaves out segment 1 of every document, they are the fewer the more documents there are.
+    Where the loss leaves out segment 1 of every document, more documents mean fewer targets.
     """
     skipped = skipped_positions(config)
     if batch.positions_BL is None or not skipped:
@@ -253,7 +254,7 @@ def target_weights(batch: Batch, config: LoriiniConfig, parallel: Parallel) -> T
 def unit_weights(batch: Batch, config: LoriiniConfig, parallel: Parallel) -> Tensor | None:
     """Each instance's units, over a process's mean number (B,); None where all have as many.
 
-    Where documents are kept apart, the more documents there are, the more segments and sequences.
+    Where documents are kept apart, more documents mean more segments and sequences.
     """
     design = config.effective_routing
     weighed = any(getattr(design, name) for name in AUXILIARY_LOSSES)

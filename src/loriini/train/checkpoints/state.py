@@ -22,7 +22,7 @@ from loriini.train.run_progress import Amounts, Norm, RunProgress
 STATE = "state.json"
 NAME = r"step-\d{8,}"
 MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
-"""Errors of a file that is not there, which is damage. Others of the disk (EACCES, EIO) may pass: raised."""
+"""Errors of an absent file, which is damage. Other errors of the disk (EACCES, EIO) may pass: raised."""
 DAMAGED = (*MISSING, ValueError, KeyError, TypeError, SafetensorError)
 """Errors of reading a damaged checkpoint."""
 Problems = dict[Path, str | None]
@@ -31,8 +31,8 @@ Problems = dict[Path, str | None]
 
 def checkpoints_in(folder: Path) -> list[Path]:
     """Checkpoint folders by step, damaged ones included; other files belong to the user and are ignored."""
-    found = (path for path in folder.glob("step-*") if re.fullmatch(NAME, path.name) and path.is_dir())
-    return sorted(found, key=step_of)
+    folders = (path for path in folder.glob("step-*") if re.fullmatch(NAME, path.name) and path.is_dir())
+    return sorted(folders, key=step_of)
 
 
 def step_of(path: Path) -> int:
@@ -55,15 +55,15 @@ def superseded(written: Path, keep: int, keep_every: int = 0, steady: int = 0) -
     Kept are the last `keep`, the best-scored one, those of every `keep_every` steps, and the newest of up to
     `steady` steps. Later ones do not count: they are damaged, or the run would have been resumed from them.
     """
-    found = [path for path in checkpoints_in(written.parent) if step_of(path) <= step_of(written)]
-    scores = {path: read_state(path).get("score") for path in found}
+    paths = [path for path in checkpoints_in(written.parent) if step_of(path) <= step_of(written)]
+    scores = {path: read_state(path).get("score") for path in paths}
     scored = [
         (score, path) for path, score in scores.items() if isinstance(score, float) and math.isfinite(score)
     ]
     best = min(scored)[1] if scored else None
-    kept = {best, *[path for path in found if 0 < step_of(path) <= steady][-1:]}
-    kept |= {path for path in found if keep_every and step_of(path) % keep_every == 0}
-    return [path for path in found[:-keep] if path not in kept]
+    kept = {best, *[path for path in paths if 0 < step_of(path) <= steady][-1:]}
+    kept |= {path for path in paths if keep_every and step_of(path) % keep_every == 0}
+    return [path for path in paths[:-keep] if path not in kept]
 
 
 def newest_checkpoint(folder: Path) -> tuple[Path, RunProgress] | None:
@@ -117,7 +117,7 @@ def read_progress(path: Path) -> RunProgress:
     values = read_state(path).get("progress")
     if not isinstance(values, dict):
         raise ValueError(f"{STATE} holds no counts")
-    values = {"norms": [], **values}  # of earlier versions there are none
+    values = {"norms": [], **values}  # checkpoints of earlier versions have none
     if values.keys() != {field.name for field in fields(RunProgress)}:
         raise ValueError(f"{STATE} has other counts: {', '.join(values)}")
     amounts, norms = tuple(map(tuple, values.pop("amounts"))), tuple(values.pop("norms"))
@@ -156,10 +156,10 @@ def byte_problem(path: Path, share: Callable[[list[str]], Sequence[str]] = list)
         return f"{STATE} cannot be read"
     try:
         read_progress(path)
-        found = file_hashes(path, share(list(hashes)))
+        computed = file_hashes(path, share(list(hashes)))
     except DAMAGED as error:
         return message_of(error)
-    wrong = next((name for name in found if found[name] != hashes[name]), None)
+    wrong = next((name for name in computed if computed[name] != hashes[name]), None)
     return f"{wrong} does not match its hash" if wrong else None
 
 

@@ -260,12 +260,12 @@ def check_saved(wanted: Mapping[str, Tensor], saved: Mapping[str, Any]) -> None:
     for name, tensor in wanted.items():
         if name not in saved:
             raise ValueError(f"it lacks {name.removeprefix('model.')}")
-        found = getattr(saved[name], "size", None)
-        if found != tensor.shape:
-            shapes = f"{tuple(found or ())} instead of {tuple(tensor.shape)}"
+        shape = getattr(saved[name], "size", None)
+        if shape != tensor.shape:
+            shapes = f"{tuple(shape or ())} instead of {tuple(tensor.shape)}"
             raise ValueError(f"{name.removeprefix('model.')} has shape {shapes}")
 
 
 def _allow_single_process() -> None:
-    """Silence torch's warning of a checkpoint without other processes."""
+    """Silence torch's warning about a checkpoint by a single process."""
     warnings.filterwarnings("ignore", "torch.distributed is disabled")
