@@ -12,7 +12,7 @@ from uuid import uuid4
 
 @contextmanager
 def atomic(path: Path, temporary: Path | None = None) -> Iterator[Path]:
-    """Yield a temporary path beside `path` to write a file or a folder to; on success it becomes `path`.
+    """Yield a temporary path next to `path` to write a file or a folder to; on success it becomes `path`.
 
     Until then `path` keeps its old content. A file and an empty folder are replaced; a folder that holds
     something must be removed first (OSError). After an error nothing of the attempt is left; after a kill
@@ -71,7 +71,7 @@ def write_text(path: Path, text: str, errors: str = "strict") -> None:
 
 
 def write_json(path: Path, value: Any, sort_keys: bool = True) -> None:
-    """Write a JSON file atomically; keys keep their order only where it is that of a table's rows."""
+    """Write a JSON file atomically; keys are sorted unless their order is that of a table's rows."""
     with atomic(path) as temporary, open(temporary, "w") as file:
         json.dump(value, file, indent=1, sort_keys=sort_keys)
         file.write("\n")

@@ -16,7 +16,7 @@ DISK_ERRORS = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT)
 OUT_OF_RESOURCES = (errno.ENOMEM, errno.EAGAIN, errno.EMFILE)
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 SYSTEM_ERRNOS = (*DISK_ERRORS, *OUT_OF_RESOURCES, *NO_SPACE)
-"""Numbers of an OSError that say nothing about a file's contents."""
+"""Numbers of an OSError that does not come from a file's contents."""
 MEMORY_MESSAGES = ("can't allocate memory", "out of memory", "failed to map segment", "bad_alloc")
 """Parts of messages by which libraries report that no memory is left."""
 
@@ -27,7 +27,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def is_system_error(error: BaseException) -> bool:
-    """Whether an error is of the system, not of the files that were read: no memory, a failing disk."""
+    """Whether an error comes from the system (no memory, a failing disk), not from the files being read."""
     return is_out_of_memory(error) or (isinstance(error, OSError) and error.errno in SYSTEM_ERRNOS)
 
 
@@ -39,15 +39,15 @@ class OneLineError(Exception):
 
 
 class InputError(OneLineError):
-    """Wrong input: the message says what is wrong, where (file and place), and the remedy.
+    """Wrong input: the message gives what is wrong, where (file and place), and the remedy.
 
     The command line prints it and exits with status 2. Never raised for a bug of the package.
     """
 
 
 class Unfinished(OneLineError):
-    """Work that stopped as requested and is saved; the message says how to resume it."""
+    """Work that stopped as requested and is saved; the message explains how to resume it."""
 
 
 class WorkerDied(OneLineError, RuntimeError):
-    """A worker process that died: the message names its task and says how to resume."""
+    """A worker process that died: the message names its task and how to resume."""

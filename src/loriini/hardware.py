@@ -123,7 +123,7 @@ def machine_memory() -> float:
 
 
 def cgroup_limits(of_process: Path = Path("/proc/self/cgroup")) -> list[float]:
-    """The memory limits in bytes of this process's control group and of those that it is in.
+    """The memory limits in bytes of this process's control group and of its parents.
 
     Within a container the named group may not be visible; the one of the container then is the root.
     """
@@ -132,8 +132,8 @@ def cgroup_limits(of_process: Path = Path("/proc/self/cgroup")) -> list[float]:
     for controllers, group in (line.split(":", 2)[1:] for line in lines if line.count(":") > 1):
         for controller in set(controllers.split(",")) & CGROUP_LIMITS.keys():
             root, name = CGROUP_LIMITS[controller]
-            own = Path(root, group.lstrip("/"))
-            for folder in (own, *own.parents):
+            folder_of_group = Path(root, group.lstrip("/"))
+            for folder in (folder_of_group, *folder_of_group.parents):
                 with suppress(OSError):
                     limits += [float(text)] if (text := (folder / name).read_text().strip()).isdigit() else []
                 if folder == root:

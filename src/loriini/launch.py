@@ -27,7 +27,7 @@ from loriini.train.corpora import (
     small_corpus,
 )
 from loriini.train.extend import begun_in, extend, replanned
-from loriini.train.folder import changed_settings, check_length, differing, finished_model, has_model
+from loriini.train.folder import changed_settings, check_length, differing, has_model, report_finished
 from loriini.train.initial import start_from
 from loriini.train.loop import train
 from loriini.train.overrides.apply import override, overrides_of
@@ -46,17 +46,17 @@ def recipe(name: str, overrides: Sequence[str], init: str | None = None, out: Pa
     since, or be gone. InputError for an unknown recipe, a wrong override, and a model that does not fit.
     """
     base = find_recipe(name)
-    own = absolute_or_id(base.init) if base.init else None
-    init = absolute_or_id(init) if init else own
+    base_init = absolute_or_id(base.init) if base.init else None
+    init = absolute_or_id(init) if init else base_init
     if not init:
         return override(base, overrides)
     if (recorded := recorded_run(out)) and recorded.init == init:
         names = ("model", "routing", "warmup", "init", "init_digest")
-        return override(replace(base, **{each: getattr(recorded, each) for each in names}), overrides)
+        return override(replace(base, **{field: getattr(recorded, field) for field in names}), overrides)
     length = override(
         base, overrides_of("--length", overrides)
-    ).length  # the others are of the design that the model has
-    return start_from(replace(base, length=length), init, overrides, keep_design=init != own)
+    ).length  # the other overrides apply to the model's design
+    return start_from(replace(base, length=length), init, overrides, keep_design=init != base_init)
 
 
 def recorded_run(out: Path | None) -> Run | None:
@@ -84,10 +84,10 @@ def train_recipe(
 ) -> Path:
     """Train a recipe, or the run of a file, into `out` and return its `model/` folder.
 
-    Without `corpora`, a file's are taken, and a tiny recipe prepares a small one beside `out`. The run starts
-    from the weights of `init`, a folder or Hub id, if given. `on_error` says whether a flawed record of the
-    held-out inputs stops the reading or is skipped. Raises InputError for an unknown recipe, a wrong override
-    and a corpus or model that does not fit.
+    Without `corpora`, a file's are taken, and a tiny recipe prepares a small one next to `out`. The run
+    starts from the weights of `init`, a folder or Hub id, if given. `on_error` decides whether a flawed
+    record of the held-out inputs stops the reading or is skipped. Raises InputError for an unknown recipe, a
+    wrong override and a corpus or model that does not fit.
     """
     with process_group():
         on_first_rank(lambda: refuse_others(out))
@@ -105,7 +105,7 @@ def train_recipe(
 
 
 def refuse_others(out: Path, known: Container[str] = ()) -> None:
-    """InputError for a folder of something else than a run; a job's logs and `known` names may be there."""
+    """InputError for a folder that holds something other than a run, a job's logs and the `known` names."""
     if not out.is_dir() or (out / RUN).exists():
         return
     names = [path.name for path in out.iterdir() if path.suffix not in LOGS]
@@ -153,7 +153,7 @@ def resume(
     overridden = [f"--{name}" for name in differing(run.to_dict(), before.to_dict())]
     refuse_unused(run, overridden, world_size())
     if has_model(out) and not corpora:
-        return finished_model(out)  # its corpus may be gone
+        return report_finished(out)  # its corpus may be gone
     return train_run(run, out, minutes)
 
 
@@ -207,8 +207,8 @@ def without_auto(run: Run, corpus: TrainingCorpus, out: Path) -> Run:
     memory = memory_here()
     choice = choose(run, config, world_size(), memory, sampled_positions(run, corpus))
     if choice.total is not None:
-        found, again = choice.run.micro_batch_size, as_argument(choice.run.model.recompute_merge)
-        text = f"micro_batch_size {found}, recompute_merge {again}: {choice.total / GIB:,.1f} GiB estimated"
+        size, again = choice.run.micro_batch_size, as_argument(choice.run.model.recompute_merge)
+        text = f"micro_batch_size {size}, recompute_merge {again}: {choice.total / GIB:,.1f} GiB estimated"
         (inform if choice.total <= memory else warn)(f"{text} of {memory / GIB:,.1f}")
     return run.chosen_as(choice.run)
 

@@ -1,9 +1,10 @@
 """Progress and warnings on standard error: bars on a terminal, else a line every few seconds."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from datetime import timedelta
+from functools import partial
 from threading import Event, Thread
 from typing import Protocol
 
@@ -21,7 +22,7 @@ _display: ContextVar[Progress | None] = ContextVar("display", default=None)
 
 
 class Advance(Protocol):
-    """Count `count` more units as done and show `note` beside the count.
+    """Count `count` more units as done and show `note` next to the count.
 
     The first call may count what an earlier attempt did: it is left out of the speed.
     """
@@ -86,21 +87,40 @@ def progress(name: str, total: int | None = None, shown: bool = True) -> Iterato
     on_terminal = console.is_terminal and not console.is_dumb_terminal
     display = outer or _new_display(on_terminal)
     stage = display.add_task(name, total=total, note="")
+    print_line = partial(_print_line, display, stage)
     token = _display.set(display)
     try:
         with (
             nullcontext() if outer else display,
-            nullcontext() if on_terminal else _lines(display, stage),
+            nullcontext() if on_terminal else repeated(SECONDS_BETWEEN_LINES, print_line),
         ):
             yield _advance(display, stage)
             if _find(display, stage).total is None:
                 display.update(stage, total=_find(display, stage).completed)
         if not (outer or on_terminal):
-            _print_line(display, stage)
+            print_line()
     finally:
         _display.reset(token)
         if outer:
             display.remove_task(stage)
+
+
+@contextmanager
+def repeated(seconds: float, call: Callable[[], None]) -> Iterator[None]:
+    """While inside, call a function every so many seconds in the background."""
+    over = Event()
+
+    def run() -> None:
+        while not over.wait(seconds):
+            call()
+
+    thread = Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def announce(name: str, names: Sequence[str], kind: str = "stage") -> None:
@@ -140,24 +160,6 @@ def _new_display(on_terminal: bool) -> Progress:
         disable=not on_terminal,
         refresh_per_second=4,
     )
-
-
-@contextmanager
-def _lines(display: Progress, stage: TaskID) -> Iterator[None]:
-    """Print a line every SECONDS_BETWEEN_LINES while inside, even when nothing advances."""
-    over = Event()
-
-    def report() -> None:
-        while not over.wait(SECONDS_BETWEEN_LINES):
-            _print_line(display, stage)
-
-    thread = Thread(target=report, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def _print_line(display: Progress, stage: TaskID) -> None:

@@ -1,4 +1,4 @@
-"""Models and tokenizers by folder or by their id on the Hugging Face Hub."""
+"""Snapshots of models and tokenizers: local folders, and ids on the Hugging Face Hub that are downloaded."""
 
 import re
 from collections.abc import Callable
@@ -17,8 +17,13 @@ HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*(@[\w./-]+)?")
 FILES = ("*.json", "*.safetensors", "*.model", "*.txt")
 """What a model or tokenizer is read from: never code, never pickled weights."""
 TOKENIZER_FILES = (
-    *("token*", "special_tokens_map.json", "added_tokens.json"),
-    *("vocab*", "merges*", "encoder.json", "*.model"),
+    "token*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab*",
+    "merges*",
+    "encoder.json",
+    "*.model",
 )
 """Those of a tokenizer, in the formats of tokenizers, SentencePiece and GPT-2."""
 
@@ -29,7 +34,7 @@ def holds_tokenizer(folder: Path) -> bool:
 
 
 def is_hub_id(name: str | Path) -> bool:
-    """Whether a name that is no local path has the form of an id on the Hub."""
+    """Whether a name is not a local path and has the form of an id on the Hub."""
     return not Path(name).exists() and HUB_ID.fullmatch(str(name)) is not None
 
 
@@ -46,7 +51,7 @@ def folder_of(model: Path, option: str) -> Path:
 
 
 def name_of(model: Path) -> str:
-    """What to call a model on a page: its folder, of RUN/model the run's."""
+    """A model's name on a page: that of its folder, or for RUN/model the run's."""
     folder = model.resolve()
     return folder.parent.name if folder.name == "model" else folder.name
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hostile.runner import Row, call, problems, run_row
-from loriini.train.checkpoints.state import damage_of
+from loriini.train.checkpoints.state import problem_of
 
 RESUME = "train --resume run"
 LARGE = "train tiny-dense --corpus corpus --out there --steps 1 --length 64 --model.hidden_size 2048"
@@ -43,7 +43,7 @@ def test_a_full_disk_leaves_the_last_checkpoint_whole(run_template: Path, tmp_pa
     ended = call(RESUME, folder, within=small_files)
     row = Row("", RESUME, "(File too large|disk).*free some space")
     assert not problems(row, ended)
-    assert damage_of(first) is None
+    assert problem_of(first) is None
     assert not second.exists()
     ended = call(RESUME, folder)
     assert ended.code == 0, ended.err

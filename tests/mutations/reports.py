@@ -186,10 +186,10 @@ REPORTS = (
         "tests/evaluate/test_intervals.py",
     ),
     Mutation(
-        "a run that skips too many steps loses those since its last checkpoint",
+        "a run that stops loses the steps since its last checkpoint",
         "train/loop.py",
-        "or due or gives_up or",
-        "or due or",
+        "if stop or late or",
+        "if late or",
         "tests/train/test_guard.py",
     ),
     Mutation(

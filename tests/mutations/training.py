@@ -118,8 +118,8 @@ TRAINING = (
     Mutation(
         "damage that another process finds is passed over",
         "train/checkpoints/state.py",
-        "on_every_rank(lambda: damage_of_bytes(path, own_share))",
-        "on_every_rank(lambda: damage_of_bytes(path, own_share))[:1]",
+        "on_every_rank(lambda: byte_problem(path, own_share))",
+        "on_every_rank(lambda: byte_problem(path, own_share))[:1]",
         "tests/parallel/test_checkpoints.py",
     ),
     Mutation(
@@ -154,7 +154,7 @@ TRAINING = (
         "a resumed run reads its first batch again",
         "train/step.py",
         "consumed=position.consumed,",
-        "consumed=state.progress.consumed,",
+        "consumed=before.consumed,",
         "tests/train/test_loop.py",
     ),
     Mutation(

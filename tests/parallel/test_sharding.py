@@ -29,7 +29,7 @@ from loriini.parallel.sharding import (
     clip_gradients,
     full_tensor,
     reduce_gradients,
-    share_experts,
+    split_experts,
 )
 from loriini.routing.scorer import ScorerModule
 from loriini.train.speed import SpeedConfig, speed_up
@@ -177,7 +177,7 @@ def saved_more(configs: list[LoriiniConfig], mesh: ParallelConfig) -> list[int]:
         ids, labels = batch(config), label_arguments(model, BATCH)
         apart = saved_bytes(model, lambda: model(ids, shift_labels=ids, **labels))  # noqa: B023
         for mixture in model.model.mixtures:
-            mixture.experts = share_experts(mixture.experts, parallel)
+            mixture.experts = split_experts(mixture.experts, parallel)
         shared = saved_bytes(model, lambda: model(ids, shift_labels=ids, **labels))  # noqa: B023
         more.append(shared - apart)
     return more

@@ -147,10 +147,8 @@ def test_a_checkpoint_that_is_known_to_be_intact_is_not_read_again(
     """But a later one, which another job may have written meanwhile, is checked, and taken."""
     run, out = replanned(stable_run(), ["--steps", "14"]), tmp_path / "longer"
     checked: list[str] = []
-    damage = state.damage_of_bytes
-    monkeypatch.setattr(
-        state, "damage_of_bytes", lambda path, *share: checked.append(path.name) or damage(path)
-    )
+    check = state.byte_problem
+    monkeypatch.setattr(state, "byte_problem", lambda path, *share: checked.append(path.name) or check(path))
     intact = extend(trained, run, out)
     assert intact == out / "checkpoints" / "step-00000007"
     assert start_or_resume(run, corpus, out, intact=intact).progress.step == 7

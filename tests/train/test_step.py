@@ -48,7 +48,7 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(
     parts, _ = accumulate_gradients(
         model, Batch(torch.from_numpy(ids)), replace(run, micro_batch_size=micro_batch_size)
     )
-    assert parts.tolist() == pytest.approx(losses.tolist(), abs=1e-6)
+    assert torch.stack(parts).tolist() == pytest.approx(torch.stack(losses).tolist(), abs=1e-6)
     assert_same_gradients(gradients(model), whole, rtol=1e-4, atol=1e-6)
 
 

@@ -16,7 +16,7 @@ class InstanceDataset:
     `labelled`, for designs that route by label, also `routing_labels` (); with `document_mask` also
     `position_ids` (L,), which start again at each document. `length` truncates the instances.
 
-    Where workers are spawned, each maps the corpus's files itself; nothing of them is copied.
+    Where workers are spawned, each maps the corpus's files itself; nothing is copied.
 
     Raises ValueError for a `length` that they do not have, and for sources that are joined with weights: a
     data set holds each instance once.

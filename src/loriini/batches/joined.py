@@ -44,7 +44,7 @@ class InstanceSource(Protocol):
 class JoinedInstances:
     """Several sources as one: the instances of `parts` in order, all of one length.
 
-    `weights`, if given, say how often an epoch of the whole reads each source: 2 reads it twice, 0.5 reads a
+    `weights`, if given, are how often an epoch of the whole reads each source: 2 reads it twice, 0.5 reads a
     different half of it every epoch. After whole epochs no instance of a source has been read more than once
     more often than another; within one, repetitions are shuffled.
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from loriini.batches.joined import InstanceSource, mixture_of
 from loriini.batches.permutation import epoch_shares, mixed_epochs, shuffled_epochs
 
-Batch = TypeVar("Batch")
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -84,18 +84,18 @@ def readings(instances: InstanceSource, count: int) -> list[tuple[InstanceSource
     return list(zip(mixture.parts, times.tolist(), strict=True))
 
 
-class ReadAhead(Generic[Batch]):
+class ReadAhead(Generic[Item]):
     """Reads the batch that comes next in the background, while the caller computes with this one.
 
     `read` takes a position to its batch and the next position. Calling the context manager does the same, and
     raises what `read` raises for that position.
     """
 
-    def __init__(self, read: Callable[[Position], tuple[Batch, Position]]) -> None:
+    def __init__(self, read: Callable[[Position], tuple[Item, Position]]) -> None:
         self._read = read
-        self._ahead: tuple[Position, Future[tuple[Batch, Position]]] | None = None
+        self._ahead: tuple[Position, Future[tuple[Item, Position]]] | None = None
 
-    def __enter__(self) -> "ReadAhead[Batch]":
+    def __enter__(self) -> "ReadAhead[Item]":
         self._thread = ThreadPoolExecutor(1, "read-ahead")
         return self
 
@@ -104,7 +104,7 @@ class ReadAhead(Generic[Batch]):
     ) -> None:
         self._thread.shutdown(cancel_futures=True)
 
-    def __call__(self, position: Position) -> tuple[Batch, Position]:
+    def __call__(self, position: Position) -> tuple[Item, Position]:
         if self._ahead is not None and self._ahead[0] == position:
             batch, following = self._ahead[1].result()
         else:

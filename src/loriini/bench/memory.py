@@ -26,19 +26,19 @@ def memory_rows(size: BenchSize) -> Iterator[Row]:
     A warning names the steps that the accelerator's memory does not hold.
     """
     for micro_batch_size in size.micro_batch_sizes:
-        own = replace(size, micro_batch_sizes=(micro_batch_size,), batch_size=micro_batch_size)
-        dense = step_bytes_if_they_fit("dense", bench_run(own, "dense", 1))
+        single = replace(size, micro_batch_sizes=(micro_batch_size,), batch_size=micro_batch_size)
+        dense = step_bytes_if_they_fit("dense", bench_run(single, "dense", 1))
         for name, recompute in MERGES.items():
-            for experts in own.experts:
-                run = bench_run(own, "lory", experts, recompute_merge=recompute)
+            for experts in single.experts:
+                run = bench_run(single, "lory", experts, recompute_merge=recompute)
                 used = step_bytes_if_they_fit(name, run)
                 if dense is None or used is None:
                     continue
                 ratio = used["activations"] / dense["activations"]
                 yield {
-                    **result("memory", name, experts, "dense", ratio, micro_batch_size * own.length),
-                    "segments": micro_batch_size * -(-own.length // own.segment_length),
-                    "segment_length": own.segment_length,
+                    **result("memory", name, experts, "dense", ratio, micro_batch_size * single.length),
+                    "segments": micro_batch_size * -(-single.length // single.segment_length),
+                    "segment_length": single.segment_length,
                     "bytes": used,
                     "baseline_bytes": dense,
                     "total_ratio": round(used["total"] / dense["total"], 4),
@@ -55,7 +55,7 @@ def step_bytes_if_they_fit(name: str, run: Run) -> dict[str, int] | None:
 
 
 def step_bytes(run: Run) -> dict[str, int]:
-    """Bytes of a micro-batch after a step's first, by part, when there are gradients of the weights already.
+    """Bytes of a micro-batch after a step's first, by part, when the weights already have gradients.
 
     `merged`, the experts' merged weights that are kept, is part of `activations`. On CUDA these are the
     allocator's peak beyond the other parts, gradients of activations included. On a CPU, whose allocator

@@ -101,7 +101,7 @@ def on_device(config: LoriiniConfig, dtype: torch.dtype = torch.float32) -> Lori
 def step_case(name: str, run: Run, steps: int = 1, dtype: torch.dtype = torch.float32) -> Case:
     """Training steps of one of our models by `train.step.training_step`, whole as in `loriini train`.
 
-    They hold weights in `dtype`; in float32, they compute as the run's precision says.
+    They hold weights in `dtype`; in float32, they compute in the run's precision.
     """
     config = run_config(run)
     segments = -(-run.length // run.routing.segment_length) if run.routing.segmented else 1

@@ -46,9 +46,9 @@ class Comparison:
 def merged_steps(size: BenchSize) -> Iterator[Comparison]:
     """Lory's training steps and those of the dense model of its active size, at each micro-batch."""
     for micro_batch_size in size.micro_batch_sizes:
-        own = replace(size, micro_batch_sizes=(micro_batch_size,))
-        cases = [step_case("lory", bench_run(own, "lory", n), own.steps) for n in own.experts]
-        yield Comparison.of_steps(dense_case(own), cases, own)
+        single = replace(size, micro_batch_sizes=(micro_batch_size,))
+        cases = [step_case("lory", bench_run(single, "lory", n), single.steps) for n in single.experts]
+        yield Comparison.of_steps(dense_case(single), cases, single)
 
 
 def recomputed_steps(size: BenchSize) -> Iterator[Comparison]:
@@ -64,36 +64,36 @@ def swept_steps(size: BenchSize) -> Iterator[Comparison]:
     """The same with other segment lengths and micro-batches, with the fewest experts."""
     experts = size.experts[0]
     for length in size.swept_segments:
-        own = replace(size, segment_length=length)
+        swept = replace(size, segment_length=length)
         yield Comparison.of_steps(
-            dense_case(own), [step_case("lory", bench_run(own, "lory", experts), own.steps)], own
+            dense_case(swept), [step_case("lory", bench_run(swept, "lory", experts), swept.steps)], swept
         )
     for micro_batch_size in size.swept_micro_batches:
-        own = replace(size, micro_batch_sizes=(micro_batch_size,))
+        swept = replace(size, micro_batch_sizes=(micro_batch_size,))
         yield Comparison.of_steps(
-            dense_case(own), [step_case("lory", bench_run(own, "lory", experts), own.steps)], own
+            dense_case(swept), [step_case("lory", bench_run(swept, "lory", experts), swept.steps)], swept
         )
 
 
 def sparse_steps(size: BenchSize) -> Iterator[Comparison]:
     """Steps of top-2 and of transformers' Mixtral.
 
-    Beside transformers both hold their weights in the dtype of computation: under autocast its grouped
-    products would stay in float32, a slow baseline. Each has its own loss: transformers holds all logits.
+    Both hold their weights in the dtype of computation: under autocast transformers' grouped products would
+    stay in float32, a slow baseline. Each has its own loss: transformers holds all logits.
     """
-    own = sparse_size(size)
-    for experts in own.mixtral_experts:
-        run = bench_run(own, "mixtral", experts)
+    sparse = sparse_size(size)
+    for experts in sparse.mixtral_experts:
+        run = bench_run(sparse, "mixtral", experts)
         ours = step_case("mixtral", replace(run, precision="fp32"), dtype=weight_dtype())
-        yield Comparison.of_steps(mixtral_case(own, experts), [ours], own)
+        yield Comparison.of_steps(mixtral_case(sparse, experts), [ours], sparse)
 
 
 def aoe_steps(size: BenchSize) -> Iterator[Comparison]:
     """Steps of AoE and of top-2 of equal parameters, with the fewest experts."""
-    own, experts = sparse_size(size), size.experts[0]
-    top2 = step_case("mixtral", bench_run(own, "mixtral", experts))
-    aoe = [step_case(f"aoe r={r}", bench_run(own, "aoe", experts, low_rank=r)) for r in own.low_ranks]
-    yield Comparison.of_steps(top2, aoe, own)
+    sparse, experts = sparse_size(size), size.experts[0]
+    top2 = step_case("mixtral", bench_run(sparse, "mixtral", experts))
+    aoe = [step_case(f"aoe r={r}", bench_run(sparse, "aoe", experts, low_rank=r)) for r in sparse.low_ranks]
+    yield Comparison.of_steps(top2, aoe, sparse)
 
 
 def sparse_size(size: BenchSize) -> BenchSize:
@@ -139,7 +139,7 @@ def build_ffn(run: Run) -> Work:
 
 
 def decoding(size: BenchSize) -> Iterator[Comparison]:
-    """Greedy tokens after a prompt, and a prompt alone, of Lory beside a Llama of its active size."""
+    """Greedy tokens after a prompt, and a prompt alone, of Lory and of a Llama of its active size."""
     experts = (size.experts[0], size.experts[-1])
     for batch in size.decode_batches:
         build = partial(build_generation, size, batch)
@@ -158,7 +158,7 @@ def decoded(
     least: Callable[[int, Machine], float],
     experts: Sequence[int],
 ) -> Comparison:
-    """Lory with each number of experts beside the Llama; `least` are seconds by experts and machine."""
+    """Lory with each number of experts, relative to the Llama; `least` are seconds by experts and machine."""
 
     def case(name: str, n: int, make: Callable[[], nn.Module]) -> Case:
         return Case(name, n, partial(build, make), least=partial(least, n))

@@ -76,8 +76,8 @@ def measure(
                 yield [*finished, *rows]
             finished += rows
         if "memory" in parts:
-            for each in memory_rows(size):
-                finished.append({**each, "part": "memory", "machine": about})
+            for measured in memory_rows(size):
+                finished.append({**measured, "part": "memory", "machine": about})
                 yield finished
             advance()
 
@@ -90,11 +90,11 @@ def by_round(comparison: Comparison, rounds: int, machine: Machine) -> Iterator[
         return
     measured: list[list[float]] = []
     for seconds in in_rounds(fitting, rounds, warmup=0):  # `that_fit` was one
-        measured.append([each / comparison.steps for each in seconds])
+        measured.append([s / comparison.steps for s in seconds])
         reference, *others = zip(*measured, strict=True)
         yield [
-            one_row(comparison, case, (own, reference), machine)
-            for case, own in zip(cases, others, strict=True)
+            one_row(comparison, case, (of_case, reference), machine)
+            for case, of_case in zip(cases, others, strict=True)
         ]
 
 
@@ -134,8 +134,8 @@ def bound(baseline: Sequence[float], extra: float) -> float:
 def published_ratio(experts: int) -> float | None:
     """Lory's throughput relative to dense in the paper (table 3); None for other numbers of experts."""
     rates: dict[str, Any] = {value.row: value.value for value in published_values("lory-table3")}
-    own = rates.get(f"0.3B/{experts}E")
-    return round(own / rates["0.3B"], 3) if own else None
+    rate = rates.get(f"0.3B/{experts}E")
+    return round(rate / rates["0.3B"], 3) if rate else None
 
 
 def planned_minutes(plan: Sequence[Comparison], rounds: int, machine: Machine) -> float:

@@ -101,19 +101,19 @@ def free() -> None:
 
 def speed(seconds: Iterable[float], reference: Iterable[float]) -> float:
     """The median over rounds of the speed relative to the reference's in the same round."""
-    return median(theirs / own for own, theirs in zip(seconds, reference, strict=True))
+    return median(theirs / ours for ours, theirs in zip(seconds, reference, strict=True))
 
 
 def row(what: str, case: Case, baseline: Case, seconds: Sequence[Sequence[float]], tokens: int) -> Row:
     """A case's result; `seconds` are its own and the baseline's, by round."""
-    own, reference = seconds
+    of_case, reference = seconds
     return {
-        **result(what, case.name, case.experts, baseline.name, speed(own, reference), tokens),
-        "median_s": round(median(own), 6),
-        "runs": len(own),
-        "seconds": [round(s, 6) for s in own],
+        **result(what, case.name, case.experts, baseline.name, speed(of_case, reference), tokens),
+        "median_s": round(median(of_case), 6),
+        "runs": len(of_case),
+        "seconds": [round(s, 6) for s in of_case],
         "baseline_seconds": [round(s, 6) for s in reference],
-        "tokens_per_second": round(tokens / median(own), 1),
+        "tokens_per_second": round(tokens / median(of_case), 1),
         "threads": torch.get_num_threads(),
         **case.details,
     }

@@ -11,7 +11,7 @@ from loriini.fields import as_argument
 from loriini.model import LoriiniForCausalLM
 from loriini.model.loading import readable, tokenizer_in
 from loriini.train.checkpoints.model import checkpoint_config, checkpoint_tokenizer
-from loriini.train.checkpoints.state import STATE, checkpoints_in, damage_of, step_of
+from loriini.train.checkpoints.state import STATE, checkpoints_in, problem_of, step_of
 from loriini.train.checkpoints.storage import read_weights
 from loriini.train.run import RUN, read_run
 
@@ -26,8 +26,8 @@ def load_checkpoints(
     """
     folders = [checkpoint_folder(run_folder, step) for step in steps]
     for folder in folders:
-        if damage := damage_of(folder):
-            raise InputError(f"{folder}: damaged checkpoint ({damage}); choose another --step")
+        if problem := problem_of(folder):
+            raise InputError(f"{folder}: damaged checkpoint ({problem}); choose another --step")
     run, _ = read_run(run_folder / RUN)
     dense = [step for step in steps if run.is_dense_at(step)]
     if 0 < len(dense) < len(steps):

@@ -1,13 +1,14 @@
 """Artifacts: folders of files with a manifest, written whole or not at all.
 
-A stage writes its files into a temporary folder beside the artifact; they are hashed, synced to disk and
+A stage writes its files into a temporary folder next to the artifact; they are hashed, synced to disk and
 renamed into place together with `manifest.json`. A folder with a manifest is therefore complete, and a stage
-with the same settings and inputs is not run again. A folder without one is not ours and never replaced.
+with the same settings and inputs is not run again. A folder without one was not written by us, and is never
+replaced.
 
-What its tasks finish (`loriini.jobs.tasks`) is kept in another folder beside it for the next attempt with the
-same settings and inputs. A digest of these is in both folders' names, so that a task of other settings that
-still runs somewhere cannot write into them. Where the tasks' own names say what they did (`named_parts`), it
-is the same digest for all settings and inputs.
+What its tasks finish (`loriini.jobs.tasks`) is kept in another folder next to it, for the next attempt with
+the same settings and inputs. A digest of these is in both folders' names, so that a task of other settings
+that still runs somewhere cannot write into them. Where the tasks' names identify what they did
+(`named_parts`), it is the same digest for all settings and inputs.
 """
 
 import errno
@@ -37,20 +38,20 @@ DIGITS = 16
 NAMES_SHOWN = 5
 PARTS = ("settings", "inputs", "counts", "files")
 OWN_HASH = "manifest"
-"""A manifest's hash of all else in it."""
+"""Key of the hash of everything else in a manifest."""
 CLAIM = "claim.json"
 """The settings and inputs that finished tasks belong to; without this file the tasks are not used."""
 
 
 class OtherContents(InputError):
-    """An artifact that is finished was made with other settings or inputs; `how` says which."""
+    """An artifact that is finished was made with other settings or inputs; `how` names them."""
 
     def __init__(self, folder: Path, how: str) -> None:
         super().__init__(f"{folder}: was made with {how}; choose another output folder or remove this one")
         self.folder, self.how = folder, how
 
     def __reduce__(self) -> tuple[type, tuple[Path, str]]:
-        """For other processes: an error is else made again of its message alone."""
+        """For other processes: pickle would remake the error from its message alone."""
         return type(self), (self.folder, self.how)
 
 
@@ -96,9 +97,9 @@ def build_artifact(
         settings: JSON values that, with `inputs`, determine the contents.
         inputs: names to digests.
         write: writes the files and returns the counts for the manifest, JSON values.
-        named_parts: keep the results of finished tasks for other settings and inputs, too. The name of a task
-            must then identify its result.
-        options: what the user calls those of the settings that have another name.
+        named_parts: keep the results of finished tasks for other settings and inputs as well. The name of a
+            task must then identify its result.
+        options: the users' names of settings that they know by another name.
 
     Raises:
         OtherContents: a finished artifact has other settings or inputs. It is left as it is.
@@ -166,7 +167,7 @@ def parts_folder(temporary: Path) -> Path:
 
 @contextmanager
 def full_disk_as_input_error(folder: Path) -> Iterator[None]:
-    """Turn a full disk into an InputError that says what to do."""
+    """Turn a full disk into an InputError with a remedy."""
     try:
         yield
     except Exception as error:
@@ -282,7 +283,7 @@ def _claim(parts: Path, expected: dict[str, Any]) -> None:
 
 
 def _discard_all(folder: Path, but: Path | None = None) -> None:
-    """Remove what earlier attempts at the artifact left beside it, whatever their settings."""
+    """Remove what earlier attempts at the artifact left next to it, whatever their settings."""
     for left in folder.parent.glob(f".{glob.escape(folder.name)}.{'[0-9a-f]' * DIGITS}.*"):
         if left != but:
             _discard(left)

@@ -19,7 +19,6 @@ from inspect import signature
 from operator import itemgetter
 from pathlib import Path
 from textwrap import shorten
-from threading import Event, Thread
 from typing import Any
 from uuid import uuid4
 
@@ -33,7 +32,7 @@ from loriini.atomic import write_json
 from loriini.errors import InputError, WorkerDied, is_system_error
 from loriini.jobs.processes import WORKER_ENVIRONMENT, environment_variables
 from loriini.jobs.tasks import Task, is_finished, run_task
-from loriini.progress import Advance, no_progress
+from loriini.progress import Advance, no_progress, repeated
 
 RESERVED = (
     "self",
@@ -50,7 +49,7 @@ RESERVED = (
 )
 """Arguments of datatrove's executors that are set here, or that no text can give."""
 DICTIONARIES = ("sbatch_args", "srun_args")
-"""Those that are options of Slurm's commands, passed on as they are."""
+"""Those that hold options of Slurm's commands, passed on unchanged."""
 BOOLEANS = {"true": True, "false": False}
 DECIMAL = re.compile(r"\d+\.\d+")
 FAILED = "{}.failed.json"
@@ -224,7 +223,7 @@ def _run_on_ray(cluster: ClusterExecutor, tasks: Sequence[Task], parts: Path, lo
                 logging_level=logging.ERROR,
                 runtime_env={"env_vars": WORKER_ENVIRONMENT},
             )
-        except (ConnectionError, ValueError) as error:  # ValueError: of an address that cannot be
+        except (ConnectionError, ValueError) as error:  # ValueError: an impossible address
             raise InputError(
                 f"executor 'ray': no cluster can be joined ({shorten(str(error), 200)}); "
                 "check RAY_ADDRESS, or unset it for this machine's own"
@@ -249,7 +248,6 @@ def _check_failures(tasks: Sequence[Task], logs: Path) -> None:
 def _progress_of(tasks: Sequence[Task], parts: Path, advance: Advance) -> Iterator[None]:
     """Advance the stage's progress when a task is finished."""
     running = list(tasks)
-    over = Event()
 
     def poll() -> None:
         done = [task for task in running if is_finished(parts, task)]
@@ -257,17 +255,10 @@ def _progress_of(tasks: Sequence[Task], parts: Path, advance: Advance) -> Iterat
             running.remove(task)
         advance(sum(task.size for task in done))
 
-    def poll_until_over() -> None:
-        while not over.wait(POLL_SECONDS):
-            poll()
-
-    thread = Thread(target=poll_until_over, daemon=True)
-    thread.start()
     try:
-        yield
+        with repeated(POLL_SECONDS, poll):
+            yield
     finally:
-        over.set()
-        thread.join()
         poll()
 
 

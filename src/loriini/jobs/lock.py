@@ -13,7 +13,7 @@ from loriini.progress import inform
 
 Result = TypeVar("Result")
 POLL_SECONDS = 1.0
-"""Between two looks at a folder that another process has locked."""
+"""Between attempts to lock a folder that another process has locked."""
 
 
 class FolderLocked(InputError):
@@ -44,7 +44,7 @@ def folder_lock(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def waiting_lock(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder, which is made if needed, as soon as no other process has it."""
+    """Wait for the lock of a folder, which is made if needed, and hold it."""
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as held:
         when_free(lambda: held.enter_context(folder_lock(folder)))
@@ -54,7 +54,7 @@ def waiting_lock(folder: Path) -> Iterator[None]:
 def when_free(function: Callable[[], Result], waiting: str = "") -> Result:
     """What `function` returns, called again until no other process is at work in the folder that it locks.
 
-    `waiting` is said once if it has to wait.
+    `waiting` is reported once if it has to wait.
     """
     while True:
         try:

@@ -137,9 +137,9 @@ def _sent(error: Exception) -> Exception | str:
     if is_out_of_memory(error):
         return MemoryError(str(error))
     if isinstance(error, OSError) and error.errno is not None:
-        found = OSError(error.errno, error.strerror, error.filename)  # a subclass may not be picklable
-        found.add_note(traceback.format_exc())
-        return found
+        plain = OSError(error.errno, error.strerror, error.filename)  # a subclass may not be picklable
+        plain.add_note(traceback.format_exc())
+        return plain
     return traceback.format_exc()
 
 

@@ -1,4 +1,4 @@
-"""Experts that a group of processes shares: each holds a part of every parameter, as a DTensor."""
+"""Experts split over a group of processes: each holds a part of every parameter, as a DTensor."""
 
 from collections.abc import Callable
 from typing import Any
@@ -37,7 +37,7 @@ def exchanged(x: Tensor, collective: Collective, transposed: Collective) -> Tens
 class DistributedExperts(Experts):
     """This process's part of `whole` experts: what each kind of experts inherits besides its FFN.
 
-    Parameters are DTensors over `mesh`, the group's: sharded along `shared_dim`, replicated without one.
+    Parameters are DTensors over `mesh`, the group's: sharded along `split_dim`, replicated without one.
     """
 
     group: dist.ProcessGroup
@@ -46,12 +46,12 @@ class DistributedExperts(Experts):
         Experts.__init__(self, whole.num_experts)  # not the kind's, which would allocate whole experts
         self.group = mesh.get_group()
         for name, weight in whole.stacked().items():
-            dim = self.shared_dim(name)
+            dim = self.split_dim(name)
             placement = Replicate() if dim is None else Shard(dim)
             part = distribute_tensor(weight.detach(), mesh, [placement])
             self.register_parameter(name, nn.Parameter(part, requires_grad=weight.requires_grad))
 
-    def shared_dim(self, name: str) -> int | None:
+    def split_dim(self, name: str) -> int | None:
         """The dimension along which a parameter is sharded; None where every process holds all of it."""
         raise NotImplementedError
 

@@ -47,7 +47,7 @@ def reduce_scatter(x: Tensor, group: dist.ProcessGroup) -> Tensor:
 class SlicedExperts(DistributedExperts):
     """This process's slices of the group's experts: every parameter is sharded along the width."""
 
-    def shared_dim(self, name: str) -> int | None:
+    def split_dim(self, name: str) -> int | None:
         """The dimension of the width; None (replicated) for a parameter without one."""
         return self.width_dims[name]
 

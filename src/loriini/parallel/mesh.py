@@ -2,7 +2,7 @@
 
 torchrun starts the processes and gives each its rank. They form a mesh (replicate, shard, experts): each of
 the `replicate` groups holds a copy of the model, sharded over shard · experts processes; along `experts` the
-experts are shared, by slices of their width or as whole ones, along the other two the data. Neighbouring
+experts are split, by slices of their width or as whole ones, along the other two the data. Neighbouring
 ranks belong to one expert group, so that a group stays within a node.
 """
 
@@ -59,7 +59,7 @@ class Parallel:
     mesh: DeviceMesh | None = None
     """(replicate, shard, experts); None for a single process."""
     share_experts: ShareExperts = "width"
-    """What the processes along `experts` share."""
+    """How the experts are split over the processes along `experts`."""
     data_mesh: DeviceMesh | None = None
     """The same processes as (replicate, data), over which everything but the experts is sharded."""
     checkpoint_group: dist.ProcessGroup | None = None
@@ -72,7 +72,7 @@ class Parallel:
 
     @property
     def experts(self) -> int:
-        """The number of processes that share the experts of a layer."""
+        """The number of processes that the experts of a layer are split over."""
         return 1 if self.mesh is None else self.mesh["experts"].size()
 
     @property
@@ -201,7 +201,7 @@ def process_group() -> Iterator[None]:
         dist.destroy_process_group()
 
 
-GROUPS = count()
+_groups = count()
 """Numbers the groups that this process joins."""
 
 
@@ -211,12 +211,12 @@ def rendezvous_store() -> dict[str, Any]:
     torchrun keeps one store over its restarts, in which a new attempt would find the addresses of dead
     processes. On one node every attempt gets a prefix of its own. Nodes may differ in their count of
     restarts: with several, torchrun needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1. A second group of the same
-    processes, of another training, has a prefix of its own, too.
+    processes, for another training, also gets its own prefix.
     """
     store, rank, size = next(rendezvous("env://"))
     one_node = os.environ.get("GROUP_WORLD_SIZE", "1") == "1"
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if one_node else "any"
-    store = dist.PrefixStore(f"attempt {attempt}, group {next(GROUPS)}", store)  # type: ignore[attr-defined]
+    store = dist.PrefixStore(f"attempt {attempt}, group {next(_groups)}", store)  # type: ignore[attr-defined]
     return {"store": store, "rank": rank, "world_size": size}
 
 

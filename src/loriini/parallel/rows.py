@@ -1,4 +1,4 @@
-"""The rows of a batch that every process has, shared among the processes for computation."""
+"""The rows of a batch that every process has, divided among the processes for computation."""
 
 import torch
 import torch.distributed as dist
@@ -8,14 +8,14 @@ from loriini.parallel.mesh import group_size
 
 
 def own_rows(rows: int) -> Tensor:
-    """The numbers of this process's rows. Each has as many: where they run out, the last is repeated."""
-    each = -(-rows // group_size())
-    first = each * (dist.get_rank() if dist.is_initialized() else 0)
-    return torch.arange(first, first + each).clamp(max=rows - 1)
+    """The numbers of this process's rows. All have equally many: where they run out, the last is repeated."""
+    count = -(-rows // group_size())
+    first = count * (dist.get_rank() if dist.is_initialized() else 0)
+    return torch.arange(first, first + count).clamp(max=rows - 1)
 
 
 def gather_rows(own: Tensor, rows: int) -> Tensor:
-    """All `rows`, of which every process has computed its `own_rows`."""
+    """All `rows`; every process has computed its `own_rows`."""
     if group_size() == 1:
         return own
     parts = [torch.empty_like(own, memory_format=torch.contiguous_format) for _ in range(group_size())]

@@ -1,7 +1,7 @@
 """A model sharded over processes, and whole tensors turned into shards and back.
 
-FSDP2 shards every layer over (replicate, data). Where a group shares the experts, they are first sharded
-over `experts`, along their width or whole, and these parts by FSDP over (replicate, shard).
+FSDP2 shards every layer over (replicate, data). Experts that are split over a group are first sharded over
+`experts`, along their width or whole, and these parts by FSDP over (replicate, shard).
 """
 
 import warnings
@@ -49,13 +49,13 @@ def shard_model(config: LoriiniConfig, parallel: Parallel, precision: Precision)
     with torch.device("meta"):
         model = LoriiniForCausalLM(config)
     for mixture in model.model.mixtures:
-        mixture.experts = share_experts(mixture.experts, parallel)
+        mixture.experts = split_experts(mixture.experts, parallel)
         mixture.keeps_merged = not isinstance(mixture.experts, DistributedExperts)
     apply_fsdp(model, parallel, precision)
     return model.to_empty(device=pick_device()).train()
 
 
-def share_experts(experts: Experts, parallel: Parallel) -> Experts:
+def split_experts(experts: Experts, parallel: Parallel) -> Experts:
     """This process's part of a layer's experts, which may be on the meta device.
 
     Where processes hold whole experts, the one of a dense model stays data-parallel.
@@ -71,8 +71,8 @@ def share_experts(experts: Experts, parallel: Parallel) -> Experts:
 def apply_fsdp(model: LoriiniForCausalLM, parallel: Parallel, precision: Precision) -> None:
     """Shard every layer, and then the rest of the model, with FSDP2.
 
-    Gradients are summed over processes, so every process's loss must be scaled by 1/world_size: experts that
-    a group shares are reduced over fewer processes than the rest, but are part of the same mean.
+    Gradients are summed over processes, so every process's loss must be scaled by 1/world_size: experts split
+    over a group are reduced over fewer processes than the rest, but are part of the same mean.
 
     On a GPU layers compute on bfloat16 copies where `precision` asks for it, which halves what is gathered.
     Master weights, reductions, the residual stream, routers, the embeddings and the head stay float32.
@@ -84,9 +84,9 @@ def apply_fsdp(model: LoriiniForCausalLM, parallel: Parallel, precision: Precisi
     warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor")
     expert_mesh, mesh = parallel.fsdp_meshes
     for layer, mixture in zip(model.model.layers, model.model.mixtures, strict=True):
-        shared = isinstance(mixture.experts, DistributedExperts)
-        place = expert_placement(mixture.experts, expert_mesh if shared else mesh)
-        if shared:
+        split = isinstance(mixture.experts, DistributedExperts)
+        place = expert_placement(mixture.experts, expert_mesh if split else mesh)
+        if split:
             fully_shard(mixture.experts, mesh=expert_mesh, mp_policy=policy, shard_placement_fn=place)
         if dtype is not None and (scorer := scorer_with_weights(mixture)):
             fully_shard(scorer, mesh=mesh, mp_policy=exact)
@@ -115,8 +115,8 @@ def scorer_with_weights(mixture: Mixture) -> nn.Module | None:
 def expert_placement(experts: Experts, mesh: DeviceMesh) -> Callable[[nn.Parameter], Shard | None]:
     """The dimension along which FSDP shards a layer's parameters: of experts, one that divides evenly.
 
-    Their first dimension, the number of experts, is often smaller than the number of processes. One along
-    which a group shares the experts is left to it.
+    Their first dimension, the number of experts, is often smaller than the number of processes. A dimension
+    along which they are already split over a group is not used again.
     """
     size, parameters = mesh.size(-1), set(experts.parameters())
 
@@ -124,8 +124,8 @@ def expert_placement(experts: Experts, mesh: DeviceMesh) -> Callable[[nn.Paramet
         if parameter not in parameters:
             return None
         placements = parameter.placements if isinstance(parameter, DTensor) else ()
-        shared = {placement.dim for placement in placements if isinstance(placement, Shard)}
-        dims = [dim for dim, n in enumerate(parameter.shape) if n % size == 0 and dim not in shared]
+        taken = {placement.dim for placement in placements if isinstance(placement, Shard)}
+        dims = [dim for dim, n in enumerate(parameter.shape) if n % size == 0 and dim not in taken]
         return Shard(dims[0]) if dims else None
 
     return place

@@ -1,6 +1,6 @@
 """Expert parallelism: each process of a group holds whole experts; tokens are sent to those they selected.
 
-The E experts are shared out over a group of G processes, each with its own data. Every process sorts its
+The E experts are split over a group of G processes, each with its own data. Every process sorts its
 pairs of a unit and an expert, sends each pair's states to the process that holds the expert (all-to-all),
 computes what it receives, and sends the outputs back. Merged parameters would need every expert in every
 process: see `expertwise`.
@@ -92,12 +92,12 @@ def plan_exchange(ends_E: Tensor, per_expert: int | None, group: dist.ProcessGro
 class WholeExperts(DistributedExperts):
     """This process's whole experts, which compute the selected tokens of all processes of the group.
 
-    Parameters are sharded along the experts, but for those in `replicated`.
+    Parameters are sharded along the experts, except those in `replicated`.
     """
 
     replicated: tuple[str, ...] = ()
 
-    def shared_dim(self, name: str) -> int | None:
+    def split_dim(self, name: str) -> int | None:
         """The dimension of the experts."""
         return None if name in self.replicated else 0
 

@@ -66,7 +66,7 @@ def named_recipe(name: str) -> Run:
 
 
 def is_tiny(name: str) -> bool:
-    """Whether a recipe, or the one that a file of values changes, is of TINY."""
+    """Whether a recipe, or the one that a file of values changes, is in TINY."""
     path = Path(name)
     return (str(read_values(path).get("recipe")) if path.suffix in READERS else name) in TINY
 
@@ -99,7 +99,7 @@ def shape_of(name: str) -> dict[str, int]:
 def default_vocabulary(run: Run, recipe: str = "") -> int:
     """A run's vocabulary where there is no corpus yet: that of the paper that trained with its block.
 
-    It is the small corpus's where `recipe`, which the run is of, trains on that.
+    It is the small corpus's where the run's `recipe` trains on that.
     """
     if is_tiny(recipe):
         return SMALL_VOCABULARY

@@ -83,7 +83,7 @@ def moe_4b() -> Run:
 
 
 def aoe_4b() -> Run:
-    """The 4 B model of autonomous experts; our width is 6472, since the paper's 6470 is no multiple of 8."""
+    """The 4 B model of autonomous experts; our width is 6472: the paper's 6470 is not a multiple of 8."""
     routed = moe_4b()
     return replace(routed, name="4b-aoe", routing=DESIGNS["aoe"], model=replace(routed.model, low_rank=400))
 

@@ -22,8 +22,8 @@ def read_run_file(path: Path, recipe: Callable[[str], Run]) -> Run:
 
     `recipe` names the recipe whose settings the file changes; without it the rest are `Run`'s defaults, and
     the name is the file's. `routing` is a design's name, or a table of a `design` and fields that differ
-    from it. InputError for a file that cannot be read, and for fields and values that no run has; only a
-    `run.json` that training wrote may have unknown fields.
+    from it. InputError for a file that cannot be read, and for fields and values that a run cannot have; only
+    a `run.json` that training wrote may have unknown fields.
     """
     values = read_values(path)
     if "corpus_digest" in values:

@@ -39,7 +39,7 @@ def tiny_mixtral() -> Run:
 
 
 def tiny_aoe() -> Run:
-    """Autonomous experts beside `tiny-mixtral`, of equal parameters."""
+    """Autonomous experts with as many parameters as `tiny-mixtral`."""
     return replace(with_design(tiny_lory(), "aoe"), name="tiny-aoe")
 
 
@@ -66,7 +66,7 @@ SIZES = {
 
 
 def quickstart_run(design: str, size: str, steps: int | None = None, seed: int = 0) -> Run:
-    """One of the two models of `loriini quickstart`; by default with as many steps as the size says."""
+    """One of the two models of `loriini quickstart`; by default with the size's number of steps."""
     chosen = SIZES[size]
     dense = Run(
         name="dense",

@@ -1,4 +1,4 @@
-"""What Loriini's loop does between steps, for transformers' Trainer and trainers made of it."""
+"""What Loriini's loop does between steps, for transformers' Trainer and its subclasses."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ class RoutingCallback(TrainerCallback):
     """Draws random routers before every optimizer step and moves the biases of loss-free balancing after it.
 
     A bias follows the choices in all micro-batches of all processes. Models without either are left alone.
-    Raises ValueError at the start of the training of a model that holds no `LoriiniForCausalLM`.
+    Raises ValueError when training starts on a model that holds no `LoriiniForCausalLM`.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class RoutingCallback(TrainerCallback):
             update_balance_bias(loriini_model(model), over_processes(add_up(self._uses)))
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Count no longer."""
+        """Stop counting."""
         self._stop_counting()
 
     def _count(self, model: nn.Module, inputs: Any, output: DecoderOutput) -> None:
@@ -60,10 +60,10 @@ class RoutingCallback(TrainerCallback):
 
 def loriini_model(model: nn.Module) -> LoriiniForCausalLM:
     """The model in a wrapper, such as PEFT's. ValueError without one."""
-    found = next((each for each in model.modules() if isinstance(each, LoriiniForCausalLM)), None)
-    if found is None:
+    inner = next((module for module in model.modules() if isinstance(module, LoriiniForCausalLM)), None)
+    if inner is None:
         raise ValueError(f"{type(model).__name__} holds no LoriiniForCausalLM; leave RoutingCallback out")
-    return found
+    return inner
 
 
 def over_processes(use: ExpertUse) -> ExpertUse:

@@ -49,8 +49,8 @@ def read_corpora(paths: Sequence[Path], weights: tuple[float, ...] = ()) -> Trai
         raise InputError("--corpus_weights: a single corpus has no weight; leave them out")
     opened = [open_corpus(path) for path in paths]
     instances = tuple(corpus.instances for corpus in opened)
-    stages = [corpus.manifest["stages"] for corpus in opened]
-    if len({digest(each["tokenizer"]["files"]) for each in stages}) > 1:
+    stages_of_all = [corpus.manifest["stages"] for corpus in opened]
+    if len({digest(stages["tokenizer"]["files"]) for stages in stages_of_all}) > 1:
         listed = ", ".join(map(str, paths))
         raise InputError(f"{listed}: made with different tokenizers; prepare them with the same --tokenizer")
     if len({part.length for part in instances}) > 1:
@@ -66,7 +66,7 @@ def read_corpora(paths: Sequence[Path], weights: tuple[float, ...] = ()) -> Trai
         instances=instances[0] if len(instances) == 1 else joined,
         vocab_size=instances[0].vocab_size,
         eos_token_id=instances[0].eos_token_id,
-        digest=digest([each["instances"]["files"] for each in stages]),
+        digest=digest([stages["instances"]["files"] for stages in stages_of_all]),
         tokenizer=opened[0].tokenizer,
         orders=tuple(corpus.manifest["settings"].get("order", "") for corpus in opened),
     )

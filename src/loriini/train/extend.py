@@ -1,4 +1,4 @@
-"""A run of more or fewer steps that goes on from a checkpoint of another, as if it had been planned so.
+"""A run of more or fewer steps that continues from another's checkpoint, as if it had been planned that way.
 
 Both have the same learning rates and the same dense steps up to that checkpoint. With a cosine they never do,
 since every rate depends on the number of steps.
@@ -15,7 +15,7 @@ from loriini.errors import InputError
 from loriini.jobs.artifact import link_files
 from loriini.jobs.lock import folder_lock
 from loriini.parallel.mesh import on_first_rank
-from loriini.train.checkpoints.state import checkpoints_in, damages_found_together, intact_of, step_of
+from loriini.train.checkpoints.state import check_newest_together, checkpoints_in, first_intact, step_of
 from loriini.train.folder import PLAN, changed_settings, shared_steps
 from loriini.train.optimizer import warmup_steps
 from loriini.train.overrides.apply import override, overrides_of
@@ -28,9 +28,9 @@ BEGUN = f".{RUN}.begun"
 
 
 def replanned(run: Run, overrides: Sequence[str]) -> Run:
-    """The run with another number of `--steps`; by default as many of them are of the warm-ups as before.
+    """The run with another number of `--steps`; by default its warm-ups keep their lengths in steps.
 
-    InputError for overrides that change what the steps so far were, and without `--steps`.
+    InputError for overrides that change the steps so far, and without `--steps`.
     """
     steps = override(run, overrides_of("--steps", overrides)).steps
     if steps == run.steps:
@@ -50,25 +50,25 @@ def replanned(run: Run, overrides: Sequence[str]) -> Run:
 
 
 def extend(folder: Path, run: Run, out: Path) -> Path | None:
-    """Begin `run` in `out` with the newest checkpoint of the run in `folder` that it would have, too.
+    """Begin `run` in `out` with the newest checkpoint that it shares with the run in `folder`.
 
-    Called by all processes, which check it together; returns it in `out`. Files are linked or copied, and
-    `folder` is left as it is; so is a run that is in `out` already: then None. InputError where there is no
-    such checkpoint.
+    Called by all processes, which check the checkpoint together; returns its copy in `out`. Files are linked
+    or copied, and `folder` is left as it is; so is a run that is already in `out`: then None. InputError
+    without such a checkpoint.
     """
     if on_first_rank(lambda: (out / RUN).exists()):
         return None
     before, values = read_run(folder / RUN)
     last = min(shared_steps(before, run), run.steps - 1)
     fitting = [path for path in checkpoints_in(folder / CHECKPOINTS) if step_of(path) <= last]
-    found = intact_of(damages_found_together(fitting))
-    if found is None:
+    checkpoint = first_intact(check_newest_together(fitting))
+    if checkpoint is None:
         raise InputError(
             f"--resume {folder}: no intact checkpoint up to step {last}, until which plans of "
             f"{before.steps} and {run.steps} steps agree (schedule {run.optimizer.schedule}); start from the "
             "weights with --init"
         )
-    return on_first_rank(lambda: begin_with(found, folder, {**values, **run.to_dict()}, out))
+    return on_first_rank(lambda: begin_with(checkpoint, folder, {**values, **run.to_dict()}, out))
 
 
 def begin_with(checkpoint: Path, folder: Path, settings: Mapping[str, Any], out: Path) -> Path | None:
@@ -94,7 +94,7 @@ def begin_with(checkpoint: Path, folder: Path, settings: Mapping[str, Any], out:
 
 
 def begun_in(out: Path) -> set[str]:
-    """The names in a folder without a run of what a killed `begin_with` left there."""
+    """The names of what a killed `begin_with` left in a folder without a run."""
     if (out / BEGUN).exists():
         return {CHECKPOINTS, *RECORDS}
     checkpoints = out / CHECKPOINTS
@@ -102,7 +102,7 @@ def begun_in(out: Path) -> set[str]:
 
 
 def discard_begun(out: Path) -> None:
-    """Remove what a killed `begin_with` left, which may be of another checkpoint."""
+    """Remove what a killed `begin_with` left, which may belong to another checkpoint."""
     if (out / BEGUN).exists():
         for path in checkpoints_in(out / CHECKPOINTS):
             shutil.rmtree(path)

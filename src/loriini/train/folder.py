@@ -1,4 +1,4 @@
-"""A run's folder: whose it is, its newest checkpoint, its record, and the final model in it."""
+"""A run's folder: which run owns it, its newest checkpoint, its record, and its final model."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ from loriini.model.loading import tokenizer_in
 from loriini.model.saving import lacking, save_model_folder
 from loriini.parallel.mesh import world_size
 from loriini.progress import inform, warn
-from loriini.train.checkpoints.state import STATE, Damages, newest_intact, read_state
+from loriini.train.checkpoints.state import STATE, Problems, newest_intact, read_state
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.optimizer import learning_rate_factor
 from loriini.train.records.metrics import EVALUATION, METRICS, read_metrics, read_records
@@ -48,7 +48,7 @@ PLAN = (
     "optimizer.final_rate",
     "warmup.dense_share",
 )
-"""Settings that say what every step is like; they may differ where the steps so far were the same."""
+"""Settings that determine what every step does; they may differ where the steps so far were the same."""
 
 ORDERS = {"random": "random", "similar": "similar", "papers": "similar"}
 """The order of documents that a method of `loriini prepare --order` gives."""
@@ -57,7 +57,7 @@ ORDERS = {"random": "random", "similar": "similar", "papers": "similar"}
 def make_folder(run: Run, corpus: TrainingCorpus, out: Path) -> None:
     """Make the folder of a new run.
 
-    Raises InputError, before it is made, for a run that this corpus and these processes do not fit.
+    Raises InputError, before it is made, for a run that does not fit this corpus or these processes.
     """
     run.check(run.label_names(corpus.instances), world_size())
     if (out / RUN).exists():
@@ -82,7 +82,7 @@ def check_length(run: Run, corpus: TrainingCorpus) -> None:
 
 
 def report_reading(run: Run, corpus: TrainingCorpus) -> None:
-    """Say how much of each instance a run leaves out, and how often it reads the same text."""
+    """Report how much of each instance a run leaves out, and how often it reads the same text."""
     length = corpus.instances.length
     if run.length < length:
         warn(
@@ -166,9 +166,9 @@ def check_pool(run: Run, before: int, now: int, path: Path) -> None:
 
 
 def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any], also: Sequence[str] = ()) -> str:
-    """The dotted names of the settings that differ, but for those that may change, and those in `also`.
+    """The dotted names of the settings that differ, except those that may change and those in `also`.
 
-    So may `micro_batch_size`, but for losses and selections over the units of a micro-batch.
+    `micro_batch_size` may change unless a loss or a selection is over the units of a micro-batch.
     """
     fixed = compares_micro_batches(now["routing"])
     changeable = CHANGEABLE if fixed else (*CHANGEABLE, "micro_batch_size")
@@ -198,25 +198,26 @@ def shared_steps(one: Run, other: Run) -> int:
     return min(same_rates, same_model)
 
 
-def own_checkpoint(run: Run, out: Path, damages: Damages) -> tuple[Path, RunProgress] | None:
+def own_checkpoint(run: Run, out: Path, problems: Problems) -> tuple[Path, RunProgress] | None:
     """The newest intact checkpoint in `out`, and its progress. InputError if another run wrote it."""
-    found = newest_intact(out / "checkpoints", damages)
-    if found:
-        written = run_of_json(read_state(found[0]).get("run"), found[0] / STATE)
+    newest = newest_intact(out / "checkpoints", problems)
+    if newest:
+        path, progress = newest
+        written = run_of_json(read_state(path).get("run"), path / STATE)
         settings = written.chosen_as(run).to_dict(), run.chosen_as(written).to_dict()
         changed = changed_settings(*settings)
-        if changed and found[1].step <= shared_steps(written, run):
+        if changed and progress.step <= shared_steps(written, run):
             changed = changed_settings(*settings, PLAN)
         if changed:
             raise InputError(
-                f"{out / RUN}: not the run of {found[0].name} (different: {changed}); "
+                f"{out / RUN}: not the run of {path.name} (different: {changed}); "
                 "undo the change, or start another run"
             )
-    return found
+    return newest
 
 
-def finished_model(out: Path) -> Path:
-    """The folder of the model of a run that was finished before, which is said."""
+def report_finished(out: Path) -> Path:
+    """Report that the run had already finished; return its model folder."""
     inform(f"{out}: finished before, so nothing is trained")
     return out / "model"
 
@@ -247,7 +248,7 @@ def warn_of_order(run: Run, corpus: TrainingCorpus) -> None:
 def save_model(model: LoriiniForCausalLM, corpus: TrainingCorpus, out: Path) -> None:
     """Write the final model of the run in `out` as the Hugging Face folder `out/model`, atomically.
 
-    Records that were damaged are left out of its card: they do not keep a trained model from being saved.
+    Damaged records are left out of its card: they must not keep a trained model from being saved.
     """
     tokenizer = tokenizer_in(corpus.tokenizer)
     try:
@@ -260,10 +261,10 @@ def save_model(model: LoriiniForCausalLM, corpus: TrainingCorpus, out: Path) -> 
 
 
 def training_record(folder: Path, steps: Sequence[int] = ()) -> TrainingRecord | None:
-    """The record of a run after a step, by default its last; None for a folder that is no run.
+    """The record of a run after a step, by default its last; None for a folder that is not a run's.
 
-    Of several steps, whose weights were averaged, it is the last one's, without losses, which the mean's are
-    not.
+    For several steps, whose weights were averaged, it is the last one's, without its losses: they are not
+    those of the mean.
     """
     if not (folder / RUN).exists():
         return None

@@ -18,7 +18,7 @@ from loriini.model import LoriiniForCausalLM
 
 SKIPPED = "skipped"
 WINDOW = 128
-"""The last steps whose gradient norms the next one is compared with, OLMo-core's number."""
+"""How many of the last steps' gradient norms the next one is compared with, as in OLMo-core."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ def write_skipped(
     """Save this rank's share of the batch at `position`, which `step` skipped, for `replay`.
 
     `skipped/step-N.rank-R.npz` holds `instances` (B,), their `tokens` (B, L+1), `labels` (B,) and
-    `positions` (B, L+1): those in the document with `document_mask`, else in the instance. L is `length`, the
-    run's, of which a corpus may have longer instances.
+    `positions` (B, L+1): those in the document with `document_mask`, else in the instance. L is the
+    run's `length`; a corpus may have longer instances.
     """
     tokens_BL, instances_B, _ = batches.at(position)
     tokens_BL = tokens_BL[:, : length + 1]
@@ -76,8 +76,8 @@ def write_skipped(
     return path
 
 
-def too_many_skips(out: Path, step: int, skips: int) -> InputError:
-    """What to say when too many steps in a row, the last of them `step`, were skipped."""
+def skips_error(out: Path, step: int, skips: int) -> InputError:
+    """The error after too many skipped steps in a row, the last of them `step`."""
     return InputError(
         f"{out}: steps {step - skips + 1} to {step} were skipped, their gradients not finite or spikes; "
         f"their batches are in {out / SKIPPED}. Lower --optimizer.learning_rate in a new run, look at the "

@@ -17,7 +17,7 @@ from loriini.model.loading import read_config, read_model, readable
 from loriini.progress import inform, warn
 from loriini.snapshot import holds_tokenizer, is_hub_id, local_folder, model_folder
 from loriini.train.checkpoints.model import checkpoint_config, checkpoint_tokenizer
-from loriini.train.checkpoints.state import STATE, damage_of, newest_checkpoint, read_state
+from loriini.train.checkpoints.state import STATE, newest_checkpoint, problem_of, read_state
 from loriini.train.checkpoints.storage import read_weights
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.folder import has_model
@@ -43,8 +43,8 @@ OF_THE_EXPERTS = ("num_experts", "low_rank", "recompute_merge")
 class InitialModel:
     """A model to start from, by a run's folder, a checkpoint's, a Hugging Face folder or a Hub id.
 
-    `length` is the context of the run that starts from it. Nothing is read before it is asked for; then
-    InputError where there is no such model.
+    `length` is the context of the run that starts from it. Each part is read when first used; then
+    InputError without such a model.
     """
 
     def __init__(self, name: str, length: int) -> None:
@@ -106,13 +106,13 @@ class InitialModel:
             return copy_into_experts(model, config)
         if not self.dense:
             theirs = self.config.routing
-            own = "design and routers kept; --routing asks for another design"
+            unchanged = "design and routers kept; --routing asks for another design"
             kept = "routers kept" if keeps_routers(theirs, config.routing) else "routers newly initialised"
-            inform(f"{self.name}: {own if theirs == config.routing else kept}")
+            inform(f"{self.name}: {unchanged if theirs == config.routing else kept}")
         return change_design(model, config)
 
     def check_labels(self, names: Sequence[str]) -> None:
-        """InputError where the experts are of other labels than the `names` that route the run."""
+        """InputError where the experts have other labels than the `names` that route the run."""
         theirs = self.config.label_names or []
         if self.config.routed_by_label and theirs and names and list(names) != list(theirs):
             raise InputError(
@@ -121,7 +121,7 @@ class InitialModel:
             )
 
     def check_vocabulary(self, corpus: TrainingCorpus) -> None:
-        """InputError for a corpus whose token ids mean something else than the model's."""
+        """InputError for a corpus whose token ids mean something other than the model's."""
         rows, tokenizer = self.config.vocab_size, self.tokenizer_folder
         source = self.name if is_hub_id(self.name) else tokenizer or "FOLDER"
         remedy = f"prepare the corpus with `loriini prepare … --tokenizer {source}`"
@@ -154,16 +154,16 @@ def weights_folder(name: str) -> Path:
             f"--init {name}: no such folder; give a run, a checkpoint, a model's folder or a Hub id"
         )
     if (path / STATE).exists():
-        if problem := damage_of(path):
+        if problem := problem_of(path):
             raise InputError(f"--init {path}: a damaged checkpoint ({problem}); give another")
         return path
     if (path / RUN).exists() and not has_model(path):
-        found = newest_checkpoint(path / "checkpoints")
-        if found is None:
+        newest = newest_checkpoint(path / "checkpoints")
+        if newest is None:
             raise InputError(
                 f"--init {path}: a run without a checkpoint yet; train it first, or give another"
             )
-        return found[0]
+        return newest[0]
     return model_folder(path)
 
 
@@ -172,7 +172,7 @@ def start_from(run: Run, name: str, overrides: Sequence[str], keep_design: bool 
 
     Its architecture is the model's; of a dense model, the experts are the run's. With `keep_design` a mixture
     keeps its routing design, and there is no dense warm-up, unless overrides say otherwise. InputError for
-    overrides that contradict the model, and for a design that its weights do not fit.
+    overrides that contradict the model, and for a design that does not fit its weights.
     """
     initial = InitialModel(name, run.length)
     digest = initial.digest()
@@ -184,13 +184,13 @@ def start_from(run: Run, name: str, overrides: Sequence[str], keep_design: bool 
         if not initial.dense:
             based = replace(based, routing=initial.config.routing)
     changed = override(based, overrides)
-    fixed = {each.name for each in fields(ModelShape)} - CHANGEABLE_SHAPE
+    fixed = {field.name for field in fields(ModelShape)} - CHANGEABLE_SHAPE
     if initial.config.block == "gpt2":
         fixed.add("max_position_embeddings")  # learned
-    for each in sorted(fixed - set(OF_THE_EXPERTS if initial.dense else ())):
-        asked, theirs = getattr(changed.model, each), getattr(shape, each)
+    for field in sorted(fixed - set(OF_THE_EXPERTS if initial.dense else ())):
+        asked, theirs = getattr(changed.model, field), getattr(shape, field)
         if asked != theirs:
-            raise InputError(f"--model.{each} {asked}: {name} has {theirs}; leave it out")
+            raise InputError(f"--model.{field} {asked}: {name} has {theirs}; leave it out")
     check_start(changed, initial)
     return changed
 
@@ -203,12 +203,12 @@ def initial_shape(run: Run, initial: InitialModel) -> ModelShape:
         longest = max(longest, run.length)
     changes: dict[str, Any] = {"max_position_embeddings": longest}
     if initial.dense:
-        changes |= {each: getattr(run.model, each) for each in OF_THE_EXPERTS}
+        changes |= {name: getattr(run.model, name) for name in OF_THE_EXPERTS}
     return replace(shape, **changes)
 
 
 def check_start(run: Run, initial: InitialModel) -> None:
-    """InputError for a design that the weights do not fit."""
+    """InputError for a design that does not fit the weights."""
     if not initial.dense and run.copy_step:
         raise InputError(f"{initial.name} is a mixture, so nothing is copied; set --warmup.dense_share 0")
     try:

@@ -21,11 +21,11 @@ from loriini.parallel.sharding import build_model, gather_model
 from loriini.progress import inform, progress, warn
 from loriini.routing import causality_warning
 from loriini.signals import Interrupted, deferred_interrupts
-from loriini.train.checkpoints.state import checkpoints_in, damages_found_together
+from loriini.train.checkpoints.state import check_newest_together, checkpoints_in
 from loriini.train.checkpoints.storage import CheckpointWriter, restore
 from loriini.train.corpora import TrainingCorpus, model_config
-from loriini.train.folder import claim_run, finished_model, make_folder, own_checkpoint, save_model
-from loriini.train.guard import too_many_skips, write_skipped
+from loriini.train.folder import claim_run, make_folder, own_checkpoint, report_finished, save_model
+from loriini.train.guard import skips_error, write_skipped
 from loriini.train.initial import InitialModel
 from loriini.train.measures import Measure, measure_all, rewind_all
 from loriini.train.optimizer import make_optimizer, steady_steps
@@ -66,9 +66,9 @@ def train(
             on_first_rank(lambda: check_initial(initial, run, corpus, out))
         on_first_rank(lambda: make_folder(run, corpus, out))
         on_first_rank(lambda: stack.enter_context(folder_lock(out)))
-        heldout_digest = next((each.digest for each in measures if each.digest), None)
+        heldout_digest = next((measure.digest for measure in measures if measure.digest), None)
         if on_first_rank(lambda: claim_run(run, corpus, out, heldout_digest)):
-            return on_first_rank(lambda: finished_model(out))
+            return on_first_rank(lambda: report_finished(out))
         keep_freed_memory()
         state = start_or_resume(run, corpus, out, initial, intact)
         on_first_rank(lambda: rewind_files(measures, state.progress.step, out))
@@ -113,23 +113,31 @@ def train_to_end(
                 inform(f"held-out perplexity {results.score:.2f}, mean over domains, after step {step}")
             if metrics["skipped"]:
                 write_skipped(out, step, batches, position, run.length, run.document_mask)
-            gives_up = state.progress.skips >= run.guard.max_skips
             stopped = parallel.any(interrupted())
             late = deadline < math.inf and parallel.any(time.monotonic() > deadline)
-            due = run.checkpoint.every and (step % run.checkpoint.every == 0 or step == run.steps)
-            if stopped or late or due or gives_up or results.score is not None:
+            stop = reason_to_stop(run, out, state.progress, stopped, late)
+            if stop or late or run.checkpoint.due(step, run.steps) or results.score is not None:
                 checkpoints.save(state.model, state.optimizer, state.progress, results.score)
-            if gives_up:
-                raise too_many_skips(out, step, state.progress.skips)
-            if stopped or (late and step < run.steps):
-                message = f"saved after step {step} of {run.steps}; run the same command again to resume"
-                raise (Interrupted if stopped else Unfinished)(f"{out}: {message}")
+            if stop:
+                raise stop
         checkpoints.wait()  # it then drops an old one: room for the model
         if (model := gather_model(state.model, parallel)) is not None:
             save_model(model, corpus, out)
             if interrupted():
                 raise Interrupted(f"{out}: the run is finished")
     return out / "model"
+
+
+def reason_to_stop(
+    run: Run, out: Path, progress: RunProgress, interrupted: bool, late: bool
+) -> BaseException | None:
+    """The error that ends training after a step, once that is saved; None to go on."""
+    if progress.skips >= run.guard.max_skips:
+        return skips_error(out, progress.step, progress.skips)
+    message = f"{out}: saved after step {progress.step} of {run.steps}; run the same command again to resume"
+    if interrupted:
+        return Interrupted(message)
+    return Unfinished(message) if late and progress.step < run.steps else None
 
 
 def checkpoint_writer(run: Run, out: Path, parallel: Parallel) -> CheckpointWriter:
@@ -146,7 +154,7 @@ def loss_and_speed(metrics: dict[str, Any]) -> str:
 
 
 def rewind_files(measures: Sequence[Measure], step: int, out: Path) -> None:
-    """Drop the records of steps after `step`, which are taken again."""
+    """Drop the records of steps after `step`, which will be taken again."""
     rewind(out / METRICS, step)
     rewind_all(measures, step, out)
 
@@ -168,11 +176,11 @@ def start_or_resume(
 ) -> TrainingState:
     """The state of the newest intact checkpoint, or a new one with the weights that the run starts from."""
     parallel = join_mesh(run.parallel)
-    damages = damages_found_together(checkpoints_in(out / "checkpoints"), intact)
-    found = on_first_rank(lambda: own_checkpoint(run, out, damages))
-    at = found[1] if found else RunProgress()
+    problems = check_newest_together(checkpoints_in(out / "checkpoints"), intact)
+    newest = on_first_rank(lambda: own_checkpoint(run, out, problems))
+    at = newest[1] if newest else RunProgress()
     make: Callable[[LoriiniConfig], LoriiniForCausalLM] = LoriiniForCausalLM
-    if run.init and not found:
+    if run.init and not newest:
         initial = initial or InitialModel(run.init, run.length)
         on_first_rank(partial(initial.load, run.init_digest))
         make = initial.in_design
@@ -181,8 +189,8 @@ def start_or_resume(
     model = build_model(config, parallel, run.precision, make)
     speed_up(model, run.speed)
     optimizer = make_optimizer(model, run.optimizer)
-    if found:
-        restore(found[0], model, optimizer, parallel)
+    if newest:
+        restore(newest[0], model, optimizer, parallel)
     else:
         model.model.start_draws(run.seed)
     return TrainingState(model, optimizer, at, parallel)

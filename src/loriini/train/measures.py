@@ -27,7 +27,7 @@ class EvaluateConfig:
     on_error: OnError = "stop"
     """Stop at the first flawed record of the held-out documents, or skip and count them."""
     every: Count = 500
-    """Steps between evaluations; there is one after the last step, too."""
+    """Steps between evaluations; there is also one after the last step."""
     instances: Count = 64
     """Held-out instances of each domain, at most."""
     skip: CountOrZero | None = None

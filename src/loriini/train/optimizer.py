@@ -1,4 +1,4 @@
-"""AdamW with its parameter groups, the learning-rate schedule, and moments that follow a copy."""
+"""AdamW with its parameter groups, the learning-rate schedule, and moments copied along with a model."""
 
 import math
 from dataclasses import dataclass
@@ -177,7 +177,7 @@ def carry_moments(
     """Copy optimizer moments to a mixture that was copied from `dense`.
 
     Each of E copies gets 1/E of the gradient, so its first moment is m/E and its second v/E². Parameters
-    that the dense model lacks (routers) start without moments, without `to_experts` experts too.
+    that the dense model lacks (routers) start without moments; so do experts without `to_experts`.
     """
     source = dict(dense.named_parameters())
     for name, parameter in mixture.named_parameters():

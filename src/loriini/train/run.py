@@ -1,4 +1,4 @@
-"""A run: everything that determines a training, as one value that is saved beside its results."""
+"""A run: everything that determines a training, as one value that is saved with its results."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -93,7 +93,7 @@ class ModelShape:
     vocab_size: Count | None = None
     """Rows of the embedding, for example padded to a multiple of 128; none: the corpus's vocabulary."""
     rms_norm_eps: Fraction = 1e-6
-    """Epsilon of the norms of all blocks but gpt2."""
+    """Epsilon of the norms of all blocks except gpt2."""
     layer_norm_epsilon: Fraction = 1e-5
     """Epsilon of the norms of block gpt2."""
     initializer_range: Fraction = 0.02
@@ -104,7 +104,8 @@ class ModelShape:
     @classmethod
     def of_config(cls, config: LoriiniConfig) -> "ModelShape":
         """The architecture of a model."""
-        values = {each.name: getattr(config, each.name) for each in fields(cls) if hasattr(config, each.name)}
+        names = [f.name for f in fields(cls) if hasattr(config, f.name)]
+        values = {name: getattr(config, name) for name in names}
         scaling = dict(config.rope_parameters or {})
         theta = scaling.pop("rope_theta", cls.rope_theta)
         scaling = {} if scaling.get("rope_type") == "default" else scaling
@@ -183,7 +184,7 @@ class Run:
     def from_dict(cls, values: dict[str, Any]) -> "Run":
         """The run of a JSON object; unknown fields are ignored, absent ones take their defaults.
 
-        Raises InputError, ValueError or TypeError for values that no run has.
+        Raises InputError, ValueError or TypeError for values that a run cannot have.
         """
         run: Run = value_from_json(cls, values)
         return run
@@ -218,7 +219,7 @@ class Run:
         check_mesh(self.parallel, processes, self.batch_size, config, self.document_mask)
 
     def _conflicts(self) -> Iterator[str]:
-        """Settings that are wrong together, though each is right alone."""
+        """Settings that are valid one by one, but not together."""
         mixture = self.model.num_experts > 1
         segmented = mixture and HAS_EFFECT["segment_length"](self.routing)
         rate = self.optimizer
@@ -301,7 +302,7 @@ def read_run(path: Path) -> tuple[Run, dict[str, Any]]:
 
 @dataclass(frozen=True)
 class RecordedCorpus:
-    """What `run.json` records of the corpus beside the run's settings."""
+    """What `run.json` records of the corpus besides the run's settings."""
 
     vocab_size: Count
     corpus_digest: str
@@ -312,12 +313,12 @@ class RecordedCorpus:
 
 def recorded_corpus(values: Mapping[str, Any], path: Path) -> RecordedCorpus:
     """The corpus that the JSON object of a `run.json` records; InputError where it does not."""
-    found: Any = {field.name: values.get(field.name) for field in fields(RecordedCorpus)}
-    return _from_json(lambda: RecordedCorpus(**found), path)
+    recorded: Any = {field.name: values.get(field.name) for field in fields(RecordedCorpus)}
+    return _from_json(lambda: RecordedCorpus(**recorded), path)
 
 
 def run_of_json(values: Any, path: Path) -> Run:
-    """The run whose settings a file holds; InputError that names the file for anything else."""
+    """The run whose settings a file holds; for anything else an InputError that names the file."""
     return _from_json(lambda: Run.from_dict(values), path)
 
 

@@ -5,8 +5,8 @@ Axes: B instances, L tokens.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -77,8 +77,38 @@ def to_device(values: NDArray[np.int64], device: torch.device) -> Tensor:
     tensor = torch.from_numpy(values)
     if device.type == "cpu":
         return tensor
-    with torch.cuda.device(device):  # which is a thread's own: another than the first must be named in each
+    with torch.cuda.device(device):  # per thread: any but the first must be named in each
         return tensor.pin_memory().to(device, non_blocking=True)
+
+
+class StepLosses(NamedTuple):
+    """Mean losses over a batch, float64 scalars."""
+
+    cross_entropy: Tensor
+    auxiliary: Tensor
+    """All auxiliary losses together."""
+    output_z: Tensor
+    """The z-loss of the output logits."""
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    """What an optimizer step measured; its tensors are on the training device until `cpu` fetches them."""
+
+    losses: StepLosses
+    use: ExpertUse
+    norm: Tensor
+    """The gradient norm before clipping, a scalar."""
+    taken: Tensor
+    """Whether the step was taken rather than skipped, a scalar."""
+
+    def cpu(self) -> "StepOutcome":
+        """The same on the CPU, brought there in one transfer."""
+        scalars = torch.stack([*self.losses, self.norm.double(), self.taken.double()])
+        values = torch.cat([scalars, self.use.flat()]).cpu()
+        cross_entropy, auxiliary, output_z, norm, taken = values[: len(scalars)]
+        losses = StepLosses(cross_entropy, auxiliary, output_z)
+        return StepOutcome(losses, self.use.like(values[len(scalars) :]), norm, taken.bool())
 
 
 def training_step(state: TrainingState, run: Run, read: Reader) -> dict[str, Any]:
@@ -89,44 +119,60 @@ def training_step(state: TrainingState, run: Run, read: Reader) -> dict[str, Any
     """
     started = time.perf_counter()
     batch, position = read(Position(state.progress.consumed))
+    outcome = optimizer_step(state, run, batch).cpu()
+    seconds = time.perf_counter() - started
+    progress = progress_after(state.progress, outcome, position, run)
+    amounts = progress.amounts if progress.step % run.per_expert_every == 0 else ()  # to be recorded now
+    state.progress = replace(progress, amounts=()) if amounts else progress
+    model, speed = state.model.config, run.batch_size * run.length / seconds
+    return {
+        **loss_metrics(state, outcome),
+        **throughput(model, run.watch, run.length, speed, state.parallel.world_size),
+        **expert_metrics(outcome.use, run.routing, amounts),
+    }
+
+
+def optimizer_step(state: TrainingState, run: Run, batch: Batch) -> StepOutcome:
+    """Change the weights and the optimizer's state by one step on this batch."""
     set_learning_rate(state.optimizer, learning_rate_factor(run.optimizer, state.progress.step, run.steps))
     state.model.model.begin_step()
     with experts_cast_once(state.model, autocast_dtype(run.precision)):
         losses, use = accumulate_gradients(state.model, batch, run, state.parallel)
     largest = largest_norm(run.guard.spike, state.progress.norms)
     norm, taken = take_step(
-        state.model, state.optimizer, run.optimizer.clip, losses[0], state.parallel, largest
+        state.model, state.optimizer, run.optimizer.clip, losses.cross_entropy, state.parallel, largest
     )
     update_balance_bias(state.model, use, taken)
     state.optimizer.zero_grad(set_to_none=True)
-    scalars = torch.stack([*losses, norm.double(), taken.double()])
-    values = torch.cat([scalars, use.flat()]).cpu()
-    (loss, auxiliary, z_loss, norm_here, was_taken), use = values[:5].tolist(), use.like(values[5:])
-    tokens = run.batch_size * run.length
-    speed = tokens / (time.perf_counter() - started)
-    before, step = state.progress.amounts, state.progress.step + 1
-    amounts = add_amounts(before, use, run.routing) if was_taken else before
-    recorded = step % run.per_expert_every == 0
-    state.progress = RunProgress(
-        step=step,
+    return StepOutcome(losses, use, norm, taken)
+
+
+def progress_after(before: RunProgress, outcome: StepOutcome, position: Position, run: Run) -> RunProgress:
+    """The run's progress after one more step, which read up to `position`."""
+    taken = bool(outcome.taken)
+    return RunProgress(
+        step=before.step + 1,
         consumed=position.consumed,
-        tokens=state.progress.tokens + tokens,
-        skips=0 if was_taken else state.progress.skips + 1,
-        amounts=() if recorded else amounts,
-        norms=with_norm(state.progress.norms, norm_here),
+        tokens=before.tokens + run.batch_size * run.length,
+        skips=0 if taken else before.skips + 1,
+        amounts=add_amounts(before.amounts, outcome.use, run.routing) if taken else before.amounts,
+        norms=with_norm(before.norms, outcome.norm.item()),
     )
+
+
+def loss_metrics(state: TrainingState, outcome: StepOutcome) -> dict[str, Any]:
+    """The metrics of the step that `state` has just taken, without its speed and its use of experts."""
+    losses, config = outcome.losses, state.model.config
     return {
-        "step": step,
-        "loss": without_nan(loss),
+        "step": state.progress.step,
+        "loss": without_nan(losses.cross_entropy.item()),
         "tokens": state.progress.tokens,
-        "auxiliary_loss": without_nan(auxiliary),
-        **({"output_z_loss": without_nan(z_loss)} if state.model.config.output_z else {}),
-        "gradient_norm": without_nan(norm_here),
+        "auxiliary_loss": without_nan(losses.auxiliary.item()),
+        **({"output_z_loss": without_nan(losses.output_z.item())} if config.output_z else {}),
+        "gradient_norm": without_nan(outcome.norm.item()),
         "learning_rate": state.optimizer.param_groups[0]["lr"],
-        "experts": state.model.config.num_experts,
-        "skipped": not was_taken,
-        **throughput(state.model.config, run.watch, run.length, speed, state.parallel.world_size),
-        **expert_metrics(use, run.routing, amounts if recorded else ()),
+        "experts": config.num_experts,
+        "skipped": not outcome.taken,
     }
 
 
@@ -147,19 +193,18 @@ def throughput(
 
 def accumulate_gradients(
     model: LoriiniForCausalLM, batch: Batch, run: Run, parallel: Parallel = SINGLE_PROCESS
-) -> tuple[Tensor, ExpertUse]:
-    """Backward over micro-batches; returns mean losses (3,) and the experts' use.
+) -> tuple[StepLosses, ExpertUse]:
+    """Backward over micro-batches; returns mean losses and the experts' use, both on the device.
 
-    The losses are the cross-entropy, the auxiliary losses and the z-loss of output logits, float64 on the
-    device. They are means and sums over all processes, and so are the gradients once the step is taken:
-    auxiliary losses weigh as their units, the others as their targets.
+    They are means and sums over all processes, and so are the gradients once the step is taken: auxiliary
+    losses are weighted by units, the others by targets.
     """
     batch_size = len(batch.tokens_BL)
     size = run.instances_at_once(batch_size)
     labels_B = batch.labels_B if model.config.routed_by_label else None  # the dense warm-up asks for none
     targets_B = target_weights(batch, model.config, parallel)
     units_B = unit_weights(batch, model.config, parallel)
-    losses = torch.zeros(3, dtype=torch.float64, device=batch.tokens_BL.device)
+    losses = torch.zeros(len(StepLosses._fields), dtype=torch.float64, device=batch.tokens_BL.device)
     uses: list[ExpertUse] = []
     for first in range(0, batch_size, size):
         here = slice(first, first + size)
@@ -177,24 +222,28 @@ def accumulate_gradients(
                 average=parallel.mean,
             )
         routings, loss, cross_entropy = out.routings, out.loss, out.cross_entropy.detach()
-        none = torch.zeros_like(cross_entropy)
-        added, z_loss = (none if each is None else each for each in (out.auxiliary_loss, out.output_z_loss))
+        zero = torch.zeros_like(cross_entropy)
+        added = zero if out.auxiliary_loss is None else out.auxiliary_loss
+        z_loss = zero if out.output_z_loss is None else out.output_z_loss
         del out  # with the logits
         reduce_gradients(model, first + size >= batch_size or not run.parallel.reduce_once)
         beyond = unit_weight - target_weight  # auxiliary losses are in the loss already
         (loss * (target_weight / parallel.world_size) + added * (beyond / parallel.world_size)).backward()
-        weighed = [target_weight * cross_entropy, unit_weight * added.detach(), target_weight * z_loss]
-        losses = losses + torch.stack(weighed)
+        weighted = StepLosses(
+            target_weight * cross_entropy, unit_weight * added.detach(), target_weight * z_loss
+        )
+        losses = losses + torch.stack(weighted)
         uses.append(expert_use(routings))
     use = add_up(uses)
     total = parallel.sum(torch.cat([losses, use.flat()]))
-    return total[:3] / parallel.world_size, use.like(total[3:])
+    means = total[: len(losses)] / parallel.world_size
+    return StepLosses(*means), use.like(total[len(losses) :])
 
 
 def target_weights(batch: Batch, config: LoriiniConfig, parallel: Parallel) -> Tensor | None:
     """Each instance's targets that count, over a process's mean number (B,); None where all have as many.
 
-    Where the loss leaves out segment 1 of every document, they are the fewer the more documents there are.
+    Where the loss leaves out segment 1 of every document, more documents mean fewer targets.
     """
     skipped = skipped_positions(config)
     if batch.positions_BL is None or not skipped:
@@ -205,7 +254,7 @@ def target_weights(batch: Batch, config: LoriiniConfig, parallel: Parallel) -> T
 def unit_weights(batch: Batch, config: LoriiniConfig, parallel: Parallel) -> Tensor | None:
     """Each instance's units, over a process's mean number (B,); None where all have as many.
 
-    Where documents are kept apart, the more documents there are, the more segments and sequences.
+    Where documents are kept apart, more documents mean more segments and sequences.
     """
     design = config.design
     weighed = any(getattr(design, name) for name in AUXILIARY_LOSSES)

@@ -39,7 +39,7 @@ def checkpoint_config(checkpoint: Path, eos_token_id: int = 0) -> LoriiniConfig:
 
 
 def checkpoint_tokenizer(checkpoint: Path) -> Path | None:
-    """The folder of the tokenizer that a checkpoint's tokens are of; None where it is not found."""
+    """The folder of the tokenizer of a checkpoint's tokens; None where it is not found."""
     run, _ = read_run(run_file(checkpoint))
     folders = [run_file(checkpoint).parent / "model", *(corpus / "tokenizer" for corpus in run.corpus)]
     return next((folder for folder in folders if holds_tokenizer(folder)), None)

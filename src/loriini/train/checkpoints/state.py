@@ -22,17 +22,17 @@ from loriini.train.run_progress import Amounts, Norm, RunProgress
 STATE = "state.json"
 NAME = r"step-\d{8,}"
 MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
-"""Errors of a file that is not there, which is damage. Others of the disk (EACCES, EIO) may pass: raised."""
+"""Errors of an absent file, which is damage. Other errors of the disk (EACCES, EIO) may pass: raised."""
 DAMAGED = (*MISSING, ValueError, KeyError, TypeError, SafetensorError)
 """Errors of reading a damaged checkpoint."""
-Damages = dict[Path, str | None]
-"""What is wrong with checkpoints, the newest first; None for an intact one, which is the last."""
+Problems = dict[Path, str | None]
+"""What is wrong with the newest checkpoints, the newest first; the last may be intact: None."""
 
 
 def checkpoints_in(folder: Path) -> list[Path]:
-    """The folders of checkpoints, damaged ones too, by their steps; whatever else is there is the user's."""
-    found = (path for path in folder.glob("step-*") if re.fullmatch(NAME, path.name) and path.is_dir())
-    return sorted(found, key=step_of)
+    """Checkpoint folders by step, damaged ones included; other files belong to the user and are ignored."""
+    folders = (path for path in folder.glob("step-*") if re.fullmatch(NAME, path.name) and path.is_dir())
+    return sorted(folders, key=step_of)
 
 
 def step_of(path: Path) -> int:
@@ -55,70 +55,61 @@ def superseded(written: Path, keep: int, keep_every: int = 0, steady: int = 0) -
     Kept are the last `keep`, the best-scored one, those of every `keep_every` steps, and the newest of up to
     `steady` steps. Later ones do not count: they are damaged, or the run would have been resumed from them.
     """
-    found = [path for path in checkpoints_in(written.parent) if step_of(path) <= step_of(written)]
-    scores = {path: read_state(path).get("score") for path in found}
+    paths = [path for path in checkpoints_in(written.parent) if step_of(path) <= step_of(written)]
+    scores = {path: read_state(path).get("score") for path in paths}
     scored = [
         (score, path) for path, score in scores.items() if isinstance(score, float) and math.isfinite(score)
     ]
     best = min(scored)[1] if scored else None
-    kept = {best, *[path for path in found if 0 < step_of(path) <= steady][-1:]}
-    kept |= {path for path in found if keep_every and step_of(path) % keep_every == 0}
-    return [path for path in found[:-keep] if path not in kept]
+    kept = {best, *[path for path in paths if 0 < step_of(path) <= steady][-1:]}
+    kept |= {path for path in paths if keep_every and step_of(path) % keep_every == 0}
+    return [path for path in paths[:-keep] if path not in kept]
 
 
 def newest_checkpoint(folder: Path) -> tuple[Path, RunProgress] | None:
     """`newest_intact` of all checkpoints in a folder, checked by this process alone."""
-    return newest_intact(folder, damages_of(checkpoints_in(folder), damage_of))
+    return newest_intact(folder, check_newest(checkpoints_in(folder)))
 
 
-def newest_intact(folder: Path, damages: Damages) -> tuple[Path, RunProgress] | None:
+def newest_intact(folder: Path, problems: Problems) -> tuple[Path, RunProgress] | None:
     """The newest intact checkpoint in a folder and its progress; None where there are no checkpoints.
 
     Warns of damaged ones, which are passed over. InputError where all are damaged.
     """
-    found = intact_of(damages)
-    if found is not None:
-        for path, why in damages.items():
-            if why is not None:
-                warn(f"{path}: damaged checkpoint passed over ({why})")
-        return found, read_progress(found)
-    if damages:
-        listed = "; ".join(f"{path.name}: {why}" for path, why in damages.items())
+    intact = first_intact(problems)
+    if intact is not None:
+        for path, problem in problems.items():
+            if problem is not None:
+                warn(f"{path}: damaged checkpoint passed over ({problem})")
+        return intact, read_progress(intact)
+    if problems:
+        listed = "; ".join(f"{path.name}: {problem}" for path, problem in problems.items())
         raise InputError(
             f"{folder}: no intact checkpoint ({listed}); restore one, or remove the folder to begin again"
         )
     return None
 
 
-def intact_of(damages: Damages) -> Path | None:
-    """The intact checkpoint among those that were checked; None without one."""
-    return next((path for path, why in damages.items() if why is None), None)
+def first_intact(problems: Problems) -> Path | None:
+    """The newest intact checkpoint among those that were checked; None if all are damaged."""
+    return next((path for path, problem in problems.items() if problem is None), None)
 
 
-def damages_of(paths: Sequence[Path], damage: Callable[[Path], str | None]) -> Damages:
-    """What `damage` finds wrong with the newest checkpoints, up to the first that is intact."""
-    damages: Damages = {}
-    for path in reversed(paths):
-        damages[path] = damage(path)
-        if damages[path] is None:
-            break
-    return damages
-
-
-def damages_found_together(paths: Sequence[Path], intact: Path | None = None) -> Damages:
-    """`damages_of`, found by all processes, each of which hashes a share of a checkpoint's files.
+def check_newest_together(paths: Sequence[Path], intact: Path | None = None) -> Problems:
+    """`check_newest` in all processes, each of which hashes a share of a checkpoint's files.
 
     All take the first process's `paths`, since listings of a shared file system may be late. `intact` is
     known to be so, and is not read.
     """
 
-    def damage(path: Path) -> str | None:
+    def check(path: Path) -> str | None:
         if path == intact:
             return None
-        found = [each for each in on_every_rank(lambda: damage_of_bytes(path, own_share)) if each is not None]
-        return found[0] if found else on_first_rank(lambda: damage_of_headers(path))
+        problems = on_every_rank(lambda: byte_problem(path, own_share))
+        problem = next((problem for problem in problems if problem is not None), None)
+        return on_first_rank(lambda: header_problem(path)) if problem is None else problem
 
-    return damages_of(on_first_rank(lambda: paths), damage)
+    return check_newest(on_first_rank(lambda: paths), check)
 
 
 def read_progress(path: Path) -> RunProgress:
@@ -126,7 +117,7 @@ def read_progress(path: Path) -> RunProgress:
     values = read_state(path).get("progress")
     if not isinstance(values, dict):
         raise ValueError(f"{STATE} holds no counts")
-    values = {"norms": [], **values}  # of earlier versions there are none
+    values = {"norms": [], **values}  # checkpoints of earlier versions have none
     if values.keys() != {field.name for field in fields(RunProgress)}:
         raise ValueError(f"{STATE} has other counts: {', '.join(values)}")
     amounts, norms = tuple(map(tuple, values.pop("amounts"))), tuple(values.pop("norms"))
@@ -142,36 +133,46 @@ def read_progress(path: Path) -> RunProgress:
     return progress
 
 
-def damage_of(path: Path) -> str | None:
+def problem_of(path: Path) -> str | None:
     """What is wrong with a checkpoint's files; None if they are intact. OSError where they cannot be read."""
-    found = damage_of_bytes(path)
-    return damage_of_headers(path) if found is None else found
+    problem = byte_problem(path)
+    return header_problem(path) if problem is None else problem
 
 
-def damage_of_bytes(path: Path, share: Callable[[list[str]], Sequence[str]] = list) -> str | None:
+def check_newest(paths: Sequence[Path], check: Callable[[Path], str | None] = problem_of) -> Problems:
+    """`check` the newest checkpoints, up to the first that is intact."""
+    problems: Problems = {}
+    for path in reversed(paths):
+        problems[path] = check(path)
+        if problems[path] is None:
+            break
+    return problems
+
+
+def byte_problem(path: Path, share: Callable[[list[str]], Sequence[str]] = list) -> str | None:
     """What is wrong with a checkpoint's state, or with the bytes of a share of its files, by their hashes."""
     hashes = read_state(path).get("sha256")
     if not hashes or not isinstance(hashes, dict):
         return f"{STATE} cannot be read"
     try:
         read_progress(path)
-        found = file_hashes(path, share(list(hashes)))
+        computed = file_hashes(path, share(list(hashes)))
     except DAMAGED as error:
-        return described(error)
-    wrong = next((name for name in found if found[name] != hashes[name]), None)
+        return message_of(error)
+    wrong = next((name for name in computed if computed[name] != hashes[name]), None)
     return f"{wrong} does not match its hash" if wrong else None
 
 
-def damage_of_headers(path: Path) -> str | None:
+def header_problem(path: Path) -> str | None:
     """What is wrong with how a checkpoint's files describe their tensors."""
     try:
         check_headers(path)
         HuggingFaceStorageReader(str(path)).read_metadata()
     except DAMAGED as error:
-        return described(error)
+        return message_of(error)
     return None
 
 
-def described(error: Exception) -> str:
-    """An error's message; that of a KeyError, a mere name, with its type."""
+def message_of(error: Exception) -> str:
+    """An error's message; that of a KeyError, which is only the key, with its type."""
     return f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else str(error)

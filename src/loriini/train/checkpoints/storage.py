@@ -10,7 +10,7 @@ import shutil
 import warnings
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, Self
@@ -50,6 +50,10 @@ class CheckpointConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, "checkpoint.")
+
+    def due(self, step: int, steps: int) -> bool:
+        """Whether one is written after `step` of `steps`, unless interrupted or evaluated."""
+        return self.every > 0 and (step % self.every == 0 or step == steps)
 
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -137,10 +141,17 @@ def unfinished(final: Path) -> Path:
     return final.with_name(f".{final.name}.unfinished")
 
 
+@dataclass(frozen=True)
+class HashedResult(WriteResult):
+    """A tensor's result, with the SHA-256 of the files that its process wrote, by name."""
+
+    sha256: Mapping[str, str]
+
+
 class CheckpointFiles(HuggingFaceStorageWriter):
     """The files of a checkpoint: each process writes and hashes its own, then the first one `state.json`.
 
-    The hashes come to the first process among the results that it gathers to know that all have written.
+    The first process gathers all results to know that all have written; the hashes come with them.
     """
 
     def __init__(self, folder: Path, state: Mapping[str, Any]) -> None:
@@ -148,18 +159,19 @@ class CheckpointFiles(HuggingFaceStorageWriter):
         self.folder, self.state = folder, state
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> TorchFuture[list[WriteResult]]:
-        """Every tensor's result holds the SHA-256 of this process's files, by their names."""
+        """Write and hash this process's files; every tensor's result is a `HashedResult`."""
         written = super().write_data(plan, planner).wait()
         hashes = file_hashes(self.folder, {result.storage_data.relative_path for result in written})
         hashed: TorchFuture[list[WriteResult]] = TorchFuture()
-        hashed.set_result([replace(result, storage_data=hashes) for result in written])
+        hashed.set_result([HashedResult(**vars(result), sha256=hashes) for result in written])
         return hashed
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """In the first process, once all have written."""
         hashes: dict[str, str] = {}
         for result in chain.from_iterable(results):
-            hashes |= result.storage_data
+            assert isinstance(result, HashedResult)
+            hashes |= result.sha256
         write_json(self.folder / STATE, {**self.state, "sha256": hashes})
 
 
@@ -248,12 +260,12 @@ def check_saved(wanted: Mapping[str, Tensor], saved: Mapping[str, Any]) -> None:
     for name, tensor in wanted.items():
         if name not in saved:
             raise ValueError(f"it lacks {name.removeprefix('model.')}")
-        found = getattr(saved[name], "size", None)
-        if found != tensor.shape:
-            shapes = f"{tuple(found or ())} instead of {tuple(tensor.shape)}"
+        shape = getattr(saved[name], "size", None)
+        if shape != tensor.shape:
+            shapes = f"{tuple(shape or ())} instead of {tuple(tensor.shape)}"
             raise ValueError(f"{name.removeprefix('model.')} has shape {shapes}")
 
 
 def _allow_single_process() -> None:
-    """Silence torch's warning of a checkpoint without other processes."""
+    """Silence torch's warning about a checkpoint by a single process."""
     warnings.filterwarnings("ignore", "torch.distributed is disabled")

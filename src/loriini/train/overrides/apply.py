@@ -48,8 +48,8 @@ def override_pairs(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def overrides_of(flag: str, arguments: Sequence[str]) -> list[str]:
-    """Those of the overrides that are of one setting, `--name`."""
-    return [f"{flag}={value}" for found, value in override_pairs(arguments) if found == flag]
+    """The overrides of one setting, `--name`."""
+    return [f"{flag}={value}" for given, value in override_pairs(arguments) if given == flag]
 
 
 def _check_name(kind: type, name: str, flag: str) -> None:
@@ -74,7 +74,7 @@ def _add_change(changes: Changes, kind: Any, path: Sequence[str], text: str) -> 
 
 
 def _apply(config: Any, changes: Changes, given: Sequence[tuple[str, str]], section: str = "--") -> Any:
-    """The changed dataclass; InputError names those of the `given` overrides that are of a wrong section."""
+    """The changed dataclass; InputError names the `given` overrides of a wrong section."""
     parts = {
         name: _apply(getattr(config, name), value, given, f"{section}{name}.")
         if is_dataclass(getattr(config, name))

@@ -26,7 +26,7 @@ COMMON_NAMES = {
     "context_length": "length",
     "grad_clip": "optimizer.clip",
 }
-"""Settings by what other programs call them."""
+"""Settings by their names in other programs."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def setting_name(flag: str) -> str:
 
 def no_such_setting(name: str, names: Sequence[str], dashes: str = "") -> str:
     """That a run has no setting `name`, and which of the dotted `names` are nearest to it."""
-    nearest = ", ".join(f"{dashes}{found}" for found in _nearest(name, names))
+    nearest = ", ".join(f"{dashes}{known}" for known in _nearest(name, names))
     hint = f"; the nearest {'are' if ',' in nearest else 'is'} {nearest}" if nearest else ""
     return f"no such setting{hint}; `loriini train RECIPE --help` lists all"
 
@@ -110,8 +110,8 @@ def no_such_setting(name: str, names: Sequence[str], dashes: str = "") -> str:
 def _nearest(name: str, names: Sequence[str]) -> list[str]:
     """The setting of this name in a section; else those with all its words, at most three; else one alike.
 
-    Sections are no settings; the words of a section count where no setting has them all by itself. Before all
-    of these comes the setting that other programs call so.
+    Sections are not settings; the words of a section count where no setting has them all by itself. A setting
+    that other programs know by this name comes before all of these.
     """
     if name in COMMON_NAMES:
         return [COMMON_NAMES[name]]

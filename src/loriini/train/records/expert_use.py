@@ -75,7 +75,7 @@ def amounts(use: ExpertUse, design: RoutingConfig) -> Tensor:
 
 
 def add_amounts(before: Amounts, use: ExpertUse, design: RoutingConfig) -> Amounts:
-    """`amounts` of a step, and those `before` where they are of as many experts; none for a dense model."""
+    """`amounts` of a step, plus those `before` if for as many experts; none for a dense model."""
     added = amounts(use, design).double()
     if added.shape[-1] == 1:
         return ()

@@ -22,13 +22,26 @@ KINDS: dict[str, Any] = {
 }
 """The types of a step's fields that are read again."""
 NUMBERS = (
-    *("loss", "auxiliary_loss", "output_z_loss", "gradient_norm"),
-    *("learning_rate", "mfu", "peak_memory_bytes"),
+    "loss",
+    "auxiliary_loss",
+    "output_z_loss",
+    "gradient_norm",
+    "learning_rate",
+    "mfu",
+    "peak_memory_bytes",
 )
 """Fields that are numbers, or null where there is none."""
 ARRAYS = frozenset(
-    {"active", "load", "choices", "mean_gates", "activation_norms"}
-    | {"load_entropy", "gate_entropy", "confidence_entropy"}
+    {
+        "active",
+        "load",
+        "choices",
+        "mean_gates",
+        "activation_norms",
+        "load_entropy",
+        "gate_entropy",
+        "confidence_entropy",
+    }
 )
 """Fields of `expert_metrics`: each of one shape in all steps of a number of experts."""
 FLOAT32 = torch.finfo(torch.float32).max
@@ -37,7 +50,7 @@ MOST_NATS = 100
 
 
 def read_metrics(path: Path, *required: str) -> list[dict[str, Any]]:
-    """The metrics of every step, as `read_records` does. InputError for a field of another type, too."""
+    """The metrics of every step, as `read_records` does. InputError also for a field of another type."""
     steps = read_records(path, *required)
     shapes: dict[tuple[str, Any], Shape] = {}
     for number, step in enumerate(steps, 1):
@@ -49,7 +62,7 @@ def read_metrics(path: Path, *required: str) -> list[dict[str, Any]]:
 def read_records(path: Path, *required: str) -> list[dict[str, Any]]:
     """The JSON object of every step in a file of lines; a last line cut short by a kill is left out.
 
-    InputError for any other line that is no such object, or lacks its step or a `required` field.
+    InputError for any other line that is not such an object, or lacks its step or a `required` field.
     """
     if not path.exists():
         return []
@@ -91,7 +104,7 @@ def type_problem(step: dict[str, Any]) -> str | None:
 
 
 def shape_problem(step: dict[str, Any], shapes: dict[tuple[str, Any], Shape]) -> str | None:
-    """What is wrong with a record's arrays, beside those of earlier records, whose `shapes` it adds to."""
+    """What is wrong with a record's arrays compared with earlier records; adds their shapes to `shapes`."""
     for name in sorted(ARRAYS & step.keys()):
         shape = _shape(step[name])
         if not shape or shapes.setdefault((name, step.get("experts")), shape) != shape:
