@@ -194,7 +194,7 @@ def _design_run(design: str, base: Run, arguments: Sequence[str], resize: Resize
     return run
 
 
-def settings_of(run: Run, left_out: Collection[str]) -> dict[str, str]:
+def run_settings(run: Run, left_out: Collection[str]) -> dict[str, str]:
     """A run's settings as text, by dotted name, without those in `left_out` and those in its sections."""
     parts = tuple(f"{name}." for name in left_out)
     return {

@@ -89,7 +89,7 @@ def equal_budgets(
     there = {axis: [v for v in shown if axis != "flops" or not v.get("experts_vary")] for axis in AXES}
     finished = {v["name"]: in_state(cells[v["name"]], "finished") for v in shown}
     found = {
-        axis: at_equal(axis, {v["name"]: finished[v["name"]] for v in own}, baseline["name"])
+        axis: losses_at_budget(axis, {v["name"]: finished[v["name"]] for v in own}, baseline["name"])
         for axis, own in there.items()
     }
     return {
@@ -97,7 +97,7 @@ def equal_budgets(
     }
 
 
-def at_equal(axis: str, cells: Mapping[str, Cells], baseline: str) -> dict[str, dict[str, Any]]:
+def losses_at_budget(axis: str, cells: Mapping[str, Cells], baseline: str) -> dict[str, dict[str, Any]]:
     """By variant: the `budget` of an axis that all cells spent, the `loss` there and its `difference`.
 
     The loss is the mean over the last tenth of the budget; differences from the baseline are paired by seed.

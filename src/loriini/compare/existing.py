@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from loriini.compare.cells import Cell, settings_of, variant_name
+from loriini.compare.cells import Cell, run_settings, variant_name
 from loriini.compare.running import Trial
 from loriini.corpus.tokenizer import same_vocabulary
 from loriini.errors import InputError
@@ -61,7 +61,7 @@ def _find(folder: Path) -> _Found:
         raise InputError(f"{folder}: no run here (no {RUN}); give the folder of a run that was trained")
     run, written = read_run(folder / RUN)
     corpus = recorded_corpus(written, folder / RUN)
-    settings = {**settings_of(run, NO_VARIANT), "corpus_digest": corpus.corpus_digest}
+    settings = {**run_settings(run, NO_VARIANT), "corpus_digest": corpus.corpus_digest}
     return _Found(folder, run, settings, corpus.vocab_size)
 
 

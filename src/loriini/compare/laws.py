@@ -21,7 +21,7 @@ from scipy.optimize import least_squares
 from loriini.compare.cells import variant_name
 from loriini.compare.lines import Floats, Lines, bends, lines_of
 from loriini.compare.seeds import MeanInterval, over_seeds
-from loriini.compare.variants import settings_of
+from loriini.compare.variants import unswept_settings
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -143,7 +143,7 @@ def measure_ladder(variants: Rows, cells: Rows) -> dict[str, Any]:
 
 def family_name(variant: Mapping[str, Any]) -> str:
     """A variant without its size and what a sweep chose for it."""
-    return variant_name(variant["design"], settings_of(variant))
+    return variant_name(variant["design"], unswept_settings(variant))
 
 
 def ladder_points(name: str, variants: Mapping[int, Mapping[str, Any]], cells: Rows) -> LadderPoints | None:

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from loriini.analyze.wording import listing
-from loriini.compare.cells import Cell, settings_of
+from loriini.compare.cells import Cell, run_settings
 from loriini.compare.measures import Cells, by_variant, is_number
 from loriini.compare.running import Trial
 from loriini.train.folder import CHANGEABLE
 
-SAID_ELSEWHERE = ("steps", "batch_size", "length", "seed", "warmup")
+REMARKED_SEPARATELY = ("steps", "batch_size", "length", "seed", "warmup")
 """Settings on which there are other remarks."""
-OF_A_DESIGN = ("name", "routing", "model.num_experts", "model.low_rank", "model.intermediate_size")
+DESIGN_SETTINGS = ("name", "routing", "model.num_experts", "model.low_rank", "model.intermediate_size")
 """Settings by which designs of equal active size differ."""
 NOT_OF_TRAINING = (*CHANGEABLE, "micro_batch_size", "evaluate", "init")
 """Settings that do not change what is trained; of `init`, its digest tells."""
@@ -44,9 +44,9 @@ def unequal_training(cells: Sequence[Cell]) -> Iterator[str]:
     of_width = defaultdict[int | None, list[Cell]](list)
     for cell in cells:
         of_width[cell.width].append(cell)
-    left_out = (*SAID_ELSEWHERE, *OF_A_DESIGN, *NOT_OF_TRAINING)
+    left_out = (*REMARKED_SEPARATELY, *DESIGN_SETTINGS, *NOT_OF_TRAINING)
     for own in of_width.values():
-        settings = [settings_of(cell.run, left_out) for cell in own]
+        settings = [run_settings(cell.run, left_out) for cell in own]
         for name in dict.fromkeys(name for each in settings for name in each):
             if not all(name in cell.settings for cell in own):
                 values = [each.get(name, "none") for each in settings]

@@ -99,7 +99,7 @@ def cell_result(trial: Trial, evaluation: Mapping[str, Any] | None, failure: str
         "planned_steps": cell.run.steps,
         # of mixtures alone: a dense model has nothing to warm up
         **({"dense_share": cell.run.warmup.dense_share} if cell.run.model.num_experts > 1 else {}),
-        **unlike_others(cell.run.config(1, eos_token_id=0)),
+        **comparison_caveats(cell.run.config(1, eos_token_id=0)),
     }
     if failure is None or read_metrics(trial.folder / METRICS):  # it may fail before its first step ends
         row |= training_measures(trial)
@@ -113,7 +113,7 @@ def cell_result(trial: Trial, evaluation: Mapping[str, Any] | None, failure: str
     return row
 
 
-def unlike_others(config: LoriiniConfig) -> dict[str, Any]:
+def comparison_caveats(config: LoriiniConfig) -> dict[str, Any]:
     """What keeps numbers of a design from being compared with those of others; empty for most.
 
     `experts_vary`: parameters and FLOPs count all experts; `loss_skips`: tokens of a document that the

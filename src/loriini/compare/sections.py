@@ -38,7 +38,7 @@ def learning(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | Non
     """Training loss over tokens, FLOPs and seconds, and at budgets that all spent."""
     trained = by_variant([cell for cell in results["cells"] if "curve" in cell])
     curves = {
-        v["name"] + later_tokens_mark(v["training_causality"]): alike(trained[v["name"]])
+        v["name"] + later_tokens_mark(v["training_causality"]): cells_with_equal_steps(trained[v["name"]])
         for v in shown
         if v["name"] in trained
     }
@@ -97,19 +97,19 @@ def budgets(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html:
             "95 % interval over seeds. Where a budget ends before a training did, its learning rate "
             "had not yet come down. Variants whose training sees later tokens are left out, as are "
             "those whose loss counts other tokens than the baseline's. ",
-            first_segments(compared),
+            first_segment_caveat(compared),
         ),
     )
 
 
-def alike(cells: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+def cells_with_equal_steps(cells: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
     """Cells whose curves have the same steps: the longest of those that finished, or of all if none did."""
     finished = [cell for cell in cells if cell["state"] == "finished"]
     longest = max(cell["steps"] for cell in finished or cells)
     return [cell for cell in finished or cells if cell["steps"] == longest]
 
 
-def first_segments(shown: Sequence[Variant], key: str = "name") -> str:
+def first_segment_caveat(shown: Sequence[Variant], key: str = "name") -> str:
     """Whose training loss counts a first segment that is routed by itself; empty for none."""
     self_routed = (v for v in shown if v["training_causality"] == "after_first_segment")
     names = [v[key] for v in self_routed if not v.get("loss_skips")]

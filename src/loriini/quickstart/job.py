@@ -72,7 +72,7 @@ def _run_stages(settings: Quickstart, identity: Mapping[str, str], out: Path) ->
     with stage("prepare corpus"):
         folder = out / "corpora/train"
         corpus = prepare_documents(
-            folder, lambda drop: without(heldout, sides()["train"]), identity, settings.prepare_settings
+            folder, lambda drop: drop_heldout(heldout, sides()["train"]), identity, settings.prepare_settings
         )
     check_labels(runs[settings.design], corpus, heldout)
     for name, run in runs.items():
@@ -103,7 +103,7 @@ def read_sides(settings: Quickstart) -> dict[str, list[Document]]:
     )
 
 
-def without(heldout: Artifact, documents: list[Document]) -> list[Document]:
+def drop_heldout(heldout: Artifact, documents: list[Document]) -> list[Document]:
     """Documents but for those whose text is held out.
 
     Text of this machine may have changed sides if packages came or went since an attempt was interrupted.

@@ -95,21 +95,21 @@ def read_scales(folder: Path) -> list[Items]:
         found = [read_items(folder)] if read_file(folder / RESULTS) else []
     else:
         found = [read_file(file) for file in sorted(folder.glob("*.json"))]
-    shown = [today for items in found if (today := of_today(items))]
+    shown = [today for items in found if (today := current_items(items))]
     if not shown:
         raise InputError(f"{folder}: no results of `loriini reproduce` here; {REMEDY}")
     return shown
 
 
-def of_today(items: Items) -> Items:
+def current_items(items: Items) -> Items:
     """The items whose trainings are those of their scale as it is defined today, with the paper's words."""
     reasons = {name: outdated(items[name]) for name in ITEM_ORDER if name in items}
     for reason in filter(None, reasons.values()):
         warn(f"{reason}; left out")
-    return {name: in_words_of_today(name, items[name]) for name, reason in reasons.items() if not reason}
+    return {name: reassessed(name, items[name]) for name, reason in reasons.items() if not reason}
 
 
-def in_words_of_today(name: str, found: Mapping[str, Any]) -> dict[str, Any]:
+def reassessed(name: str, found: Mapping[str, Any]) -> dict[str, Any]:
     """An item's results with the paper's words, and judged and told by today's rules."""
     claims = [rejudged(claim) for claim in found["claims"]]
     reasons = [{**reason, "claims": list(map(rejudged, reason["claims"]))} for reason in found["reasons"]]
