@@ -76,7 +76,7 @@ REPORTS = (
     Mutation(
         "a likely reason is about what holds",
         "reproduce/results.py",
-        "if found == verdict != HOLDS",
+        "if outcome == verdict != HOLDS",
         "if verdict != HOLDS",
         "tests/reproduce/claims/test_reasons.py",
     ),

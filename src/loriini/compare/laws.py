@@ -93,11 +93,11 @@ class Trend:
         end that was looked at, and where it contains 0 nowhere, which `possible` tells apart.
         """
         grid = np.linspace(start, self.reach, GRID)
-        found = [self.lines.weighted_sum(*factors(x)) for x in grid]
-        means = np.array([each.mean for each in found])
+        intervals = [self.lines.weighted_sum(*factors(x)) for x in grid]
+        means = np.array([interval.mean for interval in intervals])
         crossed = [i for i in range(GRID - 1) if means[i] * means[i + 1] <= 0 and means[i] != means[i + 1]]
         shares = [means[i] / (means[i] - means[i + 1]) for i in crossed[:1]]
-        contains = [i for i, each in enumerate(found) if may_be_zero(each) or i in crossed]
+        contains = [i for i, interval in enumerate(intervals) if may_be_zero(interval) or i in crossed]
         low, high = (contains[0], contains[-1]) if contains else (0, GRID - 1)
         return {
             "flops": math.exp(grid[crossed[0]] + shares[0] * (grid[1] - grid[0])) if crossed else None,
@@ -107,14 +107,14 @@ class Trend:
         }
 
 
-def may_be_zero(found: MeanInterval) -> bool:
+def may_be_zero(interval: MeanInterval) -> bool:
     """Whether an interval contains 0; one that is unknown does."""
-    return not (found.low > 0 or found.high < 0)
+    return not (interval.low > 0 or interval.high < 0)
 
 
-def relative(found: MeanInterval) -> dict[str, float | None]:
+def relative(difference: MeanInterval) -> dict[str, float | None]:
     """A difference of logarithms as a relative change."""
-    return MeanInterval(*map(math.expm1, (found.mean, found.low, found.high))).to_dict()
+    return MeanInterval(*map(math.expm1, (difference.mean, difference.low, difference.high))).to_dict()
 
 
 def measure_ladder(variants: Rows, cells: Rows) -> dict[str, Any]:
@@ -127,17 +127,17 @@ def measure_ladder(variants: Rows, cells: Rows) -> dict[str, Any]:
     families = defaultdict[str, dict[int, Mapping[str, Any]]](dict)
     for v in shown:
         families[family_name(v)][v["width"]] = v
-    points_of = {name: ladder_points(name, own, cells) for name, own in families.items()}
+    points_of = {name: ladder_points(name, of_width, cells) for name, of_width in families.items()}
     baseline = next(iter(families), "")
     designs = []
-    for name, own in families.items():
-        one: dict[str, Any] = {"name": name, "variants": [v["name"] for v in own.values()]}
+    for name, of_width in families.items():
+        design: dict[str, Any] = {"name": name, "variants": [v["name"] for v in of_width.values()]}
         if points := points_of[name]:
-            one |= points_and_laws(points)
+            design |= points_and_laws(points)
             base = points_of[baseline]
             if name != baseline and base and (compared := trend(points, base)):
-                one["trend"] = compared.to_dict()
-        designs.append(one)
+                design["trend"] = compared.to_dict()
+        designs.append(design)
     return {"widths": widths, "baseline": baseline or None, "designs": designs}
 
 
@@ -148,19 +148,19 @@ def family_name(variant: Mapping[str, Any]) -> str:
 
 def ladder_points(name: str, variants: Mapping[int, Mapping[str, Any]], cells: Rows) -> LadderPoints | None:
     """The measurements of a design at the sizes that finished, for the seeds that all these sizes have."""
-    found: dict[int, dict[int, Mapping[str, Any]]] = {}
+    cells_by_width: dict[int, dict[int, Mapping[str, Any]]] = {}
     for width, variant in variants.items():
-        own = {c["seed"]: c for c in cells if c["name"] == variant["name"] and is_scored(c)}
-        if own:
-            found[width] = own
-    seeds = sorted(set.intersection(*(set(own) for own in found.values()))) if found else []
+        cells_by_seed = {c["seed"]: c for c in cells if c["name"] == variant["name"] and is_scored(c)}
+        if cells_by_seed:
+            cells_by_width[width] = cells_by_seed
+    seeds = sorted(set.intersection(*map(set, cells_by_width.values()))) if cells_by_width else []
     if not seeds:
         return None
     flops, loss = (
-        np.log([[of(found[width][seed]) for width in found] for seed in seeds])
+        np.log([[of(cells_by_width[width][seed]) for width in cells_by_width] for seed in seeds])
         for of in (lambda c: c["flops"], heldout_loss)
     )
-    return LadderPoints(name, tuple(found), tuple(seeds), flops, loss)
+    return LadderPoints(name, tuple(cells_by_width), tuple(seeds), flops, loss)
 
 
 def is_scored(cell: Mapping[str, Any]) -> bool:
@@ -178,7 +178,7 @@ def points_and_laws(points: LadderPoints) -> dict[str, Any]:
 
     A law needs two sizes; one with a floor SIZES_OF_A_FLOOR, and a loss that falls.
     """
-    found: dict[str, Any] = {
+    measured: dict[str, Any] = {
         "widths": list(points.widths),
         "seeds": list(points.seeds),
         "flops": np.exp(points.flops_SW.mean(0)).tolist(),
@@ -186,10 +186,10 @@ def points_and_laws(points: LadderPoints) -> dict[str, Any]:
         "bends": bends(points.flops_SW, points.loss_SW),
     }
     if len(points.widths) > 1:
-        found["law"] = power_law(points)
+        measured["law"] = power_law(points)
     if len(points.widths) >= SIZES_OF_A_FLOOR and (law := law_with_floor(points)):
-        found["law_with_floor"] = law
-    return found
+        measured["law_with_floor"] = law
+    return measured
 
 
 def power_law(points: LadderPoints) -> dict[str, Any]:
@@ -253,7 +253,7 @@ def trend(points: LadderPoints, baseline: LadderPoints) -> Trend | None:
     widths = [width for width in points.widths if width in baseline.widths]
     if not seeds or len(widths) < 2:
         return None
-    bent = any(bends(each.flops_SW, each.loss_SW) for each in (points, baseline))
+    bent = any(bends(ladder.flops_SW, ladder.loss_SW) for ladder in (points, baseline))
     points, baseline = points.only(seeds, widths), baseline.only(seeds, widths)
     first, *_, last = baseline.flops_SW.mean(0)
     mine, base = lines_of(points.flops_SW, points.loss_SW), lines_of(baseline.flops_SW, baseline.loss_SW)

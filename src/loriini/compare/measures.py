@@ -139,7 +139,7 @@ def evaluate_trials(
     The runs are finished. An evaluation is reused for the same model, tokens and settings.
     """
     text = [heldout_digest(heldout), {domain: h.bytes_per_token for domain, h in heldout.items()}]
-    found = {}
+    evaluations = {}
     for trial in trials:
         how = [settings.skip, settings.routing, *(["document_mask"] if settings.document_mask else [])]
         key = digest([text, *how, model_state(trial.folder)])
@@ -147,8 +147,8 @@ def evaluate_trials(
         with waiting_lock(cache):  # another command may evaluate the same cells
             if not path.exists():
                 write_json(path, evaluate_on(trial.folder, heldout, settings, f"evaluate {trial.name}"))
-        found[trial.folder] = json.loads(path.read_text())
-    return found
+        evaluations[trial.folder] = json.loads(path.read_text())
+    return evaluations
 
 
 def model_state(folder: Path) -> list[list[Any]]:
@@ -159,10 +159,10 @@ def model_state(folder: Path) -> list[list[Any]]:
 
 def by_variant(cells: Cells) -> dict[str, list[Mapping[str, Any]]]:
     """The cells of each variant, in their order."""
-    found = defaultdict[str, list[Mapping[str, Any]]](list)
+    cells_by_name = defaultdict[str, list[Mapping[str, Any]]](list)
     for cell in cells:
-        found[cell["name"]].append(cell)
-    return dict(found)
+        cells_by_name[cell["name"]].append(cell)
+    return dict(cells_by_name)
 
 
 def is_number(value: float | None) -> bool:

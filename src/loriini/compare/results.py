@@ -48,7 +48,7 @@ def compare_trials(
         "variants": variants,
         "baseline": largest and largest["name"],
         "remarks": [
-            *(remark for own in by_width(cells).values() for remark in remarks(own)),
+            *(remark for same_size in by_width(cells).values() for remark in remarks(same_size)),
             *unequal_training([trial.cell for trial in trials]),
             *counted_first_segments(trials, evaluations),
         ],
@@ -60,26 +60,26 @@ def variant_results(
     cells: Cells, scores: Mapping[str, Scores], differences_of: DifferencesOf
 ) -> list[dict[str, Any]]:
     """Every variant: over its seeds, whether a sweep chose it, and beside the baseline of its size."""
-    of_variant: Mapping[str, Cells] = by_variant(cells)
-    summaries = [summarize(own) for own in of_variant.values()]
+    cells_of_variant: Mapping[str, Cells] = by_variant(cells)
+    summaries = list(map(summarize, cells_of_variant.values()))
     chosen = choices(summaries)
     variants = [{**summary, **chosen[summary["name"]]} for summary in summaries]
     differences, equal = dict[str, dict[str, Any]](), dict[str, dict[str, Any]]()
-    for own in by_width(variants).values():
-        if baseline := baseline_of(own):
-            causal = {v["name"]: scores[v["name"]] for v in own if v["causality"] != "none"}
+    for of_size in by_width(variants).values():
+        if baseline := baseline_of(of_size):
+            causal = {v["name"]: scores[v["name"]] for v in of_size if v["causality"] != "none"}
             differences |= differences_from(baseline["name"], causal, differences_of)
-            equal |= equal_budgets(own, baseline, of_variant)
+            equal |= equal_budgets(of_size, baseline, cells_of_variant)
     return [{**v, **differences.get(v["name"], {}), **equal.get(v["name"], {})} for v in variants]
 
 
 def scores_of(trials: Sequence[Trial], evaluations: Evaluations) -> Mapping[str, Scores]:
     """The scores of each variant; empty for one without any."""
-    found: dict[str, dict[int, Score]] = {trial.cell.variant: {} for trial in trials}
+    scores: dict[str, dict[int, Score]] = {trial.cell.variant: {} for trial in trials}
     for trial in trials:
         if trial.folder in evaluations:
-            found[trial.cell.variant][trial.cell.seed] = Score.of(evaluations[trial.folder])
-    return found
+            scores[trial.cell.variant][trial.cell.seed] = Score.of(evaluations[trial.folder])
+    return scores
 
 
 def cell_result(trial: Trial, evaluation: Mapping[str, Any] | None, failure: str | None) -> dict[str, Any]:

@@ -18,9 +18,9 @@ KINDS = ("seeds", "documents")
 AXIS_UNITS = {"tokens": "equal tokens", "flops": "equal FLOPs", "seconds": "equal seconds"}
 
 
-def mean_text(found: Mapping[str, float | None], digits: int = 2) -> str:
+def mean_text(interval: Mapping[str, float | None], digits: int = 2) -> str:
     """A mean and its interval, which need not be symmetric: 12.34 (11.80 to 12.90)."""
-    mean, low, high = (found[key] for key in ("mean", "low", "high"))
+    mean, low, high = (interval[key] for key in ("mean", "low", "high"))
     if mean is None:
         return NO_VALUE
     bounds = "" if low is None else f" ({low:.{digits}f} to {high:.{digits}f})"
@@ -75,13 +75,13 @@ def budgets(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html:
     for v in compared:
         cells = []
         for axis in AXIS_UNITS:
-            found = v["equal"].get(axis, {})
+            at_budget = v["equal"].get(axis, {})
             cells += [
-                mean_text(found["loss"], 3) if found else NO_VALUE,
-                signed(found["difference"]) if "difference" in found else NO_VALUE,
+                mean_text(at_budget["loss"], 3) if at_budget else NO_VALUE,
+                signed(at_budget["difference"]) if "difference" in at_budget else NO_VALUE,
             ]
         rows.append([v["name"], *cells])
-    budget = {axis: found for v in compared for axis, found in v["equal"].items()}
+    budget = {axis: at_budget for v in compared for axis, at_budget in v["equal"].items()}
     header = ["", *(text for unit in AXIS_UNITS.values() for text in (f"loss, {unit}", "difference"))]
     amounts = (
         large(budget["tokens"]["budget"]),
@@ -122,9 +122,9 @@ def first_segment_caveat(shown: Sequence[Variant], key: str = "name") -> str:
     )
 
 
-def signed(found: Mapping[str, float | None]) -> str:
+def signed(difference: Mapping[str, float | None]) -> str:
     """A difference with its sign and its interval."""
-    text = mean_text(found, 3)
+    text = mean_text(difference, 3)
     return text if text.startswith(("−", NO_VALUE)) else f"+{text}"
 
 

@@ -74,10 +74,10 @@ def scores_over_seeds(finished: Cells) -> dict[str, Any]:
 
 def by_width(rows: Iterable[Row]) -> dict[int | None, list[Row]]:
     """Cells or variants of each size, the smallest first; all under None where there is no ladder."""
-    found = defaultdict[int | None, list[Row]](list)
+    rows_by_width = defaultdict[int | None, list[Row]](list)
     for row in rows:
-        found[row.get("width")].append(row)
-    return dict(sorted(found.items(), key=lambda item: item[0] or 0))
+        rows_by_width[row.get("width")].append(row)
+    return dict(sorted(rows_by_width.items(), key=lambda item: item[0] or 0))
 
 
 def unswept_settings(variant: Variant) -> dict[str, str]:

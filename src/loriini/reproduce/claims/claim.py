@@ -78,7 +78,7 @@ class Claim:
         """The claim with its intervals and verdict as a JSON object; open bounds are null."""
         text = self.text_interval
         text_low, text_high = map(rounded, text or (None, None))
-        told = {
+        claim = {
             "quantity": "; ".join(filter(None, (self.quantity, self.unjudged))),
             **{name: rounded(value) for name, value in self.seed_interval.to_dict().items()},
             "text_low": text_low,
@@ -90,7 +90,7 @@ class Claim:
             "chosen_from": self.chosen_from,
         }
         no_spread = text is not None and any(map(math.isnan, text))
-        return {**told, "verdict": UNDECIDED if no_spread else judged(told)}
+        return {**claim, "verdict": UNDECIDED if no_spread else judged(claim)}
 
 
 JudgedClaim = Mapping[str, Any]
