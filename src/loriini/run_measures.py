@@ -10,7 +10,6 @@ from loriini.evaluate.perplexity import (
     HeldOut,
     check_lengths,
     evaluate,
-    first_segment,
     heldout_digest,
     tokenize_by_domain,
 )
@@ -48,7 +47,7 @@ def perplexity_measure(run: Run, corpus: TrainingCorpus, tokenizer: PreTrainedTo
         documents, tokenizer, run.length, settings.instances, config.label_names or None
     )
     # the dense warm-up skips the mixture's segment 1 too, so that all steps are comparable
-    skip = first_segment(config) if settings.skip is None else settings.skip
+    skip = config.first_segment_length if settings.skip is None else settings.skip
     check_lengths(texts, skip, run.length, "--evaluate.skip", run.document_mask)
     perplexity = partial(_perplexity, run, texts, skip)
     return Measure(

@@ -20,7 +20,6 @@ from loriini.evaluate.perplexity import (
     check_comparable,
     documents_of,
     evaluate,
-    first_segment,
     instances_at_once,
     score_tokens,
     tokenize_by_domain,
@@ -172,13 +171,13 @@ def test_models_that_are_compared_can_count_the_same_tokens() -> None:
 )
 def test_only_the_tokens_of_segment_one_are_left_out(design: str, skipped: int, causality: str) -> None:
     model = tiny_model(design)
-    assert first_segment(model.config) == skipped
+    assert model.config.first_segment_length == skipped
     assert evaluate(model, {"d": HeldOut(random_ids(), 1.0)})["causality"] == causality
 
 
 def test_a_dense_model_is_strictly_causal_and_skips_nothing() -> None:
     dense = tiny_model("lory", num_experts=1)
-    assert first_segment(dense.config) == 0
+    assert dense.config.first_segment_length == 0
     assert evaluate(dense, {"d": HeldOut(random_ids(), 1.0)})["causality"] == "strict"
 
 

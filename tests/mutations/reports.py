@@ -27,8 +27,8 @@ REPORTS = (
     Mutation(
         "several runs skip the shortest first segment",
         "evaluate/runs.py",
-        "skip = max(map(first_segment,",
-        "skip = min(map(first_segment,",
+        "longest = max(config",
+        "longest = min(config",
         "tests/evaluate/test_runs.py",
     ),
     Mutation(

@@ -19,7 +19,6 @@ from loriini.evaluate.perplexity import (
     check_domains,
     check_lengths,
     documents_of,
-    first_segment,
     tokenize_by_domain,
 )
 from loriini.evaluate.runs import EvaluationSettings, shared_heldout
@@ -167,7 +166,7 @@ def measure_trials(
 
 def with_shared_skip(cells: Sequence[Cell], evaluation: EvaluationSettings) -> EvaluationSettings:
     """The settings with the length and `skip` of all cells, those that may fail included."""
-    skip = max(first_segment(cell.run.config(1, 0)) for cell in cells)
+    skip = max(cell.run.config(1, 0).first_segment_length for cell in cells)
     length = min(cell.run.length for cell in cells)
     return replace(
         evaluation,

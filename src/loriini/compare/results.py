@@ -15,7 +15,6 @@ from loriini.compare.variants import baseline_of, by_width, choices, summarize
 from loriini.evaluate.intervals import Documents, differences_by_domain
 from loriini.json_file import without_nan
 from loriini.model import LoriiniConfig
-from loriini.model.loss import skipped_positions
 from loriini.train.records.metrics import METRICS, read_metrics
 
 Evaluations = Mapping[Path, Mapping[str, Any]]
@@ -120,5 +119,5 @@ def comparison_caveats(config: LoriiniConfig) -> dict[str, Any]:
     training loss leaves out.
     """
     vary = config.num_experts > 1 and config.routing.experts_vary
-    skips = skipped_positions(config)
+    skips = config.skipped_positions
     return {**({"experts_vary": True} if vary else {}), **({"loss_skips": skips} if skips else {})}

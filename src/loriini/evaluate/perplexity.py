@@ -144,15 +144,9 @@ def most_at_once(length: int, vocabulary: int) -> int:
     return max(1, LARGE_BATCH // (length * vocabulary))
 
 
-def first_segment(config: LoriiniConfig) -> int:
-    """Tokens at the start of an instance whose routing may depend on later ones: segment 1, or none."""
-    design = config.effective_routing
-    return design.segment_length if design.segmented else 0
-
-
 def counts_first_segment(config: LoriiniConfig, skip: int) -> bool:
     """Whether tokens are counted that may be routed by later ones, as segment 1 is where it routes itself."""
-    return skip < first_segment(config) and config.effective_routing.causality == "after_first_segment"
+    return skip < config.first_segment_length and config.effective_routing.causality == "after_first_segment"
 
 
 def check_domains(domains: Collection[str]) -> None:
@@ -227,7 +221,7 @@ def evaluate(
     that is too short, for one that a label-routed model does not know, and for a routing that the design does
     not admit.
     """
-    skip = first_segment(model.config) if skip is None else skip
+    skip = model.config.first_segment_length if skip is None else skip
     check_lengths(heldout, skip, document_mask=document_mask)
     check_routing(model.config, routing, skip, document_mask)
     results: dict[str, dict[str, Any]] = defaultdict(dict)
@@ -285,15 +279,15 @@ def score_tokens(
     model: LoriiniForCausalLM,
     ids_BL: Tensor,
     precision: Precision = "auto",
-    **routing: Any,
+    **inputs: Any,
 ) -> LoriiniOutput:
     """What a model makes of instances (B, L+1): `loss` (B, L) in nats of each next token, and its routings.
 
-    `routing` goes to the model: `routing_inputs`, `prompt_lengths` and `inference_routing`.
+    `inputs` go to the model: `routing_inputs`, `prompt_lengths` and `inference_routing`.
     """
     ids_BL = ids_BL.to(model.device)
     with evaluation_mode(model), autocast(precision, model.device):
-        out: LoriiniOutput = model(ids_BL[:, :-1], shift_labels=ids_BL[:, 1:], reduction="none", **routing)
+        out: LoriiniOutput = model(ids_BL[:, :-1], shift_labels=ids_BL[:, 1:], reduction="none", **inputs)
     return out
 
 

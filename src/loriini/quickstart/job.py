@@ -20,7 +20,6 @@ from loriini.evaluate.perplexity import (
     check_label,
     documents_of,
     evaluate,
-    first_segment,
     tokenize_by_domain,
 )
 from loriini.evaluate.samples import Generation, continue_text
@@ -81,7 +80,7 @@ def _run_stages(settings: Quickstart, identity: Mapping[str, str], out: Path) ->
             train(run, read_corpora(run.corpus), out / "runs" / name)
     with stage("evaluate and analyze"):
         texts = heldout_texts(heldout, out, runs[DENSE].length)
-        skip = first_segment(load_config(out / "runs" / settings.design))
+        skip = load_config(out / "runs" / settings.design).first_segment_length
         evaluations = {name: evaluate_run(out / "runs" / name, texts, skip) for name in runs}
         write_samples(out, tuple(runs), texts)
         write_json(out / "neighbors.json", neighbor_examples(corpus))
