@@ -6,13 +6,8 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from loriini.evaluate.perplexity import (
-    HeldOut,
-    check_lengths,
-    evaluate,
-    heldout_digest,
-    tokenize_by_domain,
-)
+from loriini.evaluate.heldout import HeldOut, check_lengths, heldout_digest, tokenize_by_domain
+from loriini.evaluate.perplexity import evaluate
 from loriini.evaluate.samples import Generation, check_room, continue_text
 from loriini.hardware import autocast
 from loriini.model import LoriiniForCausalLM

@@ -103,10 +103,10 @@ REPORTS = (
     ),
     Mutation(
         "bytes of a whole document of which a part is scored",
-        "evaluate/perplexity.py",
+        "evaluate/heldout.py",
         "int(bytes_NL.sum()) / instances.numel()",
         "sum(sizes[domain]) / instances.numel()",
-        "tests/evaluate/test_perplexity.py",
+        "tests/evaluate/test_heldout_text.py",
     ),
     Mutation(
         "a page runs any script",

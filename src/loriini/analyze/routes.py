@@ -15,8 +15,8 @@ from torch.nn.utils.rnn import pad_sequence
 from loriini.analyze.curves import Floats
 from loriini.atomic import atomic, write_json
 from loriini.errors import InputError
+from loriini.evaluate.heldout import HeldOut, documents_of
 from loriini.evaluate.intervals import Documents
-from loriini.evaluate.perplexity import HeldOut, documents_of
 from loriini.hardware import Precision, autocast
 from loriini.model import LoriiniForCausalLM
 from loriini.model.labels import routing_inputs

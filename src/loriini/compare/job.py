@@ -15,12 +15,7 @@ from loriini.compare.results import Results, compare_trials
 from loriini.compare.running import Trial, check_jobs, place_cells, run_state, threads_of, train_trials
 from loriini.compare.sizes import Ladder
 from loriini.errors import InputError, WorkerDied
-from loriini.evaluate.perplexity import (
-    check_domains,
-    check_lengths,
-    documents_of,
-    tokenize_by_domain,
-)
+from loriini.evaluate.heldout import check_domains, check_lengths, documents_of, tokenize_by_domain
 from loriini.evaluate.runs import EvaluationSettings, shared_heldout
 from loriini.fields import as_argument
 from loriini.hardware import describe_machine

@@ -15,7 +15,7 @@ from loriini.analyze.curves import Floats, column, routed_steps, utilisation
 from loriini.atomic import write_json
 from loriini.compare.running import Trial, run_state, training_seconds
 from loriini.errors import InputError
-from loriini.evaluate.perplexity import HeldOut, heldout_digest
+from loriini.evaluate.heldout import HeldOut, heldout_digest
 from loriini.evaluate.runs import EvaluationSettings, evaluate_on
 from loriini.jobs.artifact import digest
 from loriini.jobs.lock import waiting_lock

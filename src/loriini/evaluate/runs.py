@@ -11,19 +11,16 @@ from typing import Any
 import torch
 
 from loriini.errors import InputError
-from loriini.evaluate.intervals import differences_by_domain
-from loriini.evaluate.perplexity import (
-    EvaluationRouting,
+from loriini.evaluate.heldout import (
     HeldOut,
     check_domains,
     check_lengths,
-    check_routing,
-    counts_first_segment,
     documents_of,
     estimated_domains,
-    evaluate,
     tokenize_by_domain,
 )
+from loriini.evaluate.intervals import differences_by_domain
+from loriini.evaluate.perplexity import EvaluationRouting, check_routing, counts_first_segment, evaluate
 from loriini.fields import LARGEST_COUNT
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.conversion import router_free

@@ -12,16 +12,9 @@ from loriini.corpus.documents import write_documents
 from loriini.corpus.inspection import neighbor_examples
 from loriini.corpus.prepare import Corpus, prepare_documents
 from loriini.corpus.stored import stored_documents
+from loriini.evaluate.heldout import HeldOut, check_domains, check_label, documents_of, tokenize_by_domain
 from loriini.evaluate.intervals import differences_by_domain
-from loriini.evaluate.perplexity import (
-    HeldOut,
-    check_comparable,
-    check_domains,
-    check_label,
-    documents_of,
-    evaluate,
-    tokenize_by_domain,
-)
+from loriini.evaluate.perplexity import check_comparable, evaluate
 from loriini.evaluate.samples import Generation, continue_text
 from loriini.jobs.artifact import Artifact
 from loriini.jobs.lock import folder_lock

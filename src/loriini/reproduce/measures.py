@@ -23,7 +23,8 @@ from loriini.analyze.routes import routes_by_domain
 from loriini.atomic import write_json
 from loriini.compare.measures import last_part, learning_curve, mean_or_none, model_state
 from loriini.compare.running import Trial, run_state, training_seconds
-from loriini.evaluate.perplexity import EvaluationRouting, HeldOut, documents_of, evaluate, score_tokens
+from loriini.evaluate.heldout import HeldOut, documents_of
+from loriini.evaluate.perplexity import EvaluationRouting, evaluate, score_tokens
 from loriini.evaluate.runs import RouterFree
 from loriini.jobs.lock import waiting_lock
 from loriini.json_file import read_object

@@ -11,7 +11,7 @@ from loriini.atomic import write_text
 from loriini.corpus.prepare import open_corpus, prepare_documents
 from loriini.corpus.settings import PrepareSettings
 from loriini.errors import InputError
-from loriini.evaluate.perplexity import HeldOut, tokenize_by_domain
+from loriini.evaluate.heldout import HeldOut, tokenize_by_domain
 from loriini.jobs.lock import waiting_lock
 from loriini.model.loading import load_tokenizer
 from loriini.progress import inform
