@@ -64,7 +64,10 @@ def _run_stages(settings: Quickstart, identity: Mapping[str, str], out: Path) ->
     with stage("prepare corpus"):
         folder = out / "corpora/train"
         corpus = prepare_documents(
-            folder, lambda drop: drop_heldout(heldout, sides()["train"]), identity, settings.prepare_settings
+            folder,
+            lambda drop: drop_heldout(heldout, sides()["train"]),
+            identity,
+            settings.prepare_settings(),
         )
     check_labels(runs[settings.design], corpus, heldout)
     for name, run in runs.items():
