@@ -210,7 +210,7 @@ def as_arguments(settings: Mapping[str, str]) -> list[str]:
 
 
 NOT_IN_DIGEST = ("parallel", "speed", "watch", "guard", "order", "corpus")
-"""Settings that do not tell runs apart; always these, since others would give older runs another hash."""
+"""Settings that are left out of the hash; fixed: changing this list would change the hashes of older runs."""
 
 
 def run_digest(run: Run, corpus: TrainingCorpus) -> str:

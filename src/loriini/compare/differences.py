@@ -38,7 +38,8 @@ Scores = Mapping[int, Score]
 def differences_from(
     baseline: str, scores: Mapping[str, Scores], differences_of: DifferencesOf
 ) -> dict[str, dict[str, Any]]:
-    """By name of the others, the `difference` from the baseline, by domain and over all, and `paired_seeds`.
+    """By name of each other variant, its `difference` from the baseline by domain and over all, and
+    `paired_seeds`.
 
     Seeds whose perplexity is not finite are left out, and so is a variant that shares none with the baseline.
     """
@@ -81,10 +82,10 @@ def difference(
 def equal_budgets(
     variants: Sequence[Variant], baseline: Variant, cells: Mapping[str, Cells]
 ) -> dict[str, dict[str, Any]]:
-    """By name, `equal`: by axis, training loss at the tokens, FLOPs or seconds that all variants there spent.
+    """By name, `equal`: by axis, the training loss at the tokens, FLOPs or seconds that all variants spent.
 
-    Not there is whose loss counts other tokens than the baseline's, and at equal FLOPs whose FLOPs count more
-    experts than it uses. Empty where the baseline is not.
+    A variant is left out if its loss counts other tokens than the baseline's and, at equal FLOPs, if its
+    FLOPs count experts it does not use. Empty if the baseline is left out.
     """
     shown = [v for v in variants if v["chosen"] and v["training_causality"] != "none" and v["finished_seeds"]]
     shown = [v for v in shown if v.get("loss_skips") == baseline.get("loss_skips")]

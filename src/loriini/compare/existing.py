@@ -14,7 +14,7 @@ from loriini.train.folder import CHANGEABLE
 from loriini.train.run import RUN, Run, read_run, recorded_corpus
 
 NO_VARIANT = {"seed", "name", "evaluate", *CHANGEABLE}
-"""Settings that do not tell variants apart."""
+"""Settings in which runs of one variant may differ."""
 
 
 @dataclass(frozen=True)

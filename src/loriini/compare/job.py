@@ -63,7 +63,7 @@ class CompareSettings:
         return not self.corpus and self.recipe.startswith("tiny")
 
     def cells(self) -> list[Cell]:
-        """The cells, without the small corpus where there is none."""
+        """The cells; the corpus is empty if they are to train on the standard library's text."""
         corpus = tuple(path.resolve() for path in self.corpus)
         base = replace(base_run(self.recipe), corpus=corpus)
         return make_cells(self.designs, base, self.overrides, self.grid, self.seeds, self.ladder)

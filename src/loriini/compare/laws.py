@@ -28,7 +28,7 @@ Rows = Sequence[Mapping[str, Any]]
 SIZES_OF_A_FLOOR = 4
 """Fewest sizes to which a law with three parameters is fitted."""
 LEAST_EXPONENT = 1e-6
-"""Exponent b of a law with a floor that is told apart from 0, the bound of the fit."""
+"""Smallest exponent b of a law with a floor that counts as above 0, the bound of the fit."""
 GRID = 401
 """Number of amounts of compute at which an interval is evaluated."""
 
@@ -89,8 +89,8 @@ class Trend:
     def _zero(self, start: float, factors: Callable[[float], tuple[float, float]]) -> dict[str, Any]:
         """Where a sum that is linear in log FLOPs is 0 between `start` and the reach, and where it may be.
 
-        `flops` is null where it is not 0; `low` and `high` are null where the interval contains 0 up to the
-        end that was looked at, and where it contains 0 nowhere, which `possible` tells apart.
+        `flops` is null if it is 0 nowhere. `low` and `high` are null if the interval contains 0 up to that
+        end of the range, and also if it contains 0 nowhere; `possible` distinguishes the two.
         """
         grid = np.linspace(start, self.reach, GRID)
         intervals = [self.lines.weighted_sum(*factors(x)) for x in grid]
@@ -247,7 +247,7 @@ def trend(points: LadderPoints, baseline: LadderPoints) -> Trend | None:
     """The trend of a design relative to the baseline, over seeds and sizes that both have.
 
     None with a single size. The design's law is moved to the baseline's FLOPs, at which it was not fitted:
-    its slope's error counts there, also where both laws miss their sizes alike.
+    the error of its slope counts there, even if both laws have the same residuals.
     """
     seeds = [seed for seed in points.seeds if seed in baseline.seeds]
     widths = [width for width in points.widths if width in baseline.widths]

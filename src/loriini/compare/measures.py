@@ -42,7 +42,7 @@ ENTROPIES = {
 def training_measures(trial: Trial) -> dict[str, Any]:
     """A cell's state, sizes, cost, training loss, use of experts, and learning curve.
 
-    - `training_loss`: mean of the last tenth of the steps; None where none of them was finite.
+    - `training_loss`: mean of the last tenth of the steps; None if none of them was finite.
     - `flops`: `LoriiniConfig.flops_per_token` of the model that each step trained, dense warm-up included.
     - `seconds`: of training steps alone; evaluations, checkpoints and pauses are not counted.
     - `curve`: means of `loss` over at most CURVE_POINTS windows of steps; `tokens`, `flops` and `seconds` at
@@ -79,7 +79,7 @@ def training_measures(trial: Trial) -> dict[str, Any]:
 
 
 def _read_steps(folder: Path) -> list[dict[str, Any]]:
-    """A run's metrics, with all that is compared; InputError where there are none or something is absent."""
+    """A run's metrics; InputError if there are none, or if a field that is compared is missing."""
     metrics = read_metrics(folder / METRICS, *READ)
     if not metrics:
         raise InputError(f"{folder}: has no {METRICS}, so nothing to compare; train it first")
@@ -152,7 +152,7 @@ def evaluate_trials(
 
 
 def model_state(folder: Path) -> list[list[Any]]:
-    """What tells a run's model from an earlier one: names, sizes and times of its files of weights."""
+    """What identifies a run's model: names, sizes and modification times of its weight files."""
     weights = model_folder(folder).glob("*.safetensors")
     return sorted([file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in weights)
 
@@ -166,5 +166,5 @@ def by_variant(cells: Cells) -> dict[str, list[Mapping[str, Any]]]:
 
 
 def is_number(value: float | None) -> bool:
-    """Whether a number is there, not NaN or infinite."""
+    """Whether a value is a finite number."""
     return value is not None and math.isfinite(value)

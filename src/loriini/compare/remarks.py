@@ -16,7 +16,7 @@ REMARKED_SEPARATELY = ("steps", "batch_size", "length", "seed", "warmup")
 DESIGN_SETTINGS = ("name", "routing", "model.num_experts", "model.low_rank", "model.intermediate_size")
 """Settings by which designs of equal active size differ."""
 NOT_OF_TRAINING = (*CHANGEABLE, "micro_batch_size", "evaluate", "init")
-"""Settings that do not change what is trained; of `init`, its digest tells."""
+"""Settings that do not change what is trained; `init` is compared by its digest."""
 EQUAL_ACTIVE = 1.05
 """Ratio of active parameters up to which two models count as of equal size."""
 
@@ -24,7 +24,7 @@ EQUAL_ACTIVE = 1.05
 def counted_first_segments(
     trials: Sequence[Trial], evaluations: Mapping[Path, Mapping[str, Any]]
 ) -> Iterator[str]:
-    """Whose perplexity counts tokens of segment 1, which is routed by itself."""
+    """Which variants' perplexity counts tokens of segment 1, which is routed by itself."""
     names = [
         trial.cell.variant
         for trial in trials
@@ -40,7 +40,7 @@ def counted_first_segments(
 
 
 def unequal_training(cells: Sequence[Cell]) -> Iterator[str]:
-    """In which settings of training cells of one width differ, but for those that a grid varies in all."""
+    """In which training settings cells of one width differ, except those that a grid varies."""
     of_width = defaultdict[int | None, list[Cell]](list)
     for cell in cells:
         of_width[cell.width].append(cell)
@@ -75,7 +75,7 @@ def remarks(cells: Cells) -> Iterator[str]:
 
 
 def unequal_settings(cells: Cells) -> Iterator[str]:
-    """In what the runs differ beside their designs: tokens, steps, batch, context or corpus."""
+    """How the runs differ apart from their designs: tokens, steps, batch, context or corpus."""
     finished = [cell for cell in cells if cell["state"] == "finished"]
     for key, what in (
         ("tokens", "tokens of training"),
@@ -104,7 +104,7 @@ def unequal_warmups(cells: Cells) -> Iterator[str]:
 
 
 def unequal_sizes(cells: Cells) -> Iterator[str]:
-    """Whose active parameters differ, and where they vary by token."""
+    """Which variants' active parameters differ, and which vary by token."""
     active = {cell["name"]: cell["parameters"]["active"] for cell in cells}
     if active and max(active.values()) > EQUAL_ACTIVE * min(active.values()):
         listed = ", ".join(f"{name} {count:,}" for name, count in active.items())

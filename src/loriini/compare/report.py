@@ -130,10 +130,10 @@ def headline(results: Mapping[str, Any], shown: Sequence[Variant]) -> str:
 
 
 def verdict_of(variant: Variant) -> str:
-    """`better` or `worse` than the baseline, where chance in seeds and in text together leaves no doubt.
+    """`better` or `worse` than the baseline if an interval over both seeds and text excludes 0.
 
-    Each interval takes the other's source of chance as fixed; that of both has their deviations, of
-    log-perplexity, added in quadrature. With one seed there is none, and so `no clear difference`.
+    Each of the two intervals takes the other's source of chance as fixed; the deviations of log-perplexity
+    are added in quadrature. With one seed there is no interval, so `no clear difference`.
     """
     intervals = [Difference.from_dict(variant["difference"][OVERALL][kind]) for kind in KINDS]
     change = log1p(intervals[0].change)

@@ -58,7 +58,7 @@ def compare_trials(
 def variant_results(
     cells: Cells, scores: Mapping[str, Scores], differences_of: DifferencesOf
 ) -> list[dict[str, Any]]:
-    """Every variant: over its seeds, whether a sweep chose it, and beside the baseline of its size."""
+    """Every variant: over its seeds, whether a sweep chose it, and compared with its size's baseline."""
     cells_of_variant: Mapping[str, Cells] = by_variant(cells)
     summaries = list(map(summarize, cells_of_variant.values()))
     chosen = choices(summaries)
@@ -113,7 +113,7 @@ def cell_result(trial: Trial, evaluation: Mapping[str, Any] | None, failure: str
 
 
 def comparison_caveats(config: LoriiniConfig) -> dict[str, Any]:
-    """What keeps numbers of a design from being compared with those of others; empty for most.
+    """What keeps a design's numbers from being compared with those of others; empty for most designs.
 
     `experts_vary`: parameters and FLOPs count all experts; `loss_skips`: tokens of a document that the
     training loss leaves out.

@@ -62,7 +62,7 @@ def learning(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | Non
 
 
 def later_tokens_mark(causality: str) -> str:
-    """What stands behind the name of a variant whose losses cannot be compared with the others'."""
+    """The mark after the name of a variant whose losses cannot be compared with the others'."""
     return SEES_LATER if causality == "none" else ""
 
 
@@ -110,7 +110,7 @@ def cells_with_equal_steps(cells: Sequence[Mapping[str, Any]]) -> Sequence[Mappi
 
 
 def first_segment_caveat(shown: Sequence[Variant], key: str = "name") -> str:
-    """Whose training loss counts a first segment that is routed by itself; empty for none."""
+    """A remark on variants whose training loss counts a self-routed first segment; empty without any."""
     self_routed = (v for v in shown if v["training_causality"] == "after_first_segment")
     names = [v[key] for v in self_routed if not v.get("loss_skips")]
     if not names:

@@ -73,7 +73,7 @@ def scores_over_seeds(finished: Cells) -> dict[str, Any]:
 
 
 def by_width(rows: Iterable[Row]) -> dict[int | None, list[Row]]:
-    """Cells or variants of each size, the smallest first; all under None where there is no ladder."""
+    """Cells or variants of each size, the smallest first; all under None without a ladder."""
     rows_by_width = defaultdict[int | None, list[Row]](list)
     for row in rows:
         rows_by_width[row.get("width")].append(row)

@@ -47,7 +47,7 @@ class RollingSums:
         self.later_tokens += max(0, len(log_probs) - first)
 
     def perplexities(self) -> dict[str, float | None]:
-        """`perplexity` after segment 1 and `perplexity_all`, per token; None where there is no token."""
+        """`perplexity` after segment 1 and `perplexity_all`, per token; None without tokens."""
         return {
             "perplexity": exp(-self.later / self.later_tokens) if self.later_tokens else None,
             "perplexity_all": exp(-self.total / self.tokens) if self.tokens else None,

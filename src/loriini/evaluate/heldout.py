@@ -20,9 +20,10 @@ from loriini.sources.document import Document
 class HeldOut:
     """A domain's held-out text as instances (n, L+1) of token ids, and their mean number of bytes a token.
 
-    `documents` numbers the document in which each instance begins; empty: each has its own. `positions`
-    (n, L+1) are each token's in its piece of a document, for document masking; without them, an instance is
-    one piece. `bytes` (n, L+1) are how many each token spells, EOS none; None where the tokens do not tell.
+    `documents` numbers the document in which each instance begins; empty: each has its own. `positions` (n,
+    L+1) are each token's in its piece of a document, for document masking; without them, an instance is one
+    piece. `bytes` (n, L+1) is how many each token spells, 0 for EOS. None if the byte counts are only
+    estimates.
     """
 
     ids: Tensor
@@ -44,7 +45,7 @@ def documents_of(heldout: Mapping[str, HeldOut]) -> Documents:
 
 
 def estimated_domains(heldout: Mapping[str, HeldOut]) -> list[str]:
-    """The domains whose tokens do not tell how many bytes they spell."""
+    """The domains whose byte counts are only estimates."""
     return [domain for domain, text in heldout.items() if text.bytes is None]
 
 
@@ -112,7 +113,7 @@ def check_label(document: Document, label_names: Sequence[str]) -> None:
 
 
 def check_domains(domains: Collection[str]) -> None:
-    """InputError where one of several domains has the name of what is measured over all of them."""
+    """InputError if one of several domains has the name of what is measured over all of them."""
     if len(domains) > 1 and OVERALL in domains:
         raise InputError(
             f"held-out text: a domain is called {OVERALL!r}, the name of what is measured over all domains; "

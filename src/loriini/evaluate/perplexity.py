@@ -36,7 +36,7 @@ def most_at_once(length: int, vocabulary: int) -> int:
 
 
 def counts_first_segment(config: LoriiniConfig, skip: int) -> bool:
-    """Whether tokens are counted that may be routed by later ones, as segment 1 is where it routes itself."""
+    """Whether tokens of segment 1 are counted although it is routed by itself."""
     return skip < config.first_segment_length and config.effective_routing.causality == "after_first_segment"
 
 
@@ -59,14 +59,15 @@ def evaluate(
     - `perplexity` leaves out the first `skip` predictions of every instance (by default the model's own
       segment 1; give the same `skip` to models that are compared), `tokens` is how many it counts.
     - `perplexity_all` and `bits_per_byte` count all predictions.
-    - `bits_per_byte_counted` is of the predictions that `perplexity` counts, and `bytes` how many bytes their
-      tokens spell; both are left out where a domain's tokens do not tell (`HeldOut.bytes`).
+    - `bits_per_byte_counted` is over the predictions that `perplexity` counts, and `bytes` how many bytes
+      their tokens spell; both are left out if the byte counts of a domain are only estimates
+      (`HeldOut.bytes`).
     - `routing`: `training` routes as in training; `prompt` and `segment` route as generation does, with the
       first `skip` tokens of an instance as its prompt.
     - `batch_size` is how many instances a process evaluates at once; by default as many as LARGE_BATCH
       allows.
-    - `document_mask` keeps the documents of an instance apart, as training with it does; the first `skip`
-      predictions of each document are then left out instead of an instance's.
+    - `document_mask` masks attention between the documents of an instance, as in training; the first `skip`
+      predictions are then left out of each document instead of each instance.
     - `per_instance` adds `instance_losses`: the mean negative log-likelihood of each instance, in nats,
       of the predictions that `perplexity` counts; with `document_mask` also `instance_tokens`, how many these
       are. An instance without any is NaN.
@@ -138,7 +139,7 @@ def score_tokens(
 ) -> LoriiniOutput:
     """What a model makes of instances (B, L+1): `loss` (B, L) in nats of each next token, and its routings.
 
-    `inputs` go to the model: `routing_inputs`, `prompt_lengths` and `inference_routing`.
+    `inputs` are passed to the model: `routing_inputs`, `prompt_lengths` and `inference_routing`.
     """
     ids_BL = ids_BL.to(model.device)
     with evaluation_mode(model), autocast(precision, model.device):
@@ -191,6 +192,6 @@ def _losses(
 
 
 def _causality(config: LoriiniConfig, routing: EvaluationRouting) -> str:
-    """The causality of the predictions that count: routed by a skipped prompt, none sees a later token."""
+    """The causality of the predictions that count; routed by a skipped prompt, none sees a later token."""
     causality = config.effective_routing.causality
     return "after_prompt" if routing == "prompt" and causality != "strict" else causality

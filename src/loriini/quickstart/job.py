@@ -40,7 +40,7 @@ PROMPT_TOKENS, SAMPLE_TOKENS = 48, 64
 
 
 def run_quickstart(settings: Quickstart, out: Path) -> None:
-    """Run the whole job in the folder `out`, but for what is finished there.
+    """Run the whole job in the folder `out`, except what is finished there.
 
     InputError for wrong documents, for a folder of something else, and while another process works there.
     """
@@ -99,7 +99,7 @@ def read_sides(settings: Quickstart) -> dict[str, list[Document]]:
 
 
 def drop_heldout(heldout: Artifact, documents: list[Document]) -> list[Document]:
-    """Documents but for those whose text is held out.
+    """The documents whose text is not held out.
 
     Text of this machine may have changed sides if packages came or went since an attempt was interrupted.
     """

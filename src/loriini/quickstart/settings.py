@@ -28,7 +28,7 @@ class Quickstart:
 
     Attributes:
         documents: what to read, as in `PrepareSettings`; by default text that is on this machine.
-        design: the mixture to train beside the dense model, a name in `DESIGNS`.
+        design: the mixture to compare with the dense model, a name in `DESIGNS`.
         size: of both models, a name in `recipes.SIZES`.
         steps: training steps of each model; None for the default of the size.
         seed: of the corpus and of both trainings.

@@ -68,7 +68,7 @@ is worse, not that it is better or equal."""
 
 
 def write_findings(folder: Path, page: Path) -> Path:
-    """Write the page of all results in a folder, and its pictures into a folder beside it.
+    """Write the page of all results in a folder, and its pictures into a folder next to the page.
 
     The same results give the same bytes. InputError without any.
     """
@@ -110,7 +110,7 @@ def current_items(items: Items) -> Items:
 
 
 def reassessed(name: str, item: Mapping[str, Any]) -> dict[str, Any]:
-    """An item's results with the paper's words, and judged and told by today's rules."""
+    """An item's results with the paper's words, and with verdicts and sentences by today's rules."""
     claims = [rejudged(claim) for claim in item["claims"]]
     reasons = [{**reason, "claims": list(map(rejudged, reason["claims"]))} for reason in item["reasons"]]
     verdict = overall(claims)
@@ -125,7 +125,7 @@ def reassessed(name: str, item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rejudged(claim: JudgedClaim) -> dict[str, Any]:
-    """A stored claim by today's rules, none of which decides what was undecided."""
+    """A stored claim with the verdict of today's rules; what was undecided stays undecided."""
     return {**claim, "verdict": UNDECIDED if claim["verdict"] == UNDECIDED else judged(claim)}
 
 

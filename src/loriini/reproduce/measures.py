@@ -68,7 +68,7 @@ def training(trial: Trial) -> dict[str, Any]:
     - `active`: share of experts active at least once in ten steps, by window and layer (Lory, appendix G.1);
       `active_long`: in a tenth of the training. `units` is how many units a window routes.
     - `load`: share of choices, by step, layer and expert, and of how many in a layer these are at least (0:
-      not recorded); `norms`: mean activation norms, alike.
+      not recorded); `norms`: mean activation norms, in the same form.
     """
     metrics = read_metrics(trial.folder / METRICS)
     tokens = column(metrics, "tokens")
@@ -97,7 +97,7 @@ def training(trial: Trial) -> dict[str, Any]:
 
 
 def active(run: Run, routed: Metrics, window: int) -> dict[str, Any]:
-    """Share of experts active at least once in windows of so many steps, and the units that these route."""
+    """Share of experts active at least once in each window of steps, and the units that it routes."""
     ends, shares = utilisation(routed, window)
     unit = {"token": 1, "segment": run.routing.segment_length}.get(run.routing.unit, run.length)
     steps = min(window, len(routed))

@@ -112,7 +112,7 @@ def later_tokens(trainings: Iterable[MeasuredTraining]) -> Iterable[str]:
 
 
 def mark(cell: Mapping[str, Any]) -> str:
-    """What stands behind the name of a cell's row; empty for a causal one."""
+    """The mark after the name of a cell's row; empty if it is causal."""
     if cell.get("causality") == "none":
         return SEES_LATER
     return SEES_LATER_IN_TRAINING if cell.get("training_causality") == "none" else ""
@@ -188,7 +188,7 @@ def describe(training: Training, measures: Measures) -> dict[str, Any]:
 
 
 def trained_with(run: Run) -> dict[str, Any]:
-    """What decides a training beside its corpus and seed."""
+    """The settings of a training apart from its corpus and seed."""
     parts = ("model", "routing", "optimizer", "warmup")
     return {
         **{name: value for name, value in run.to_dict().items() if name in parts},
@@ -218,10 +218,10 @@ def read_items(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def outdated(item: Mapping[str, Any]) -> str:
-    """How an item's trainings differ from those of today's scale of that name; empty where they do not.
+    """How an item's trainings differ from those of today's scale of that name; empty if they do not.
 
-    Single settings of a part that were not there yet, or are no longer, are not compared; nor are those that
-    follow from the text, the number of experts that are routed to by label.
+    Settings that were added or removed since are not compared, nor is the number of experts routed to by
+    label, which follows from the text.
     """
     experiment, scale = EXPERIMENTS[item["item"]], find_scale(item["scale"])
     runs = {**experiment.runs, **experiment.further_runs}

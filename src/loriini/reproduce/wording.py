@@ -1,4 +1,4 @@
-"""What results say, in words that the report and the findings page share."""
+"""Results in words that the report and the findings page share."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from loriini.reproduce.results import mark
 Results = Mapping[str, Any]
 """Those of an item, as `results.item_results` makes them."""
 NOTHING = "–"
-"""In place of a number that there is not."""
+"""In place of a missing number."""
 CLAIM_HEAD = ("claim", "mean and interval", "claimed range", "verdict")
 REASON_HEAD = ("with the further runs", "mean and interval", "expected if this is the reason", "verdict")
 """Of the table of a reason."""
@@ -124,5 +124,5 @@ def is_computed(results: Results) -> bool:
 
 
 def repeats(item: str, items: Collection[str]) -> str:
-    """The item among some of which this one is the same experiment; empty without one."""
+    """The item, among some, that is the same experiment as this one; empty if there is none."""
     return EXPERIMENTS[item].same_as if EXPERIMENTS[item].same_as in items else ""

@@ -38,7 +38,7 @@ def load_tasks(
     """The harness's tasks by the key of their results; with `data`, they read its files and need no network.
 
     InputError for names that are neither the harness's nor ours, for data that is missing or malformed, and
-    for a question (of the first `limit` of the Hub's) whose right answer is none of its choices.
+    for a question (of the first `limit` of the Hub's) whose right answer is not among its choices.
     """
     if data is not None:
         _check_files(asked, data)

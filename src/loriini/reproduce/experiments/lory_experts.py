@@ -32,7 +32,7 @@ def agreement(m: Measured, row: str = "0.3B/8E") -> dict[int, list[float]]:
 
 
 def specialised_at_three_layers(m: Measured) -> Iterator[Claim]:
-    """More in the middle and high layers than in the first; like domains are routed alike."""
+    """More in the middle and high layers than in the first; similar domains are routed similarly."""
     agreements = agreement(m)
     layers = len(next(iter(agreements.values()), []))
     if not layers:
@@ -59,7 +59,7 @@ def gate_distance(m: Measured, row: str, one: str, other: str) -> Values:
 
 
 def specialised_everywhere(m: Measured) -> Iterator[Claim]:
-    """At the layers between, too."""
+    """Also at the layers between."""
     agreements = agreement(m)
     for layer in range(1, len(next(iter(agreements.values()), []))):
         quantity = f"agreement of experts and domain, layer {layer}"

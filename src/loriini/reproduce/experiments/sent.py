@@ -51,7 +51,7 @@ def sent_by_experts(m: Measured) -> Iterator[Claim]:
 
 
 def sent_over_formula(m: Measured, parallelism: str, row: str) -> Values:
-    """What is sent on this machine over what the formula says; empty where nothing was measured."""
+    """Bytes sent on this machine over those by the formula; empty if nothing was measured."""
     measured = at(m.extra, ("sent", parallelism, row))
     return {0: measured["sent"] / measured["formula"]} if measured else {}
 
