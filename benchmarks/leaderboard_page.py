@@ -20,7 +20,7 @@ from leaderboard_tables import (
 from loriini.analyze.wording import listing
 from loriini.compare.remarks import EQUAL_ACTIVE
 from loriini.compare.report import verdict_of
-from loriini.compare.sections import first_segments
+from loriini.compare.sections import first_segment_caveat
 from loriini.compare.seeds import t_factor
 from loriini.evaluate.intervals import OVERALL
 from pages import (
@@ -228,7 +228,7 @@ def caution(results: Row) -> Sequence[str]:
 
 def self_routed(results: Row) -> list[str]:
     """Whose training loss counts a first segment that is routed by itself, and how long it is."""
-    said = first_segments(results["variants"], "design")
+    said = first_segment_caveat(results["variants"], "design")
     length = f"It is {results['heldout']['skip']} of {results['run']['length']} tokens."
     told = f"- **First segments.** {said} {length} Held-out perplexity does not count it."
     return [told] if said else []

@@ -8,8 +8,9 @@ from typing import Any
 from loriini.compare.differences import Score, differences_from
 from loriini.compare.running import Trial
 from loriini.compare.seeds import geometric
+from loriini.evaluate.heldout import documents_of
 from loriini.evaluate.intervals import OVERALL, differences_by_domain
-from loriini.evaluate.perplexity import documents_of, evaluate
+from loriini.evaluate.perplexity import evaluate
 from loriini.evaluate.runs import EvaluationSettings, shared_heldout
 from loriini.model.conversion import soft_to_top_k
 from loriini.model.loading import load_model, run_precision

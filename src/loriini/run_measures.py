@@ -6,14 +6,8 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from loriini.evaluate.perplexity import (
-    HeldOut,
-    check_lengths,
-    evaluate,
-    first_segment,
-    heldout_digest,
-    tokenize_by_domain,
-)
+from loriini.evaluate.heldout import HeldOut, check_lengths, heldout_digest, tokenize_by_domain
+from loriini.evaluate.perplexity import evaluate
 from loriini.evaluate.samples import Generation, check_room, continue_text
 from loriini.hardware import autocast
 from loriini.model import LoriiniForCausalLM
@@ -48,7 +42,7 @@ def perplexity_measure(run: Run, corpus: TrainingCorpus, tokenizer: PreTrainedTo
         documents, tokenizer, run.length, settings.instances, config.label_names or None
     )
     # the dense warm-up skips the mixture's segment 1 too, so that all steps are comparable
-    skip = first_segment(config) if settings.skip is None else settings.skip
+    skip = config.first_segment_length if settings.skip is None else settings.skip
     check_lengths(texts, skip, run.length, "--evaluate.skip", run.document_mask)
     perplexity = partial(_perplexity, run, texts, skip)
     return Measure(

@@ -34,8 +34,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "entropy": lambda: plots.entropy_curves(steps(40)[5:], "gate_entropy", "experts"),
     "load": lambda: plots.load_bands(steps(40)),
     "norms": lambda: plots.activation_norms(steps(40)),
-    "order": lambda: plots.order_bars({"random": 0.1, "similar": 0.4}),
-    "stages": lambda: plots.stage_bars({"tokens": 2.0, "train": 75.0}),
+    "bars": lambda: plots.bars({"random": 0.1, "similar": 0.4}, ["0.100", "0.400"]),
 }
 
 

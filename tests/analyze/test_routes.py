@@ -20,7 +20,7 @@ from loriini.analyze.routes import (
     top_experts,
 )
 from loriini.errors import InputError
-from loriini.evaluate.perplexity import HeldOut
+from loriini.evaluate.heldout import HeldOut
 from tiny import random_ids, tiny_model
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from loriini.compare.cells import Cell
 from loriini.compare.remarks import remarks, unequal_losses, unequal_training, unequal_warmups
-from loriini.compare.results import unlike_others
-from loriini.compare.sections import first_segments
+from loriini.compare.results import comparison_caveats
+from loriini.compare.sections import first_segment_caveat
 from loriini.train.optimizer import OptimizerConfig
 from runs import tiny_run
 
@@ -68,7 +68,7 @@ def test_what_a_design_does_not_share_with_others(
 ) -> None:
     run = tiny_run(design)
     run = replace(run, routing=replace(run.routing, **changes))
-    assert unlike_others(run.config(100, eos_token_id=0)) == expected
+    assert comparison_caveats(run.config(100, eos_token_id=0)) == expected
 
 
 def test_what_counts_otherwise_is_named() -> None:
@@ -82,5 +82,5 @@ def test_what_counts_otherwise_is_named() -> None:
     trained = [{**one, "length": 1, "corpus_digest": "a"} for one in trained]
     assert any("experts a token of relu passes through varies" in remark for remark in remarks(trained))
     counted = {"name": "lory", "training_causality": "after_first_segment"}
-    assert "lory" in first_segments([counted])
-    assert not first_segments([{**counted, "loss_skips": 64}])
+    assert "lory" in first_segment_caveat([counted])
+    assert not first_segment_caveat([{**counted, "loss_skips": 64}])

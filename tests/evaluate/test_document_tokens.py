@@ -16,7 +16,8 @@ from loriini.evaluate.document_tokens import (
     document_tokens,
     sizes_by_offsets,
 )
-from loriini.evaluate.perplexity import HeldOut, evaluate, score_tokens, tokenize_by_domain
+from loriini.evaluate.heldout import HeldOut, tokenize_by_domain
+from loriini.evaluate.perplexity import evaluate, score_tokens
 from loriini.sources.document import Document
 from tiny import LENGTH, SEGMENT, random_ids, tiny_model
 

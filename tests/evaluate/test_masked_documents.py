@@ -10,8 +10,9 @@ import torch
 from transformers import AutoTokenizer
 
 from loriini.errors import InputError
+from loriini.evaluate.heldout import HeldOut, documents_of, tokenize_by_domain
 from loriini.evaluate.intervals import differences_by_domain
-from loriini.evaluate.perplexity import HeldOut, documents_of, evaluate, score_tokens, tokenize_by_domain
+from loriini.evaluate.perplexity import evaluate, score_tokens
 from loriini.evaluate.runs import EvaluationSettings, evaluate_runs
 from loriini.model.loading import load_model
 from loriini.sources.document import Document

@@ -2,45 +2,17 @@
 
 import math
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from loriini import LoriiniForCausalLM
-from loriini.analyze.command import sequences_by_domain
-from loriini.corpus.cached_tokenizer import CachedTokenizer
 from loriini.errors import InputError
-from loriini.evaluate.perplexity import (
-    HeldOut,
-    check_comparable,
-    documents_of,
-    evaluate,
-    first_segment,
-    instances_at_once,
-    score_tokens,
-    tokenize_by_domain,
-)
-from loriini.sources.document import Document
-from runs import EOS, prepared, write_tokenizer
+from loriini.evaluate.heldout import HeldOut
+from loriini.evaluate.perplexity import check_comparable, evaluate, instances_at_once, score_tokens
 from tiny import LENGTH, SEGMENT, random_ids, tiny_config, tiny_model
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerBase:
-    return AutoTokenizer.from_pretrained(write_tokenizer(tmp_path_factory.mktemp("tokenizer")))
-
-
-def documents(*texts: tuple[str, str]) -> list[Document]:
-    return [Document(f"d{i}", text, domain) for i, (domain, text) in enumerate(texts)]
-
-
-def words(numbers: Iterable[int]) -> str:
-    return " ".join(f"w{i}" for i in numbers)
 
 
 def losses_by_hand(model: LoriiniForCausalLM, ids: Tensor) -> list[list[float]]:
@@ -172,13 +144,13 @@ def test_models_that_are_compared_can_count_the_same_tokens() -> None:
 )
 def test_only_the_tokens_of_segment_one_are_left_out(design: str, skipped: int, causality: str) -> None:
     model = tiny_model(design)
-    assert first_segment(model.config) == skipped
+    assert model.config.first_segment_length == skipped
     assert evaluate(model, {"d": HeldOut(random_ids(), 1.0)})["causality"] == causality
 
 
 def test_a_dense_model_is_strictly_causal_and_skips_nothing() -> None:
     dense = tiny_model("lory", num_experts=1)
-    assert first_segment(dense.config) == 0
+    assert dense.config.first_segment_length == 0
     assert evaluate(dense, {"d": HeldOut(random_ids(), 1.0)})["causality"] == "strict"
 
 
@@ -213,51 +185,6 @@ def test_a_domain_without_a_label_is_refused(names: list[str] | None, known: str
         evaluate(model, {"poems": HeldOut(random_ids(), 1.0)})
 
 
-def test_a_document_without_a_label_is_named(tokenizer: PreTrainedTokenizerBase) -> None:
-    texts = documents(("code", "w1 w2"), ("poems", "w3 w4"))
-    with pytest.raises(InputError, match=r"document d1: its domain 'poems' is not a label .*: code, prose"):
-        tokenize_by_domain(texts, tokenizer, 9, label_names=["code", "prose"])
-
-
-def test_documents_are_concatenated_by_domain_and_cut_into_instances(
-    tokenizer: PreTrainedTokenizerBase,
-) -> None:
-    texts = documents(("b", words(range(5))), ("a", words(range(9))), ("b", words(range(10, 16))))
-    heldout = tokenize_by_domain(texts, tokenizer, length=5)
-    assert list(heldout) == ["a", "b"]
-    assert heldout["a"].ids.tolist() == [[0, 1, 2, 3, 4, 5]]
-    assert heldout["b"].ids.tolist() == [[0, 1, 2, 3, 4, EOS], [10, 11, 12, 13, 14, 15]]
-    assert heldout["b"].documents == (0, 1)
-    assert heldout["b"].bytes_per_token == pytest.approx(
-        (len(words(range(5))) + len(words(range(10, 16)))) / 12
-    )
-
-
-def test_bytes_are_those_of_the_text_that_is_scored(tmp_path: Path) -> None:
-    """A long document that begins unlike its end, of which the first instances are scored."""
-    tokenizer = AutoTokenizer.from_pretrained(prepared(tmp_path / "corpus").folder / "tokenizer")
-    beginning, end = "€ 3 times " * 40, "the other document " * 400
-    found = tokenize_by_domain(documents(("a", "3"), ("a", beginning + end)), tokenizer, 15, most=4)["a"]
-    decoded = tokenizer.decode(found.ids.flatten()).replace("<|endoftext|>", "")
-    assert decoded.startswith("3" + beginning[:20])
-    assert len(decoded) < len(beginning)
-    assert found.bytes_per_token == pytest.approx(len(decoded.encode()) / found.ids.numel(), rel=0.02)
-
-
-def test_held_out_text_has_the_tokens_of_training_text(tmp_path: Path) -> None:
-    """Also where a text spells the token that ends a document."""
-    text = "3 times <|endoftext|> 3"
-    folder = prepared(tmp_path / "corpus").folder / "tokenizer"
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    assert tokenizer.eos_token == "<|endoftext|>"
-    (encoded,) = CachedTokenizer(folder / "tokenizer.json", np.uint16)([text])
-    ids = np.frombuffer(encoded, np.uint16).tolist()
-    heldout = tokenize_by_domain(documents(("a", text)), tokenizer, length=64)
-    assert heldout["a"].ids.tolist() == [[*ids, tokenizer.eos_token_id]]
-    (routed,) = sequences_by_domain(documents(("a", text)), tokenizer, 64)["a"]
-    assert routed.tolist() == ids
-
-
 def test_fewer_instances_are_evaluated_at_once_where_their_logits_are_many() -> None:
     ids_NL = torch.zeros(20, 1025, dtype=torch.long)
     sizes = [instances_at_once(ids_NL, tiny_config(vocab_size=size)) for size in (8192, 50_000, 152_064)]
@@ -288,31 +215,6 @@ def test_instances_have_draws_of_a_random_router_of_their_own_in_any_batch() -> 
     sixth = score_tokens(model, ids, routing_draws=torch.tensor([6])).loss.mean().item()
     assert of_batches[0]["instance_losses"]["b"][0] == pytest.approx(sixth)
     assert sixth != pytest.approx(score_tokens(model, ids).loss.mean().item())
-
-
-def test_a_token_stands_for_bytes_not_characters(tokenizer: PreTrainedTokenizerBase) -> None:
-    assert tokenize_by_domain(documents(("a", "öö")), tokenizer, 5)["a"].bytes_per_token == 4 / 2
-
-
-def test_no_more_than_so_many_instances_are_read(tokenizer: PreTrainedTokenizerBase) -> None:
-    long = words(range(45))
-    texts = documents(*[("a", words(range(9)))] * 10, ("b", words(range(9))), ("c", long), ("c", long))
-    heldout = tokenize_by_domain(texts, tokenizer, length=9, most=3)
-    assert {domain: len(text.ids) for domain, text in heldout.items()} == {"a": 3, "b": 1, "c": 3}
-    assert documents_of(heldout) == {"a": (0, 1, 2), "b": (0,), "c": (0, 0, 0)}
-    (cut,) = tokenize_by_domain(documents(*[("a", words(range(14)))] * 2), tokenizer, length=9).values()
-    assert cut.documents == (0, 0, 1)
-
-
-def test_text_shorter_than_an_instance_is_all_there_is(tokenizer: PreTrainedTokenizerBase) -> None:
-    heldout = tokenize_by_domain(documents(("a", "w1 w2")), tokenizer, length=9)
-    assert heldout["a"].ids.tolist() == [[1, 2, EOS]]
-    assert evaluate(tiny_model("mixtral", vocab_size=64), heldout)["tokens"] == {"a": 2}
-
-
-def test_no_documents_are_refused(tokenizer: PreTrainedTokenizerBase) -> None:
-    with pytest.raises(InputError, match="no held-out document to evaluate on"):
-        tokenize_by_domain([], tokenizer, 9)
 
 
 @pytest.mark.parametrize("tokens", [2, SEGMENT])

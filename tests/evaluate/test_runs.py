@@ -11,8 +11,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import MixtralConfig, MixtralForCausalLM, PreTrainedTokenizerFast
 
 from loriini.errors import InputError
+from loriini.evaluate.heldout import documents_of, tokenize_by_domain
 from loriini.evaluate.intervals import differences_by_domain
-from loriini.evaluate.perplexity import documents_of, evaluate, tokenize_by_domain
+from loriini.evaluate.perplexity import evaluate
 from loriini.evaluate.runs import ENOUGH, EvaluationSettings, RouterFree, evaluate_runs
 from loriini.model.loading import find_device, load_config, load_model, run_precision
 from loriini.sources import read_documents

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import together
-from loriini.evaluate.perplexity import HeldOut, evaluate
+from loriini.evaluate.heldout import HeldOut
+from loriini.evaluate.perplexity import evaluate
 from loriini.parallel.mesh import process_group
 from tiny import LENGTH, SEGMENT, random_ids, tiny_model
 

@@ -27,8 +27,8 @@ REPORTS = (
     Mutation(
         "several runs skip the shortest first segment",
         "evaluate/runs.py",
-        "skip = max(map(first_segment,",
-        "skip = min(map(first_segment,",
+        "longest = max(config",
+        "longest = min(config",
         "tests/evaluate/test_runs.py",
     ),
     Mutation(
@@ -76,7 +76,7 @@ REPORTS = (
     Mutation(
         "a likely reason is about what holds",
         "reproduce/results.py",
-        "if found == verdict != HOLDS",
+        "if outcome == verdict != HOLDS",
         "if verdict != HOLDS",
         "tests/reproduce/claims/test_reasons.py",
     ),
@@ -103,10 +103,10 @@ REPORTS = (
     ),
     Mutation(
         "bytes of a whole document of which a part is scored",
-        "evaluate/perplexity.py",
+        "evaluate/heldout.py",
         "int(bytes_NL.sum()) / instances.numel()",
         "sum(sizes[domain]) / instances.numel()",
-        "tests/evaluate/test_perplexity.py",
+        "tests/evaluate/test_heldout_text.py",
     ),
     Mutation(
         "a page runs any script",

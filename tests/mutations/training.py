@@ -188,15 +188,15 @@ TRAINING = (
     Mutation(
         "a design that sees later tokens is compared",
         "compare/results.py",
-        'for v in own if v["causality"] != "none"}',
-        "for v in own}",
+        'for v in of_size if v["causality"] != "none"}',
+        "for v in of_size}",
         "tests/compare/test_results.py",
     ),
     Mutation(
         "a headline claims what one interval supports",
         "compare/report.py",
         "    if change + above < 0:",
-        "    if found[1].high < 0:",
+        "    if intervals[1].high < 0:",
         "tests/compare/test_report.py",
     ),
     Mutation(

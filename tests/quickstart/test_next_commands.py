@@ -27,8 +27,8 @@ def test_every_command_is_parsed_and_names_a_job_of_its_own(
         arguments, left = make_parser(COMMANDS).parse_known_args(words)
         assert not left
         if words[0] == "quickstart":
-            found = vars(arguments)
-            job = Quickstart(**{k: found[k] for k in Quickstart.__dataclass_fields__ if k in found})
+            given = {k: v for k, v in vars(arguments).items() if k in Quickstart.__dataclass_fields__}
+            job = Quickstart(**given | {"documents": tuple(given.get("documents", ()))})
             arguments.out.mkdir()
             claim_folder(job, arguments.out)
             jobs.append(job)

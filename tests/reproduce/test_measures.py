@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from loriini import LoriiniForCausalLM
-from loriini.evaluate.perplexity import HeldOut
+from loriini.evaluate.heldout import HeldOut
 from loriini.reproduce import measures
 from loriini.reproduce.measures import VERSION, LoadedModel, kept_measure, questions
 from tiny import SEGMENT, VOCABULARY, tiny_config

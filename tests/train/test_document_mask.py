@@ -14,7 +14,6 @@ from loriini import DESIGNS, RoutingConfig
 from loriini.batches.dataset import InstanceDataset
 from loriini.batches.loader import BatchLoader, Position
 from loriini.model import LoriiniForCausalLM
-from loriini.model.loss import skipped_positions
 from loriini.parallel.mesh import ParallelConfig, join_mesh
 from loriini.parallel.sharding import build_model, full_tensor
 from loriini.train.optimizer import make_optimizer
@@ -86,7 +85,7 @@ def step_of_all(run: Run) -> tuple[list[float], dict[str, Tensor]]:
     their gradients."""
     model, batch = model_of(run), packed_batch()
     inputs_BL, positions_BL = batch.tokens_BL[:, :-1], batch.positions_BL[:, :-1]
-    skipped = skipped_positions(model.config)
+    skipped = model.config.skipped_positions
     targets_BL = batch.tokens_BL[:, 1:].masked_fill(positions_BL < skipped, -100)
     out = model(inputs_BL, position_ids=positions_BL, shift_labels=inputs_BL)
     (valid, *_), unit_shape = (r.valid for r in out.routings), out.routings[0].unit_shape

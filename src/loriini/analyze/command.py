@@ -12,7 +12,7 @@ from loriini.analyze.report import write_run_report
 from loriini.analyze.routes import ROUTES, instances_by_domain, routes_of_sequences
 from loriini.errors import InputError
 from loriini.evaluate.document_tokens import document_ids
-from loriini.evaluate.perplexity import check_label, documents_of, tokenize_by_domain
+from loriini.evaluate.heldout import check_label, documents_of, tokenize_by_domain
 from loriini.model.loading import context_length, load_model, run_precision
 from loriini.routing import causality_warning
 from loriini.snapshot import folder_of

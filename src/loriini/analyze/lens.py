@@ -52,7 +52,7 @@ def write_lens(
     """Write a page on how the model of `run` routes and predicts a text; returns its path.
 
     Args:
-        dense: a dense model with the same tokenizer, whose loss is shown beside the mixture's.
+        dense: a dense model with the same tokenizer, whose loss is shown next to the mixture's.
         label: the text's domain, for a model that routes by label.
         tokens: how many tokens are read at most; the page says how many are left out.
 

@@ -23,7 +23,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter, StrMe
 from numpy.typing import ArrayLike, NDArray
 
 from loriini.analyze.curves import Floats, Metrics, column, running_mean, smooth, thin, utilisation
-from loriini.analyze.wording import duration, percent
+from loriini.analyze.wording import percent
 
 P = ParamSpec("P")
 
@@ -141,21 +141,11 @@ def perplexity_bars(dense: Mapping[str, float], mixture: Mapping[str, float], na
 
 @picture
 def bars(values: Mapping[str, float], labels: Sequence[str]) -> Figure:
-    """One labelled bar a name."""
+    """A horizontal bar for each value, with its name and its label."""
     figure, axes = _axes(0.3 + 0.36 * len(values))
     _bars(axes, np.arange(len(values)), values.values(), labels, MIXTURE_COLOR, height=0.6)
     _label_bars(axes, list(values))
     return figure
-
-
-def order_bars(order: Mapping[str, float]) -> str:
-    """Mean cosine between documents that share an instance, for each order."""
-    return bars(order, [f"{cosine:.3f}" for cosine in order.values()])
-
-
-def stage_bars(seconds: Mapping[str, float]) -> str:
-    """Time of each stage."""
-    return bars(seconds, [duration(s) for s in seconds.values()])
 
 
 @picture

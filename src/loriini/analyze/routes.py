@@ -15,8 +15,8 @@ from torch.nn.utils.rnn import pad_sequence
 from loriini.analyze.curves import Floats
 from loriini.atomic import atomic, write_json
 from loriini.errors import InputError
+from loriini.evaluate.heldout import HeldOut, documents_of
 from loriini.evaluate.intervals import Documents
-from loriini.evaluate.perplexity import HeldOut, documents_of
 from loriini.hardware import Precision, autocast
 from loriini.model import LoriiniForCausalLM
 from loriini.model.labels import routing_inputs
@@ -90,7 +90,7 @@ class Routes:
     def domain_agreement(self) -> Floats:
         """Adjusted mutual information (L,) as a share of the most possible: 0 is as by chance.
 
-        It is 1 where the domain decides the experts, and these tell all domains apart or are used alike.
+        It is 1 where the domain decides the experts, and these identify every domain or are used equally.
         """
         above, most = self.domain_bits - self.chance_bits, self.most_bits - self.chance_bits
         return np.divide(above, most, out=np.zeros_like(above), where=most > 1e-9)
@@ -108,7 +108,7 @@ class Routes:
         )
 
     def save(self, path: Path) -> None:
-        """Write `path`, an npz of the fields, and beside it the statistics as `.json`; both atomically."""
+        """Write `path`, an npz of the fields, and next to it the statistics as `.json`; both atomically."""
         arrays = {field.name: getattr(self, field.name) for field in fields(self)}
         with atomic(path) as temporary, open(temporary, "wb") as file:
             np.savez(file, **arrays | {"domains": np.array(self.domains, np.str_)})
@@ -262,9 +262,10 @@ def _information(shares_SLE: Floats, documents: Sequence[Sequence[int]]) -> tupl
     """`domain_bits` and `chance_bits` (L,) of the shares of each sequence's choices.
 
     `documents` says of each domain's sequences in which document they begin. Sequences of one document are
-    alike, so it is documents that chance assigns to domains: of few, it alone gives bits, and of one a
-    domain, all. A document stands for itself by one sequence: were it by all, a long one would be less noisy
-    than a short one, and domains of long documents would seem to differ less than chance lets them.
+    similar, so documents, not sequences, are assigned to domains at random. With few documents chance alone
+    gives some bits; with one per domain it gives all of them. Each document is represented by one sequence:
+    with all of its sequences, a long document would be less noisy than a short one, and domains of long
+    documents would seem to differ less than by chance.
     """
     domain_S = np.repeat(np.arange(len(documents)), [len(of_domain) for of_domain in documents])
     begins_S = np.concatenate([np.asarray(of_domain) for of_domain in documents])

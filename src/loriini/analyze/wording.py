@@ -8,7 +8,7 @@ from loriini.evaluate.intervals import Difference
 ALONE = "no instance holds two documents"
 """Why documents that share an instance have no mean cosine."""
 SEES_LATER = " (sees later tokens)"
-"""Stands behind the name of a model whose losses do not compare with those of causal models."""
+"""Follows the name of a model whose losses are not comparable with those of causal models."""
 
 
 def percent(change: float, digits: int = 1) -> str:

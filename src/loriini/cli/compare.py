@@ -96,7 +96,7 @@ def _print_summary(report: Path) -> None:
 
 
 def _runs(names: Iterable[str]) -> list[Path]:
-    """The folders among the names. InputError for a name that is a design's, and a run's folder too."""
+    """The folders among the names. InputError for a name that is both a design's and a run's folder."""
     from loriini.routing import DESIGNS
     from loriini.train.run import RUN
 

@@ -55,7 +55,7 @@ def evaluate_arguments(add: Add) -> None:
 
 
 def _router_free(arguments: argparse.Namespace) -> "RouterFree | None":
-    """What --router-free says; None without it."""
+    """The value of --router-free; None without it."""
     from loriini.evaluate.runs import RouterFree
 
     return None if arguments.router_free is None else RouterFree.parse(arguments.router_free)
@@ -130,9 +130,9 @@ def _perplexities(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _perplexity_table(results: Sequence[Mapping[str, Any]]) -> str:
-    """Perplexity by domain: of one run with its bits per byte, of several beside each other.
+    """Perplexity by domain: of one run with its bits per byte, of several side by side.
 
-    Bits per byte are of the tokens that are counted, or where their bytes are not known of all.
+    Bits per byte are over the counted tokens, or over all tokens if their bytes are not known.
     """
     first, *others = results
     counted = first.get("bits_per_byte_counted")

@@ -67,7 +67,7 @@ def generate(arguments: argparse.Namespace) -> None:
     def write(text: str) -> None:
         print(text, end="", flush=True)
 
-    def say(prompt: str) -> None:
+    def answer(prompt: str) -> None:
         room = check_room(model.config, tokenizer, text_argument(prompt), how)
         if "max_new_tokens" in settings and how.max_new_tokens > room:
             asked = f"--max-new-tokens {how.max_new_tokens}"
@@ -78,13 +78,13 @@ def generate(arguments: argparse.Namespace) -> None:
         write("\n")
 
     if arguments.interactive:
-        _say_each_line(say)
+        _answer_lines(answer)
     else:
-        say(sys.stdin.read() if arguments.prompt == "-" else arguments.prompt)
+        answer(sys.stdin.read() if arguments.prompt == "-" else arguments.prompt)
 
 
-def _say_each_line(say: Callable[[str], None]) -> None:
-    """Call `say` with each line of standard input; Ctrl-C ends a call, or clears the line being typed."""
+def _answer_lines(answer: Callable[[str], None]) -> None:
+    """Call `answer` with each line of standard input; Ctrl-C ends a call, or clears the line being typed."""
     from loriini.progress import warn
 
     with suppress(ImportError):
@@ -101,7 +101,7 @@ def _say_each_line(say: Callable[[str], None]) -> None:
             print()
             continue
         try:
-            say(line)
+            answer(line)
         except InputError as error:
             warn(error)
         except KeyboardInterrupt:

@@ -102,13 +102,13 @@ def text_argument(text: str) -> str:
 
 
 def read_text_file(path: Path) -> str:
-    """The text of a file in UTF-8. InputError for what is no regular file, a larger one, and other bytes."""
+    """The text of a file in UTF-8. InputError if it is not a regular file, too large, or not UTF-8."""
     try:
         if path.exists() and not path.is_file():
             raise InputError(f"{path}: a folder, pipe or device; give a file")
         if path.exists() and path.stat().st_size > MOST_BYTES:
             raise InputError(f"{path}: larger than {MOST_BYTES >> 20} MiB; give a part of it")
-        return path.read_text(encoding="utf-8-sig")  # a byte order mark is no text
+        return path.read_text(encoding="utf-8-sig")  # a byte order mark is not text
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not valid UTF-8 (byte {error.start}); save it as UTF-8") from error
     except (OSError, ValueError) as error:
@@ -127,12 +127,12 @@ def device_option(add: Add) -> None:
 
 
 def on_error_option(add: Add, of: str = "") -> None:
-    """The option that says what a malformed record (of an option, ` of --text`) does."""
+    """The option for what to do about a malformed record (of an option, ` of --text`)."""
     add("--on-error", choices=("stop", "skip"), help=f"what to do with a malformed record{of} (stop)")
 
 
 def on_error(arguments: argparse.Namespace) -> "OnError":
-    """What the option of `on_error_option` says, or its default."""
+    """The value of `on_error_option`'s option, or its default."""
     said: OnError | None = arguments.on_error
     return said or "stop"
 

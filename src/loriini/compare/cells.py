@@ -194,7 +194,7 @@ def _design_run(design: str, base: Run, arguments: Sequence[str], resize: Resize
     return run
 
 
-def settings_of(run: Run, left_out: Collection[str]) -> dict[str, str]:
+def run_settings(run: Run, left_out: Collection[str]) -> dict[str, str]:
     """A run's settings as text, by dotted name, without those in `left_out` and those in its sections."""
     parts = tuple(f"{name}." for name in left_out)
     return {
@@ -210,7 +210,7 @@ def as_arguments(settings: Mapping[str, str]) -> list[str]:
 
 
 NOT_IN_DIGEST = ("parallel", "speed", "watch", "guard", "order", "corpus")
-"""Settings that do not tell runs apart; always these, since others would give older runs another hash."""
+"""Settings that are left out of the hash; fixed: changing this list would change the hashes of older runs."""
 
 
 def run_digest(run: Run, corpus: TrainingCorpus) -> str:

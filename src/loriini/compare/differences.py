@@ -38,13 +38,16 @@ Scores = Mapping[int, Score]
 def differences_from(
     baseline: str, scores: Mapping[str, Scores], differences_of: DifferencesOf
 ) -> dict[str, dict[str, Any]]:
-    """By name of the others, the `difference` from the baseline, by domain and over all, and `paired_seeds`.
+    """By name of each other variant, its `difference` from the baseline by domain and over all, and
+    `paired_seeds`.
 
     Seeds whose perplexity is not finite are left out, and so is a variant that shares none with the baseline.
     """
-    finite = {name: finite_scores(own) for name, own in scores.items()}
+    finite = {name: finite_scores(by_seed) for name, by_seed in scores.items()}
     base = finite[baseline]
-    paired = {name: sorted(own.keys() & base.keys()) for name, own in finite.items() if name != baseline}
+    paired = {
+        name: sorted(by_seed.keys() & base.keys()) for name, by_seed in finite.items() if name != baseline
+    }
     return {
         name: {"difference": difference(base, scores[name], seeds, differences_of), "paired_seeds": seeds}
         for name, seeds in paired.items()
@@ -58,66 +61,69 @@ def finite_scores(scores: Scores) -> Scores:
 
 
 def difference(
-    base: Scores, own: Scores, seeds: Sequence[int], differences_of: DifferencesOf
+    base: Scores, compared: Scores, seeds: Sequence[int], differences_of: DifferencesOf
 ) -> dict[str, dict[str, Any]]:
     """By domain, the `change` of perplexity, with its interval over `seeds` and that over the `documents`."""
-    losses = ([scores[seed].instance_losses for seed in seeds] for scores in (base, own))
-    found = {}
+    losses = ([scores[seed].instance_losses for seed in seeds] for scores in (base, compared))
+    differences = {}
     for domain, over_documents in differences_of(*map(mean_losses, losses)).items():
-        perplexities = ({seed: scores[seed].perplexity[domain] for seed in seeds} for scores in (base, own))
+        perplexities = (
+            {seed: scores[seed].perplexity[domain] for seed in seeds} for scores in (base, compared)
+        )
         over_training = paired_by_seed(*perplexities)
-        found[domain] = {
+        differences[domain] = {
             "change": over_training.change,
             "seeds": over_training.to_dict(),
             "documents": over_documents.to_dict(),
         }
-    return found
+    return differences
 
 
 def equal_budgets(
     variants: Sequence[Variant], baseline: Variant, cells: Mapping[str, Cells]
 ) -> dict[str, dict[str, Any]]:
-    """By name, `equal`: by axis, training loss at the tokens, FLOPs or seconds that all variants there spent.
+    """By name, `equal`: by axis, the training loss at the tokens, FLOPs or seconds that all variants spent.
 
-    Not there is whose loss counts other tokens than the baseline's, and at equal FLOPs whose FLOPs count more
-    experts than it uses. Empty where the baseline is not.
+    A variant is left out if its loss counts other tokens than the baseline's and, at equal FLOPs, if its
+    FLOPs count experts it does not use. Empty if the baseline is left out.
     """
     shown = [v for v in variants if v["chosen"] and v["training_causality"] != "none" and v["finished_seeds"]]
     shown = [v for v in shown if v.get("loss_skips") == baseline.get("loss_skips")]
     if baseline not in shown:
         return {}
-    there = {axis: [v for v in shown if axis != "flops" or not v.get("experts_vary")] for axis in AXES}
+    comparable = {axis: [v for v in shown if axis != "flops" or not v.get("experts_vary")] for axis in AXES}
     finished = {v["name"]: in_state(cells[v["name"]], "finished") for v in shown}
-    found = {
-        axis: at_equal(axis, {v["name"]: finished[v["name"]] for v in own}, baseline["name"])
-        for axis, own in there.items()
+    losses = {
+        axis: losses_at_budget(axis, {v["name"]: finished[v["name"]] for v in compared}, baseline["name"])
+        for axis, compared in comparable.items()
     }
     return {
-        name: {"equal": {axis: own[name] for axis, own in found.items() if name in own}} for name in finished
+        name: {"equal": {axis: of_axis[name] for axis, of_axis in losses.items() if name in of_axis}}
+        for name in finished
     }
 
 
-def at_equal(axis: str, cells: Mapping[str, Cells], baseline: str) -> dict[str, dict[str, Any]]:
+def losses_at_budget(axis: str, cells: Mapping[str, Cells], baseline: str) -> dict[str, dict[str, Any]]:
     """By variant: the `budget` of an axis that all cells spent, the `loss` there and its `difference`.
 
     The loss is the mean over the last tenth of the budget; differences from the baseline are paired by seed.
     """
-    budget = min((cell[axis] for own in cells.values() for cell in own), default=0.0)
+    budget = min((cell[axis] for trained in cells.values() for cell in trained), default=0.0)
     losses = {
-        name: {cell["seed"]: loss_at(cell["curve"], axis, budget) for cell in own}
-        for name, own in cells.items()
+        name: {cell["seed"]: loss_at(cell["curve"], axis, budget) for cell in trained}
+        for name, trained in cells.items()
     }
     before = losses.get(baseline, {})
-    found = {}
+    results = {}
     for name, after in losses.items():
         paired = [after[seed] - before[seed] for seed in sorted(after.keys() & before.keys())]
         compared = name != baseline and paired
-        found[name] = {
+        results[name] = {
             "budget": budget,
             "loss": over_seeds(list(after.values())).to_dict(),
             **({"difference": over_seeds(paired).to_dict()} if compared else {}),
         }
-    return found
+    return results
 
 
 def loss_at(curve: Mapping[str, Sequence[float | None]], axis: str, budget: float) -> float:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from loriini.compare.cells import Cell, settings_of, variant_name
+from loriini.compare.cells import Cell, run_settings, variant_name
 from loriini.compare.running import Trial
 from loriini.corpus.tokenizer import same_vocabulary
 from loriini.errors import InputError
@@ -14,11 +14,11 @@ from loriini.train.folder import CHANGEABLE
 from loriini.train.run import RUN, Run, read_run, recorded_corpus
 
 NO_VARIANT = {"seed", "name", "evaluate", *CHANGEABLE}
-"""Settings that do not tell variants apart."""
+"""Settings in which runs of one variant may differ."""
 
 
 @dataclass(frozen=True)
-class _Found:
+class _ExistingRun:
     """A run folder and its settings, flattened."""
 
     folder: Path
@@ -32,19 +32,20 @@ def existing_trials(folders: Sequence[Path]) -> list[Trial]:
 
     A variant is named by its runs' name, and by the settings in which variants of that name differ.
     """
-    found = [_find(folder) for folder in folders]
-    for i, one in enumerate(found):
-        if any(one.folder.resolve() == other.folder.resolve() for other in found[:i]):
-            raise InputError(f"{one.folder}: given twice; give it once")
-        _check_vocabulary(found[0], one)
-    by_name = defaultdict[str, list[_Found]](list)
-    for one in found:
-        by_name[one.run.name].append(one)
+    runs = [_read(folder) for folder in folders]
+    for i, existing in enumerate(runs):
+        if any(existing.folder.resolve() == other.folder.resolve() for other in runs[:i]):
+            raise InputError(f"{existing.folder}: given twice; give it once")
+        _check_vocabulary(runs[0], existing)
+    by_name = defaultdict[str, list[_ExistingRun]](list)
+    for existing in runs:
+        by_name[existing.run.name].append(existing)
     trials = []
-    for one in found:
-        varying = _varying([other.settings for other in by_name[one.run.name]])
-        settings = {name: one.settings.get(name, "none") for name in varying}
-        trials.append(Trial(Cell(variant_name(one.run.name, settings), one.run, settings), one.folder))
+    for existing in runs:
+        varying = _varying([other.settings for other in by_name[existing.run.name]])
+        settings = {name: existing.settings.get(name, "none") for name in varying}
+        cell = Cell(variant_name(existing.run.name, settings), existing.run, settings)
+        trials.append(Trial(cell, existing.folder))
     seen = dict[tuple[str, int], Path]()
     for trial in trials:
         key = (trial.cell.variant, trial.cell.seed)
@@ -56,24 +57,24 @@ def existing_trials(folders: Sequence[Path]) -> list[Trial]:
     return trials
 
 
-def _find(folder: Path) -> _Found:
+def _read(folder: Path) -> _ExistingRun:
     if not (folder / RUN).exists():
         raise InputError(f"{folder}: no run here (no {RUN}); give the folder of a run that was trained")
     run, written = read_run(folder / RUN)
     corpus = recorded_corpus(written, folder / RUN)
-    settings = {**settings_of(run, NO_VARIANT), "corpus_digest": corpus.corpus_digest}
-    return _Found(folder, run, settings, corpus.vocab_size)
+    settings = {**run_settings(run, NO_VARIANT), "corpus_digest": corpus.corpus_digest}
+    return _ExistingRun(folder, run, settings, corpus.vocab_size)
 
 
 def _varying(settings: Sequence[Mapping[str, str]]) -> list[str]:
     """The names whose values are not all the same."""
-    names = dict.fromkeys(name for each in settings for name in each)
-    return [name for name in names if len({each.get(name, "none") for each in settings}) > 1]
+    names = dict.fromkeys(name for one in settings for name in one)
+    return [name for name in names if len({one.get(name, "none") for one in settings}) > 1]
 
 
-def _check_vocabulary(first: _Found, other: _Found) -> None:
+def _check_vocabulary(first: _ExistingRun, other: _ExistingRun) -> None:
     """InputError where two runs have different tokenizers."""
-    models = [one.folder / "model" for one in (first, other)]
+    models = [run.folder / "model" for run in (first, other)]
     both = all(map(holds_tokenizer, models))
     if first.vocab_size != other.vocab_size or (both and not same_vocabulary(*models)):
         raise InputError(

@@ -42,13 +42,13 @@ def learning_curves(cells: Mapping[str, Sequence[Mapping[str, Any]]], axis: str)
     figure = Figure(figsize=(FIGURE_WIDTH, 3.2), layout="constrained")
     axes = figure.subplots()
     shown = []
-    for i, (name, own) in enumerate(cells.items()):
+    for i, (name, of_variant) in enumerate(cells.items()):
         color, dash = COLORS[i % len(COLORS)], DASHES[i % len(DASHES)]
-        x = np.mean([cell["curve"][axis] for cell in own], axis=0)
-        losses = [np.array(cell["curve"]["loss"], np.float64) for cell in own]
+        x = np.mean([cell["curve"][axis] for cell in of_variant], axis=0)
+        losses = [np.array(cell["curve"]["loss"], np.float64) for cell in of_variant]
         loss = np.stack([running_mean(of_seed, SMOOTHING) for of_seed in losses])
         axes.plot(x, loss.mean(0), dash, color=color, linewidth=1.8, label=name)
-        if len(own) > 1:
+        if len(of_variant) > 1:
             axes.fill_between(x, loss.min(0), loss.max(0), color=color, alpha=0.2, linewidth=0)
         shown.append(loss[:, math.ceil(INITIAL_SHARE * len(x)) :])
     limit_to(axes, shown)
@@ -97,7 +97,7 @@ def loss_over_compute(designs: Sequence[Mapping[str, Any]]) -> Figure:
         color, dash = COLORS[i % len(COLORS)], DASHES[i % len(DASHES)]
         flops = np.array(design["flops"])
         mean, low, high = (
-            np.array([each[key] if each[key] is not None else each["mean"] for each in design["loss"]])
+            np.array([at_size["mean" if at_size[key] is None else key] for at_size in design["loss"]])
             for key in ("mean", "low", "high")
         )
         axes.errorbar(flops, mean, (mean - low, high - mean), fmt="o", color=color, ms=4.5, lw=1.2)
@@ -156,12 +156,12 @@ def _log_flops(axes: Axes) -> None:
 
 
 def _interval(
-    axes: Axes, place: float, found: Mapping[str, float | None], color: str, marker: str, width: float
+    axes: Axes, place: float, interval: Mapping[str, float | None], color: str, marker: str, width: float
 ) -> None:
     """A point with its interval, in per cent."""
-    axes.plot([100 * (found["change"] or 0.0)], [place], marker, color=color, markersize=4.5)
-    if found["low"] is not None and found["high"] is not None:
-        axes.hlines(place, 100 * found["low"], 100 * found["high"], color=color, linewidth=width)
+    axes.plot([100 * (interval["change"] or 0.0)], [place], marker, color=color, markersize=4.5)
+    if interval["low"] is not None and interval["high"] is not None:
+        axes.hlines(place, 100 * interval["low"], 100 * interval["high"], color=color, linewidth=width)
 
 
 def _wrapped(name: str) -> str:

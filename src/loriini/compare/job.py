@@ -15,13 +15,7 @@ from loriini.compare.results import Results, compare_trials
 from loriini.compare.running import Trial, check_jobs, place_cells, run_state, threads_of, train_trials
 from loriini.compare.sizes import Ladder
 from loriini.errors import InputError, WorkerDied
-from loriini.evaluate.perplexity import (
-    check_domains,
-    check_lengths,
-    documents_of,
-    first_segment,
-    tokenize_by_domain,
-)
+from loriini.evaluate.heldout import check_domains, check_lengths, documents_of, tokenize_by_domain
 from loriini.evaluate.runs import EvaluationSettings, shared_heldout
 from loriini.fields import as_argument
 from loriini.hardware import describe_machine
@@ -69,7 +63,7 @@ class CompareSettings:
         return not self.corpus and self.recipe.startswith("tiny")
 
     def cells(self) -> list[Cell]:
-        """The cells, without the small corpus where there is none."""
+        """The cells; the corpus is empty if they are to train on the standard library's text."""
         corpus = tuple(path.resolve() for path in self.corpus)
         base = replace(base_run(self.recipe), corpus=corpus)
         return make_cells(self.designs, base, self.overrides, self.grid, self.seeds, self.ladder)
@@ -167,7 +161,7 @@ def measure_trials(
 
 def with_shared_skip(cells: Sequence[Cell], evaluation: EvaluationSettings) -> EvaluationSettings:
     """The settings with the length and `skip` of all cells, those that may fail included."""
-    skip = max(first_segment(cell.run.config(1, 0)) for cell in cells)
+    skip = max(cell.run.config(1, 0).first_segment_length for cell in cells)
     length = min(cell.run.length for cell in cells)
     return replace(
         evaluation,

@@ -12,7 +12,7 @@ from loriini.evaluate.intervals import OVERALL
 
 Design = Mapping[str, Any]
 """An object of the ladder's `designs`."""
-Found = Mapping[str, Any]
+Interval = Mapping[str, Any]
 """A mean, or FLOPs, with `low` and `high`."""
 Table = tuple[list[str], list[list[str]]]
 """A header and rows."""
@@ -37,11 +37,10 @@ LAW_NOTES = (
 
 def ladder(results: Mapping[str, Any]) -> Html | None:
     """Every size, the laws, the pictures, and a sentence for each design."""
-    found = results["ladder"]
-    measured = [design for design in found["designs"] if "flops" in design]
+    measured = [design for design in results["ladder"]["designs"] if "flops" in design]
     if not measured:
         return None
-    baseline = found["baseline"]
+    baseline = results["ladder"]["baseline"]
     compared = [design for design in measured if "trend" in design]
     drawn = [p.figure(figures.loss_over_compute(measured), LOSS_CAPTION)]
     if any_gain(measured):
@@ -77,10 +76,10 @@ def answer(design: Design, baseline: str) -> str:
 
     Where the points bend, that they do.
     """
-    found = design["trend"]
-    if found["bends"]:
+    trend = design["trend"]
+    if trend["bends"]:
         return f"{design['name']}: {BENT}."
-    last, slope = found["at_largest"], found["per_tenfold"]
+    last, slope = trend["at_largest"], trend["per_tenfold"]
     ahead = last["mean"] < 0
     side = "below" if ahead else "above"
     gain = "gain" if ahead else "deficit"
@@ -100,11 +99,11 @@ def answer(design: Design, baseline: str) -> str:
         favoured = baseline if slope["mean"] > 0 else design["name"]
         return f"{now}. {towards}, in favour of {favoured}."
     if (slope["mean"] > 0) == ahead:
-        return f"{now}. {towards}: the {gain} shrinks and {crossing(found, 'vanishes')}."
-    return f"{now}. {towards}: the {gain} grows and {crossing(found, 'doubles')}."
+        return f"{now}. {towards}: the {gain} shrinks and {crossing(trend, 'vanishes')}."
+    return f"{now}. {towards}: the {gain} grows and {crossing(trend, 'doubles')}."
 
 
-def crossing(trend: Found, verb: str) -> str:
+def crossing(trend: Interval, verb: str) -> str:
     """Where a gain vanishes or doubles by the fit, with its interval."""
     zero, reach = trend[verb], f"{trend['reach']:.2g}"
     if not zero["possible"]:
@@ -116,16 +115,16 @@ def crossing(trend: Found, verb: str) -> str:
     return f"{verb} at {zero['flops']:.2g} FLOPs ({low} to {high})"
 
 
-def span(found: Found, digits: int = 1) -> str:
+def span(interval: Interval, digits: int = 1) -> str:
     """An interval of a relative change, or that there is none."""
-    if found["low"] is None:
+    if interval["low"] is None:
         return "no interval"
-    return f"{percent(found['low'], digits).removesuffix(' %')} to {percent(found['high'], digits)}"
+    return f"{percent(interval['low'], digits).removesuffix(' %')} to {percent(interval['high'], digits)}"
 
 
-def is_decided(found: Found) -> bool:
+def is_decided(interval: Interval) -> bool:
     """Whether there is an interval, and it excludes 0."""
-    return found["low"] is not None and (found["low"] > 0 or found["high"] < 0)
+    return interval["low"] is not None and (interval["low"] > 0 or interval["high"] < 0)
 
 
 def sizes_table(results: Mapping[str, Any], designs: Sequence[Design]) -> Table:
@@ -133,9 +132,9 @@ def sizes_table(results: Mapping[str, Any], designs: Sequence[Design]) -> Table:
     variants = {v["name"]: v for v in results["variants"]}
     rows = []
     for design in designs:
-        own = {variants[name]["width"]: variants[name] for name in design["variants"]}
+        by_width = {variants[name]["width"]: variants[name] for name in design["variants"]}
         for width, flops, loss in zip(design["widths"], design["flops"], design["loss"], strict=True):
-            v = own[width]
+            v = by_width[width]
             difference = difference_texts(v["difference"][OVERALL]) if "difference" in v else [NO_VALUE] * 3
             size = [str(width), large(v["parameters"]["active"]), f"{flops:.3g}", mean_text(loss, 3)]
             rows.append([v["name"], *size, *difference])

@@ -21,14 +21,14 @@ from scipy.optimize import least_squares
 from loriini.compare.cells import variant_name
 from loriini.compare.lines import Floats, Lines, bends, lines_of
 from loriini.compare.seeds import MeanInterval, over_seeds
-from loriini.compare.variants import settings_of
+from loriini.compare.variants import unswept_settings
 
 Rows = Sequence[Mapping[str, Any]]
 
 SIZES_OF_A_FLOOR = 4
 """Fewest sizes to which a law with three parameters is fitted."""
 LEAST_EXPONENT = 1e-6
-"""Exponent b of a law with a floor that is told apart from 0, the bound of the fit."""
+"""Smallest exponent b of a law with a floor that counts as above 0, the bound of the fit."""
 GRID = 401
 """Number of amounts of compute at which an interval is evaluated."""
 
@@ -89,15 +89,15 @@ class Trend:
     def _zero(self, start: float, factors: Callable[[float], tuple[float, float]]) -> dict[str, Any]:
         """Where a sum that is linear in log FLOPs is 0 between `start` and the reach, and where it may be.
 
-        `flops` is null where it is not 0; `low` and `high` are null where the interval contains 0 up to the
-        end that was looked at, and where it contains 0 nowhere, which `possible` tells apart.
+        `flops` is null if it is 0 nowhere. `low` and `high` are null if the interval contains 0 up to that
+        end of the range, and also if it contains 0 nowhere; `possible` distinguishes the two.
         """
         grid = np.linspace(start, self.reach, GRID)
-        found = [self.lines.weighted_sum(*factors(x)) for x in grid]
-        means = np.array([each.mean for each in found])
+        intervals = [self.lines.weighted_sum(*factors(x)) for x in grid]
+        means = np.array([interval.mean for interval in intervals])
         crossed = [i for i in range(GRID - 1) if means[i] * means[i + 1] <= 0 and means[i] != means[i + 1]]
         shares = [means[i] / (means[i] - means[i + 1]) for i in crossed[:1]]
-        contains = [i for i, each in enumerate(found) if may_be_zero(each) or i in crossed]
+        contains = [i for i, interval in enumerate(intervals) if may_be_zero(interval) or i in crossed]
         low, high = (contains[0], contains[-1]) if contains else (0, GRID - 1)
         return {
             "flops": math.exp(grid[crossed[0]] + shares[0] * (grid[1] - grid[0])) if crossed else None,
@@ -107,14 +107,14 @@ class Trend:
         }
 
 
-def may_be_zero(found: MeanInterval) -> bool:
+def may_be_zero(interval: MeanInterval) -> bool:
     """Whether an interval contains 0; one that is unknown does."""
-    return not (found.low > 0 or found.high < 0)
+    return not (interval.low > 0 or interval.high < 0)
 
 
-def relative(found: MeanInterval) -> dict[str, float | None]:
+def relative(difference: MeanInterval) -> dict[str, float | None]:
     """A difference of logarithms as a relative change."""
-    return MeanInterval(*map(math.expm1, (found.mean, found.low, found.high))).to_dict()
+    return MeanInterval(*map(math.expm1, (difference.mean, difference.low, difference.high))).to_dict()
 
 
 def measure_ladder(variants: Rows, cells: Rows) -> dict[str, Any]:
@@ -127,40 +127,40 @@ def measure_ladder(variants: Rows, cells: Rows) -> dict[str, Any]:
     families = defaultdict[str, dict[int, Mapping[str, Any]]](dict)
     for v in shown:
         families[family_name(v)][v["width"]] = v
-    points_of = {name: ladder_points(name, own, cells) for name, own in families.items()}
+    points_of = {name: ladder_points(name, of_width, cells) for name, of_width in families.items()}
     baseline = next(iter(families), "")
     designs = []
-    for name, own in families.items():
-        one: dict[str, Any] = {"name": name, "variants": [v["name"] for v in own.values()]}
+    for name, of_width in families.items():
+        design: dict[str, Any] = {"name": name, "variants": [v["name"] for v in of_width.values()]}
         if points := points_of[name]:
-            one |= points_and_laws(points)
+            design |= points_and_laws(points)
             base = points_of[baseline]
             if name != baseline and base and (compared := trend(points, base)):
-                one["trend"] = compared.to_dict()
-        designs.append(one)
+                design["trend"] = compared.to_dict()
+        designs.append(design)
     return {"widths": widths, "baseline": baseline or None, "designs": designs}
 
 
 def family_name(variant: Mapping[str, Any]) -> str:
     """A variant without its size and what a sweep chose for it."""
-    return variant_name(variant["design"], settings_of(variant))
+    return variant_name(variant["design"], unswept_settings(variant))
 
 
 def ladder_points(name: str, variants: Mapping[int, Mapping[str, Any]], cells: Rows) -> LadderPoints | None:
     """The measurements of a design at the sizes that finished, for the seeds that all these sizes have."""
-    found: dict[int, dict[int, Mapping[str, Any]]] = {}
+    cells_by_width: dict[int, dict[int, Mapping[str, Any]]] = {}
     for width, variant in variants.items():
-        own = {c["seed"]: c for c in cells if c["name"] == variant["name"] and is_scored(c)}
-        if own:
-            found[width] = own
-    seeds = sorted(set.intersection(*(set(own) for own in found.values()))) if found else []
+        cells_by_seed = {c["seed"]: c for c in cells if c["name"] == variant["name"] and is_scored(c)}
+        if cells_by_seed:
+            cells_by_width[width] = cells_by_seed
+    seeds = sorted(set.intersection(*map(set, cells_by_width.values()))) if cells_by_width else []
     if not seeds:
         return None
     flops, loss = (
-        np.log([[of(found[width][seed]) for width in found] for seed in seeds])
+        np.log([[of(cells_by_width[width][seed]) for width in cells_by_width] for seed in seeds])
         for of in (lambda c: c["flops"], heldout_loss)
     )
-    return LadderPoints(name, tuple(found), tuple(seeds), flops, loss)
+    return LadderPoints(name, tuple(cells_by_width), tuple(seeds), flops, loss)
 
 
 def is_scored(cell: Mapping[str, Any]) -> bool:
@@ -178,7 +178,7 @@ def points_and_laws(points: LadderPoints) -> dict[str, Any]:
 
     A law needs two sizes; one with a floor SIZES_OF_A_FLOOR, and a loss that falls.
     """
-    found: dict[str, Any] = {
+    measured: dict[str, Any] = {
         "widths": list(points.widths),
         "seeds": list(points.seeds),
         "flops": np.exp(points.flops_SW.mean(0)).tolist(),
@@ -186,10 +186,10 @@ def points_and_laws(points: LadderPoints) -> dict[str, Any]:
         "bends": bends(points.flops_SW, points.loss_SW),
     }
     if len(points.widths) > 1:
-        found["law"] = power_law(points)
+        measured["law"] = power_law(points)
     if len(points.widths) >= SIZES_OF_A_FLOOR and (law := law_with_floor(points)):
-        found["law_with_floor"] = law
-    return found
+        measured["law_with_floor"] = law
+    return measured
 
 
 def power_law(points: LadderPoints) -> dict[str, Any]:
@@ -247,13 +247,13 @@ def trend(points: LadderPoints, baseline: LadderPoints) -> Trend | None:
     """The trend of a design relative to the baseline, over seeds and sizes that both have.
 
     None with a single size. The design's law is moved to the baseline's FLOPs, at which it was not fitted:
-    its slope's error counts there, also where both laws miss their sizes alike.
+    the error of its slope counts there, even if both laws have the same residuals.
     """
     seeds = [seed for seed in points.seeds if seed in baseline.seeds]
     widths = [width for width in points.widths if width in baseline.widths]
     if not seeds or len(widths) < 2:
         return None
-    bent = any(bends(each.flops_SW, each.loss_SW) for each in (points, baseline))
+    bent = any(bends(ladder.flops_SW, ladder.loss_SW) for ladder in (points, baseline))
     points, baseline = points.only(seeds, widths), baseline.only(seeds, widths)
     first, *_, last = baseline.flops_SW.mean(0)
     mine, base = lines_of(points.flops_SW, points.loss_SW), lines_of(baseline.flops_SW, baseline.loss_SW)

@@ -42,17 +42,17 @@ class Lines:
         The interval spans that over seeds and that of the regression over sizes; NaN where neither exists:
         a single seed and two sizes.
         """
-        found = over_seeds((constant * self.at_center_S + slope * self.slope_S).tolist())
-        ends = [] if math.isnan(found.low) else [(found.low, found.high)]
+        interval = over_seeds((constant * self.at_center_S + slope * self.slope_S).tolist())
+        ends = [] if math.isnan(interval.low) else [(interval.low, interval.high)]
         count = len(self.residual_W)
         if count > 2:
             of_fit = self.variance * (constant**2 / count + slope**2 / self.spread)
             error = math.sqrt(of_fit + constant**2 * self.moved)
             half = float(stdtrit(count - 2, (1 + CONFIDENCE) / 2)) * error
-            ends.append((found.mean - half, found.mean + half))
+            ends.append((interval.mean - half, interval.mean + half))
         if not ends:
-            return found
-        return MeanInterval(found.mean, min(low for low, _ in ends), max(high for _, high in ends))
+            return interval
+        return MeanInterval(interval.mean, min(low for low, _ in ends), max(high for _, high in ends))
 
     def at(self, log_flops: float) -> MeanInterval:
         """The value at an amount of compute."""

@@ -15,7 +15,7 @@ from loriini.analyze.curves import Floats, column, routed_steps, utilisation
 from loriini.atomic import write_json
 from loriini.compare.running import Trial, run_state, training_seconds
 from loriini.errors import InputError
-from loriini.evaluate.perplexity import HeldOut, heldout_digest
+from loriini.evaluate.heldout import HeldOut, heldout_digest
 from loriini.evaluate.runs import EvaluationSettings, evaluate_on
 from loriini.jobs.artifact import digest
 from loriini.jobs.lock import waiting_lock
@@ -42,7 +42,7 @@ ENTROPIES = {
 def training_measures(trial: Trial) -> dict[str, Any]:
     """A cell's state, sizes, cost, training loss, use of experts, and learning curve.
 
-    - `training_loss`: mean of the last tenth of the steps; None where none of them was finite.
+    - `training_loss`: mean of the last tenth of the steps; None if none of them was finite.
     - `flops`: `LoriiniConfig.flops_per_token` of the model that each step trained, dense warm-up included.
     - `seconds`: of training steps alone; evaluations, checkpoints and pauses are not counted.
     - `curve`: means of `loss` over at most CURVE_POINTS windows of steps; `tokens`, `flops` and `seconds` at
@@ -79,7 +79,7 @@ def training_measures(trial: Trial) -> dict[str, Any]:
 
 
 def _read_steps(folder: Path) -> list[dict[str, Any]]:
-    """A run's metrics, with all that is compared; InputError where there are none or something is absent."""
+    """A run's metrics; InputError if there are none, or if a field that is compared is missing."""
     metrics = read_metrics(folder / METRICS, *READ)
     if not metrics:
         raise InputError(f"{folder}: has no {METRICS}, so nothing to compare; train it first")
@@ -139,7 +139,7 @@ def evaluate_trials(
     The runs are finished. An evaluation is reused for the same model, tokens and settings.
     """
     text = [heldout_digest(heldout), {domain: h.bytes_per_token for domain, h in heldout.items()}]
-    found = {}
+    evaluations = {}
     for trial in trials:
         how = [settings.skip, settings.routing, *(["document_mask"] if settings.document_mask else [])]
         key = digest([text, *how, model_state(trial.folder)])
@@ -147,24 +147,24 @@ def evaluate_trials(
         with waiting_lock(cache):  # another command may evaluate the same cells
             if not path.exists():
                 write_json(path, evaluate_on(trial.folder, heldout, settings, f"evaluate {trial.name}"))
-        found[trial.folder] = json.loads(path.read_text())
-    return found
+        evaluations[trial.folder] = json.loads(path.read_text())
+    return evaluations
 
 
 def model_state(folder: Path) -> list[list[Any]]:
-    """What tells a run's model from an earlier one: names, sizes and times of its files of weights."""
+    """What identifies a run's model: names, sizes and modification times of its weight files."""
     weights = model_folder(folder).glob("*.safetensors")
     return sorted([file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in weights)
 
 
 def by_variant(cells: Cells) -> dict[str, list[Mapping[str, Any]]]:
     """The cells of each variant, in their order."""
-    found = defaultdict[str, list[Mapping[str, Any]]](list)
+    cells_by_name = defaultdict[str, list[Mapping[str, Any]]](list)
     for cell in cells:
-        found[cell["name"]].append(cell)
-    return dict(found)
+        cells_by_name[cell["name"]].append(cell)
+    return dict(cells_by_name)
 
 
 def is_number(value: float | None) -> bool:
-    """Whether a number is there, not NaN or infinite."""
+    """Whether a value is a finite number."""
     return value is not None and math.isfinite(value)

@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from loriini.analyze.wording import listing
-from loriini.compare.cells import Cell, settings_of
+from loriini.compare.cells import Cell, run_settings
 from loriini.compare.measures import Cells, by_variant, is_number
 from loriini.compare.running import Trial
 from loriini.train.folder import CHANGEABLE
 
-SAID_ELSEWHERE = ("steps", "batch_size", "length", "seed", "warmup")
+REMARKED_SEPARATELY = ("steps", "batch_size", "length", "seed", "warmup")
 """Settings on which there are other remarks."""
-OF_A_DESIGN = ("name", "routing", "model.num_experts", "model.low_rank", "model.intermediate_size")
+DESIGN_SETTINGS = ("name", "routing", "model.num_experts", "model.low_rank", "model.intermediate_size")
 """Settings by which designs of equal active size differ."""
 NOT_OF_TRAINING = (*CHANGEABLE, "micro_batch_size", "evaluate", "init")
-"""Settings that do not change what is trained; of `init`, its digest tells."""
+"""Settings that do not change what is trained; `init` is compared by its digest."""
 EQUAL_ACTIVE = 1.05
 """Ratio of active parameters up to which two models count as of equal size."""
 
@@ -24,7 +24,7 @@ EQUAL_ACTIVE = 1.05
 def counted_first_segments(
     trials: Sequence[Trial], evaluations: Mapping[Path, Mapping[str, Any]]
 ) -> Iterator[str]:
-    """Whose perplexity counts tokens of segment 1, which is routed by itself."""
+    """Which variants' perplexity counts tokens of segment 1, which is routed by itself."""
     names = [
         trial.cell.variant
         for trial in trials
@@ -40,17 +40,17 @@ def counted_first_segments(
 
 
 def unequal_training(cells: Sequence[Cell]) -> Iterator[str]:
-    """In which settings of training cells of one width differ, but for those that a grid varies in all."""
+    """In which training settings cells of one width differ, except those that a grid varies."""
     of_width = defaultdict[int | None, list[Cell]](list)
     for cell in cells:
         of_width[cell.width].append(cell)
-    left_out = (*SAID_ELSEWHERE, *OF_A_DESIGN, *NOT_OF_TRAINING)
-    for own in of_width.values():
-        settings = [settings_of(cell.run, left_out) for cell in own]
-        for name in dict.fromkeys(name for each in settings for name in each):
-            if not all(name in cell.settings for cell in own):
-                values = [each.get(name, "none") for each in settings]
-                yield from unequal(name, values, [cell.variant for cell in own])
+    left_out = (*REMARKED_SEPARATELY, *DESIGN_SETTINGS, *NOT_OF_TRAINING)
+    for same_width in of_width.values():
+        settings = [run_settings(cell.run, left_out) for cell in same_width]
+        for name in dict.fromkeys(name for of_cell in settings for name in of_cell):
+            if not all(name in cell.settings for cell in same_width):
+                values = [of_cell.get(name, "none") for of_cell in settings]
+                yield from unequal(name, values, [cell.variant for cell in same_width])
 
 
 def unequal(what: str, values: Sequence[Any], names: Sequence[str]) -> Iterator[str]:
@@ -59,7 +59,7 @@ def unequal(what: str, values: Sequence[Any], names: Sequence[str]) -> Iterator[
     for value, name in zip(values, names, strict=True):
         of_value[value].append(name)
     if len(of_value) > 1:
-        shown = (f"{value} ({listing(list(dict.fromkeys(own)))})" for value, own in of_value.items())
+        shown = (f"{value} ({listing(list(dict.fromkeys(runs)))})" for value, runs in of_value.items())
         yield f"The runs differ in {what}: {'; '.join(shown)}."
 
 
@@ -75,7 +75,7 @@ def remarks(cells: Cells) -> Iterator[str]:
 
 
 def unequal_settings(cells: Cells) -> Iterator[str]:
-    """In what the runs differ beside their designs: tokens, steps, batch, context or corpus."""
+    """How the runs differ apart from their designs: tokens, steps, batch, context or corpus."""
     finished = [cell for cell in cells if cell["state"] == "finished"]
     for key, what in (
         ("tokens", "tokens of training"),
@@ -83,8 +83,9 @@ def unequal_settings(cells: Cells) -> Iterator[str]:
         ("batch_size", "instances in a batch"),
         ("length", "tokens of context"),
     ):
-        own = finished if key == "tokens" else cells
-        yield from unequal(what, [f"{cell[key]:,.0f}" for cell in own], [cell["name"] for cell in own])
+        compared = finished if key == "tokens" else cells
+        values = [f"{cell[key]:,.0f}" for cell in compared]
+        yield from unequal(what, values, [cell["name"] for cell in compared])
     corpora = [cell["corpus_digest"][:8] for cell in cells]
     yield from unequal("the corpus, by its digest", corpora, [cell["name"] for cell in cells])
 
@@ -96,12 +97,14 @@ def unequal_warmups(cells: Cells) -> Iterator[str]:
         if "dense_share" in cell and cell["name"] not in of_share[cell["dense_share"]]:
             of_share[cell["dense_share"]].append(cell["name"])
     if sum(map(bool, of_share.values())) > 1:
-        shown = "; ".join(f"{share:.0%} of the steps ({listing(own)})" for share, own in of_share.items())
+        shown = "; ".join(
+            f"{share:.0%} of the steps ({listing(mixtures)})" for share, mixtures in of_share.items()
+        )
         yield f"The mixtures differ in their dense warm-up, which can decide a comparison: {shown}."
 
 
 def unequal_sizes(cells: Cells) -> Iterator[str]:
-    """Whose active parameters differ, and where they vary by token."""
+    """Which variants' active parameters differ, and which vary by token."""
     active = {cell["name"]: cell["parameters"]["active"] for cell in cells}
     if active and max(active.values()) > EQUAL_ACTIVE * min(active.values()):
         listed = ", ".join(f"{name} {count:,}" for name, count in active.items())
@@ -127,9 +130,9 @@ def unequal_losses(cells: Cells) -> Iterator[str]:
 
 def unequal_seeds(cells: Cells) -> Iterator[str]:
     """Which seeds each variant has, where they differ."""
-    seeds = {name: tuple(cell["seed"] for cell in own) for name, own in by_variant(cells).items()}
+    seeds = {name: tuple(cell["seed"] for cell in same) for name, same in by_variant(cells).items()}
     if len(set(seeds.values())) > 1:
-        listed = "; ".join(f"{name}: {', '.join(map(str, own))}" for name, own in seeds.items())
+        listed = "; ".join(f"{name}: {', '.join(map(str, numbers))}" for name, numbers in seeds.items())
         yield f"The seeds differ ({listed}); differences are paired over those that two variants share."
 
 

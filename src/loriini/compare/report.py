@@ -114,31 +114,31 @@ def headline(results: Mapping[str, Any], shown: Sequence[Variant]) -> str:
             return f"No clear difference between {pair}: perplexity {change}"
         return f"{variant['name']} predicts unseen text {verdict} than {baseline}: perplexity {change}"
     groups = {
-        said: [v for v in compared if verdict_of(v) == verdict]
-        for verdict, said in (
+        text: [v for v in compared if verdict_of(v) == verdict]
+        for verdict, text in (
             ("better", f"better than {baseline}"),
             ("worse", f"worse than {baseline}"),
             ("no clear difference", f"no clear difference from {baseline}"),
         )
     }
     parts = (
-        f"{'not tested across seeds' if has_one_seed(group) else said}: {listing([v['name'] for v in group])}"
-        for said, group in groups.items()
+        f"{'not tested across seeds' if has_one_seed(group) else text}: {listing([v['name'] for v in group])}"
+        for text, group in groups.items()
         if group
     )
     return f"On unseen text, {'; '.join(parts)}"
 
 
 def verdict_of(variant: Variant) -> str:
-    """`better` or `worse` than the baseline, where chance in seeds and in text together leaves no doubt.
+    """`better` or `worse` than the baseline if an interval over both seeds and text excludes 0.
 
-    Each interval takes the other's source of chance as fixed; that of both has their deviations, of
-    log-perplexity, added in quadrature. With one seed there is none, and so `no clear difference`.
+    Each of the two intervals takes the other's source of chance as fixed; the deviations of log-perplexity
+    are added in quadrature. With one seed there is no interval, so `no clear difference`.
     """
-    found = [Difference.from_dict(variant["difference"][OVERALL][kind]) for kind in KINDS]
-    change = log1p(found[0].change)
-    below = hypot(*(log1p(each.change) - log1p(each.low) for each in found))
-    above = hypot(*(log1p(each.high) - log1p(each.change) for each in found))
+    intervals = [Difference.from_dict(variant["difference"][OVERALL][kind]) for kind in KINDS]
+    change = log1p(intervals[0].change)
+    below = hypot(*(log1p(interval.change) - log1p(interval.low) for interval in intervals))
+    above = hypot(*(log1p(interval.high) - log1p(interval.change) for interval in intervals))
     if change + above < 0:
         return "better"
     return "worse" if change - below > 0 else "no clear difference"

@@ -15,7 +15,6 @@ from loriini.compare.variants import baseline_of, by_width, choices, summarize
 from loriini.evaluate.intervals import Documents, differences_by_domain
 from loriini.json_file import without_nan
 from loriini.model import LoriiniConfig
-from loriini.model.loss import skipped_positions
 from loriini.train.records.metrics import METRICS, read_metrics
 
 Evaluations = Mapping[Path, Mapping[str, Any]]
@@ -48,7 +47,7 @@ def compare_trials(
         "variants": variants,
         "baseline": largest and largest["name"],
         "remarks": [
-            *(remark for own in by_width(cells).values() for remark in remarks(own)),
+            *(remark for same_size in by_width(cells).values() for remark in remarks(same_size)),
             *unequal_training([trial.cell for trial in trials]),
             *counted_first_segments(trials, evaluations),
         ],
@@ -59,27 +58,27 @@ def compare_trials(
 def variant_results(
     cells: Cells, scores: Mapping[str, Scores], differences_of: DifferencesOf
 ) -> list[dict[str, Any]]:
-    """Every variant: over its seeds, whether a sweep chose it, and beside the baseline of its size."""
-    of_variant: Mapping[str, Cells] = by_variant(cells)
-    summaries = [summarize(own) for own in of_variant.values()]
+    """Every variant: over its seeds, whether a sweep chose it, and compared with its size's baseline."""
+    cells_of_variant: Mapping[str, Cells] = by_variant(cells)
+    summaries = list(map(summarize, cells_of_variant.values()))
     chosen = choices(summaries)
     variants = [{**summary, **chosen[summary["name"]]} for summary in summaries]
     differences, equal = dict[str, dict[str, Any]](), dict[str, dict[str, Any]]()
-    for own in by_width(variants).values():
-        if baseline := baseline_of(own):
-            causal = {v["name"]: scores[v["name"]] for v in own if v["causality"] != "none"}
+    for of_size in by_width(variants).values():
+        if baseline := baseline_of(of_size):
+            causal = {v["name"]: scores[v["name"]] for v in of_size if v["causality"] != "none"}
             differences |= differences_from(baseline["name"], causal, differences_of)
-            equal |= equal_budgets(own, baseline, of_variant)
+            equal |= equal_budgets(of_size, baseline, cells_of_variant)
     return [{**v, **differences.get(v["name"], {}), **equal.get(v["name"], {})} for v in variants]
 
 
 def scores_of(trials: Sequence[Trial], evaluations: Evaluations) -> Mapping[str, Scores]:
     """The scores of each variant; empty for one without any."""
-    found: dict[str, dict[int, Score]] = {trial.cell.variant: {} for trial in trials}
+    scores: dict[str, dict[int, Score]] = {trial.cell.variant: {} for trial in trials}
     for trial in trials:
         if trial.folder in evaluations:
-            found[trial.cell.variant][trial.cell.seed] = Score.of(evaluations[trial.folder])
-    return found
+            scores[trial.cell.variant][trial.cell.seed] = Score.of(evaluations[trial.folder])
+    return scores
 
 
 def cell_result(trial: Trial, evaluation: Mapping[str, Any] | None, failure: str | None) -> dict[str, Any]:
@@ -99,7 +98,7 @@ def cell_result(trial: Trial, evaluation: Mapping[str, Any] | None, failure: str
         "planned_steps": cell.run.steps,
         # of mixtures alone: a dense model has nothing to warm up
         **({"dense_share": cell.run.warmup.dense_share} if cell.run.model.num_experts > 1 else {}),
-        **unlike_others(cell.run.config(1, eos_token_id=0)),
+        **comparison_caveats(cell.run.config(1, eos_token_id=0)),
     }
     if failure is None or read_metrics(trial.folder / METRICS):  # it may fail before its first step ends
         row |= training_measures(trial)
@@ -113,12 +112,12 @@ def cell_result(trial: Trial, evaluation: Mapping[str, Any] | None, failure: str
     return row
 
 
-def unlike_others(config: LoriiniConfig) -> dict[str, Any]:
-    """What keeps numbers of a design from being compared with those of others; empty for most.
+def comparison_caveats(config: LoriiniConfig) -> dict[str, Any]:
+    """What keeps a design's numbers from being compared with those of others; empty for most designs.
 
     `experts_vary`: parameters and FLOPs count all experts; `loss_skips`: tokens of a document that the
     training loss leaves out.
     """
     vary = config.design.experts_vary
-    skips = skipped_positions(config)
+    skips = config.skipped_positions
     return {**({"experts_vary": True} if vary else {}), **({"loss_skips": skips} if skips else {})}

@@ -74,10 +74,10 @@ def run_state(folder: Path) -> State:
 def train_trials(
     trials: Sequence[Trial], jobs: int = 1, on_end: Callable[[Trial], None] | None = None
 ) -> dict[Path, str]:
-    """Train what is not done, `jobs` at once with the cores divided among them; the reasons of failures.
+    """Train what is not done, `jobs` at once with the cores divided among them; returns why cells failed.
 
     `on_end` is called with each of these when it ends. The others continue when one fails. A run that
-    diverges is no failure. InputError when `jobs` are more than the cores; Interrupted after SIGINT or
+    diverges is not a failure. InputError if there are more `jobs` than cores; Interrupted after SIGINT or
     SIGTERM, once every running cell is saved.
     """
     check_jobs(jobs)

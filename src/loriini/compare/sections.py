@@ -18,9 +18,9 @@ KINDS = ("seeds", "documents")
 AXIS_UNITS = {"tokens": "equal tokens", "flops": "equal FLOPs", "seconds": "equal seconds"}
 
 
-def mean_text(found: Mapping[str, float | None], digits: int = 2) -> str:
+def mean_text(interval: Mapping[str, float | None], digits: int = 2) -> str:
     """A mean and its interval, which need not be symmetric: 12.34 (11.80 to 12.90)."""
-    mean, low, high = (found[key] for key in ("mean", "low", "high"))
+    mean, low, high = (interval[key] for key in ("mean", "low", "high"))
     if mean is None:
         return NO_VALUE
     bounds = "" if low is None else f" ({low:.{digits}f} to {high:.{digits}f})"
@@ -38,7 +38,7 @@ def learning(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | Non
     """Training loss over tokens, FLOPs and seconds, and at budgets that all spent."""
     trained = by_variant([cell for cell in results["cells"] if "curve" in cell])
     curves = {
-        v["name"] + later_tokens_mark(v["training_causality"]): alike(trained[v["name"]])
+        v["name"] + later_tokens_mark(v["training_causality"]): cells_with_equal_steps(trained[v["name"]])
         for v in shown
         if v["name"] in trained
     }
@@ -62,7 +62,7 @@ def learning(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | Non
 
 
 def later_tokens_mark(causality: str) -> str:
-    """What stands behind the name of a variant whose losses cannot be compared with the others'."""
+    """The mark after the name of a variant whose losses cannot be compared with the others'."""
     return SEES_LATER if causality == "none" else ""
 
 
@@ -75,13 +75,13 @@ def budgets(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html:
     for v in compared:
         cells = []
         for axis in AXIS_UNITS:
-            found = v["equal"].get(axis, {})
+            at_budget = v["equal"].get(axis, {})
             cells += [
-                mean_text(found["loss"], 3) if found else NO_VALUE,
-                signed(found["difference"]) if "difference" in found else NO_VALUE,
+                mean_text(at_budget["loss"], 3) if at_budget else NO_VALUE,
+                signed(at_budget["difference"]) if "difference" in at_budget else NO_VALUE,
             ]
         rows.append([v["name"], *cells])
-    budget = {axis: found for v in compared for axis, found in v["equal"].items()}
+    budget = {axis: at_budget for v in compared for axis, at_budget in v["equal"].items()}
     header = ["", *(text for unit in AXIS_UNITS.values() for text in (f"loss, {unit}", "difference"))]
     amounts = (
         large(budget["tokens"]["budget"]),
@@ -97,20 +97,20 @@ def budgets(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html:
             "95 % interval over seeds. Where a budget ends before a training did, its learning rate "
             "had not yet come down. Variants whose training sees later tokens are left out, as are "
             "those whose loss counts other tokens than the baseline's. ",
-            first_segments(compared),
+            first_segment_caveat(compared),
         ),
     )
 
 
-def alike(cells: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+def cells_with_equal_steps(cells: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
     """Cells whose curves have the same steps: the longest of those that finished, or of all if none did."""
     finished = [cell for cell in cells if cell["state"] == "finished"]
     longest = max(cell["steps"] for cell in finished or cells)
     return [cell for cell in finished or cells if cell["steps"] == longest]
 
 
-def first_segments(shown: Sequence[Variant], key: str = "name") -> str:
-    """Whose training loss counts a first segment that is routed by itself; empty for none."""
+def first_segment_caveat(shown: Sequence[Variant], key: str = "name") -> str:
+    """A remark on variants whose training loss counts a self-routed first segment; empty without any."""
     self_routed = (v for v in shown if v["training_causality"] == "after_first_segment")
     names = [v[key] for v in self_routed if not v.get("loss_skips")]
     if not names:
@@ -122,9 +122,9 @@ def first_segments(shown: Sequence[Variant], key: str = "name") -> str:
     )
 
 
-def signed(found: Mapping[str, float | None]) -> str:
+def signed(difference: Mapping[str, float | None]) -> str:
     """A difference with its sign and its interval."""
-    text = mean_text(found, 3)
+    text = mean_text(difference, 3)
     return text if text.startswith(("−", NO_VALUE)) else f"+{text}"
 
 

@@ -43,8 +43,10 @@ def over_seeds(values: Sequence[float]) -> MeanInterval:
 
 def geometric(values: Sequence[float]) -> MeanInterval:
     """The geometric mean of perplexities, with the t interval of their logarithms."""
-    found = over_seeds([math.log(value) for value in values])
-    return MeanInterval(math.exp(found.mean), *(math.exp(clamped(x)) for x in (found.low, found.high)))
+    log_mean = over_seeds([math.log(value) for value in values])
+    return MeanInterval(
+        math.exp(log_mean.mean), *(math.exp(clamped(x)) for x in (log_mean.low, log_mean.high))
+    )
 
 
 def paired_by_seed(a: Mapping[int, float], b: Mapping[int, float]) -> Difference:
@@ -53,8 +55,8 @@ def paired_by_seed(a: Mapping[int, float], b: Mapping[int, float]) -> Difference
     The t interval is that of the mean of log b - log a; NaN with a single seed. It covers the seed
     (initialisation and order of the batches), not the choice of held-out text.
     """
-    found = over_seeds([math.log(b[seed] / a[seed]) for seed in sorted(a.keys() & b.keys())])
-    return Difference(*(math.expm1(clamped(x)) for x in (found.mean, found.low, found.high)))
+    log_ratio = over_seeds([math.log(b[seed] / a[seed]) for seed in sorted(a.keys() & b.keys())])
+    return Difference(*(math.expm1(clamped(x)) for x in (log_ratio.mean, log_ratio.low, log_ratio.high)))
 
 
 def clamped(logarithm: float) -> float:

@@ -14,7 +14,7 @@ Row = TypeVar("Row", bound=Mapping[str, Any])
 Variant = Mapping[str, Any]
 """An object of the results' `variants`."""
 
-OF_A_DESIGN = (
+COMMON_TO_SEEDS = (
     *("name", "design", "settings", "width", "causality", "training_causality"),
     *("experts_vary", "loss_skips", "parameters", "flops_per_token"),
 )
@@ -27,7 +27,7 @@ def summarize(cells: Cells) -> dict[str, Any]:
     finished = in_state(cells, "finished")
     first = next((cell for cell in (*finished, *cells) if "parameters" in cell), cells[0])
     return {
-        **{key: first[key] for key in OF_A_DESIGN if key in first},
+        **{key: first[key] for key in COMMON_TO_SEEDS if key in first},
         "seeds": [cell["seed"] for cell in cells],
         **{
             f"{state}_seeds": [cell["seed"] for cell in in_state(cells, state)]
@@ -73,14 +73,14 @@ def scores_over_seeds(finished: Cells) -> dict[str, Any]:
 
 
 def by_width(rows: Iterable[Row]) -> dict[int | None, list[Row]]:
-    """Cells or variants of each size, the smallest first; all under None where there is no ladder."""
-    found = defaultdict[int | None, list[Row]](list)
+    """Cells or variants of each size, the smallest first; all under None without a ladder."""
+    rows_by_width = defaultdict[int | None, list[Row]](list)
     for row in rows:
-        found[row.get("width")].append(row)
-    return dict(sorted(found.items(), key=lambda item: item[0] or 0))
+        rows_by_width[row.get("width")].append(row)
+    return dict(sorted(rows_by_width.items(), key=lambda item: item[0] or 0))
 
 
-def settings_of(variant: Variant) -> dict[str, str]:
+def unswept_settings(variant: Variant) -> dict[str, str]:
     """The settings that a sweep does not choose."""
     settings = variant["settings"].items()
     return {name: value for name, value in settings if not name.startswith("optimizer.")}
@@ -96,7 +96,7 @@ def choices(variants: Sequence[Variant]) -> dict[str, dict[str, Any]]:
     """
     families = defaultdict[tuple[Any, ...], list[Variant]](list)
     for variant in variants:
-        family = (variant.get("width"), variant["design"], *settings_of(variant).items())
+        family = (variant.get("width"), variant["design"], *unswept_settings(variant).items())
         families[family].append(variant)
     return {
         variant["name"]: {"chosen": True, "edge": edges(best, family)}

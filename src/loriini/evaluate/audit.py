@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from loriini.evaluate.perplexity import first_segment
 from loriini.model import LoriiniForCausalLM
 from loriini.model.loading import check_finite
 from loriini.model.mode import evaluation_mode
@@ -70,7 +69,7 @@ def _leak(model: LoriiniForCausalLM, ids_BL: Tensor) -> Leak:
         logits_BLV = model(changed_BL, routing_labels=labels_B).logits.float()
         now_L = (logits_BLV - expected_BLV).abs().amax((0, 2))
         change_L[: t + 1] = change_L[: t + 1].maximum(now_L[: t + 1])
-    first = first_segment(model.config)
+    first = model.config.first_segment_length
     segment_1, later = _largest(change_L[:first]), _largest(change_L[first:])
     tolerance = ROUNDING * expected_BLV.abs().max().item()
     return Leak(

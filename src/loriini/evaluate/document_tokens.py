@@ -23,7 +23,7 @@ REMEMBERED = 1 << 18
 class DocumentTokens(NamedTuple):
     """A document's token ids, and the bytes of UTF-8 that each spells; together, those of the document.
 
-    Where it is not `exact`, the tokens do not tell the text and their bytes are an estimate.
+    If not `exact`, the tokens do not determine the text, so their sizes are estimates.
     """
 
     ids: list[int]
@@ -40,11 +40,10 @@ def document_ids(document: Document, tokenizer: PreTrainedTokenizerBase) -> list
 def document_tokens(document: Document, tokenizer: PreTrainedTokenizerBase) -> DocumentTokens:
     """A document's token ids, as in training, and the bytes that each spells.
 
-    Tokens that spell the text byte by byte tell their bytes themselves; a space that the tokenizer puts
-    before the text is none of them. The bytes of other tokens are those of the characters that they stand
-    for (offsets): a character belongs to the first of several tokens, and blanks and accents that the
-    tokenizer drops to the token after them, or at the end to the last. Bytes are not exact where other
-    characters are dropped or a token is the unknown one.
+    Byte-level tokens are counted directly, without a space that the tokenizer puts before the text. Other
+    tokens have the bytes of the characters that they stand for (offsets): a character belongs to the first of
+    several tokens, and blanks and accents that the tokenizer drops belong to the token after them, or at the
+    end to the last. Sizes are estimates if other characters are dropped or a token is the unknown one.
     """
     encoded = tokenizer(document.text, **AS_IN_TRAINING)
     ids, fast, text = encoded["input_ids"], encoded.encodings, document.text.encode()

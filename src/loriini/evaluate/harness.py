@@ -20,7 +20,7 @@ from lm_eval.models.utils import normalize_gen_kwargs
 from torch import Tensor, nn
 
 from loriini.errors import InputError
-from loriini.evaluate.perplexity import EvaluationRouting, check_routing, first_segment
+from loriini.evaluate.perplexity import EvaluationRouting, check_routing
 from loriini.evaluate.windows import Window, batches, log_probs_of
 from loriini.hardware import pick_device
 from loriini.model import LoriiniForCausalLM
@@ -47,7 +47,7 @@ class RollingSums:
         self.later_tokens += max(0, len(log_probs) - first)
 
     def perplexities(self) -> dict[str, float | None]:
-        """`perplexity` after segment 1 and `perplexity_all`, per token; None where there is no token."""
+        """`perplexity` after segment 1 and `perplexity_all`, per token; None without tokens."""
         return {
             "perplexity": exp(-self.later / self.later_tokens) if self.later_tokens else None,
             "perplexity_all": exp(-self.total / self.tokens) if self.tokens else None,
@@ -147,7 +147,7 @@ class LoriiniLM(HFLM):
     ) -> tuple[float, bool]:
         answer = float(log_probs_S.sum()), bool(greedy_S.all())
         if request[0] is None:
-            self.rolling.add(log_probs_S, max(0, first_segment(self.model.config) + 1 - window.prompt))
+            self.rolling.add(log_probs_S, max(0, self.model.config.first_segment_length + 1 - window.prompt))
         else:
             self.cache_hook.add_partial("loglikelihood", request[0], answer)
         return answer
@@ -178,20 +178,20 @@ class LoriiniLM(HFLM):
         padded = [[*window.ids, *[0] * (longest - len(window.ids))] for window in batch]
         ids_BL = torch.tensor(padded, device=self.device)
         lengths_B = torch.tensor([len(window.ids) for window in batch], device=self.device)
-        routing: dict[str, Any] = {"routing_labels": labels_of(self.model, self.label, len(batch))}
+        inputs: dict[str, Any] = {"routing_labels": labels_of(self.model, self.label, len(batch))}
         mode = "segment" if rolling and self._segmented and self.routing == "prompt" else self.routing
         if mode != "training":
             prompts_B = torch.tensor([window.prompt for window in batch], device=self.device)
-            routing |= {"prompt_lengths": prompts_B, "inference_routing": mode}
+            inputs |= {"prompt_lengths": prompts_B, "inference_routing": mode}
         mask_BL = torch.arange(longest, device=self.device) < lengths_B[:, None]
         with self._precision():
-            out = self.model.model(ids_BL, mask_BL, return_dict=True, **routing)
+            out = self.model.model(ids_BL, mask_BL, return_dict=True, **inputs)
         states_BLD: Tensor = out.last_hidden_state
         return states_BLD
 
     @property
     def _segmented(self) -> bool:
-        return first_segment(self.model.config) > 0
+        return bool(self.model.config.design.segmented)
 
     @contextmanager
     def _precision(self) -> Iterator[None]:

@@ -19,7 +19,7 @@ Documents = Mapping[str, Sequence[int]]
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
 OVERALL = "all"
-"""The name of the difference over all domains, beside those of single domains."""
+"""The key of the difference over all domains, next to those of single domains."""
 SEED = 0
 INDICES_AT_ONCE = 1 << 18
 """Indices drawn at once, which bounds the memory."""
@@ -62,11 +62,11 @@ def differences_by_domain(
 
     The losses are {domain: mean negative log-likelihood of each instance (n,)}, of the same instances in the
     same order. A resample draws `documents` with replacement within each domain, the same for both models,
-    each with all instances that begin in it, since these are alike; without `documents` it draws instances.
-    `tokens` are how many predictions each instance's loss is the mean of; without it all have equally many.
-    The interval is that between percentiles of `RESAMPLES` resampled differences of log-perplexity, widened
-    to Student's t where documents are few. ValueError where the two do not hold the same domains and numbers
-    of instances; none of several domains may be called `all`.
+    each with all instances that begin in it, since these are correlated; without `documents` it draws
+    instances. `tokens` are how many predictions each instance's loss is the mean of; without it all have
+    equally many. The interval is that between percentiles of `RESAMPLES` resampled differences of
+    log-perplexity, widened to Student's t where documents are few. ValueError where the two do not hold the
+    same domains and numbers of instances; none of several domains may be called `all`.
     """
     samples = _samples(losses_a, losses_b, documents, tokens)
     domains = {domain: _difference([sample]) for domain, sample in samples.items()}
@@ -112,7 +112,7 @@ def resampled_means(
     """Means of M quantities of the same N instances, weighted, over each resample of their documents (M, R).
 
     A bootstrap of G documents shows (G - 1) / G of their mean's variance; the means are spread by as much.
-    Domains are drawn independently; those of the same name and number of documents are drawn alike.
+    Domains are drawn independently; those of the same name and number of documents get the same resamples.
     """
     values_MN = np.asarray(values_MN, np.float64)
     weight_N = np.ones(values_MN.shape[1]) if weight_N is None else np.asarray(weight_N, np.float64)
@@ -141,7 +141,7 @@ def few_documents_factor(documents: Sequence[int]) -> float:
     """How much wider Student's t interval of a mean over domains is than a normal one.
 
     `documents` is how many each domain has. The degrees of freedom are Welch's, (Σ 1/G)² / Σ 1/(G² (G - 1)),
-    for documents that vary alike in all domains.
+    for documents with the same variance in all domains.
     """
     G = np.asarray(documents, np.float64)
     freedom = (1 / G).sum() ** 2 / (1 / (G**2 * (G - 1))).sum()

@@ -2,19 +2,14 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from hashlib import sha256
+from collections.abc import Mapping
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
 
 from loriini.errors import InputError
-from loriini.evaluate.document_tokens import document_tokens
-from loriini.evaluate.intervals import OVERALL, Documents
+from loriini.evaluate.heldout import HeldOut, check_lengths, estimated_domains
 from loriini.hardware import Precision, autocast
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.arguments import segment_problem
@@ -24,114 +19,10 @@ from loriini.model.outputs import LoriiniOutput
 from loriini.parallel.mesh import group_size
 from loriini.parallel.rows import gather_rows, own_rows
 from loriini.progress import progress
-from loriini.sources.document import Document
 
 EvaluationRouting = Literal["training", "prompt", "segment"]
 LARGE_BATCH = 1 << 28
 """Tokens times vocabulary of what is evaluated at once."""
-
-
-@dataclass(frozen=True)
-class HeldOut:
-    """A domain's held-out text as instances (n, L+1) of token ids, and their mean number of bytes a token.
-
-    `documents` numbers the document in which each instance begins; empty: each has its own. `positions`
-    (n, L+1) are each token's in its piece of a document, for document masking; without them, an instance is
-    one piece. `bytes` (n, L+1) are how many each token spells, EOS none; None where the tokens do not tell.
-    """
-
-    ids: Tensor
-    bytes_per_token: float
-    documents: tuple[int, ...] = ()
-    positions: Tensor | None = None
-    bytes: Tensor | None = None
-
-    def positions_in(self, document_mask: bool) -> Tensor:
-        """Each token's position (n, L+1) in its piece of a document, or in its instance."""
-        if document_mask and self.positions is not None:
-            return self.positions
-        return torch.arange(self.ids.shape[1]).expand_as(self.ids)
-
-
-def documents_of(heldout: Mapping[str, HeldOut]) -> Documents:
-    """By domain, the document in which each instance begins."""
-    return {domain: text.documents for domain, text in heldout.items()}
-
-
-def estimated_domains(heldout: Mapping[str, HeldOut]) -> list[str]:
-    """The domains whose tokens do not tell how many bytes they spell."""
-    return [domain for domain, text in heldout.items() if text.bytes is None]
-
-
-def tokenize_by_domain(
-    documents: Iterable[Document],
-    tokenizer: PreTrainedTokenizerBase,
-    length: int,
-    most: int | None = None,
-    label_names: Sequence[str] | None = None,
-) -> dict[str, HeldOut]:
-    """Concatenate each domain's documents, each ended by EOS, and cut them into instances of `length` + 1.
-
-    A tail shorter than an instance is left out, unless it is all that a domain has. With `most`, a domain has
-    at most that many instances, of its first documents. InputError without text, and for a document whose
-    domain is not one of `label_names`, if they are given.
-    """
-    if tokenizer.eos_token_id is None:
-        raise InputError("the tokenizer names no EOS token, which ends every document; add eos_token to it")
-    tokens: dict[str, list[int]] = defaultdict(list)
-    ends: dict[str, list[int]] = defaultdict(list)
-    sizes: dict[str, list[int]] = defaultdict(list)
-    estimated = set[str]()
-    for document in documents:
-        if label_names is not None:
-            check_label(document, label_names)
-        if most is not None and len(tokens[document.domain]) >= most * (length + 1):
-            continue
-        found = document_tokens(document, tokenizer)
-        tokens[document.domain] += [*found.ids, tokenizer.eos_token_id]
-        sizes[document.domain] += [*found.sizes, 0]
-        ends[document.domain].append(len(tokens[document.domain]))
-        if not found.exact:
-            estimated.add(document.domain)
-    if not tokens:
-        raise InputError("there is no held-out document to evaluate on")
-    heldout = {}
-    for domain, ids in sorted(tokens.items()):
-        instances = _cut(torch.tensor(ids), length)[:most]
-        places_NL = np.arange(instances.numel()).reshape(instances.shape)
-        of_document_NL = np.searchsorted(ends[domain], places_NL, side="right")
-        begins_NL = np.maximum(np.array([0, *ends[domain]])[of_document_NL], places_NL[:, :1])
-        bytes_NL = torch.tensor(sizes[domain][: instances.numel()]).view_as(instances)
-        heldout[domain] = HeldOut(
-            instances,
-            int(bytes_NL.sum()) / instances.numel(),
-            tuple(of_document_NL[:, 0].tolist()),
-            torch.from_numpy(places_NL - begins_NL),
-            None if domain in estimated else bytes_NL,
-        )
-    return heldout
-
-
-def heldout_digest(heldout: Mapping[str, HeldOut]) -> str:
-    """A digest of the domains' names and tokens."""
-    found = sha256()
-    for name, text in sorted(heldout.items()):
-        found.update(f"{name} {tuple(text.ids.shape)} ".encode() + text.ids.numpy().tobytes())
-    return found.hexdigest()
-
-
-def check_label(document: Document, label_names: Sequence[str]) -> None:
-    """InputError for a document whose domain is not one of the labels."""
-    if document.domain not in label_names:
-        raise InputError(
-            f"document {document.id}: its domain {document.domain!r} is not a label to route by; "
-            f"leave it out, or give it one of: {', '.join(label_names)}"
-        )
-
-
-def _cut(ids: Tensor, length: int) -> Tensor:
-    instances = len(ids) // (length + 1)
-    return ids[: instances * (length + 1)].view(instances, length + 1) if instances else ids[None]
 
 
 def instances_at_once(ids_NL: Tensor, config: LoriiniConfig) -> int:
@@ -144,51 +35,9 @@ def most_at_once(length: int, vocabulary: int) -> int:
     return max(1, LARGE_BATCH // (length * vocabulary))
 
 
-def first_segment(config: LoriiniConfig) -> int:
-    """Tokens at the start of an instance whose routing may depend on later ones: segment 1, or none."""
-    design = config.design
-    return design.segment_length if design.segmented else 0
-
-
 def counts_first_segment(config: LoriiniConfig, skip: int) -> bool:
-    """Whether tokens are counted that may be routed by later ones, as segment 1 is where it routes itself."""
-    return skip < first_segment(config) and config.design.causality == "after_first_segment"
-
-
-def check_domains(domains: Collection[str]) -> None:
-    """InputError where one of several domains has the name of what is measured over all of them."""
-    if len(domains) > 1 and OVERALL in domains:
-        raise InputError(
-            f"held-out text: a domain is called {OVERALL!r}, the name of what is measured over all domains; "
-            "give it another by NAME=PATH, the file's name or --domain-field"
-        )
-
-
-def check_lengths(
-    heldout: Mapping[str, HeldOut],
-    skip: int,
-    length: int | None = None,
-    option: str = "--skip",
-    document_mask: bool = False,
-) -> None:
-    """InputError for a domain whose instances, or documents, are too short to skip `skip` predictions.
-
-    `length` is that of an instance that is not cut short for lack of text, `option` the one that sets `skip`.
-    """
-    for domain, text in heldout.items():
-        found = text.ids.shape[1] - 1
-        longest = int(text.positions_in(document_mask)[:, :-1].max()) + 1  # of a document's pieces
-        if longest <= skip < found:
-            raise InputError(
-                f"domain {domain!r} has no document of more than {longest} predicted tokens, and the first "
-                f"{skip} of each are skipped; lower {option} below {longest}"
-            )
-        if found <= skip:
-            lower = f"lower {option} below {found}, or raise --length"
-            raise InputError(
-                f"domain {domain!r} has instances of {found} predicted tokens, and the first {skip} are "
-                f"skipped; {lower if found == length else 'give it more held-out text'}"
-            )
+    """Whether tokens of segment 1 are counted although it is routed by itself."""
+    return skip < config.first_segment_length and config.design.causality == "after_first_segment"
 
 
 @torch.no_grad()
@@ -210,14 +59,15 @@ def evaluate(
     - `perplexity` leaves out the first `skip` predictions of every instance (by default the model's own
       segment 1; give the same `skip` to models that are compared), `tokens` is how many it counts.
     - `perplexity_all` and `bits_per_byte` count all predictions.
-    - `bits_per_byte_counted` is of the predictions that `perplexity` counts, and `bytes` how many bytes their
-      tokens spell; both are left out where a domain's tokens do not tell (`HeldOut.bytes`).
+    - `bits_per_byte_counted` is over the predictions that `perplexity` counts, and `bytes` how many bytes
+      their tokens spell; both are left out if the byte counts of a domain are only estimates
+      (`HeldOut.bytes`).
     - `routing`: `training` routes as in training; `prompt` and `segment` route as generation does, with the
       first `skip` tokens of an instance as its prompt.
     - `batch_size` is how many instances a process evaluates at once; by default as many as LARGE_BATCH
       allows.
-    - `document_mask` keeps the documents of an instance apart, as training with it does; the first `skip`
-      predictions of each document are then left out instead of an instance's.
+    - `document_mask` masks attention between the documents of an instance, as in training; the first `skip`
+      predictions are then left out of each document instead of each instance.
     - `per_instance` adds `instance_losses`: the mean negative log-likelihood of each instance, in nats,
       of the predictions that `perplexity` counts; with `document_mask` also `instance_tokens`, how many these
       are. An instance without any is NaN.
@@ -227,7 +77,7 @@ def evaluate(
     that is too short, for one that a label-routed model does not know, and for a routing that the design does
     not admit.
     """
-    skip = first_segment(model.config) if skip is None else skip
+    skip = model.config.first_segment_length if skip is None else skip
     check_lengths(heldout, skip, document_mask=document_mask)
     check_routing(model.config, routing, skip, document_mask)
     results: dict[str, dict[str, Any]] = defaultdict(dict)
@@ -285,15 +135,15 @@ def score_tokens(
     model: LoriiniForCausalLM,
     ids_BL: Tensor,
     precision: Precision = "auto",
-    **routing: Any,
+    **inputs: Any,
 ) -> LoriiniOutput:
     """What a model makes of instances (B, L+1): `loss` (B, L) in nats of each next token, and its routings.
 
-    `routing` goes to the model: `routing_inputs`, `prompt_lengths` and `inference_routing`.
+    `inputs` are passed to the model: `routing_inputs`, `prompt_lengths` and `inference_routing`.
     """
     ids_BL = ids_BL.to(model.device)
     with evaluation_mode(model), autocast(precision, model.device):
-        out: LoriiniOutput = model(ids_BL[:, :-1], shift_labels=ids_BL[:, 1:], reduction="none", **routing)
+        out: LoriiniOutput = model(ids_BL[:, :-1], shift_labels=ids_BL[:, 1:], reduction="none", **inputs)
     return out
 
 
@@ -342,6 +192,6 @@ def _losses(
 
 
 def _causality(config: LoriiniConfig, routing: EvaluationRouting) -> str:
-    """The causality of the predictions that count: routed by a skipped prompt, none sees a later token."""
+    """The causality of the predictions that count; routed by a skipped prompt, none sees a later token."""
     causality = config.design.causality
     return "after_prompt" if routing == "prompt" and causality != "strict" else causality

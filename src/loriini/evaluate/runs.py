@@ -11,20 +11,16 @@ from typing import Any
 import torch
 
 from loriini.errors import InputError
-from loriini.evaluate.intervals import differences_by_domain
-from loriini.evaluate.perplexity import (
-    EvaluationRouting,
+from loriini.evaluate.heldout import (
     HeldOut,
     check_domains,
     check_lengths,
-    check_routing,
-    counts_first_segment,
     documents_of,
     estimated_domains,
-    evaluate,
-    first_segment,
     tokenize_by_domain,
 )
+from loriini.evaluate.intervals import differences_by_domain
+from loriini.evaluate.perplexity import EvaluationRouting, check_routing, counts_first_segment, evaluate
 from loriini.fields import LARGEST_COUNT
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.conversion import router_free
@@ -151,7 +147,8 @@ def shared_heldout(
     """
     configs = {run: load_config(run) for run in runs}
     length = settings.length or min(context_length(run, config) for run, config in configs.items())
-    skip = max(map(first_segment, configs.values())) if settings.skip is None else settings.skip
+    longest = max(config.first_segment_length for config in configs.values())
+    skip = longest if settings.skip is None else settings.skip
     settings = replace(settings, length=length, skip=skip)
     for run, config in configs.items():
         if config.block == "gpt2" and length > config.max_position_embeddings:
@@ -168,7 +165,7 @@ def shared_heldout(
         if settings.routing == "training" and counts_first_segment(config, skip):
             warn(
                 f"--skip {skip}: the loss of {run} counts tokens of segment 1, which is routed by itself; it "
-                f"compares with other models' from --skip {first_segment(config)} on"
+                f"compares with other models' from --skip {config.first_segment_length} on"
             )
     heldout = _same_tokens(configs, settings.read(), length, settings.instances)
     check_domains(heldout)

@@ -18,7 +18,7 @@ class Window:
     """A forward pass's input: `ids`, the first `prompt` of which are context.
 
     The last token of the context and all that follow predict the next one; the very last token is only
-    predicted, so that requests which differ in it alone share a window.
+    predicted, so that requests that differ only in it share a window.
     """
 
     ids: tuple[int, ...]
@@ -36,7 +36,7 @@ class Window:
 
 
 def batches(windows: Sequence[Window], size: int, vocabulary: int) -> Iterator[list[Window]]:
-    """Windows, longest first, `size` at once and fewer where their logits are many."""
+    """Windows, longest first, `size` at once, or fewer if they have too many logits."""
     order, start = sorted(windows, key=lambda window: -len(window.ids)), 0
     while start < len(order):
         end = start + min(size, most_at_once(len(order[start].ids), vocabulary))

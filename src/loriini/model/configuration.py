@@ -130,6 +130,17 @@ class LoriiniConfig(LlamaConfig):
         return self.is_mixture and self.routing.combination == "parameters"
 
     @property
+    def first_segment_length(self) -> int:
+        """Tokens at the start of an instance whose routing may depend on later ones: segment 1, or 0."""
+        design = self.design
+        return design.segment_length if design.segmented else 0
+
+    @property
+    def skipped_positions(self) -> int:
+        """First positions of a document that the training loss leaves out: segment 1, with `skip_loss`."""
+        return self.first_segment_length if self.design.first_segment == "skip_loss" else 0
+
+    @property
     def scored_by_norm(self) -> bool:
         """Whether experts are scored by the norm of their own activations."""
         return self.routing.scorer == "activation_norm"

@@ -47,13 +47,6 @@ def next_tokens(labels: Tensor) -> Tensor:
     return nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORE_INDEX)
 
 
-def skipped_positions(config: LoriiniConfig) -> int:
-    """First positions of a document that the training loss leaves out: segment 1, with `skip_loss`."""
-    design = config.design
-    skips = design.segmented and design.first_segment == "skip_loss"
-    return design.segment_length if skips else 0
-
-
 def reads_weights_alone(head: nn.Module) -> bool:
     """Whether an output head is nothing but its weights, as `fused_loss` takes it: no adapter, no hook."""
     return type(head) is nn.Linear and not hasattr(head, "_hf_hook")
@@ -71,7 +64,7 @@ def counted_targets(
     if targets_BL.shape != states_BLD.shape[:2]:
         found, needed = tuple(targets_BL.shape), tuple(states_BLD.shape[:2])
         raise ValueError(f"labels are {found}; they must be {needed}, one for each token that has logits")
-    seen: Tensor | int = skipped_positions(config) if training else 0
+    seen: Tensor | int = config.skipped_positions if training else 0
     if not seen:
         return targets_BL
     if targets_BL.shape != context.new_positions().shape:

@@ -32,7 +32,7 @@ def save_model_folder(
         (temporary / CARD).write_text(card, encoding="utf-8")
 
 
-def lacking(folder: Path) -> str | None:
+def missing_from(folder: Path) -> str | None:
     """What a model folder lacks, by its files' names and the headers of its weights; None for a whole one."""
     absent = [name for name in REQUIRED if not (folder / name).is_file()]
     if absent:

@@ -1,7 +1,7 @@
 """What the four papers print, as data: models, training, every table, and the findings of tables and figures.
 
 No code here runs anything. A `PublishedValue` and a run of its `Item` have the same row, so that a report can
-print a measurement beside it.
+print a measurement next to it.
 """
 
 from loriini.published import aoe, design_choices, lory, soap

@@ -4,7 +4,7 @@ Ours differ by more than 1 % where
 
 - Lory names a dense model and all active parameters by a round size: 0.3 B, 1.5 B and 7 B;
 - AoE's 732 M count one of two embedding matrices of 32,000 x 768, though its 247 M count both: ours hold
-  757 M, of which the second matrix is 25 M (of the 4 B it is 1 %);
+  757 M, 25 M of them in the second matrix (1 % of the 4 B);
 - AoE counts the same active parameters for autonomous experts as for routed ones; ours add what every token
   does in the experts that it does not select, their W_down, and the large router's own parameters.
 """
@@ -36,7 +36,7 @@ DESIGN_CHOICES: dict[str, dict[str, float]] = {
 }
 
 # Autonomy-of-Experts Models (AoE), table 2 (configurations 1 to 12), table 3, and table 5 with section 4.2.
-# Of top-p it says that the active parameters depend on the input.
+# It says that top-p's active parameters depend on the input.
 AOE: dict[str, dict[str, float]] = {
     **{
         f"732m-{name}": {"total": 732e6, "active": 247e6}

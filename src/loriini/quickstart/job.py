@@ -12,17 +12,9 @@ from loriini.corpus.documents import write_documents
 from loriini.corpus.inspection import neighbor_examples
 from loriini.corpus.prepare import Corpus, prepare_documents
 from loriini.corpus.stored import stored_documents
+from loriini.evaluate.heldout import HeldOut, check_domains, check_label, documents_of, tokenize_by_domain
 from loriini.evaluate.intervals import differences_by_domain
-from loriini.evaluate.perplexity import (
-    HeldOut,
-    check_comparable,
-    check_domains,
-    check_label,
-    documents_of,
-    evaluate,
-    first_segment,
-    tokenize_by_domain,
-)
+from loriini.evaluate.perplexity import check_comparable, evaluate
 from loriini.evaluate.samples import Generation, continue_text
 from loriini.jobs.artifact import Artifact
 from loriini.jobs.lock import folder_lock
@@ -48,7 +40,7 @@ PROMPT_TOKENS, SAMPLE_TOKENS = 48, 64
 
 
 def run_quickstart(settings: Quickstart, out: Path) -> None:
-    """Run the whole job in the folder `out`, but for what is finished there.
+    """Run the whole job in the folder `out`, except what is finished there.
 
     InputError for wrong documents, for a folder of something else, and while another process works there.
     """
@@ -72,7 +64,10 @@ def _run_stages(settings: Quickstart, identity: Mapping[str, str], out: Path) ->
     with stage("prepare corpus"):
         folder = out / "corpora/train"
         corpus = prepare_documents(
-            folder, lambda drop: without(heldout, sides()["train"]), identity, settings.prepare_settings
+            folder,
+            lambda drop: drop_heldout(heldout, sides()["train"]),
+            identity,
+            settings.prepare_settings(),
         )
     check_labels(runs[settings.design], corpus, heldout)
     for name, run in runs.items():
@@ -81,7 +76,7 @@ def _run_stages(settings: Quickstart, identity: Mapping[str, str], out: Path) ->
             train(run, read_corpora(run.corpus), out / "runs" / name)
     with stage("evaluate and analyze"):
         texts = heldout_texts(heldout, out, runs[DENSE].length)
-        skip = first_segment(load_config(out / "runs" / settings.design))
+        skip = load_config(out / "runs" / settings.design).first_segment_length
         evaluations = {name: evaluate_run(out / "runs" / name, texts, skip) for name in runs}
         write_samples(out, tuple(runs), texts)
         write_json(out / "neighbors.json", neighbor_examples(corpus))
@@ -103,8 +98,8 @@ def read_sides(settings: Quickstart) -> dict[str, list[Document]]:
     )
 
 
-def without(heldout: Artifact, documents: list[Document]) -> list[Document]:
-    """Documents but for those whose text is held out.
+def drop_heldout(heldout: Artifact, documents: list[Document]) -> list[Document]:
+    """The documents whose text is not held out.
 
     Text of this machine may have changed sides if packages came or went since an attempt was interrupted.
     """

@@ -18,7 +18,7 @@ def what_next(settings: Mapping[str, Any], folder: Path) -> Html:
 
 
 def next_commands(settings: Mapping[str, Any], folder: Path) -> dict[str, str]:
-    """Each command, and what it is for. They write beside `folder`, which keeps its job."""
+    """Each command, and what it is for. They write to folders next to `folder`."""
     design = settings["design"]
     options = {
         "design": design,

@@ -79,7 +79,7 @@ def write_results(
 
 
 def report_settings(out: Path, settings: Quickstart, corpus: Corpus, costs: Costs) -> dict[str, Any]:
-    """What the report needs beside the results: both models, the documents, the machine."""
+    """What the report needs besides the results: both models, the documents, the machine."""
     design, run = settings.design, settings.runs[settings.design]
     return {
         "design": design,

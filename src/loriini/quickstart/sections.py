@@ -264,7 +264,10 @@ def similar_documents(c: Comparison, neighbors: Sequence[Mapping[str, Any]]) -> 
                 f", against {drawn['random']} in random order. A router that decides by earlier text "
                 "learns from text that says something about what follows.",
             ),
-            p.figure(plots.order_bars(order), "Mean cosine of documents that share an instance, by order."),
+            p.figure(
+                plots.bars(order, [f"{mean:.3f}" for mean in order.values()]),
+                "Mean cosine of documents that share an instance, by order.",
+            ),
         ),
         *examples[:1],
         p.folded("More documents and their nearest neighbours", *examples[1:]) if examples[1:] else "",
@@ -305,7 +308,10 @@ def cost(c: Comparison) -> Html:
     return p.join(
         speeds if dense and mixture else "",
         p.pair(
-            p.figure(plots.stage_bars(seconds), "Where the time went, the longest stage first."),
+            p.figure(
+                plots.bars(seconds, list(map(duration, seconds.values()))),
+                "Where the time went, the longest stage first.",
+            ),
             p.table(["stage", "time", "peak memory by its end"], rows),
         ),
     )

@@ -28,7 +28,7 @@ class Quickstart:
 
     Attributes:
         documents: what to read, as in `PrepareSettings`; by default text that is on this machine.
-        design: the mixture to train beside the dense model, a name in `DESIGNS`.
+        design: the mixture to compare with the dense model, a name in `DESIGNS`.
         size: of both models, a name in `recipes.SIZES`.
         steps: training steps of each model; None for the default of the size.
         seed: of the corpus and of both trainings.
@@ -43,7 +43,6 @@ class Quickstart:
     on_error: OnError = "stop"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "documents", tuple(map(str, self.documents)))
         if self.design == DENSE:
             raise InputError("--design dense: the dense model is always trained; choose a mixture")
         mixtures = [name for name in DESIGNS if name != DENSE]
@@ -54,14 +53,13 @@ class Quickstart:
         if self.steps is not None and self.steps < 1:
             raise InputError(f"--steps {self.steps}: give a positive number of steps")
         self.runs[self.design].check()
-        _ = self.prepare_settings  # InputError for settings that no corpus has
+        self.prepare_settings()  # InputError for settings that no corpus has
 
     @cached_property
     def runs(self) -> Mapping[str, Run]:
         """Both trainings by name: the dense model's, then the mixture's; without a corpus."""
         return {name: quickstart_run(name, self.size, self.steps, self.seed) for name in (DENSE, self.design)}
 
-    @property
     def prepare_settings(self) -> PrepareSettings:
         """How the training documents become instances; documents stay whole."""
         return PrepareSettings(

@@ -70,7 +70,7 @@ is worse, not that it is better or equal."""
 
 
 def write_findings(folder: Path, page: Path) -> Path:
-    """Write the page of all results in a folder, and its pictures into a folder beside it.
+    """Write the page of all results in a folder, and its pictures into a folder next to the page.
 
     The same results give the same bytes. InputError without any.
     """
@@ -92,42 +92,42 @@ def read_scales(folder: Path) -> list[Items]:
 
     Those of an earlier definition of their scale are left out.
     """
-    found: list[Items] = []
+    scales: list[Items] = []
     if (folder / RESULTS).exists():
-        found = [read_items(folder)] if read_file(folder / RESULTS) else []
+        scales = [read_items(folder)] if read_file(folder / RESULTS) else []
     else:
-        found = [read_file(file) for file in sorted(folder.glob("*.json"))]
-    shown = [today for items in found if (today := of_today(items))]
-    if not shown:
+        scales = [read_file(file) for file in sorted(folder.glob("*.json"))]
+    current = [kept for items in scales if (kept := current_items(items))]
+    if not current:
         raise InputError(f"{folder}: no results of `loriini reproduce` here; {REMEDY}")
-    return shown
+    return current
 
 
-def of_today(items: Items) -> Items:
+def current_items(items: Items) -> Items:
     """The items whose trainings are those of their scale as it is defined today, with the paper's words."""
     reasons = {name: outdated(items[name]) for name in ITEM_ORDER if name in items}
     for reason in filter(None, reasons.values()):
         warn(f"{reason}; left out")
-    return {name: in_words_of_today(name, items[name]) for name, reason in reasons.items() if not reason}
+    return {name: reassessed(name, items[name]) for name, reason in reasons.items() if not reason}
 
 
-def in_words_of_today(name: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    """An item's results with the paper's words, and judged and told by today's rules."""
-    claims = [rejudged(claim) for claim in found["claims"]]
-    reasons = [{**reason, "claims": list(map(rejudged, reason["claims"]))} for reason in found["reasons"]]
+def reassessed(name: str, item: Mapping[str, Any]) -> dict[str, Any]:
+    """An item's results with the paper's words, and with verdicts and sentences by today's rules."""
+    claims = [rejudged(claim) for claim in item["claims"]]
+    reasons = [{**reason, "claims": list(map(rejudged, reason["claims"]))} for reason in item["reasons"]]
     verdict = overall(claims)
     return {
-        **found,
+        **item,
         **as_published(name),
         "claims": claims,
         "reasons": [{**reason, "verdict": support(reason["claims"])} for reason in reasons],
         "verdict": verdict,
-        "sentence": sentence(verdict, claims, found["scale"]),
+        "sentence": sentence(verdict, claims, item["scale"]),
     }
 
 
 def rejudged(claim: JudgedClaim) -> dict[str, Any]:
-    """A stored claim by today's rules, none of which decides what was undecided."""
+    """A stored claim with the verdict of today's rules; what was undecided stays undecided."""
     return {**claim, "verdict": UNDECIDED if claim["verdict"] == UNDECIDED else judged(claim)}
 
 
@@ -139,10 +139,10 @@ def read_file(file: Path) -> Items:
     return items
 
 
-def is_results(found: Any) -> bool:
+def is_results(value: Any) -> bool:
     """Whether a value may be the results of an item."""
     needed = {"item", "scale", "cells", "claims", "measured", "verdict"}
-    return isinstance(found, dict) and needed <= found.keys()
+    return isinstance(value, dict) and needed <= value.keys()
 
 
 def shown_charts(scales: Sequence[Items]) -> Iterator[tuple[str, Chart]]:
@@ -152,10 +152,10 @@ def shown_charts(scales: Sequence[Items]) -> Iterator[tuple[str, Chart]]:
             yield from charts_of(items[name]) if name in items and not repeats(name, items) else ()
 
 
-def charts_of(found: Mapping[str, Any]) -> Iterator[tuple[str, Chart]]:
+def charts_of(item: Mapping[str, Any]) -> Iterator[tuple[str, Chart]]:
     """An item's charts that the page shows, by name."""
-    for i, chart in enumerate(found.get("charts", [])[:MOST_PICTURES], 1):
-        yield f"{anchor(found)}-{i}", chart
+    for i, chart in enumerate(item.get("charts", [])[:MOST_PICTURES], 1):
+        yield f"{anchor(item)}-{i}", chart
 
 
 def picture(chart: Chart) -> str:
@@ -201,9 +201,9 @@ def _overview(items: Items) -> Iterator[str]:
     yield _table(
         ["item", "finding", "verdict"],
         (
-            [f"[{found['title']}](#{anchor(found)})", found["finding"], found["verdict"]]
+            [f"[{item['title']}](#{anchor(item)})", item["finding"], item["verdict"]]
             for name in ITEM_ORDER
-            if (found := items.get(name)) and not repeats(name, items)
+            if (item := items.get(name)) and not repeats(name, items)
         ),
     )
 
@@ -224,62 +224,62 @@ def shapes(items: Items) -> str:
 
 def rates(items: Items) -> str:
     """The learning rates of the items' own trainings, by the models' width."""
-    found = defaultdict[int, set[float]](set)
+    rates_by_width = defaultdict[int, set[float]](set)
     for name, item in items.items():
-        own = (trained["settings"] for trained in item["cells"] if trained["row"] in EXPERIMENTS[name].runs)
-        for settings in own:
-            found[settings["model"]["hidden_size"]].add(settings["optimizer"]["learning_rate"])
-    distinct = set().union(*found.values())
-    if len(found) > 1 and len(distinct) == 1:
+        own_runs = EXPERIMENTS[name].runs
+        for settings in (cell["settings"] for cell in item["cells"] if cell["row"] in own_runs):
+            rates_by_width[settings["model"]["hidden_size"]].add(settings["optimizer"]["learning_rate"])
+    distinct = set().union(*rates_by_width.values())
+    if len(rates_by_width) > 1 and len(distinct) == 1:
         return (
             f"Models of all sizes are trained with one learning rate, {distinct.pop():g}, which may suit "
             "the smaller ones better than the larger: compare sizes with care."
         )
     by_width = "; ".join(
-        f"{', '.join(f'{rate:g}' for rate in sorted(of_width))} at width {width}"
-        for width, of_width in sorted(found.items())
+        f"{', '.join(f'{rate:g}' for rate in sorted(at_width))} at width {width}"
+        for width, at_width in sorted(rates_by_width.items())
     )
     return f"Learning rates: {by_width}." if by_width else ""
 
 
-def _repeated(found: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
+def _repeated(item: Mapping[str, Any], original: Mapping[str, Any]) -> Iterator[str]:
     """An item that is another's experiment."""
-    yield from _heading(f"{found['title']} ({found['source']})", found)
-    yield f"The same experiment as [{other['source']}](#{anchor(other)}): {other['verdict']}."
+    yield from _heading(f"{item['title']} ({item['source']})", item)
+    yield f"The same experiment as [{original['source']}](#{anchor(original)}): {original['verdict']}."
 
 
-def _item(found: Mapping[str, Any], pictures: str) -> Iterator[str]:
-    yield from _heading(found["title"], found)
-    yield f"**The paper** ({found['source']}): {found['finding']}"
-    yield f"**{found['verdict'].capitalize()}.** {found['sentence']}"
-    for reason in found.get("reasons", []):
+def _item(item: Mapping[str, Any], pictures: str) -> Iterator[str]:
+    yield from _heading(item["title"], item)
+    yield f"**The paper** ({item['source']}): {item['finding']}"
+    yield f"**{item['verdict'].capitalize()}.** {item['sentence']}"
+    for reason in item.get("reasons", []):
         yield from _reason(reason)
-    yield "\n".join(f"- {note}" for note in notes(found))
-    for name, chart in charts_of(found):
+    yield "\n".join(f"- {note}" for note in notes(item))
+    for name, chart in charts_of(item):
         yield f"![{caption(chart)}]({pictures}/{name}.svg)"
-    if found["claims"]:
-        yield from _claims(found["claims"])
-    for text, measured in found["measured"].items():
-        yield from _values(found, text, measured)
+    if item["claims"]:
+        yield from _claims(item["claims"])
+    for text, measured in item["measured"].items():
+        yield from _values(item, text, measured)
 
 
-def _heading(title: str, found: Mapping[str, Any]) -> Iterator[str]:
+def _heading(title: str, item: Mapping[str, Any]) -> Iterator[str]:
     """A heading with an anchor that every viewer of Markdown understands."""
-    yield f'<a id="{anchor(found)}"></a>'
+    yield f'<a id="{anchor(item)}"></a>'
     yield f"### {title}"
 
 
-def notes(found: Mapping[str, Any]) -> Iterator[str]:
+def notes(item: Mapping[str, Any]) -> Iterator[str]:
     """What the paper leaves open, what is different here, and how it was made, a sentence each."""
-    for name, told in (("In the paper", found["open_in_the_paper"]), ("Here", found["differs"])):
-        yield from (f"{name}: {each}." for each in told.split("; ") if each)
-    yield f"Made with {made(found)}."
-    yield f"Command: `{command(found)}`"
+    for name, sentences in (("In the paper", item["open_in_the_paper"]), ("Here", item["differs"])):
+        yield from (f"{name}: {text}." for text in sentences.split("; ") if text)
+    yield f"Made with {made(item)}."
+    yield f"Command: `{command(item)}`"
 
 
-def made(found: Mapping[str, Any]) -> str:
+def made(item: Mapping[str, Any]) -> str:
     """Seeds, lengths of training, machine and date of an item's results."""
-    return f"{trained_for(found)}, on {found['date']}; {machine_text(found)}"
+    return f"{trained_for(item)}, on {item['date']}; {machine_text(item)}"
 
 
 def _reason(reason: Mapping[str, Any]) -> Iterator[str]:
@@ -300,12 +300,12 @@ def _claims(claims: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "</details>"
 
 
-def _values(found: Mapping[str, Any], text: str, measured: Mapping[str, Any]) -> Iterator[str]:
+def _values(item: Mapping[str, Any], text: str, measured: Mapping[str, Any]) -> Iterator[str]:
     """What was measured of each row, with the published value in brackets where the column is printed."""
     columns = columns_of(measured)[:MOST_COLUMNS]
     if not columns:
         return
-    printed = found["published"]
+    printed = item["published"]
 
     def both(row: str, column: str) -> str:
         theirs = published_text(printed, row, column)
@@ -320,7 +320,7 @@ def _values(found: Mapping[str, Any], text: str, measured: Mapping[str, Any]) ->
         for column in columns
     }
     head = ["", *(f"{column}{unit}" for column, unit in units.items())]
-    yield _table(head, ([marked(found, row), *(both(row, column) for column in columns)] for row in measured))
+    yield _table(head, ([marked(item, row), *(both(row, column) for column in columns)] for row in measured))
 
 
 def _table(head: Sequence[str], rows: Any) -> str:
@@ -328,6 +328,6 @@ def _table(head: Sequence[str], rows: Any) -> str:
     return "\n".join([f"| {' | '.join(head)} |", f"|{'---|' * len(head)}", *body])
 
 
-def anchor(found: Mapping[str, Any]) -> str:
+def anchor(item: Mapping[str, Any]) -> str:
     """The id of an item's section."""
-    return f"{found['item']}-{found['scale']}"
+    return f"{item['item']}-{item['scale']}"

@@ -38,7 +38,7 @@ class ReproduceSettings:
         seeds: trainings of each run.
         jobs: trainings at once.
         on_error: `stop` at the first flawed record of `text`, or `skip` and count them.
-        reasons: train the further runs of findings that do not hold, too.
+        reasons: also train the further runs of findings that do not hold.
     """
 
     items: tuple[str, ...]
@@ -166,7 +166,7 @@ class _Job:
 
 
 def warned(name: str, work: Callable[[], object]) -> None:
-    """Do the work; what it raises is said at once, since it is raised only after all trainings."""
+    """Do the work; an error is reported at once, since it is raised only after all trainings."""
     try:
         work()
     except Exception as error:

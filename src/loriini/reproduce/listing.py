@@ -46,7 +46,7 @@ def core_minutes(experiment: Experiment, scale: Scale, seeds: int) -> float:
 
 
 def describe_reasons(scale: Scale, seeds: int) -> str:
-    """What `--reasons` trains beside all items, if no finding holds."""
+    """What `--reasons` trains besides all items, if no finding holds."""
     further = (further_runs(experiment, scale) for experiment in EXPERIMENTS.values())
     runs = distinct_runs(chain.from_iterable(further), scale)
     minutes = seeds * sum(run_seconds(paper, scale) for paper in runs) / 60
@@ -120,7 +120,7 @@ def paper_commands(experiment: Experiment, seeds: int) -> Iterator[str]:
 
 
 def paper_runs(experiment: Experiment) -> list[tuple[str, PaperRun]]:
-    """An item's trainings at the papers' scale, each once: its text and how it is evaluated, too."""
+    """An item's trainings at the papers' scale, each once, with their texts."""
     found = {
         (run.text, run_name(run.paper)): (run.text, run.paper)
         for run in item_runs(experiment, SCALES["paper"])
@@ -171,7 +171,7 @@ def run_folder(paper: PaperRun, text: str, seed: int) -> str:
 
 
 def evaluation_commands(experiment: Experiment, seeds: int) -> Iterator[str]:
-    """The commands that evaluate an item's runs, alike ones of a text together: tasks or held-out text."""
+    """The commands that evaluate an item's runs on tasks or held-out text, each for all runs it fits."""
     by_options: dict[tuple[str, tuple[str, ...]], list[PaperRun]] = defaultdict(list)
     for _, text, _, paper in item_runs(experiment, SCALES["paper"]):
         default = experiment.published.evaluate or ("--documents", f"HELDOUT/{slug(text)}") * (

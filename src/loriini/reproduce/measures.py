@@ -23,7 +23,8 @@ from loriini.analyze.routes import routes_by_domain
 from loriini.atomic import write_json
 from loriini.compare.measures import last_part, learning_curve, mean_or_none, model_state
 from loriini.compare.running import Trial, run_state, training_seconds
-from loriini.evaluate.perplexity import EvaluationRouting, HeldOut, documents_of, evaluate, score_tokens
+from loriini.evaluate.heldout import HeldOut, documents_of
+from loriini.evaluate.perplexity import EvaluationRouting, evaluate, score_tokens
 from loriini.evaluate.runs import RouterFree
 from loriini.jobs.lock import waiting_lock
 from loriini.json_file import read_object
@@ -67,7 +68,7 @@ def training(trial: Trial) -> dict[str, Any]:
     - `active`: share of experts active at least once in ten steps, by window and layer (Lory, appendix G.1);
       `active_long`: in a tenth of the training. `units` is how many units a window routes.
     - `load`: share of choices, by step, layer and expert, and of how many in a layer these are at least (0:
-      not recorded); `norms`: mean activation norms, alike.
+      not recorded); `norms`: mean activation norms, in the same form.
     """
     metrics = read_metrics(trial.folder / METRICS)
     tokens = column(metrics, "tokens")
@@ -96,7 +97,7 @@ def training(trial: Trial) -> dict[str, Any]:
 
 
 def active(run: Run, routed: Metrics, window: int) -> dict[str, Any]:
-    """Share of experts active at least once in windows of so many steps, and the units that these route."""
+    """Share of experts active at least once in each window of steps, and the units that it routes."""
     ends, shares = utilisation(routed, window)
     unit = {"token": 1, "segment": run.routing.segment_length}.get(run.routing.unit, run.length)
     steps = min(window, len(routed))

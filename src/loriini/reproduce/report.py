@@ -73,7 +73,7 @@ def claims_table(results: Results) -> Html | None:
 
 
 def reasons(results: Results) -> Html | None:
-    """Why the finding may not hold, and what further runs say of it."""
+    """Why the finding may not hold, and what further runs show about it."""
     if not results["reasons"]:
         return None
     tables = (
@@ -96,7 +96,7 @@ def pictures(results: Results) -> Html | None:
 
 
 def comparison(results: Results) -> Html | None:
-    """The published values beside what was measured, for each text."""
+    """The published values next to what was measured, for each text."""
     tables = [*measured_tables(results), *published_table(results)]
     return p.join(*tables) if tables else None
 

@@ -71,7 +71,7 @@ def judge(
     claims = [{"text": text, **claim.to_dict()} for text, claim in judged]
     verdict = overall(claims)
     pairs = zip(judged, verdicts(claims), strict=True)
-    decisive = [each for each, found in pairs if found == verdict != HOLDS]
+    decisive = [claim_of_text for claim_of_text, outcome in pairs if outcome == verdict != HOLDS]
     return claims, decisive, verdict
 
 
@@ -106,13 +106,13 @@ SEES_LATER_IN_TRAINING = " (sees later tokens in training)"
 def later_tokens(trainings: Iterable[MeasuredTraining]) -> Iterable[str]:
     """What to know of rows whose routing sees later tokens."""
     marks = {mark(describe_causality(training)) for training, _ in trainings}
-    for found, losses in ((SEES_LATER, "losses"), (SEES_LATER_IN_TRAINING, "training losses")):
-        if found in marks:
-            yield f"{losses} of rows marked{found} are too low to compare with causal models'"
+    for marker, losses in ((SEES_LATER, "losses"), (SEES_LATER_IN_TRAINING, "training losses")):
+        if marker in marks:
+            yield f"{losses} of rows marked{marker} are too low to compare with causal models'"
 
 
 def mark(cell: Mapping[str, Any]) -> str:
-    """What stands behind the name of a cell's row; empty for a causal one."""
+    """The mark after the name of a cell's row; empty if it is causal."""
     if cell.get("causality") == "none":
         return SEES_LATER
     return SEES_LATER_IN_TRAINING if cell.get("training_causality") == "none" else ""
@@ -141,19 +141,19 @@ def judged_reasons(
 ) -> list[dict[str, Any]]:
     """The reasons whose runs are there and that are about the claims, by text, which decided the verdict."""
     judged = (reason.to_dict(experiment.claims, decisive, texts) for reason in experiment.reasons)
-    return [found for found in judged if found]
+    return list(filter(None, judged))
 
 
 def by_text(trainings: Iterable[MeasuredTraining], extra: Mapping[str, Any]) -> Sequence[Measured]:
     """The finished trainings on each text; one without a text where nothing is trained."""
-    found: dict[str, dict[str, dict[int, Measures]]] = {}
+    rows_by_text: dict[str, dict[str, dict[int, Measures]]] = {}
     for training, measures in trainings:
-        of_row = found.setdefault(training.text, {}).setdefault(training.row, {})
+        by_seed = rows_by_text.setdefault(training.text, {}).setdefault(training.row, {})
         if state_of(measures) == "finished":
-            of_row[training.trial.cell.seed] = measures
-    if not found:
+            by_seed[training.trial.cell.seed] = measures
+    if not rows_by_text:
         return [Measured({}, "", extra)]
-    return [Measured(rows, text, extra) for text, rows in found.items()]
+    return [Measured(rows, text, extra) for text, rows in rows_by_text.items()]
 
 
 def table(experiment: Experiment, m: Measured) -> dict[str, dict[str, dict[str, float | None]]]:
@@ -188,7 +188,7 @@ def describe(training: Training, measures: Measures) -> dict[str, Any]:
 
 
 def trained_with(run: Run) -> dict[str, Any]:
-    """What decides a training beside its corpus and seed."""
+    """The settings of a training apart from its corpus and seed."""
     parts = ("model", "routing", "optimizer", "warmup")
     return {
         **{name: value for name, value in run.to_dict().items() if name in parts},
@@ -209,23 +209,23 @@ def numbers(value: Any) -> Any:
 
 def read_items(folder: Path) -> dict[str, dict[str, Any]]:
     """The results of every item in a folder, in the order of `all`. InputError for a damaged file."""
-    found = {}
+    items = {}
     for name in ITEM_ORDER:
         path = folder / name / RESULTS
         if path.exists():
-            found[name] = read_object(path, DAMAGED)
-    return found
+            items[name] = read_object(path, DAMAGED)
+    return items
 
 
-def outdated(found: Mapping[str, Any]) -> str:
-    """How an item's trainings differ from those of today's scale of that name; empty where they do not.
+def outdated(item: Mapping[str, Any]) -> str:
+    """How an item's trainings differ from those of today's scale of that name; empty if they do not.
 
-    Single settings of a part that were not there yet, or are no longer, are not compared; nor are those that
-    follow from the text, the number of experts that are routed to by label.
+    Settings that were added or removed since are not compared, nor is the number of experts routed to by
+    label, which follows from the text.
     """
-    experiment, scale = EXPERIMENTS[found["item"]], find_scale(found["scale"])
+    experiment, scale = EXPERIMENTS[item["item"]], find_scale(item["scale"])
     runs = {**experiment.runs, **experiment.further_runs}
-    for cell in found["cells"]:
+    for cell in item["cells"]:
         name = cell["row"]
         if name not in runs:
             return f"{experiment.item}: {name} is no run of this item today"

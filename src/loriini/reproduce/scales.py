@@ -41,7 +41,7 @@ class Scale:
     characters: int = 2_000_000
     """Of training text; a tenth of it is held out."""
     short: int = 1500
-    """Characters of the longest document in text of short documents, of which an instance holds several."""
+    """Characters of the longest document in text of short documents; an instance holds several."""
     instances: int = 32
     """Held-out instances of each domain."""
     texts: int = 1
@@ -128,9 +128,8 @@ def scaled_run(paper: PaperRun, scale: Scale) -> Run:
     """A paper's run, or a further one, at a scale; that of the papers changes no size.
 
     FFN widths, low ranks and the router's width keep their ratio to the model's width; design, number of
-    experts, dense warm-up and weight decay are the recipe's. There is no dropout: in the scale's steps no
-    text is read twice where there is as much of it as the scale takes. Products are in float32, so that
-    losses are alike on all machines.
+    experts, dense warm-up and weight decay are the recipe's. There is no dropout: with enough text, no text
+    is read twice in the scale's steps. Products are in float32, so that losses are the same on all machines.
     """
     run = paper_run(paper)
     if scale.shapes:

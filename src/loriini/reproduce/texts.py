@@ -11,7 +11,7 @@ from loriini.atomic import write_text
 from loriini.corpus.prepare import open_corpus, prepare_documents
 from loriini.corpus.settings import PrepareSettings
 from loriini.errors import InputError
-from loriini.evaluate.perplexity import HeldOut, tokenize_by_domain
+from loriini.evaluate.heldout import HeldOut, tokenize_by_domain
 from loriini.jobs.lock import waiting_lock
 from loriini.model.loading import load_tokenizer
 from loriini.progress import inform
@@ -35,7 +35,7 @@ LANGUAGE_PREFIX = "multi"
 WEB_DOMAINS = ("web", "prose")
 MOST_DOMAINS = 32
 HELDOUT_PART = 10
-"""One part in so many of the characters is held out."""
+"""1 / HELDOUT_PART of the characters is held out."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +92,11 @@ class Texts:
         )
 
     def _share(self, side: str, domains: int) -> int:
-        """Characters of each of so many domains."""
+        """Characters of each domain if there are `domains` of them."""
         return self.scale.characters // (1 if side == TRAIN else HELDOUT_PART) // domains
 
     def _of_domain(self, kind: str, side: str, domain: str, domains: int) -> list[Document]:
-        """The documents of one of so many domains, until its share is full."""
+        """The documents of a domain, one of `domains`, until its share is full."""
         left = self._share(side, domains)
         most = self.scale.short if kind == SHORT else None
         chosen = []

@@ -1,4 +1,4 @@
-"""What results say, in words that the report and the findings page share."""
+"""Results in words that the report and the findings page share."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from loriini.reproduce.results import mark
 Results = Mapping[str, Any]
 """Those of an item, as `results.item_results` makes them."""
 NOTHING = "–"
-"""In place of a number that there is not."""
+"""In place of a missing number."""
 CLAIM_HEAD = ("claim", "mean and interval", "claimed range", "verdict")
 REASON_HEAD = ("with the further runs", "mean and interval", "expected if this is the reason", "verdict")
 """Of the table of a reason."""
@@ -54,38 +54,39 @@ def in_unit(printed: Sequence[Mapping[str, Any]], column: str) -> str:
     return f" [{', '.join(units)}]" if units else ""
 
 
-def plus_minus(found: Mapping[str, float | None] | None) -> str:
+def plus_minus(interval: Mapping[str, float | None] | None) -> str:
     """A mean and half of its interval."""
-    if found is None or found["mean"] is None:
+    if interval is None or interval["mean"] is None:
         return NOTHING
-    if found["low"] is None or found["high"] is None:
-        return number(found["mean"])
-    return f"{number(found['mean'])} ± {number((found['high'] - found['low']) / 2)}"
+    if interval["low"] is None or interval["high"] is None:
+        return number(interval["mean"])
+    return f"{number(interval['mean'])} ± {number((interval['high'] - interval['low']) / 2)}"
 
 
 def published_text(printed: Sequence[Mapping[str, Any]], row: str, column: str) -> str:
     """The printed values of a row and column, with the version where there are two."""
-    found = [value for value in printed if (value["row"], value["column"]) == (row, column)]
-    if len(found) > 1:
-        return ", ".join(f"{value['value']:g} ({value['paper']})" for value in found)
-    return f"{found[0]['value']:g}" if found else NOTHING
+    values = [value for value in printed if (value["row"], value["column"]) == (row, column)]
+    if len(values) > 1:
+        return ", ".join(f"{value['value']:g} ({value['paper']})" for value in values)
+    return f"{values[0]['value']:g}" if values else NOTHING
 
 
 def trained_for(results: Results) -> str:
     """The seeds of an item's trainings, and how long these are; those of reasons apart from its own."""
     further = EXPERIMENTS[results["item"]].further_runs
-    own: set[tuple[int, int]] = set()
-    of_reasons: set[tuple[int, int]] = set()
+    lengths: set[tuple[int, int]] = set()
+    lengths_of_reasons: set[tuple[int, int]] = set()
     for cell in results["cells"]:
         settings = cell["settings"]
         length = (settings["steps"], settings["batch_size"] * settings["length"])
-        (of_reasons if cell["row"] in further else own).add(length)
-    if not own:
+        (lengths_of_reasons if cell["row"] in further else lengths).add(length)
+    if not lengths:
         counts = {c["seeds"] for c in results["claims"] if c["seeds"] > 1}
         repeated = f", {listing([str(count) for count in sorted(counts)])} repetitions" if counts else ""
         return f"no training of a language model{repeated}"
-    also = f"; to test likely reasons, {lengths_text(of_reasons - own)}" if of_reasons - own else ""
-    return f"{results['seeds']} seed{'s' * (results['seeds'] != 1)}, {lengths_text(own)}{also}"
+    further_lengths = lengths_of_reasons - lengths
+    also = f"; to test likely reasons, {lengths_text(further_lengths)}" if further_lengths else ""
+    return f"{results['seeds']} seed{'s' * (results['seeds'] != 1)}, {lengths_text(lengths)}{also}"
 
 
 def lengths_text(lengths: Collection[tuple[int, int]]) -> str:
@@ -100,28 +101,28 @@ def machine_text(results: Results) -> str:
 
 def command(results: Results) -> str:
     """The command that makes an item's results."""
-    told = f"loriini reproduce {results['item']} --scale {results['scale']} --seeds {results['seeds']}"
-    return told + " --reasons" * bool(results.get("reasons"))
+    text = f"loriini reproduce {results['item']} --scale {results['scale']} --seeds {results['seeds']}"
+    return text + " --reasons" * bool(results.get("reasons"))
 
 
 def headline(items: Mapping[str, Results]) -> str:
     """How many findings hold, those that are computed apart from those that are measured."""
-    single = [found for name, found in items.items() if not repeats(name, items)]
-    computed = [found for found in single if is_computed(found)]
-    parts = {"measured": [found for found in single if found not in computed], "computed": computed}
+    single = [results for name, results in items.items() if not repeats(name, items)]
+    computed = [results for results in single if is_computed(results)]
+    parts = {"measured": [results for results in single if results not in computed], "computed": computed}
     return "; ".join(
         f"of {len(several)} {name} finding{'s' * (len(several) != 1)} "
-        f"{counted(found['verdict'] for found in several)}"
+        f"{counted(results['verdict'] for results in several)}"
         for name, several in parts.items()
         if several
     ).capitalize()
 
 
-def is_computed(found: Results) -> bool:
+def is_computed(results: Results) -> bool:
     """Whether an item's claims are about sizes, formulas and bytes alone, which no seed changes."""
-    return bool(found["claims"]) and all(claim["exact"] for claim in found["claims"])
+    return bool(results["claims"]) and all(claim["exact"] for claim in results["claims"])
 
 
 def repeats(item: str, items: Collection[str]) -> str:
-    """The item among some of which this one is the same experiment; empty without one."""
+    """The item, among some, that is the same experiment as this one; empty if there is none."""
     return EXPERIMENTS[item].same_as if EXPERIMENTS[item].same_as in items else ""

@@ -10,7 +10,7 @@ from loriini.errors import InputError
 from loriini.model import LoriiniForCausalLM
 from loriini.model.card import TrainingRecord, model_card
 from loriini.model.loading import tokenizer_in
-from loriini.model.saving import lacking, save_model_folder
+from loriini.model.saving import missing_from, save_model_folder
 from loriini.parallel.mesh import world_size
 from loriini.progress import inform, warn
 from loriini.train.checkpoints.state import STATE, Problems, newest_intact, read_state
@@ -227,7 +227,7 @@ def has_model(out: Path) -> bool:
     folder = out / "model"
     if not folder.exists() or not any(folder.iterdir()):
         return False
-    if missing := lacking(folder):
+    if missing := missing_from(folder):
         raise InputError(f"{folder}: not a whole model ({missing}); remove it, then resume the run")
     return True
 

@@ -17,7 +17,6 @@ from loriini.batches.loader import BatchLoader, Position
 from loriini.hardware import autocast, autocast_dtype, peak_flops, peak_memory
 from loriini.json_file import without_nan
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.model.loss import skipped_positions
 from loriini.model.low_precision import experts_cast_once
 from loriini.parallel.mesh import SINGLE_PROCESS, Parallel
 from loriini.parallel.sharding import reduce_gradients
@@ -245,7 +244,7 @@ def target_weights(batch: Batch, config: LoriiniConfig, parallel: Parallel) -> T
 
     Where the loss leaves out segment 1 of every document, more documents mean fewer targets.
     """
-    skipped = skipped_positions(config)
+    skipped = config.skipped_positions
     if batch.positions_BL is None or not skipped:
         return None
     return over_mean((batch.positions_BL[:, :-1] >= skipped).sum(1), parallel)

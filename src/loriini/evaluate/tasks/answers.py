@@ -21,7 +21,7 @@ def check_answers(task: Any, name: str, limit: int | None = None) -> None:
 def check_local_answers(task: Any, splits: Splits) -> None:
     """InputError, with file and line, for a question or example that the task cannot ask or answer.
 
-    Also for rolling texts that are all empty, of which nothing can be measured.
+    Also for rolling texts that are all empty.
     """
     documents = {"test": task.eval_docs, "examples": task.fewshot_docs() if splits["examples"] else ()}
     for split, found in documents.items():

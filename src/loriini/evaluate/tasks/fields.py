@@ -28,7 +28,7 @@ def labels(*names: str, texts: tuple[str, ...] = ()) -> Callable[[TaskRow], Task
 
 
 def piqa(row: TaskRow) -> TaskRow:
-    """`query` "Question: …" and two `choices`, of which `gold` is the index of the right one."""
+    """`query` "Question: …" and two `choices`; `gold` is the index of the right one."""
     first, second = _choices(row, "choices", 2)
     return {"goal": _question(row), "sol1": first, "sol2": second, "label": _index(row, "gold", 2)}
 
@@ -99,7 +99,7 @@ def hellaswag(row: TaskRow) -> TaskRow:
 
 
 def nq_open(row: TaskRow) -> TaskRow:
-    """`question` and `answer`, of which any is right."""
+    """`question` and `answer`, a list of right answers."""
     if not _texts(row, "answer"):
         raise ValueError("'answer' is []; give at least one")
     return {"question": _text(row, "question"), "answer": row["answer"]}

@@ -38,7 +38,7 @@ def load_tasks(
     """The harness's tasks by the key of their results; with `data`, they read its files and need no network.
 
     InputError for names that are neither the harness's nor ours, for data that is missing or malformed, and
-    for a question (of the first `limit` of the Hub's) whose right answer is none of its choices.
+    for a question (of the first `limit` of the Hub's) whose right answer is not among its choices.
     """
     if data is not None:
         _check_files(asked, data)
@@ -133,12 +133,14 @@ def _mmlu(key: str, splits: Splits, shots: int, file: Path) -> Loaded:
     for subject in sorted({question.document["subject"] for question in splits["test"]}):
         if f"mmlu_{subject}" not in manager.all_subtasks:
             raise InputError(f"{file}: MMLU has no subject {subject!r}; correct the file")
-        own = {name: [q for q in all_ if q.document["subject"] == subject] for name, all_ in splits.items()}
-        if len(own["examples"]) < shots:
+        chosen = {
+            name: [q for q in all_ if q.document["subject"] == subject] for name, all_ in splits.items()
+        }
+        if len(chosen["examples"]) < shots:
             raise InputError(
-                f"{file}: {len(own['examples'])} examples of {subject}, {shots} needed; use --num-fewshot"
+                f"{file}: {len(chosen['examples'])} examples of {subject}, {shots} needed; use --num-fewshot"
             )
-        subjects[f"mmlu_{subject}"] = own
+        subjects[f"mmlu_{subject}"] = chosen
     loaded = _load_local(manager, subjects, file)
     group = loaded["groups"]["local"]
     group.name, group.aggregate_metric_list = key, [AggMetricConfig(metric="acc")]
@@ -175,7 +177,9 @@ def _load_local(
     Settings over a task's YAML are allowed for members of groups only: the group is `local`.
     """
     try:
-        settings = [{"task": name, **_local_settings(own), **(changes or {})} for name, own in splits.items()]
+        settings = [
+            {"task": name, **_local_settings(rows), **(changes or {})} for name, rows in splits.items()
+        ]
         loaded = manager.load([{"group": "local", "task": settings}])
     except ImportError as error:
         raise _needs_module(f"{file}: task {', '.join(splits)}", error) from error
@@ -183,16 +187,16 @@ def _load_local(
         raise InputError(
             f"{file}: its rows do not have this task's form ({_reason(error)}); docs/tasks.md has the forms"
         ) from error
-    for name, own in splits.items():
-        check_local_answers(loaded["tasks"][name], own)
+    for name, rows in splits.items():
+        check_local_answers(loaded["tasks"][name], rows)
     return loaded
 
 
 def _loaded(tasks: dict[str, Any], groups: dict[str, Any], shots: int | None) -> Loaded:
     """Tasks that show `shots` examples; None: as many as each YAML says."""
     for task in tasks.values():
-        own = task.config.num_fewshot or 0
-        task.set_config("num_fewshot", own if shots is None else shots)
+        default = task.config.num_fewshot or 0
+        task.set_config("num_fewshot", default if shots is None else shots)
     return Loaded({"tasks": tasks, "groups": groups}, next(iter(tasks.values())).config.num_fewshot)
 
 

@@ -82,7 +82,8 @@ def _names(stem: str, task: TaskEntry) -> list[str]:
 def read_questions(file: Path, task: TaskEntry) -> list[Question]:
     """A file's rows as the task's documents, all of the form of the first.
 
-    InputError for a row of another form or whose right answer is none of its choices, and for no row.
+    InputError for a row of another form, a row whose right answer is not among its choices, and an empty
+    file.
     """
     rows = list(_rows(file))
     to_document, questions = _form(task, rows[0][1] if rows else {}), []
@@ -111,7 +112,7 @@ def _form(task: TaskEntry, first: TaskRow) -> ToDocument:
 
 
 def _other_count(rows: Sequence[TaskRow], to_document: ToDocument, field: str) -> str:
-    """What all rows say of indices in `field`: that they are hidden or count from another number."""
+    """A hint where the indices in `field` of all rows are hidden or count from another number."""
     values = [row.get(field) for row in rows]
     if all(value == -1 for value in values):
         return " (all rows have -1, as test sets whose answers are hidden; give a set with answers)"

@@ -25,7 +25,7 @@ from loriini.progress import Advance, progress, warn
 from loriini.routing import causality_warning
 
 BOOTSTRAP = 1000
-"""Resamples for the standard error of metrics that are no means."""
+"""Resamples for the standard error of metrics that are not means."""
 EXAMPLES_SEED = 1234
 PREFERRED = ("acc_norm", "acc", "exact_match", "word_perplexity")
 """The metric that stands for a task that has several."""

@@ -41,7 +41,7 @@ class Claim:
     chosen_from: int = 1
     """How many quantities these values were chosen from because of what they are; each could have been."""
     unjudged: str = ""
-    """Why there are no values to judge it by, although all that it is about was measured."""
+    """Why the claim has no values, although everything it is about was measured."""
 
     @property
     def finite(self) -> list[float]:
@@ -78,7 +78,7 @@ class Claim:
         """The claim with its intervals and verdict as a JSON object; open bounds are null."""
         text = self.text_interval
         text_low, text_high = map(rounded, text or (None, None))
-        told = {
+        claim = {
             "quantity": "; ".join(filter(None, (self.quantity, self.unjudged))),
             **{name: rounded(value) for name, value in self.seed_interval.to_dict().items()},
             "text_low": text_low,
@@ -90,7 +90,7 @@ class Claim:
             "chosen_from": self.chosen_from,
         }
         no_spread = text is not None and any(map(math.isnan, text))
-        return {**told, "verdict": UNDECIDED if no_spread else judged(told)}
+        return {**claim, "verdict": UNDECIDED if no_spread else judged(claim)}
 
 
 JudgedClaim = Mapping[str, Any]
@@ -114,7 +114,7 @@ def judged(claim: JudgedClaim, claims: int = 1) -> str:
 
 
 def deviations(claim: JudgedClaim, quantities: int) -> tuple[float, float]:
-    """How far the interval that decides reaches below and above the mean, one of so many quantities."""
+    """How far the deciding interval reaches below and above the mean of one of `quantities`."""
     mean, confidence = claim["mean"], 1 - (1 - CONFIDENCE) / quantities
     over_training = t_factor(claim["seeds"], confidence) / t_factor(claim["seeds"])
     over_text = float(ndtri((1 + confidence) / 2) / ndtri((1 + CONFIDENCE) / 2))
@@ -138,7 +138,8 @@ def side(value: float, bounds: Sequence[float | None]) -> int:
 def verdicts(claims: Sequence[JudgedClaim]) -> list[str]:
     """Those on the claims of one finding: none fails by chance alone in more than 5 % of cases.
 
-    A claim that does not hold has to fail with the interval of so many claims, else it is undecided.
+    A claim that does not hold has to fail with the interval for all of these claims; otherwise it is
+    undecided.
     """
     tested = sum(claim["mean"] is not None for claim in claims)
     return [judged(claim, tested) if claim["verdict"] == FAILS else claim["verdict"] for claim in claims]

@@ -38,8 +38,8 @@ class Measured:
 
     def each(self, row: str, *path: str) -> dict[int, Any]:
         """A list or an object by seed, at a path of keys in the measures."""
-        found = {seed: at(measures, path) for seed, measures in self.rows.get(row, {}).items()}
-        return {seed: value for seed, value in found.items() if value is not None}
+        values = {seed: at(measures, path) for seed, measures in self.rows.get(row, {}).items()}
+        return {seed: value for seed, value in values.items() if value is not None}
 
     def computed(self, *path: str) -> dict[int, Any]:
         """A list at a path of keys in `extra`, by round or seed."""
@@ -58,14 +58,14 @@ class Measured:
 
         At the path of keys are lists by domain, one value an instance.
         """
-        of_seed = {
-            seed: {name: values for name, values in found.items() if domain in (None, name)}
-            for seed, found in self.each(row, *path).items()
-            if domain is None or domain in found
+        by_seed = {
+            seed: {name: values for name, values in by_domain.items() if domain in (None, name)}
+            for seed, by_domain in self.each(row, *path).items()
+            if domain is None or domain in by_domain
         }
-        means = {seed: fmean(map(fmean, found.values())) for seed, found in of_seed.items()}
+        means = {seed: fmean(map(fmean, by_domain.values())) for seed, by_domain in by_seed.items()}
         documents: Documents = next(iter(self.each(row, "documents").values()), {})
-        return OnText(means, partial(resampled, of_seed, documents))
+        return OnText(means, partial(resampled, by_seed, documents))
 
     def perplexity(self, row: str, domain: str) -> dict[int, float]:
         """Perplexity of a domain's held-out text by seed."""
@@ -91,24 +91,26 @@ class Measured:
         return [row for row in rows if self.rows.get(row)]
 
 
-def resampled(of_seed: Mapping[int, Mapping[str, Sequence[float]]], documents: Documents) -> Resamples:
+def resampled(by_seed: Mapping[int, Mapping[str, Sequence[float]]], documents: Documents) -> Resamples:
     """By seed, the mean over domains on every resample of their documents; NaN with a single instance.
 
     They are widened where documents are few.
     """
-    domains = next(iter(of_seed.values()))
-    counts = [count_documents(documents.get(domain, ()), len(own)) for domain, own in domains.items()]
+    domains = next(iter(by_seed.values()))
+    counts = [count_documents(documents.get(domain, ()), len(losses)) for domain, losses in domains.items()]
     if min(counts) < 2:
-        return {seed: np.full(RESAMPLES, np.nan) for seed in of_seed}
+        return {seed: np.full(RESAMPLES, np.nan) for seed in by_seed}
     means_SR = np.mean(
         [
-            resampled_means([found[domain] for found in of_seed.values()], domain, documents.get(domain, ()))
+            resampled_means(
+                [losses_of[domain] for losses_of in by_seed.values()], domain, documents.get(domain, ())
+            )
             for domain in domains
         ],
         axis=0,
     )
-    measured_S = [fmean(map(fmean, found.values())) for found in of_seed.values()]
-    return dict(zip(of_seed, widened(means_SR, measured_S, counts), strict=True))
+    measured_S = [fmean(map(fmean, losses_of.values())) for losses_of in by_seed.values()]
+    return dict(zip(by_seed, widened(means_SR, measured_S, counts), strict=True))
 
 
 def at(value: Any, path: Sequence[str]) -> Any:

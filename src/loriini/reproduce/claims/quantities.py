@@ -21,7 +21,7 @@ Resamples = Mapping[int, NDArray[np.float64]]
 
 
 class OnText(dict[int, float]):
-    """A quantity by seed that is measured on held-out text; `resamples` tells it on resamples of the text."""
+    """A quantity by seed that is measured on held-out text; `resamples` gives it on resamples of the text."""
 
     def __init__(self, values: Values, resamples: Callable[[], Resamples]) -> None:
         super().__init__(values)

@@ -21,7 +21,7 @@ SUPPORT = {HOLDS: "supported", FAILS: "refuted", UNDECIDED: "undecided"}
 IN_PART = "supported in part"
 """The verdict where some claims hold and others do not."""
 RATES = (0.5, 2.0)
-"""Multiples of the scale's learning rate that are tried beside it."""
+"""Multiples of the scale's learning rate that are tried in addition."""
 
 Finding = Callable[[Measured], Iterable[Claim]]
 """A finding, as claims over what was measured."""
@@ -42,7 +42,7 @@ class Reason:
     def claims(self, finding: Finding, before: Iterable[Claim], m: Measured) -> Iterator[Claim]:
         """What holds if this is the reason, about some claims of the finding on one text.
 
-        `m` has the item's rows and the further ones; nothing is claimed where one of these is not there.
+        `m` has the item's rows and the further ones; nothing is claimed if one of these is missing.
         """
         if not all(map(m.rows.get, self.runs)):
             return

@@ -17,18 +17,18 @@ def sentence(verdict: str, claims: Sequence[JudgedClaim], scale: str) -> str:
     if not claims:
         return f"At scale {scale} nothing was measured: {verdict}."
     shown = counted(claim["verdict"] for claim in claims)
-    alike = [claim for claim, found in zip(claims, verdicts(claims), strict=True) if found == verdict]
-    alike = sorted(alike or claims, key=lambda claim: (claim["mean"] is None, claim["verdict"] != FAILS))
+    deciding = [claim for claim, outcome in zip(claims, verdicts(claims), strict=True) if outcome == verdict]
+    deciding = sorted(deciding or claims, key=lambda c: (c["mean"] is None, c["verdict"] != FAILS))
     parts = f"Of {len(claims)} claims {shown}. For example" if len(claims) > 1 else "The claim"
     by_chance = verdict == UNDECIDED and any(claim["verdict"] == FAILS for claim in claims)
     chance = ": among so many claims, what does not hold may be chance" if by_chance else ""
-    return f"At scale {scale} the finding {VERBS[verdict][0]}{chance}. {parts}: {in_words(alike[0])}."
+    return f"At scale {scale} the finding {VERBS[verdict][0]}{chance}. {parts}: {in_words(deciding[0])}."
 
 
-def counted(several: Iterable[str]) -> str:
+def counted(outcomes: Iterable[str]) -> str:
     """How many there are of each verdict: 3 hold, 1 does not hold, 1 is undecided."""
-    found = list(several)
-    return ", ".join(f"{n} {VERBS[v][n > 1]}" for v in VERBS if (n := found.count(v)))
+    listed = list(outcomes)
+    return ", ".join(f"{n} {VERBS[v][n > 1]}" for v in VERBS if (n := listed.count(v)))
 
 
 def in_words(claim: JudgedClaim) -> str:
@@ -36,17 +36,17 @@ def in_words(claim: JudgedClaim) -> str:
     return f"{claim['quantity']}: {measured_text(claim)} (claimed: {range_text(claim)})"
 
 
-def measured_text(found: JudgedClaim) -> str:
+def measured_text(claim: JudgedClaim) -> str:
     """A mean with its intervals: −0.031 (seeds −0.050 to −0.012, text −0.040 to −0.022) nats."""
-    if found["mean"] is None:
+    if claim["mean"] is None:
         return "not tested"
-    unit = f" {found['unit']}" if found["unit"] else ""
-    mean = number(found["mean"])
-    if found["low"] is None:
-        return f"{mean}{unit}" + ("" if found["exact"] else ", one seed")
-    interval = f"{number(found['low'])} to {number(found['high'])}"
-    if found["text_low"] is not None:
-        interval = f"seeds {interval}, text {number(found['text_low'])} to {number(found['text_high'])}"
+    unit = f" {claim['unit']}" if claim["unit"] else ""
+    mean = number(claim["mean"])
+    if claim["low"] is None:
+        return f"{mean}{unit}" + ("" if claim["exact"] else ", one seed")
+    interval = f"{number(claim['low'])} to {number(claim['high'])}"
+    if claim["text_low"] is not None:
+        interval = f"seeds {interval}, text {number(claim['text_low'])} to {number(claim['text_high'])}"
     return f"{mean} ({interval}){unit}"
 
 

@@ -104,22 +104,22 @@ def active_chart(m: Measured, rows: Sequence[str]) -> Chart:
     """Experts active at least once in ten steps over training, as a share of all."""
     series = {}
     for row in m.finished(rows):
-        found = m.each(row, "training", "active")
-        if found:
-            share = {seed: np.array(f["shares"]).mean(1).tolist() for seed, f in found.items()}
-            series[row] = band(next(iter(found.values()))["tokens"], share)
+        by_seed = m.each(row, "training", "active")
+        if by_seed:
+            share = {seed: np.array(active["shares"]).mean(1).tolist() for seed, active in by_seed.items()}
+            series[row] = band(next(iter(by_seed.values()))["tokens"], share)
     return lines("experts active in ten steps", "training tokens", "share of all experts", series)
 
 
 def expert_charts(m: Measured, row: str, key: str, y: str) -> Iterator[Chart]:
     """A statistic of each expert over training, a chart for each layer, of the first seed."""
-    found = next(iter(m.each(row, "training", key).values()), None)
-    if found is None:
+    recorded = next(iter(m.each(row, "training", key).values()), None)
+    if recorded is None:
         return
-    values_SLE = np.array(found["values"])
+    values_SLE = np.array(recorded["values"])
     for layer in range(values_SLE.shape[1]):
         experts = {
-            f"expert {e}": {"x": found["tokens"], "y": values_SLE[:, layer, e].tolist()}
+            f"expert {e}": {"x": recorded["tokens"], "y": values_SLE[:, layer, e].tolist()}
             for e in range(values_SLE.shape[2])
         }
         yield lines(f"{row}: layer {layer}, first seed", "training tokens", y, experts)
@@ -137,9 +137,9 @@ def route_chart(m: Measured, rows: Sequence[str], keys: Mapping[str, str], measu
     series = {}
     for row in m.finished(rows):
         for key, name in keys.items():
-            if found := m.per_layer(row, key, measure):
+            if by_seed := m.per_layer(row, key, measure):
                 label = row if len(keys) == 1 else f"{row}, {name}"
-                series[label] = band(list(range(len(next(iter(found.values()))))), found)
+                series[label] = band(list(range(len(next(iter(by_seed.values()))))), by_seed)
     return lines("by layer", "layer", ", ".join(keys.values()), series)
 
 
@@ -149,16 +149,16 @@ def part_of(values: NDArray[np.float64], start: float, stop: float) -> NDArray[n
     return values[first : max(first + 1, round(stop * len(values)))]
 
 
-def layer_values(found: Mapping[int, Sequence[float]], layer: int) -> dict[int, float]:
+def layer_values(by_seed: Mapping[int, Sequence[float]], layer: int) -> dict[int, float]:
     """The values of one layer."""
-    return {seed: values[layer] for seed, values in found.items()}
+    return {seed: values[layer] for seed, values in by_seed.items()}
 
 
-def layer_mean(found: Mapping[int, Sequence[float]]) -> dict[int, float]:
+def layer_mean(by_seed: Mapping[int, Sequence[float]]) -> dict[int, float]:
     """The mean over layers."""
-    return {seed: float(np.mean(values)) for seed, values in found.items()}
+    return {seed: float(np.mean(values)) for seed, values in by_seed.items()}
 
 
-def slope(found: Mapping[int, Sequence[float]]) -> dict[int, float]:
+def slope(by_seed: Mapping[int, Sequence[float]]) -> dict[int, float]:
     """The change from one layer to the next, by least squares."""
-    return {seed: float(np.polyfit(np.arange(len(values)), values, 1)[0]) for seed, values in found.items()}
+    return {seed: float(np.polyfit(np.arange(len(values)), values, 1)[0]) for seed, values in by_seed.items()}

@@ -27,7 +27,7 @@ class Experiment:
     columns: Columns = lambda measured, row: {}
     charts: Callable[[Measured], Iterable[Chart]] = lambda measured: ()
     more_runs: Mapping[str, PaperRun] = field(default_factory=dict)
-    """Runs beside the item's own, which a claim compares with."""
+    """Runs besides the item's own, which a claim compares with."""
     trains: bool = True
     compute: Callable[[Scale, int], Mapping[str, Any]] | None = None
     """What is computed or measured without a training, given the scale and the number of seeds."""

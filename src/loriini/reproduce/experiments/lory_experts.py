@@ -32,12 +32,12 @@ def agreement(m: Measured, row: str = "0.3B/8E") -> dict[int, list[float]]:
 
 
 def specialised_at_three_layers(m: Measured) -> Iterator[Claim]:
-    """More in the middle and high layers than in the first; like domains are routed alike."""
-    found = agreement(m)
-    layers = len(next(iter(found.values()), []))
+    """More in the middle and high layers than in the first; similar domains are routed similarly."""
+    agreements = agreement(m)
+    layers = len(next(iter(agreements.values()), []))
     if not layers:
         return
-    first, middle, last = (c.layer_values(found, i) for i in (0, layers // 2, layers - 1))
+    first, middle, last = (c.layer_values(agreements, i) for i in (0, layers // 2, layers - 1))
     for name, values in (("middle", middle), ("last", last)):
         quantity = f"agreement of experts and domain, {name} layer"
         yield Claim(quantity, values, low=SPECIALISED)
@@ -50,20 +50,20 @@ def specialised_at_three_layers(m: Measured) -> Iterator[Claim]:
 
 def gate_distance(m: Measured, row: str, one: str, other: str) -> Values:
     """Mean over layers of the distance between two domains' mean gates."""
-    found = {}
+    distances = {}
     for seed, layers in m.each(row, "routes", "layers").items():
         if one in layers[0]["mean_gates"] and other in layers[0]["mean_gates"]:
             gates = [[layer["mean_gates"][domain] for domain in (one, other)] for layer in layers]
-            found[seed] = float(np.linalg.norm(np.subtract(*np.swapaxes(gates, 0, 1)), axis=-1).mean())
-    return found
+            distances[seed] = float(np.linalg.norm(np.subtract(*np.swapaxes(gates, 0, 1)), axis=-1).mean())
+    return distances
 
 
 def specialised_everywhere(m: Measured) -> Iterator[Claim]:
-    """At the layers between, too."""
-    found = agreement(m)
-    for layer in range(1, len(next(iter(found.values()), []))):
+    """Also at the layers between."""
+    agreements = agreement(m)
+    for layer in range(1, len(next(iter(agreements.values()), []))):
         quantity = f"agreement of experts and domain, layer {layer}"
-        yield Claim(quantity, c.layer_values(found, layer), low=SPECIALISED)
+        yield Claim(quantity, c.layer_values(agreements, layer), low=SPECIALISED)
 
 
 def specialisation_charts(m: Measured) -> Iterator[Chart]:
@@ -75,18 +75,18 @@ def specialisation_charts(m: Measured) -> Iterator[Chart]:
 
 def agreement_columns(m: Measured, row: str) -> Mapping[str, Values]:
     """The agreement by layer."""
-    found = agreement(m, row)
-    layers = len(next(iter(found.values()), []))
-    return {f"layer {i}": c.layer_values(found, i) for i in range(layers)}
+    agreements = agreement(m, row)
+    layers = len(next(iter(agreements.values()), []))
+    return {f"layer {i}": c.layer_values(agreements, i) for i in range(layers)}
 
 
 def active_share(m: Measured, row: str, start: float, stop: float = 1.0, window: str = TEN) -> Values:
     """Mean share of experts active in windows of steps, over a part of the training."""
-    found = {}
+    by_seed = {}
     for seed, active in m.each(row, "training", window).items():
         shares = np.array(active["shares"]).mean(1)
-        found[seed] = float(c.part_of(shares, start, stop).mean())
-    return found
+        by_seed[seed] = float(c.part_of(shares, start, stop).mean())
+    return by_seed
 
 
 def warmup_helps(m: Measured) -> Iterator[Claim]:
@@ -108,8 +108,8 @@ def utilisation(m: Measured) -> Iterator[Claim]:
     enough = units_in_window(m, LONG) >= PAPER_SEGMENTS
     for experts in (8, 16):
         quantity = f"share of {experts} experts that are active, second tenth of training"
-        found = active_share(m, f"1.5B/{experts}E", 0.1, 0.2, LONG) if enough else {}
-        yield Claim(quantity, found, low=0.5)
+        active = active_share(m, f"1.5B/{experts}E", 0.1, 0.2, LONG) if enough else {}
+        yield Claim(quantity, active, low=0.5)
     at_the_end = active_share(m, "1.5B/32E", 0.9, 1.0, LONG) if enough else {}
     yield Claim("share of 32 experts that are active, last tenth", at_the_end, *ABOUT_900_OF_1536)
     early, late = (active_share(m, "1.5B/32E", *part) for part in (SECOND_THIRD, (LATE, 1.0)))
@@ -120,8 +120,8 @@ def utilisation(m: Measured) -> Iterator[Claim]:
 
 def units_in_window(m: Measured, window: str) -> int:
     """Units routed in a window of steps; 0 where no mixture was trained."""
-    found = (active["units"] for row in m.rows for active in m.each(row, "training", window).values())
-    return next(found, 0)
+    units = (active["units"] for row in m.rows for active in m.each(row, "training", window).values())
+    return next(units, 0)
 
 
 def windows_differ(m: Measured) -> Iterator[str]:

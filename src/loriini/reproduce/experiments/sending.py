@@ -111,7 +111,7 @@ def configurations() -> Mapping[str, LoriiniConfig]:
 
 
 def formula(config: LoriiniConfig, parallelism: str) -> Communication:
-    """What the estimate says of a step."""
+    """The estimate for a step."""
     if parallelism == ZERO:
         return fsdp(config, STEP, RANKS, RANKS)
     return expert_wise(config, STEP, RANKS, RANKS, RANKS)

@@ -23,24 +23,24 @@ WITHIN = 0.01
 
 def bytes_sent(scale: Scale, seeds: int) -> Mapping[str, Any]:
     """GB that each of GPUS ranks sends in a step of one micro-batch, and what is sent on this machine."""
-    found: dict[str, dict[str, float]] = {ZERO: {}, EXPERT_PARALLEL: {}, EXPERT_WISE: {}}
+    gigabytes: dict[str, dict[str, float]] = {ZERO: {}, EXPERT_PARALLEL: {}, EXPERT_WISE: {}}
     for row, paper in ITEMS["lory-table3"].runs.items():
         run = paper_run(paper)
         step = RankStep(MICRO_BATCH, run.length, 1, 2)
         config = run.config(32_000, 2)
-        found[ZERO][row] = fsdp(config, step, GPUS, GPUS).total / 1e9
+        gigabytes[ZERO][row] = fsdp(config, step, GPUS, GPUS).total / 1e9
         if run.model.num_experts > 1:
             routed = with_design(run, "mixtral").config(32_000, 2)
             whole = expert_parallel(routed, step, GPUS, GPUS, GPUS)
             assert whole is not None
-            found[EXPERT_PARALLEL][row] = whole.total / 1e9
-            found[EXPERT_WISE][row] = expert_wise(config, step, GPUS, GPUS, GPUS).total / 1e9
-    return {"rows": list(found), "bytes": found, **sent_here()}
+            gigabytes[EXPERT_PARALLEL][row] = whole.total / 1e9
+            gigabytes[EXPERT_WISE][row] = expert_wise(config, step, GPUS, GPUS, GPUS).total / 1e9
+    return {"rows": list(gigabytes), "bytes": gigabytes, **sent_here()}
 
 
 def sent_by_experts(m: Measured) -> Iterator[Claim]:
     """With expert-wise parallelism 32 experts send no more than 8, unlike data parallelism; as measured."""
-    few, many = ({name: found[f"0.3B/{e}E"] for name, found in m.extra["bytes"].items()} for e in (8, 32))
+    few, many = ({name: by_row[f"0.3B/{e}E"] for name, by_row in m.extra["bytes"].items()} for e in (8, 32))
     for name, low, high in ((EXPERT_WISE, 0.0, 1.05), (ZERO, 2.0, 8.0)):
         yield exactly(f"{name}: bytes with 32 experts over those with 8", many[name] / few[name], low, high)
     yield exactly("expert-wise over data parallelism, 32 experts", many[EXPERT_WISE] / many[ZERO], high=1.0)
@@ -51,9 +51,9 @@ def sent_by_experts(m: Measured) -> Iterator[Claim]:
 
 
 def sent_over_formula(m: Measured, parallelism: str, row: str) -> Values:
-    """What is sent on this machine over what the formula says; empty where nothing was measured."""
-    found = at(m.extra, ("sent", parallelism, row))
-    return {0: found["sent"] / found["formula"]} if found else {}
+    """Bytes sent on this machine over those by the formula; empty if nothing was measured."""
+    measured = at(m.extra, ("sent", parallelism, row))
+    return {0: measured["sent"] / measured["formula"]} if measured else {}
 
 
 def bytes_columns(m: Measured, row: str) -> Mapping[str, Values]:
@@ -65,7 +65,7 @@ def bytes_columns(m: Measured, row: str) -> Mapping[str, Values]:
 def bytes_chart(m: Measured) -> Iterator[Chart]:
     """GB sent by parallelism, for each number of experts."""
     series = {
-        name: {row: {0: value} for row, value in found.items()} for name, found in m.extra["bytes"].items()
+        name: {row: {0: value} for row, value in by_row.items()} for name, by_row in m.extra["bytes"].items()
     }
     yield dots(f"sent by each of {GPUS} ranks", "GB a step", series)
 

@@ -14,9 +14,9 @@ from loriini.reproduce.experiments.toy_study import MAIN, MODELS, STUDIES, train
 from loriini.reproduce.scales import Scale
 
 TAKEN = 0.9
-"""Share of a class's inputs from which on an expert is said to have taken the class."""
+"""Share of a class's inputs from which on an expert counts as having taken the class."""
 EVENLY = 0.4
-"""The smaller of two experts' shares of a class from which on both are said to share it evenly."""
+"""The smaller of two experts' shares of a class from which on both count as sharing it evenly."""
 LEARNED = 0.99
 """Accuracy of every class that stands for a loss near zero."""
 FAVOURITE = "AoE: one expert's share of classes one and two, first stage"
@@ -37,7 +37,7 @@ def toy(scale: Scale, seeds: int) -> Mapping[str, Any]:
 
 
 def who_takes_what(m: Measured, row: str) -> dict[str, Values]:
-    """What the finding says of a study, as quantities by seed."""
+    """The quantities of a study that the finding is about, by seed."""
     aoe, moe = (m.computed("studies", row, name) for name in ("AoE", "MoE"))
     return {
         FAVOURITE: {seed: favourite_share(middle(run)["load"]) for seed, run in aoe.items()},
@@ -76,8 +76,8 @@ def who_classifies_what(m: Measured) -> Iterator[Claim]:
     """A router splits two classes and spreads the third; AoE gives two to one expert, the third to the other.
 
     So at all widths that are alike and with every head (appendix B), where classifiers have learned: the
-    paper trains them until the loss is near zero. Others, and studies of unlike widths, of which the paper
-    says nothing, are measured beside them and decide nothing.
+    paper trains them until the loss is near zero. Other classifiers, and studies with unequal widths, which
+    the paper does not mention, are measured too but decide nothing.
     """
     main = who_takes_what(m, MAIN)
     for what, low in ((FAVOURITE, TAKEN), (OTHER, TAKEN), (SPLIT, TAKEN), (SPREAD, EVENLY)):

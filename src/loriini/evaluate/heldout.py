@@ -1,0 +1,156 @@
+"""Held-out text as instances of token ids, by domain."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from loriini.errors import InputError
+from loriini.evaluate.document_tokens import document_tokens
+from loriini.evaluate.intervals import OVERALL, Documents
+from loriini.sources.document import Document
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """A domain's held-out text as instances (n, L+1) of token ids, and their mean number of bytes a token.
+
+    `documents` numbers the document in which each instance begins; empty: each has its own. `positions` (n,
+    L+1) are each token's in its piece of a document, for document masking; without them, an instance is one
+    piece. `bytes` (n, L+1) is how many each token spells, 0 for EOS. None if the byte counts are only
+    estimates.
+    """
+
+    ids: Tensor
+    bytes_per_token: float
+    documents: tuple[int, ...] = ()
+    positions: Tensor | None = None
+    bytes: Tensor | None = None
+
+    def positions_in(self, document_mask: bool) -> Tensor:
+        """Each token's position (n, L+1) in its piece of a document, or in its instance."""
+        if document_mask and self.positions is not None:
+            return self.positions
+        return torch.arange(self.ids.shape[1]).expand_as(self.ids)
+
+
+def documents_of(heldout: Mapping[str, HeldOut]) -> Documents:
+    """By domain, the document in which each instance begins."""
+    return {domain: text.documents for domain, text in heldout.items()}
+
+
+def estimated_domains(heldout: Mapping[str, HeldOut]) -> list[str]:
+    """The domains whose byte counts are only estimates."""
+    return [domain for domain, text in heldout.items() if text.bytes is None]
+
+
+def tokenize_by_domain(
+    documents: Iterable[Document],
+    tokenizer: PreTrainedTokenizerBase,
+    length: int,
+    most: int | None = None,
+    label_names: Sequence[str] | None = None,
+) -> dict[str, HeldOut]:
+    """Concatenate each domain's documents, each ended by EOS, and cut them into instances of `length` + 1.
+
+    A tail shorter than an instance is left out, unless it is all that a domain has. With `most`, a domain has
+    at most that many instances, of its first documents. InputError without text, and for a document whose
+    domain is not one of `label_names`, if they are given.
+    """
+    if tokenizer.eos_token_id is None:
+        raise InputError("the tokenizer names no EOS token, which ends every document; add eos_token to it")
+    tokens: dict[str, list[int]] = defaultdict(list)
+    ends: dict[str, list[int]] = defaultdict(list)
+    sizes: dict[str, list[int]] = defaultdict(list)
+    estimated = set[str]()
+    for document in documents:
+        if label_names is not None:
+            check_label(document, label_names)
+        if most is not None and len(tokens[document.domain]) >= most * (length + 1):
+            continue
+        encoded = document_tokens(document, tokenizer)
+        tokens[document.domain] += [*encoded.ids, tokenizer.eos_token_id]
+        sizes[document.domain] += [*encoded.sizes, 0]
+        ends[document.domain].append(len(tokens[document.domain]))
+        if not encoded.exact:
+            estimated.add(document.domain)
+    if not tokens:
+        raise InputError("there is no held-out document to evaluate on")
+    heldout = {}
+    for domain, ids in sorted(tokens.items()):
+        instances = _cut(torch.tensor(ids), length)[:most]
+        places_NL = np.arange(instances.numel()).reshape(instances.shape)
+        of_document_NL = np.searchsorted(ends[domain], places_NL, side="right")
+        begins_NL = np.maximum(np.array([0, *ends[domain]])[of_document_NL], places_NL[:, :1])
+        bytes_NL = torch.tensor(sizes[domain][: instances.numel()]).view_as(instances)
+        heldout[domain] = HeldOut(
+            instances,
+            int(bytes_NL.sum()) / instances.numel(),
+            tuple(of_document_NL[:, 0].tolist()),
+            torch.from_numpy(places_NL - begins_NL),
+            None if domain in estimated else bytes_NL,
+        )
+    return heldout
+
+
+def _cut(ids: Tensor, length: int) -> Tensor:
+    instances = len(ids) // (length + 1)
+    return ids[: instances * (length + 1)].view(instances, length + 1) if instances else ids[None]
+
+
+def check_label(document: Document, label_names: Sequence[str]) -> None:
+    """InputError for a document whose domain is not one of the labels."""
+    if document.domain not in label_names:
+        raise InputError(
+            f"document {document.id}: its domain {document.domain!r} is not a label to route by; "
+            f"leave it out, or give it one of: {', '.join(label_names)}"
+        )
+
+
+def check_domains(domains: Collection[str]) -> None:
+    """InputError if one of several domains has the name of what is measured over all of them."""
+    if len(domains) > 1 and OVERALL in domains:
+        raise InputError(
+            f"held-out text: a domain is called {OVERALL!r}, the name of what is measured over all domains; "
+            "give it another by NAME=PATH, the file's name or --domain-field"
+        )
+
+
+def check_lengths(
+    heldout: Mapping[str, HeldOut],
+    skip: int,
+    length: int | None = None,
+    option: str = "--skip",
+    document_mask: bool = False,
+) -> None:
+    """InputError for a domain whose instances, or documents, are too short to skip `skip` predictions.
+
+    `length` is that of an instance that is not cut short for lack of text, `option` the one that sets `skip`.
+    """
+    for domain, text in heldout.items():
+        predicted = text.ids.shape[1] - 1
+        longest = int(text.positions_in(document_mask)[:, :-1].max()) + 1  # of a document's pieces
+        if longest <= skip < predicted:
+            raise InputError(
+                f"domain {domain!r} has no document of more than {longest} predicted tokens, and the first "
+                f"{skip} of each are skipped; lower {option} below {longest}"
+            )
+        if predicted <= skip:
+            lower = f"lower {option} below {predicted}, or raise --length"
+            raise InputError(
+                f"domain {domain!r} has instances of {predicted} predicted tokens, and the first {skip} are "
+                f"skipped; {lower if predicted == length else 'give it more held-out text'}"
+            )
+
+
+def heldout_digest(heldout: Mapping[str, HeldOut]) -> str:
+    """A digest of the domains' names and tokens."""
+    digest = sha256()
+    for name, text in sorted(heldout.items()):
+        digest.update(f"{name} {tuple(text.ids.shape)} ".encode() + text.ids.numpy().tobytes())
+    return digest.hexdigest()
