@@ -165,6 +165,20 @@ def test_a_run_whose_losses_are_not_finite_is_left_out(compared: Compared, tmp_p
         evaluate_runs([broken], evaluation)
 
 
+def test_few_held_out_documents_are_counted_and_warned_of(
+    compared: Compared, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = tmp_path / "few.jsonl"
+    text.write_text(
+        2 * (json.dumps({"text": "they say that " * 300}) + "\n") + json.dumps({"text": "and " * 300})
+    )
+    trials = existing_trials([compared.folder("dense", 0), compared.folder("lory", 0)])
+    evaluation = EvaluationSettings((str(text),))
+    heldout = measure_trials(trials, evaluation, {}, tmp_path / "cache")["heldout"]
+    assert heldout["begin_in"] == {"few": 3}
+    assert "few (3); give at least 10" in " ".join(capsys.readouterr().err.split())
+
+
 def test_a_diverged_run_is_a_result(compared: Compared, tmp_path: Path) -> None:
     (trial,) = existing_trials([compared.folder("lory", 0)])
     broken = tmp_path / "broken"

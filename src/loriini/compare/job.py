@@ -16,7 +16,12 @@ from loriini.compare.running import Trial, check_jobs, place_cells, run_state, t
 from loriini.compare.sizes import Ladder
 from loriini.errors import InputError, WorkerDied
 from loriini.evaluate.heldout import check_domains, check_lengths, documents_of, tokenize_by_domain
-from loriini.evaluate.runs import EvaluationSettings, shared_heldout
+from loriini.evaluate.runs import (
+    EvaluationSettings,
+    document_counts,
+    shared_heldout,
+    warn_of_few_documents,
+)
 from loriini.fields import as_argument
 from loriini.hardware import describe_machine
 from loriini.jobs.lock import waiting_lock
@@ -147,11 +152,14 @@ def measure_trials(
     documents = None
     if evaluation and finished:
         evaluation, heldout = shared_heldout([trial.folder for trial in finished], evaluation)
+        if len(finished) > 1:
+            warn_of_few_documents(heldout)
         evaluations = evaluate_trials(finished, heldout, evaluation, cache)
         documents = documents_of(heldout)
         text = {
             "documents": [Path(path).name for path in evaluation.documents],
             "instances": {domain: len(each.ids) for domain, each in heldout.items()},
+            "begin_in": document_counts(heldout),
             "length": evaluation.length,
             "skip": evaluation.skip,
             **({"document_mask": True} if evaluation.document_mask else {}),

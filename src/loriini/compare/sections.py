@@ -249,6 +249,9 @@ def how(results: Mapping[str, Any]) -> Html:
         "held-out instances": ", ".join(
             f"{name} {count:,}" for name, count in text.get("instances", {}).items()
         ),
+        "documents in which they begin": ", ".join(
+            f"{name} {count:,}" for name, count in text.get("begin_in", {}).items()
+        ),
         f"tokens skipped in {skipped_in}": str(text["skip"]) if text else None,
         "machine": ", ".join(f"{key} {value}" for key, value in machine.items()),
         "date": results.get("date"),

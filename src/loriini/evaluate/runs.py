@@ -116,9 +116,8 @@ def evaluate_runs(runs: Sequence[Path], settings: EvaluationSettings) -> list[di
             f"the tokenizer drops text of {', '.join(estimated)} or has no token for some, so it is unknown "
             "how many bytes its tokens spell; bits_per_byte_counted is left out"
         )
-    if len(runs) > 1 and (few := few_documents(heldout)):
-        listed = ", ".join(f"{domain} ({count})" for domain, count in few.items())
-        warn(f"few held-out documents, of which an interval says little: {listed}; give at least {ENOUGH}")
+    if len(runs) > 1:
+        warn_of_few_documents(heldout)
     titles = [f"run {i} of {len(runs)}: {run}" for i, run in enumerate(runs, 1)] if len(runs) > 1 else [None]
     results = [evaluate_on(run, heldout, settings, title) for run, title in zip(runs, titles, strict=True)]
     for run, result in zip(runs, results, strict=True):
@@ -132,10 +131,16 @@ def evaluate_runs(runs: Sequence[Path], settings: EvaluationSettings) -> list[di
     return results
 
 
-def few_documents(heldout: Mapping[str, HeldOut]) -> dict[str, int]:
-    """The domains whose instances begin in fewer than ENOUGH documents, and in how many."""
-    counts = {domain: len(set(text.documents)) for domain, text in heldout.items()}
-    return {domain: count for domain, count in counts.items() if count < ENOUGH}
+def document_counts(heldout: Mapping[str, HeldOut]) -> dict[str, int]:
+    """In how many documents the instances of each domain begin."""
+    return {domain: len(set(text.documents)) for domain, text in heldout.items()}
+
+
+def warn_of_few_documents(heldout: Mapping[str, HeldOut]) -> None:
+    """Warn of domains with fewer than ENOUGH documents, whose intervals say little."""
+    counts = document_counts(heldout).items()
+    if few := ", ".join(f"{domain} ({count})" for domain, count in counts if count < ENOUGH):
+        warn(f"few held-out documents, of which an interval says little: {few}; give at least {ENOUGH}")
 
 
 def shared_heldout(
