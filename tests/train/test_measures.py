@@ -78,4 +78,7 @@ def test_a_run_out_of_time_saves_and_resumes_to_the_same_end(corpus: TrainingCor
 
 
 def test_a_run_that_ends_in_time_is_not_unfinished(corpus: TrainingCorpus, tmp_path: Path) -> None:
-    assert loop.train(tiny_run(steps=1), corpus, tmp_path / "run", minutes=1e-9) == tmp_path / "run" / "model"
+    """It saves a checkpoint first, in case the job ends while the model is written."""
+    run, out = tiny_run(steps=1, checkpoint=CheckpointConfig(every=0)), tmp_path / "run"
+    assert loop.train(run, corpus, out, minutes=1e-9) == out / "model"
+    assert [path.name for path in (out / "checkpoints").iterdir()] == ["step-00000001"]

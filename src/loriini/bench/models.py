@@ -30,9 +30,9 @@ from loriini.train.upcycle import WarmupConfig
 INSTANCES = 64
 """Distinct random instances that steps read."""
 WARMUP_STEPS = 3
-"""Steps before the measured ones. The first makes the optimizer's state among memory that the case before it
-freed, so that the second may still need new memory: with one step, a case could be twice as fast after itself
-as after another."""
+"""Steps before the measured ones. The first allocates the optimizer's state in memory that the previous case
+freed, and the second may still need new memory: with one step, a case could be twice as fast after itself as
+after another."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def start(run: Run, dtype: torch.dtype = torch.float32) -> tuple[TrainingState, 
 
 
 def mixtral_case(size: BenchSize, experts: int) -> Case:
-    """Training steps of transformers' Mixtral with grouped products, otherwise as ours take them."""
+    """Training steps of transformers' Mixtral with grouped products, otherwise like our own steps."""
     return Case("transformers MixtralForCausalLM", experts, partial(build_mixtral_steps, size, experts))
 
 

@@ -2,7 +2,7 @@
 
 Routers have one layer, with which the totals of the paper's table 1 come out; one recipe has the two-layer
 router of appendix A.2 (figure 1). Figures 3 and 4 were made with the load-balancing loss. Whether the tables
-were is not said (appendix A.1 calls it optional); we assume that they were not. Warm-up, betas and clipping
+were is not stated (appendix A.1 calls it optional); we assume that they were not. Warm-up, betas and clipping
 are nanoGPT's defaults, which the paper says it did not change.
 """
 

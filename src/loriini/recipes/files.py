@@ -97,7 +97,7 @@ def python_recipe(path: Path, name: str) -> Run:
 
 
 def as_run(value: Any, source: str) -> Run:
-    """A run, or what a function without arguments returns; InputError where that is none."""
+    """A run, or the run that a function without arguments returns; InputError for anything else."""
     try:
         run = value() if callable(value) else value
     except Exception as error:

@@ -284,7 +284,7 @@ class Run:
 
 
 def _beyond_a_copy(routing: RoutingConfig) -> str:
-    """What keeps copies of a dense model's FFN from computing what it does."""
+    """What keeps copies of a dense model's FFN from computing the same as the dense model."""
     if routing.scorer == "activation_norm":
         factorised = routing.node == "low_rank"
         return "factorised experts" if factorised else "experts scored by their own activations"

@@ -210,7 +210,7 @@ def restore(
 ) -> None:
     """Read a checkpoint, written in any mesh, into a model, its optimizer and the random state.
 
-    The random state stays as it is where the checkpoint has none of this rank. InputError where a tensor is
+    The random state is unchanged where the checkpoint has none for this rank. InputError where a tensor is
     missing or of another shape.
     """
     reader = HuggingFaceStorageReader(str(path))
