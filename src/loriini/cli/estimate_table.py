@@ -18,9 +18,9 @@ ASSUMED_MFU = 0.4
 
 def estimate_text(estimate: Estimate) -> str:
     """An estimate's tables: memory, settings that fit, communication."""
-    own = estimate.options[0]
+    chosen = estimate.options[0]
     return "\n\n".join(
-        [_head(estimate), _memory(own), _options(estimate), _communication(estimate), _by_gpus(estimate)]
+        [_head(estimate), _memory(chosen), _options(estimate), _communication(estimate), _by_gpus(estimate)]
     )
 
 
@@ -38,11 +38,11 @@ def _head(e: Estimate) -> str:
             f"at an MFU of {ASSUMED_MFU:.0%}: {rate:,.0f} tokens/s, {e.tokens_per_step / rate:,.2f} s a step"
         )
     if e.chosen_for is not None:
-        own = e.options[0]
+        chosen = e.options[0]
         lines.append(
             f"chosen for {_gib(e.chosen_for)} GiB, {MARGIN:.0%} of them free: micro_batch_size "
-            f"{own.micro_batch_size}, recompute_merge {as_argument(own.recompute_merge)}"
-            + ("; too large" if own.memory.total > e.chosen_for else "")
+            f"{chosen.micro_batch_size}, recompute_merge {as_argument(chosen.recompute_merge)}"
+            + ("; too large" if chosen.memory.total > e.chosen_for else "")
         )
     return "\n".join(lines)
 
@@ -51,8 +51,8 @@ def _number(value: float, decimals: int) -> str:
     return f"{value:,.{decimals}f}" if value >= 1 else f"{value:.2g}"
 
 
-def _memory(own: Option) -> str:
-    memory = own.memory
+def _memory(option: Option) -> str:
+    memory = option.memory
     rows = [
         ("parameters, float32", memory.parameters),
         ("gradients", memory.gradients),

@@ -96,10 +96,10 @@ def _list(arguments: argparse.Namespace, settings: dict[str, Any]) -> None:
     from loriini.reproduce.scales import find_scale
 
     wanted = ReproduceSettings((ALL,), **settings)
-    found, columns = find_scale(wanted.scale), ("item", "trainings", "cost", "state", "finding")
-    print_rows(describe_items(found, wanted.seeds, arguments.out), columns, as_json=arguments.json)
-    if found.shapes and not arguments.json:
-        print(f"\n{describe_reasons(found, wanted.seeds)}")
+    scale, columns = find_scale(wanted.scale), ("item", "trainings", "cost", "state", "finding")
+    print_rows(describe_items(scale, wanted.seeds, arguments.out), columns, as_json=arguments.json)
+    if scale.shapes and not arguments.json:
+        print(f"\n{describe_reasons(scale, wanted.seeds)}")
 
 
 def _print_paper_commands(items: tuple[str, ...], seeds: int) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from loriini.compare.measures import AXES, LAST_SHARE, Cells, is_number
+from loriini.compare.rows import VariantRow
 from loriini.compare.seeds import InstanceLosses, mean_losses, over_seeds, paired_by_seed
-from loriini.compare.variants import Variant, in_state
+from loriini.compare.variants import in_state
 from loriini.evaluate.intervals import OVERALL, Difference
 
 DifferencesOf = Callable[[InstanceLosses, InstanceLosses], Mapping[str, Difference]]
@@ -80,7 +81,7 @@ def difference(
 
 
 def equal_budgets(
-    variants: Sequence[Variant], baseline: Variant, cells: Mapping[str, Cells]
+    variants: Sequence[VariantRow], baseline: VariantRow, cells: Mapping[str, Cells]
 ) -> dict[str, dict[str, Any]]:
     """By name, `equal`: by axis, the training loss at the tokens, FLOPs or seconds that all variants spent.
 

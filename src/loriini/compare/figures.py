@@ -20,6 +20,7 @@ from matplotlib.ticker import (
 from loriini.analyze.curves import running_mean
 from loriini.analyze.plots import FIGURE_WIDTH, INK, picture
 from loriini.analyze.series import COLORS, DASHES, legend, limit_to
+from loriini.compare.rows import Change, LadderDesign, VariantRow
 from loriini.evaluate.intervals import OVERALL
 
 AXIS_TITLES = {
@@ -61,7 +62,7 @@ def learning_curves(cells: Mapping[str, Sequence[Mapping[str, Any]]], axis: str)
 
 
 @picture
-def differences(variants: Sequence[Mapping[str, Any]], baseline: str, places: Mapping[str, int]) -> Figure:
+def differences(variants: Sequence[VariantRow], baseline: str, places: Mapping[str, int]) -> Figure:
     """Difference of perplexity relative to the baseline, all domains: two intervals for each variant.
 
     `places` are those of the variants among all that the report shows, by name; each has one colour there.
@@ -86,7 +87,7 @@ def differences(variants: Sequence[Mapping[str, Any]], baseline: str, places: Ma
 
 
 @picture
-def loss_over_compute(designs: Sequence[Mapping[str, Any]]) -> Figure:
+def loss_over_compute(designs: Sequence[LadderDesign]) -> Figure:
     """Held-out loss at every size over training FLOPs, on logarithmic axes, with each design's power law.
 
     Thin lines join the points of a design without a law, and of one whose points bend.
@@ -96,15 +97,14 @@ def loss_over_compute(designs: Sequence[Mapping[str, Any]]) -> Figure:
     for i, design in enumerate(designs):
         color, dash = COLORS[i % len(COLORS)], DASHES[i % len(DASHES)]
         flops = np.array(design["flops"])
-        mean, low, high = (
-            np.array([at_size["mean" if at_size[key] is None else key] for at_size in design["loss"]])
-            for key in ("mean", "low", "high")
-        )
+        mean = np.array([loss["mean"] for loss in design["loss"]])
+        low = np.array([loss["mean"] if loss["low"] is None else loss["low"] for loss in design["loss"]])
+        high = np.array([loss["mean"] if loss["high"] is None else loss["high"] for loss in design["loss"]])
         axes.errorbar(flops, mean, (mean - low, high - mean), fmt="o", color=color, ms=4.5, lw=1.2)
         if "law" in design and not design["bends"]:
             line = np.geomspace(flops.min(), flops.max(), 50)
-            loss = design["law"]["a"] * line ** -design["law"]["b"]["mean"]
-            axes.plot(line, loss, dash, color=color, linewidth=1.8, label=design["name"])
+            fitted = design["law"]["a"] * line ** -design["law"]["b"]["mean"]
+            axes.plot(line, fitted, dash, color=color, linewidth=1.8, label=design["name"])
         else:
             axes.plot(flops, mean, dash, color=color, linewidth=0.8, label=design["name"])
     _log_flops(axes)
@@ -118,7 +118,7 @@ def loss_over_compute(designs: Sequence[Mapping[str, Any]]) -> Figure:
 
 
 @picture
-def gain_over_compute(designs: Sequence[Mapping[str, Any]], baseline: str) -> Figure:
+def gain_over_compute(designs: Sequence[LadderDesign], baseline: str) -> Figure:
     """Loss of the fitted laws relative to the baseline's, from the smallest size to the largest, in per cent.
 
     `designs` are the ladder's, the baseline first; those whose points bend are left out. Beside a line, its
@@ -155,9 +155,7 @@ def _log_flops(axes: Axes) -> None:
     axes.set_xlabel(AXIS_TITLES["flops"])
 
 
-def _interval(
-    axes: Axes, place: float, interval: Mapping[str, float | None], color: str, marker: str, width: float
-) -> None:
+def _interval(axes: Axes, place: float, interval: Change, color: str, marker: str, width: float) -> None:
     """A point with its interval, in per cent."""
     axes.plot([100 * (interval["change"] or 0.0)], [place], marker, color=color, markersize=4.5)
     if interval["low"] is not None and interval["high"] is not None:

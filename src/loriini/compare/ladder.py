@@ -1,19 +1,16 @@
 """The ladder in a comparison's report: loss over compute, fitted laws, and trends of the gains."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from loriini.analyze import page as p
 from loriini.analyze.page import Html
 from loriini.analyze.wording import large, percent
 from loriini.compare import figures
+from loriini.compare.rows import Interval, LadderDesign, TrendRow
 from loriini.compare.sections import NO_VALUE, difference_texts, mean_text
 from loriini.evaluate.intervals import OVERALL
 
-Design = Mapping[str, Any]
-"""An object of the ladder's `designs`."""
-Interval = Mapping[str, Any]
-"""A mean, or FLOPs, with `low` and `high`."""
 Table = tuple[list[str], list[list[str]]]
 """A header and rows."""
 BENT = (
@@ -57,7 +54,7 @@ def ladder(results: Mapping[str, Any]) -> Html | None:
     )
 
 
-def any_gain(designs: Sequence[Design]) -> bool:
+def any_gain(designs: Sequence[LadderDesign]) -> bool:
     """Whether there is a gain over compute to draw: one whose points do not bend."""
     return any("trend" in design and not design["trend"]["bends"] for design in designs)
 
@@ -71,7 +68,7 @@ def sizes_note(baseline: str) -> str:
     )
 
 
-def answer(design: Design, baseline: str) -> str:
+def answer(design: LadderDesign, baseline: str) -> str:
     """A sentence on a design's gain: its size, its trend, and where it would vanish or double.
 
     Where the points bend, that they do.
@@ -103,10 +100,10 @@ def answer(design: Design, baseline: str) -> str:
     return f"{now}. {towards}: the {gain} grows and {crossing(trend, 'doubles')}."
 
 
-def crossing(trend: Interval, verb: str) -> str:
+def crossing(trend: TrendRow, verb: Literal["vanishes", "doubles"]) -> str:
     """Where a gain vanishes or doubles by the fit, with its interval."""
     zero, reach = trend[verb], f"{trend['reach']:.2g}"
-    if not zero["possible"]:
+    if zero is None or not zero["possible"]:
         return f"{verb} nowhere up to {reach} FLOPs, the limit of extrapolation"
     low = "the smallest measured" if zero["low"] is None else f"{zero['low']:.2g}"
     high = f"beyond {reach}" if zero["high"] is None else f"{zero['high']:.2g}"
@@ -117,17 +114,18 @@ def crossing(trend: Interval, verb: str) -> str:
 
 def span(interval: Interval, digits: int = 1) -> str:
     """An interval of a relative change, or that there is none."""
-    if interval["low"] is None:
+    if interval["low"] is None or interval["high"] is None:
         return "no interval"
     return f"{percent(interval['low'], digits).removesuffix(' %')} to {percent(interval['high'], digits)}"
 
 
 def is_decided(interval: Interval) -> bool:
     """Whether there is an interval, and it excludes 0."""
-    return interval["low"] is not None and (interval["low"] > 0 or interval["high"] < 0)
+    low, high = interval["low"], interval["high"]
+    return low is not None and high is not None and (low > 0 or high < 0)
 
 
-def sizes_table(results: Mapping[str, Any], designs: Sequence[Design]) -> Table:
+def sizes_table(results: Mapping[str, Any], designs: Sequence[LadderDesign]) -> Table:
     """A row for each design and size."""
     variants = {v["name"]: v for v in results["variants"]}
     rows = []
@@ -141,15 +139,14 @@ def sizes_table(results: Mapping[str, Any], designs: Sequence[Design]) -> Table:
     return ["", "width", "active", "FLOPs", "loss", "difference", "over seeds", "over held-out text"], rows
 
 
-def laws_table(designs: Sequence[Design]) -> Table:
+def laws_table(designs: Sequence[LadderDesign]) -> Table:
     """A row for each design: both laws, and whether its points bend."""
     rows = []
     for design in designs:
         row = [design["name"]]
-        for kind, digits in (("law", {"b": 4}), ("law_with_floor", {"b": 4, "c": 3})):
-            law = design.get(kind)
-            row += [f"{law['a']:.3g}" if law else NO_VALUE]
-            row += [mean_text(law[name], places) if law else NO_VALUE for name, places in digits.items()]
+        for law, has_floor in ((design.get("law"), False), (design.get("law_with_floor"), True)):
+            row += [f"{law['a']:.3g}" if law else NO_VALUE, mean_text(law["b"], 4) if law else NO_VALUE]
+            row += [mean_text(law["c"], 3) if law else NO_VALUE] if has_floor else []
             row += [f"{law['residual']:.4f}" if law else NO_VALUE]
         rows.append([*row, "yes" if design["bends"] else "not clearly"])
     return ["", "a", "b", "residual", "a with floor", "b", "floor c", "residual", "points bend"], rows

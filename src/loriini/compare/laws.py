@@ -20,10 +20,10 @@ from scipy.optimize import least_squares
 
 from loriini.compare.cells import variant_name
 from loriini.compare.lines import Floats, Lines, bends, lines_of
+from loriini.compare.measures import Cells
+from loriini.compare.rows import VariantRow
 from loriini.compare.seeds import MeanInterval, over_seeds
 from loriini.compare.variants import unswept_settings
-
-Rows = Sequence[Mapping[str, Any]]
 
 SIZES_OF_A_FLOOR = 4
 """Fewest sizes to which a law with three parameters is fitted."""
@@ -117,14 +117,14 @@ def relative(difference: MeanInterval) -> dict[str, float | None]:
     return MeanInterval(*map(math.expm1, (difference.mean, difference.low, difference.high))).to_dict()
 
 
-def measure_ladder(variants: Rows, cells: Rows) -> dict[str, Any]:
+def measure_ladder(variants: Sequence[VariantRow], cells: Cells) -> dict[str, Any]:
     """The ladder's `widths`, `baseline` and `designs`, each with its law and its trend to the baseline.
 
     Only variants that a sweep chose and that are causal take part; seeds that all sizes of a design finished.
     """
     widths = sorted({v["width"] for v in variants})
     shown = [v for v in variants if v["chosen"] and v["causality"] != "none"]
-    families = defaultdict[str, dict[int, Mapping[str, Any]]](dict)
+    families = defaultdict[str, dict[int, VariantRow]](dict)
     for v in shown:
         families[family_name(v)][v["width"]] = v
     points_of = {name: ladder_points(name, of_width, cells) for name, of_width in families.items()}
@@ -141,12 +141,12 @@ def measure_ladder(variants: Rows, cells: Rows) -> dict[str, Any]:
     return {"widths": widths, "baseline": baseline or None, "designs": designs}
 
 
-def family_name(variant: Mapping[str, Any]) -> str:
+def family_name(variant: VariantRow) -> str:
     """A variant without its size and what a sweep chose for it."""
     return variant_name(variant["design"], unswept_settings(variant))
 
 
-def ladder_points(name: str, variants: Mapping[int, Mapping[str, Any]], cells: Rows) -> LadderPoints | None:
+def ladder_points(name: str, variants: Mapping[int, VariantRow], cells: Cells) -> LadderPoints | None:
     """The measurements of a design at the sizes that finished, for the seeds that all these sizes have."""
     cells_by_width: dict[int, dict[int, Mapping[str, Any]]] = {}
     for width, variant in variants.items():

@@ -1,6 +1,6 @@
 """The report of a comparison, made from its results alone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import hypot, log1p
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,8 @@ from loriini.analyze.report import REPORT, write_page
 from loriini.analyze.wording import large, listing, percent
 from loriini.compare import figures
 from loriini.compare.ladder import ladder
+from loriini.compare.rows import VariantRow
 from loriini.compare.sections import (
-    KINDS,
     NO_VALUE,
     cells,
     difference_texts,
@@ -24,7 +24,6 @@ from loriini.compare.sections import (
     not_causal_section,
 )
 from loriini.compare.seeds import t_factor
-from loriini.compare.variants import Variant
 from loriini.evaluate.intervals import OVERALL, Difference
 
 COLUMNS = ("", "perplexity", "difference", "over seeds", "over held-out text", "active", "parameters")
@@ -54,18 +53,18 @@ def headline_and_rows(results: Mapping[str, Any]) -> tuple[str, list[list[str]]]
     return headline(results, shown), perplexity_rows(scored_causal(shown))
 
 
-def shown_variants(results: Mapping[str, Any]) -> list[Variant]:
+def shown_variants(results: Mapping[str, Any]) -> list[VariantRow]:
     """The chosen variant of each design; of a ladder's, those of the largest size."""
     largest = results["ladder"]["widths"][-1] if "ladder" in results else None
     return [v for v in results["variants"] if v["chosen"] and v.get("width") == largest]
 
 
-def scored_causal(shown: Sequence[Variant]) -> list[Variant]:
+def scored_causal(shown: Sequence[VariantRow]) -> list[VariantRow]:
     """The variants whose perplexity is known and compares."""
     return [v for v in shown if "perplexity" in v and v["causality"] != "none"]
 
 
-def opening(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html:
+def opening(results: Mapping[str, Any], shown: Sequence[VariantRow]) -> Html:
     """The finding, no more than the intervals support, and what makes the runs unequal."""
     count = len(results["cells"])
     seeds = max(len(v["seeds"]) for v in shown)
@@ -96,7 +95,7 @@ def opening(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html:
     )
 
 
-def headline(results: Mapping[str, Any], shown: Sequence[Variant]) -> str:
+def headline(results: Mapping[str, Any], shown: Sequence[VariantRow]) -> str:
     """Which variants predict unseen text better or worse than the baseline, by `verdict_of`."""
     compared = [v for v in shown if "difference" in v]
     baseline = results["baseline"]
@@ -129,13 +128,14 @@ def headline(results: Mapping[str, Any], shown: Sequence[Variant]) -> str:
     return f"On unseen text, {'; '.join(parts)}"
 
 
-def verdict_of(variant: Variant) -> str:
+def verdict_of(variant: VariantRow) -> str:
     """`better` or `worse` than the baseline if an interval over both seeds and text excludes 0.
 
     Each of the two intervals takes the other's source of chance as fixed; the deviations of log-perplexity
     are added in quadrature. With one seed there is no interval, so `no clear difference`.
     """
-    intervals = [Difference.from_dict(variant["difference"][OVERALL][kind]) for kind in KINDS]
+    overall = variant["difference"][OVERALL]
+    intervals = [Difference.from_dict(interval) for interval in (overall["seeds"], overall["documents"])]
     change = log1p(intervals[0].change)
     below = hypot(*(log1p(interval.change) - log1p(interval.low) for interval in intervals))
     above = hypot(*(log1p(interval.high) - log1p(interval.change) for interval in intervals))
@@ -144,12 +144,12 @@ def verdict_of(variant: Variant) -> str:
     return "worse" if change - below > 0 else "no clear difference"
 
 
-def has_one_seed(variants: Sequence[Variant]) -> bool:
+def has_one_seed(variants: Sequence[VariantRow]) -> bool:
     """Whether none of the differences has an interval over seeds."""
     return all(v["difference"][OVERALL]["seeds"]["low"] is None for v in variants)
 
 
-def uncertainty(shown: Sequence[Variant]) -> str:
+def uncertainty(shown: Sequence[VariantRow]) -> str:
     """What the intervals cover, and how wide a few seeds make them."""
     compared = [v for v in shown if "difference" in v]
     if not compared:
@@ -173,7 +173,7 @@ def uncertainty(shown: Sequence[Variant]) -> str:
     )
 
 
-def perplexity(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | None:
+def perplexity(results: Mapping[str, Any], shown: Sequence[VariantRow]) -> Html | None:
     """Mean perplexity of the causal variants, and their differences from the baseline."""
     causal = scored_causal(shown)
     if not causal:
@@ -196,7 +196,7 @@ def perplexity(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | N
     )
 
 
-def perplexity_rows(variants: Sequence[Variant]) -> list[list[str]]:
+def perplexity_rows(variants: Sequence[VariantRow]) -> list[list[str]]:
     """A row of COLUMNS for each variant."""
     return [
         [
@@ -210,7 +210,7 @@ def perplexity_rows(variants: Sequence[Variant]) -> list[list[str]]:
     ]
 
 
-def by_domain(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | None:
+def by_domain(results: Mapping[str, Any], shown: Sequence[VariantRow]) -> Html | None:
     """Perplexity, differences and bits per byte of each domain."""
     causal = scored_causal(shown)
     if not causal:
@@ -240,7 +240,9 @@ def by_domain(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | No
     return p.join(*tables)
 
 
-def domain_table(variants: Sequence[Variant], domains: Sequence[str], text_of: Any) -> Html:
+def domain_table(
+    variants: Sequence[VariantRow], domains: Sequence[str], text_of: Callable[[VariantRow, str], str]
+) -> Html:
     """A row for each variant and a column for each domain."""
     return p.table(
         ["", *domains], ([v["name"], *(text_of(v, domain) for domain in domains)] for v in variants)

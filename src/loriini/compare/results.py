@@ -10,6 +10,7 @@ from loriini.compare.differences import DifferencesOf, Score, Scores, difference
 from loriini.compare.laws import measure_ladder
 from loriini.compare.measures import Cells, by_variant, training_measures
 from loriini.compare.remarks import counted_first_segments, remarks, unequal_training
+from loriini.compare.rows import VariantRow
 from loriini.compare.running import Trial
 from loriini.compare.variants import baseline_of, by_width, choices, summarize
 from loriini.evaluate.intervals import Documents, differences_by_domain
@@ -57,19 +58,22 @@ def compare_trials(
 
 def variant_results(
     cells: Cells, scores: Mapping[str, Scores], differences_of: DifferencesOf
-) -> list[dict[str, Any]]:
+) -> list[VariantRow]:
     """Every variant: over its seeds, whether a sweep chose it, and compared with its size's baseline."""
     cells_of_variant: Mapping[str, Cells] = by_variant(cells)
     summaries = list(map(summarize, cells_of_variant.values()))
     chosen = choices(summaries)
-    variants = [{**summary, **chosen[summary["name"]]} for summary in summaries]
+    variants: list[VariantRow] = [{**summary, **chosen[summary["name"]]} for summary in summaries]
     differences, equal = dict[str, dict[str, Any]](), dict[str, dict[str, Any]]()
     for of_size in by_width(variants).values():
         if baseline := baseline_of(of_size):
             causal = {v["name"]: scores[v["name"]] for v in of_size if v["causality"] != "none"}
             differences |= differences_from(baseline["name"], causal, differences_of)
             equal |= equal_budgets(of_size, baseline, cells_of_variant)
-    return [{**v, **differences.get(v["name"], {}), **equal.get(v["name"], {})} for v in variants]
+    compared: list[Any] = [
+        {**v, **differences.get(v["name"], {}), **equal.get(v["name"], {})} for v in variants
+    ]
+    return compared
 
 
 def scores_of(trials: Sequence[Trial], evaluations: Evaluations) -> Mapping[str, Scores]:

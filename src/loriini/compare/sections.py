@@ -2,39 +2,37 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import isnan
-from typing import Any
+from typing import Any, Literal
 
 from loriini.analyze import page as p
 from loriini.analyze.page import Html
 from loriini.analyze.wording import SEES_LATER, duration, interval, large, listing, percent
 from loriini.compare import figures
 from loriini.compare.measures import by_variant
-from loriini.compare.variants import Variant
+from loriini.compare.rows import DifferenceRow, Interval, VariantRow
 from loriini.evaluate.intervals import OVERALL, Difference
 
 NO_VALUE = "–"
-KINDS = ("seeds", "documents")
-"""The intervals of a difference: over seeds, and over held-out text."""
 AXIS_UNITS = {"tokens": "equal tokens", "flops": "equal FLOPs", "seconds": "equal seconds"}
 
 
-def mean_text(interval: Mapping[str, float | None], digits: int = 2) -> str:
+def mean_text(interval: Interval, digits: int = 2) -> str:
     """A mean and its interval, which need not be symmetric: 12.34 (11.80 to 12.90)."""
-    mean, low, high = (interval[key] for key in ("mean", "low", "high"))
+    mean, low, high = interval["mean"], interval["low"], interval["high"]
     if mean is None:
         return NO_VALUE
     bounds = "" if low is None else f" ({low:.{digits}f} to {high:.{digits}f})"
     return f"{mean:.{digits}f}{bounds}".replace("-", "−")
 
 
-def difference_texts(difference: Mapping[str, Any]) -> list[str]:
+def difference_texts(difference: DifferenceRow) -> list[str]:
     """The change and both of its intervals."""
-    seeds, documents = (Difference.from_dict(difference[kind]) for kind in KINDS)
+    seeds, documents = map(Difference.from_dict, (difference["seeds"], difference["documents"]))
     over_seeds = "one seed" if isnan(seeds.low) else interval(seeds)
     return [percent(difference["change"]), over_seeds, interval(documents)]
 
 
-def learning(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | None:
+def learning(results: Mapping[str, Any], shown: Sequence[VariantRow]) -> Html | None:
     """Training loss over tokens, FLOPs and seconds, and at budgets that all spent."""
     trained = by_variant([cell for cell in results["cells"] if "curve" in cell])
     curves = {
@@ -66,7 +64,7 @@ def later_tokens_mark(causality: str) -> str:
     return SEES_LATER if causality == "none" else ""
 
 
-def budgets(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html:
+def budgets(results: Mapping[str, Any], shown: Sequence[VariantRow]) -> Html:
     """Training loss at equal tokens, FLOPs and seconds, and differences paired by seed."""
     compared = [v for v in shown if "equal" in v]
     if not compared:
@@ -75,10 +73,10 @@ def budgets(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html:
     for v in compared:
         cells = []
         for axis in AXIS_UNITS:
-            at_budget = v["equal"].get(axis, {})
+            at_budget = v["equal"].get(axis)
             cells += [
                 mean_text(at_budget["loss"], 3) if at_budget else NO_VALUE,
-                signed(at_budget["difference"]) if "difference" in at_budget else NO_VALUE,
+                signed(at_budget["difference"]) if at_budget and "difference" in at_budget else NO_VALUE,
             ]
         rows.append([v["name"], *cells])
     budget = {axis: at_budget for v in compared for axis, at_budget in v["equal"].items()}
@@ -109,7 +107,7 @@ def cells_with_equal_steps(cells: Sequence[Mapping[str, Any]]) -> Sequence[Mappi
     return [cell for cell in finished or cells if cell["steps"] == longest]
 
 
-def first_segment_caveat(shown: Sequence[Variant], key: str = "name") -> str:
+def first_segment_caveat(shown: Sequence[VariantRow], key: Literal["name", "design"] = "name") -> str:
     """A remark on variants whose training loss counts a self-routed first segment; empty without any."""
     self_routed = (v for v in shown if v["training_causality"] == "after_first_segment")
     names = [v[key] for v in self_routed if not v.get("loss_skips")]
@@ -122,13 +120,13 @@ def first_segment_caveat(shown: Sequence[Variant], key: str = "name") -> str:
     )
 
 
-def signed(difference: Mapping[str, float | None]) -> str:
+def signed(difference: Interval) -> str:
     """A difference with its sign and its interval."""
     text = mean_text(difference, 3)
     return text if text.startswith(("−", NO_VALUE)) else f"+{text}"
 
 
-def expert_use_section(shown: Sequence[Variant]) -> Html | None:
+def expert_use_section(shown: Sequence[VariantRow]) -> Html | None:
     """How the variants used their experts at the end of training."""
     routed = [v for v in shown if "utilisation" in v]
     if not routed:
@@ -139,8 +137,8 @@ def expert_use_section(shown: Sequence[Variant]) -> Html | None:
             f"{v['experts']:.0f}",
             f"{100 * v['utilisation']:.0f} %",
             *(
-                NO_VALUE if v[key] is None else f"{v[key]:.2f}"
-                for key in ("experts_in_use", "experts_per_decision", "experts_by_score")
+                NO_VALUE if count is None else f"{count:.2f}"
+                for count in (v["experts_in_use"], v["experts_per_decision"], v["experts_by_score"])
             ),
         ]
         for v in routed
@@ -158,7 +156,7 @@ def expert_use_section(shown: Sequence[Variant]) -> Html | None:
     )
 
 
-def not_causal_section(shown: Sequence[Variant]) -> Html | None:
+def not_causal_section(shown: Sequence[VariantRow]) -> Html | None:
     """Perplexity of variants whose tokens see later ones, apart from the others."""
     leaking = [v for v in shown if v["causality"] == "none"]
     if not leaking:
@@ -197,7 +195,7 @@ def grid(results: Mapping[str, Any]) -> Html | None:
     return p.join(p.table(["", "training loss", "perplexity", ""], rows), p.note(*choice(variants)))
 
 
-def choice(variants: Sequence[Variant]) -> Iterator[str]:
+def choice(variants: Sequence[VariantRow]) -> Iterator[str]:
     """How the best of a sweep was chosen, and whether the sweep was wide enough."""
     if all(v["chosen"] for v in variants):
         yield "Every point of the grid is a variant of its own in the other sections."

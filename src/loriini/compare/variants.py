@@ -7,12 +7,11 @@ from statistics import fmean
 from typing import Any, TypeVar
 
 from loriini.compare.measures import Cells, is_number
+from loriini.compare.rows import Choice, VariantRow
 from loriini.compare.seeds import geometric, over_seeds
 from loriini.evaluate.intervals import OVERALL
 
 Row = TypeVar("Row", bound=Mapping[str, Any])
-Variant = Mapping[str, Any]
-"""An object of the results' `variants`."""
 
 COMMON_TO_SEEDS = (
     *("name", "design", "settings", "width", "causality", "training_causality"),
@@ -22,11 +21,11 @@ COMMON_TO_SEEDS = (
 USE_OF_EXPERTS = ("experts", "utilisation", "experts_in_use", "experts_per_decision", "experts_by_score")
 
 
-def summarize(cells: Cells) -> dict[str, Any]:
+def summarize(cells: Cells) -> VariantRow:
     """A variant: means and intervals over the seeds that finished."""
     finished = in_state(cells, "finished")
     first = next((cell for cell in (*finished, *cells) if "parameters" in cell), cells[0])
-    return {
+    summary: Any = {
         **{key: first[key] for key in COMMON_TO_SEEDS if key in first},
         "seeds": [cell["seed"] for cell in cells],
         **{
@@ -41,6 +40,7 @@ def summarize(cells: Cells) -> dict[str, Any]:
         **training_over_seeds(finished),
         **scores_over_seeds(finished),
     }
+    return summary
 
 
 def in_state(cells: Cells, state: str) -> Cells:
@@ -80,13 +80,13 @@ def by_width(rows: Iterable[Row]) -> dict[int | None, list[Row]]:
     return dict(sorted(rows_by_width.items(), key=lambda item: item[0] or 0))
 
 
-def unswept_settings(variant: Variant) -> dict[str, str]:
+def unswept_settings(variant: VariantRow) -> dict[str, str]:
     """The settings that a sweep does not choose."""
     settings = variant["settings"].items()
     return {name: value for name, value in settings if not name.startswith("optimizer.")}
 
 
-def choices(variants: Sequence[Variant]) -> dict[str, dict[str, Any]]:
+def choices(variants: Sequence[VariantRow]) -> dict[str, Choice]:
     """By name, whether a variant is `chosen`: of those that differ in `optimizer.` settings alone, the best.
 
     The best has the most finished seeds and, among those with equally many, the lowest training loss in the
@@ -94,7 +94,7 @@ def choices(variants: Sequence[Variant]) -> dict[str, dict[str, Any]]:
     few that did not diverge would misrepresent a rate.
     `edge` of the best names the settings whose chosen value is the smallest or largest of several.
     """
-    families = defaultdict[tuple[Any, ...], list[Variant]](list)
+    families = defaultdict[tuple[Any, ...], list[VariantRow]](list)
     for variant in variants:
         family = (variant.get("width"), variant["design"], *unswept_settings(variant).items())
         families[family].append(variant)
@@ -108,18 +108,18 @@ def choices(variants: Sequence[Variant]) -> dict[str, dict[str, Any]]:
     }
 
 
-def by_finished_and_loss(variant: Variant) -> tuple[int, float]:
+def by_finished_and_loss(variant: VariantRow) -> tuple[int, float]:
     """The key by which the best of a sweep comes first."""
     return -len(variant["finished_seeds"]), variant.get("training_loss", {}).get("mean", math.inf)
 
 
-def edges(best: Variant, family: Sequence[Variant]) -> list[str]:
+def edges(best: VariantRow, family: Sequence[VariantRow]) -> list[str]:
     """The optimizer's settings whose value is the smallest or largest of several that were tried."""
     swept = (name for name in best["settings"] if name.startswith("optimizer."))
     return [name for name in swept if at_edge(name, best, family)]
 
 
-def at_edge(name: str, best: Variant, family: Sequence[Variant]) -> bool:
+def at_edge(name: str, best: VariantRow, family: Sequence[VariantRow]) -> bool:
     """Whether a number of the best variant is the smallest or largest that was tried."""
     try:
         tried = {float(variant["settings"][name]) for variant in family}
@@ -128,6 +128,6 @@ def at_edge(name: str, best: Variant, family: Sequence[Variant]) -> bool:
     return len(tried) > 1 and float(best["settings"][name]) in (min(tried), max(tried))
 
 
-def baseline_of(variants: Sequence[Variant]) -> Variant | None:
+def baseline_of(variants: Sequence[VariantRow]) -> VariantRow | None:
     """The variant that those of its size are compared with: the first that is chosen and causal."""
     return next((v for v in variants if v["chosen"] and v["causality"] != "none"), None)

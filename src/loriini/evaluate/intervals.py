@@ -6,6 +6,7 @@ Axes: M quantities, N instances, G documents, R resamples.
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import expm1, isnan, nan
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -47,7 +48,7 @@ class Difference:
         return {name: None if isnan(value) else value for name, value in asdict(self).items()}
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, float | None]) -> "Difference":
+    def from_dict(cls, values: Mapping[str, Any]) -> "Difference":
         """The inverse of `to_dict`."""
         return cls(**{name: nan if value is None else value for name, value in values.items()})
 

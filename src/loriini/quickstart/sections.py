@@ -146,13 +146,13 @@ def _verdict(c: Comparison) -> str:
 
 def _domains(c: Comparison) -> str:
     """The domains in which the mixture is better, worse or undecided, by their intervals."""
-    domains = {name: found for name, found in c.differences.items() if name != OVERALL}
+    domains = {name: difference for name, difference in c.differences.items() if name != OVERALL}
     if not domains or c.settings["causality"] == "none":
         return ""
     decided = {
-        "lower in": [name for name, found in domains.items() if found.high < 0],
-        "higher in": [name for name, found in domains.items() if found.low > 0],
-        "undecided in": [name for name, found in domains.items() if not found.decided],
+        "lower in": [name for name, difference in domains.items() if difference.high < 0],
+        "higher in": [name for name, difference in domains.items() if difference.low > 0],
+        "undecided in": [name for name, difference in domains.items() if not difference.decided],
     }
     return f"It is {'; '.join(f'{word} {listing(names)}' for word, names in decided.items() if names)}."
 
@@ -226,10 +226,10 @@ def perplexity(c: Comparison) -> Html:
 
 def _view(c: Comparison, name: str, scores: Scores) -> Html:
     """Perplexity of some tokens by domain; intervals belong to the compared tokens."""
-    found = c.differences if scores == c.counted else {}
-    rows = [_row(d, scores.dense[d], scores.mixture[d], found.get(d)) for d in scores.dense]
-    rows.append(_row("mean", *scores.means, found.get(OVERALL)))
-    columns = ["domain", DENSE, c.design, "difference", *(["95 % interval"] if found else [])]
+    differences = c.differences if scores == c.counted else {}
+    rows = [_row(d, scores.dense[d], scores.mixture[d], differences.get(d)) for d in scores.dense]
+    rows.append(_row("mean", *scores.means, differences.get(OVERALL)))
+    columns = ["domain", DENSE, c.design, "difference", *(["95 % interval"] if differences else [])]
     return p.join(
         p.element("h3", name),
         p.figure(

@@ -48,11 +48,11 @@ def band(
     """A line: the mean over seeds of curves by seed, and the lowest and highest seed."""
     curves = [np.array(curve, np.float64) for curve in y.values()]
     points = min(map(len, curves))
-    own = next(iter(x.values())) if isinstance(x, Mapping) else x
+    places = next(iter(x.values())) if isinstance(x, Mapping) else x
     stacked = np.stack(
         [c[:points] if smoothing is None else running_mean(c[:points], smoothing) for c in curves]
     )
-    values = {"x": own[:points], "y": stacked.mean(0), "low": stacked.min(0), "high": stacked.max(0)}
+    values = {"x": places[:points], "y": stacked.mean(0), "low": stacked.min(0), "high": stacked.max(0)}
     return {name: [rounded(float(v)) for v in column] for name, column in values.items()}
 
 
@@ -102,7 +102,7 @@ def draw_dots(chart: Chart) -> Figure:
     categories = list(dict.fromkeys(name for of_series in series.values() for name in of_series))
     if len(categories) == 1:
         (only,) = categories
-        series, categories = {only: {name: found[only] for name, found in series.items()}}, list(series)
+        series, categories = {only: {name: interval[only] for name, interval in series.items()}}, list(series)
     height = 1.0 + 0.12 * len(categories) * (len(series) + 1.2) + 0.1 * len(series)
     figure = Figure(figsize=(FIGURE_WIDTH, height), layout="constrained")
     axes = figure.subplots()
@@ -110,11 +110,11 @@ def draw_dots(chart: Chart) -> Figure:
     for i, (name, of_series) in enumerate(series.items()):
         color = COLORS[i % len(COLORS)]
         axes.plot([], [], "o", color=color, markersize=4.5, label=name)
-        for category, found in of_series.items():
+        for category, interval in of_series.items():
             place = categories.index(category) + step * (i - (len(series) - 1) / 2)
-            axes.plot([found["mean"]], [place], "o", color=color, markersize=4.5)
-            if found["low"] is not None:
-                axes.hlines(place, found["low"], found["high"], color=color, linewidth=1.2)
+            axes.plot([interval["mean"]], [place], "o", color=color, markersize=4.5)
+            if interval["low"] is not None:
+                axes.hlines(place, interval["low"], interval["high"], color=color, linewidth=1.2)
     axes.set_yticks(range(len(categories)), categories)
     axes.set_ylim(len(categories) - 0.5, -0.5)
     axes.set_title(chart["title"])

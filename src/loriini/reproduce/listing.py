@@ -97,8 +97,8 @@ def state(name: str, scale: Scale, out: Path | None) -> str:
     path = None if out is None else out / name / RESULTS
     if path is None or not path.exists():
         return "new"
-    found = read_object(path, DAMAGED)
-    return f"{found['verdict']} ({found['scale']}, {found['seeds']} seeds)"
+    results = read_object(path, DAMAGED)
+    return f"{results['verdict']} ({results['scale']}, {results['seeds']} seeds)"
 
 
 def gpu_hours(paper: PaperRun) -> float:
@@ -121,19 +121,19 @@ def paper_commands(experiment: Experiment, seeds: int) -> Iterator[str]:
 
 def paper_runs(experiment: Experiment) -> list[tuple[str, PaperRun]]:
     """An item's trainings at the papers' scale, each once, with their texts."""
-    found = {
+    runs = {
         (run.text, run_name(run.paper)): (run.text, run.paper)
         for run in item_runs(experiment, SCALES["paper"])
     }
-    return list(found.values())
+    return list(runs.values())
 
 
 def described(paper: PaperRun, text: str, gpus: int, gpu_memory: float) -> str:
     """A comment: what a training takes on the papers' GPUs."""
     run = paper_run(paper)
-    found = estimate(run, default_vocabulary(run), GpuCluster(gpus, gpu_memory * GIB))
-    memory = found.options[0].memory.total / GIB
-    received = found.communication["fsdp"]
+    estimated = estimate(run, default_vocabulary(run), GpuCluster(gpus, gpu_memory * GIB))
+    memory = estimated.options[0].memory.total / GIB
+    received = estimated.communication["fsdp"]
     parts = [
         f"{gpus} GPU{'s' if gpus > 1 else ''}",
         f"{gpu_hours(paper) / gpus:,.0f} hours at {USE:.0%} of an A100's peak",

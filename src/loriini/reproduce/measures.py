@@ -121,7 +121,7 @@ def perplexity(loaded: LoadedModel, routing: EvaluationRouting = "training") -> 
     `instance_losses` are those of `evaluate`, with six digits.
     """
     precision = run_precision(loaded.run)
-    found = evaluate(
+    evaluation = evaluate(
         loaded.model,
         loaded.heldout,
         loaded.skip,
@@ -130,9 +130,11 @@ def perplexity(loaded: LoadedModel, routing: EvaluationRouting = "training") -> 
         shown=False,
         per_instance=True,
     )
-    losses = {domain: list(map(significant, values)) for domain, values in found["instance_losses"].items()}
+    losses = {
+        domain: list(map(significant, values)) for domain, values in evaluation["instance_losses"].items()
+    }
     kept = ("perplexity", "bits_per_byte", "tokens", "skip", "causality")
-    return {**{key: found[key] for key in kept}, "instance_losses": losses}
+    return {**{key: evaluation[key] for key in kept}, "instance_losses": losses}
 
 
 def routes(loaded: LoadedModel, kind: str | None = None) -> dict[str, Any]:

@@ -71,13 +71,13 @@ class Texts:
         that fill at least half of their share of both sides, or of all: a domain with a handful of
         documents would weigh as much as the others in every mean over domains.
         """
-        found = sorted({document.domain for document in self.sides[TRAIN]})
-        languages = [domain for domain in found if domain.startswith(LANGUAGE_PREFIX)]
+        all_domains = sorted({document.domain for document in self.sides[TRAIN]})
+        languages = [domain for domain in all_domains if domain.startswith(LANGUAGE_PREFIX)]
         if kind == LANGUAGES:
-            return languages if len(languages) > 1 else found
+            return languages if len(languages) > 1 else all_domains
         if kind == WEB:
-            return [domain for domain in found if domain in WEB_DOMAINS] or found
-        mixed = [domain for domain in found if domain not in languages] or found
+            return [domain for domain in all_domains if domain in WEB_DOMAINS] or all_domains
+        mixed = [domain for domain in all_domains if domain not in languages] or all_domains
         return self._plentiful(mixed) if kind == SHORT else mixed
 
     def _plentiful(self, domains: list[str]) -> list[str]:
@@ -180,6 +180,6 @@ def counts_by_domain(documents: Iterable[Document]) -> str:
     for document in documents:
         by_domain[document.domain].append(document)
     return ", ".join(
-        f"{domain} {len(found):,} documents of {characters(found):,} characters"
-        for domain, found in sorted(by_domain.items())
+        f"{domain} {len(of_domain):,} documents of {characters(of_domain):,} characters"
+        for domain, of_domain in sorted(by_domain.items())
     )

@@ -61,14 +61,14 @@ def find_file(name: str, task: TaskEntry, folder: Path, shown: bool = False) -> 
     Where several fit, it is the first of the task's stems and endings; `shown` says so.
     """
     names = [file for stem in _stems(name, task) for file in _names(stem, task)]
-    found = [path for file in names if (path := folder / f"{file}.jsonl").is_file()]
-    if not found:
+    files = [path for file in names if (path := folder / f"{file}.jsonl").is_file()]
+    if not files:
         *first, last = (f"{file}.jsonl" for file in names)
         raise InputError(f"{folder}: no file for task {name!r}; put {', '.join(first)} or {last} there")
-    if shown and len(found) > 1:
-        others = ", ".join(path.name for path in found[1:])
-        inform(f"{folder}: task {name!r} reads {found[0].name}, not {others}")
-    return found[0]
+    if shown and len(files) > 1:
+        others = ", ".join(path.name for path in files[1:])
+        inform(f"{folder}: task {name!r} reads {files[0].name}, not {others}")
+    return files[0]
 
 
 def _stems(name: str, task: TaskEntry) -> tuple[str, ...]:

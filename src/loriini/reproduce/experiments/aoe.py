@@ -229,8 +229,12 @@ def load_charts(m: Measured) -> Iterator[Chart]:
     """Entropies of the load and of the scores, by layer."""
     rows = m.finished(list(m.rows))
     yield c.route_chart(m, rows, {"load_entropy": "entropy of the load, nats"})
-    found = {row: confidence_by_layer(m, row) for row in rows}
-    series = {row: band(list(range(len(next(iter(f.values()))))), f) for row, f in found.items() if f}
+    layers = {row: confidence_by_layer(m, row) for row in rows}
+    series = {
+        row: band(list(range(len(next(iter(by_seed.values()))))), by_seed)
+        for row, by_seed in layers.items()
+        if by_seed
+    }
     yield lines("by layer", "layer", "entropy of the scores, nats", series)
 
 
@@ -245,7 +249,7 @@ def norms_alike(m: Measured) -> Iterator[Claim]:
 
 def activation_norms(m: Measured, row: str) -> dict[int, np.ndarray]:
     """Mean activation norms by seed: steps, layers, experts."""
-    return {seed: np.array(found["values"]) for seed, found in m.each(row, "training", "norms").items()}
+    return {seed: np.array(recorded["values"]) for seed, recorded in m.each(row, "training", "norms").items()}
 
 
 def norm_ratio(m: Measured, row: str, step: int) -> Values:
@@ -258,11 +262,11 @@ def norm_ratio(m: Measured, row: str, step: int) -> Values:
 
 def early_norm_ratio(m: Measured, row: str) -> Values:
     """The mean of `norm_ratio` over the steps of the part EARLY of training."""
-    found = {}
+    by_seed = {}
     for seed, norms in activation_norms(m, row).items():
         early = c.part_of(norms, *EARLY)
-        found[seed] = float((early.min(-1) / early.max(-1)).mean())
-    return found
+        by_seed[seed] = float((early.min(-1) / early.max(-1)).mean())
+    return by_seed
 
 
 def norm_columns(m: Measured, row: str) -> Mapping[str, Values]:

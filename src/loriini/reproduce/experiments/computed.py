@@ -28,30 +28,30 @@ CLOSE_TO_PRINTED = 0.03
 
 def sizes(item: str) -> Mapping[str, Any]:
     """Parameters and shape of every run of an item, from its recipe."""
-    found = {}
+    rows = {}
     for row, paper in ITEMS[item].runs.items():
         run = paper_run(paper)
         total, active = run.config(default_vocabulary(run), 2).parameters()
-        found[row] = {
+        rows[row] = {
             "n_params": [total],
             "active": [active],
             "N": [run.model.num_hidden_layers],
             "D": [run.model.hidden_size],
             "n_head": [run.model.num_attention_heads],
         }
-    return found
+    return rows
 
 
 def as_printed(m: Measured, item: str) -> Iterator[Claim]:
     """Totals and shapes are those of the table; dense models are named by a round size."""
     for row in ITEMS[item].runs:
         for printed in published_values(item, row):
-            found = m.extra[row][printed.column][0]
+            ours = m.extra[row][printed.column][0]
             if printed.column != "n_params":
-                yield exactly(f"{row}: {printed.column}", found, printed.value, printed.value)
+                yield exactly(f"{row}: {printed.column}", ours, printed.value, printed.value)
             elif "/" in row:
                 off = CLOSE_TO_PRINTED * printed.value
-                yield exactly(f"{row}: parameters", found, printed.value - off, printed.value + off)
+                yield exactly(f"{row}: parameters", ours, printed.value - off, printed.value + off)
 
 
 def sizes_of(item: str) -> Experiment:
@@ -106,7 +106,7 @@ def throughput_chart(m: Measured) -> Iterator[Chart]:
 
 def merging(item: str) -> dict[str, float]:
     """FLOPs of merging in per cent of the FFN's, from the FLOP count at two segment lengths."""
-    found = {}
+    percentages = {}
     for row, paper in ITEMS[item].runs.items():
         run = paper_run(paper)
         if run.model.num_experts == 1:
@@ -114,8 +114,8 @@ def merging(item: str) -> dict[str, float]:
         doubled = replace(run, routing=replace(run.routing, segment_length=2 * run.routing.segment_length))
         once, half = (r.config(32_000, 2).flops_per_token(run.length) for r in (run, doubled))
         ffn = 6 * 3 * run.model.hidden_size * run.model.intermediate_size * run.model.num_hidden_layers
-        found[row] = 100 * 2 * (once - half) / ffn
-    return found
+        percentages[row] = 100 * 2 * (once - half) / ffn
+    return percentages
 
 
 def overhead(scale: Scale, seeds: int) -> Mapping[str, Any]:

@@ -71,9 +71,9 @@ def as_good_as_wider(m: Measured) -> Claim:
     be as good.
     """
     narrow, wide = (m.loss(f"dense, {width}x FFN width") for width in (1, 2))
-    found = difference(m.loss(SEQUENCE_TOP2), wide)
-    claim = Claim("loss of sequence top-2 minus that of dense 2x", found, -TOLERANCE, TOLERANCE, "nats")
-    if found and Claim("", difference(narrow, wide), low=TOLERANCE).verdict != HOLDS:
+    gap = difference(m.loss(SEQUENCE_TOP2), wide)
+    claim = Claim("loss of sequence top-2 minus that of dense 2x", gap, -TOLERANCE, TOLERANCE, "nats")
+    if gap and Claim("", difference(narrow, wide), low=TOLERANCE).verdict != HOLDS:
         return replace(claim, values={}, unjudged=WIDTHS_ALIKE)
     return claim
 
@@ -127,12 +127,12 @@ def learned_frozen_random(m: Measured) -> Iterator[Claim]:
 
 def collapsed(m: Measured, row: str, layers: slice = slice(None)) -> Values:
     """The share of experts that get less than a tenth of the even share at the end of training."""
-    found = {}
+    by_seed = {}
     for seed, load_LE in late_load(m, row).items():
         late_LE = load_LE[layers]
         if len(late_LE):
-            found[seed] = float((late_LE < UNUSED / late_LE.shape[1]).mean())
-    return found
+            by_seed[seed] = float((late_LE < UNUSED / late_LE.shape[1]).mean())
+    return by_seed
 
 
 def least_load(m: Measured, row: str) -> Values:
@@ -182,15 +182,15 @@ def recovered(m: Measured, row: str) -> Values:
 
     Seeds are left out whose records are of few choices, such as those of a single step with a small batch.
     """
-    found = {}
+    by_seed = {}
     for seed, load in m.each(row, "training", "load").items():
         load_SLE = np.array(load["values"])
         experts = load_SLE.shape[2]
         if min(load["choices"]) >= ENOUGH * experts:
             collapsed_SLE = lasting(load_SLE < UNUSED / experts)
             in_use_SLE = lasting(load_SLE > IN_USE / experts)
-            found[seed] = float((np.maximum.accumulate(collapsed_SLE) & in_use_SLE).any(0).sum())
-    return found
+            by_seed[seed] = float((np.maximum.accumulate(collapsed_SLE) & in_use_SLE).any(0).sum())
+    return by_seed
 
 
 def lasting(seen_SLE: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -1,0 +1,125 @@
+"""Types of the objects in a comparison's results; docs/compare.md has the meaning of their keys."""
+
+from typing import NotRequired, TypedDict
+
+
+class Interval(TypedDict):
+    """A mean and its interval; bounds are null where there is no interval."""
+
+    mean: float
+    low: float | None
+    high: float | None
+
+
+class Change(TypedDict):
+    """A relative change and one of its intervals."""
+
+    change: float
+    low: float | None
+    high: float | None
+
+
+class DifferenceRow(TypedDict):
+    """The difference of perplexity from the baseline, with its intervals over seeds and held-out text."""
+
+    change: float
+    seeds: Change
+    documents: Change
+
+
+class BudgetRow(TypedDict):
+    """Training loss at a budget that all variants spent."""
+
+    budget: float
+    loss: Interval
+    difference: NotRequired[Interval]
+
+
+class ParameterCounts(TypedDict):
+    """Parameters of a model."""
+
+    total: int
+    active: int
+
+
+class Choice(TypedDict):
+    """Whether a sweep chose a variant, and the settings in which it lies at the edge of what was tried."""
+
+    chosen: bool
+    edge: NotRequired[list[str]]
+
+
+class VariantRow(TypedDict):
+    """A design and grid point over its seeds."""
+
+    name: str
+    design: str
+    settings: dict[str, str]
+    width: NotRequired[int]
+    causality: str
+    training_causality: str
+    experts_vary: NotRequired[bool]
+    loss_skips: NotRequired[int]
+    parameters: NotRequired[ParameterCounts]
+    flops_per_token: NotRequired[float]
+    seeds: list[int]
+    finished_seeds: list[int]
+    diverged_seeds: list[int]
+    failed_seeds: list[int]
+    experts: NotRequired[float]
+    utilisation: NotRequired[float]
+    experts_in_use: NotRequired[float | None]
+    experts_per_decision: NotRequired[float | None]
+    experts_by_score: NotRequired[float | None]
+    training_loss: NotRequired[Interval]
+    perplexity: NotRequired[dict[str, Interval]]
+    bits_per_byte: NotRequired[dict[str, Interval]]
+    chosen: NotRequired[bool]
+    edge: NotRequired[list[str]]
+    difference: NotRequired[dict[str, DifferenceRow]]
+    paired_seeds: NotRequired[list[int]]
+    equal: NotRequired[dict[str, BudgetRow]]
+
+
+class Law(TypedDict):
+    """A power law of loss over compute; `c` is its floor."""
+
+    a: float
+    b: Interval
+    c: NotRequired[Interval]
+    residual: float
+
+
+class Crossing(TypedDict):
+    """Where a gain vanishes or doubles."""
+
+    flops: float | None
+    low: float | None
+    high: float | None
+    possible: bool
+
+
+class TrendRow(TypedDict):
+    """A design's fitted loss relative to the baseline's, over compute."""
+
+    at_largest: Interval
+    per_tenfold: Interval
+    bends: bool
+    vanishes: Crossing | None
+    doubles: Crossing | None
+    reach: float
+
+
+class LadderDesign(TypedDict):
+    """A design along the ladder; only `name` and `variants` if no size of it finished."""
+
+    name: str
+    variants: list[str]
+    widths: NotRequired[list[int]]
+    seeds: NotRequired[list[int]]
+    flops: NotRequired[list[float]]
+    loss: NotRequired[list[Interval]]
+    bends: NotRequired[bool]
+    law: NotRequired[Law]
+    law_with_floor: NotRequired[Law]
+    trend: NotRequired[TrendRow]
