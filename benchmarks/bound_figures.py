@@ -5,7 +5,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from loriini.analyze.plots import picture
+from loriini.reporting.plots import picture
 from pages import machine_text, markdown
 
 Row = dict[str, Any]

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from loriini.analyze.wording import interval, percent
 from loriini.compare.sections import mean_text
 from loriini.compare.seeds import geometric, paired_by_seed
+from loriini.reporting.wording import interval, percent
 from pages import markdown
 
 BySeed = Mapping[int, float]

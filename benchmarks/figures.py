@@ -19,10 +19,10 @@ import speed_figures
 from experiment_tables import batching_table, by_seed, defaults_table, long_run_table
 from ladder_page import ladder_page, ladder_pictures
 from leaderboard_page import leaderboard_page
-from loriini.analyze import plots
-from loriini.analyze.plots import DENSE_COLOR, GREY, MIXTURE_COLOR, picture
 from loriini.analyze.routes import ROUTES, Routes
 from loriini.compare.seeds import over_seeds
+from loriini.reporting import plots
+from loriini.reporting.plots import DENSE_COLOR, GREY, MIXTURE_COLOR, picture
 from loriini.train.records.metrics import METRICS, read_metrics
 from pages import Part, fill, markdown
 

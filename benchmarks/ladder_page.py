@@ -6,7 +6,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from loriini.analyze.wording import listing
 from loriini.compare import figures
 from loriini.compare.ladder import (
     GAIN_CAPTION,
@@ -19,6 +18,7 @@ from loriini.compare.ladder import (
     sizes_note,
     sizes_table,
 )
+from loriini.reporting.wording import listing
 from pages import (
     LONG_DOCUMENTS,
     between,

@@ -17,12 +17,12 @@ from leaderboard_tables import (
     perplexity_table,
     warmed,
 )
-from loriini.analyze.wording import listing
 from loriini.compare.remarks import EQUAL_ACTIVE
 from loriini.compare.report import verdict_of
 from loriini.compare.sections import first_segment_caveat
 from loriini.compare.seeds import t_factor
 from loriini.evaluate.intervals import OVERALL
+from loriini.reporting.wording import listing
 from pages import (
     LONG_DOCUMENTS,
     between,

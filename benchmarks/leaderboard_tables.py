@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from loriini.analyze.wording import large, listing
 from loriini.compare.sections import difference_texts, mean_text, signed
 from loriini.evaluate.intervals import OVERALL
+from loriini.reporting.wording import large, listing
 from pages import markdown
 from ranking import is_counted, is_told_labels, of_equal_size, of_other_size
 

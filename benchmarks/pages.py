@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loriini.analyze.wording import large, listing
+from loriini.reporting.wording import large, listing
 from tuning import DEVIATION
 
 NO_RESULTS = "There are no results yet.\n"

@@ -9,8 +9,8 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from bound_figures import bound_section, bound_text, group_text, product_text, roofline
-from loriini.analyze.plots import DENSE_COLOR, GREY, LESS, MIXTURE_COLOR, picture
-from loriini.analyze.wording import listing
+from loriini.reporting.plots import DENSE_COLOR, GREY, LESS, MIXTURE_COLOR, picture
+from loriini.reporting.wording import listing
 from pages import Part, machine_text, markdown
 
 Row = dict[str, Any]

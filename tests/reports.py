@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from loriini.analyze.page import Html
 from loriini.analyze.routes import Routes
+from loriini.reporting.page import Html
 
 HOSTILE = "<script>alert('1')</script>"
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loriini.analyze.page import table
 from loriini.analyze.report import write_run_report
 from loriini.analyze.routes import Routes
 from loriini.analyze.sections import expert_use_plots, who_routes_where
 from loriini.errors import InputError
+from loriini.reporting.page import table
 from reports import HOSTILE, Page, dump, text_of, write_run
 
 

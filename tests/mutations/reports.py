@@ -110,7 +110,7 @@ REPORTS = (
     ),
     Mutation(
         "a page runs any script",
-        "analyze/page.py",
+        "reporting/page.py",
         "f\"'sha256-{digest}'\" if script else \"'none'\"",
         "\"'unsafe-inline'\"",
         "tests/analyze/test_lens.py",

@@ -1,1 +1,1 @@
-"""Reports on the use of experts: statistics, plots, self-contained HTML pages, and the lens."""
+"""Reports on the use of experts: which experts held-out text is routed to, and the lens on one text."""

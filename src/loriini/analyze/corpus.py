@@ -5,15 +5,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from loriini.analyze import page as p
-from loriini.analyze import plots
-from loriini.analyze.page import Html
 from loriini.analyze.report import write_page
 from loriini.analyze.sections import document_and_nearest
-from loriini.analyze.wording import ALONE, cosine, large
 from loriini.corpus.inspection import inspect_corpus, neighbor_examples
 from loriini.corpus.prepare import Corpus
 from loriini.progress import warn
+from loriini.reporting import page as p
+from loriini.reporting import plots
+from loriini.reporting.page import Html
+from loriini.reporting.wording import ALONE, cosine, large
 
 Inspection = Mapping[str, Any]
 

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from loriini.analyze.curves import Floats
 from loriini.analyze.lens_page import write_lens_page
 from loriini.analyze.reading import Lens, Reading
 from loriini.analyze.report import read_routes
@@ -32,6 +31,7 @@ from loriini.model.loading import (
 )
 from loriini.model.outputs import LoriiniOutput
 from loriini.progress import progress, warn
+from loriini.reporting.curves import Floats
 from loriini.routing.unit import RoutingContext, unit_layout
 from loriini.snapshot import model_folder, name_of
 

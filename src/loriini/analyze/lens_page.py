@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from loriini.analyze import page as p
-from loriini.analyze import plots
-from loriini.analyze.curves import Floats
-from loriini.analyze.page import Html
 from loriini.analyze.reading import Lens, domain_overlaps, mean_overlap
 from loriini.analyze.report import write_page
 from loriini.analyze.sections import DOMAINS_SHOWN
+from loriini.reporting import page as p
+from loriini.reporting import plots
+from loriini.reporting.curves import Floats
+from loriini.reporting.page import Html
 from loriini.routing import causality_warning
 
 LISTED = 8

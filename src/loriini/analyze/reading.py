@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loriini.analyze.curves import Floats
 from loriini.analyze.routes import Routes, shares
+from loriini.reporting.curves import Floats
 from loriini.routing import RoutingConfig
 
 DECIMALS = 4

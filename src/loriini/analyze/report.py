@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from loriini.analyze.page import Html, element, join, page, paragraph, strong, table
 from loriini.analyze.routes import ROUTES, Routes
 from loriini.analyze.sections import expert_use_plots, learning, training_cards, who_routes_where
 from loriini.atomic import write_text
 from loriini.errors import InputError
 from loriini.fields import by_dotted_name
+from loriini.reporting.page import Html, element, join, page, paragraph, strong, table
 from loriini.snapshot import name_of
 from loriini.train.records.metrics import METRICS, read_metrics
 from loriini.train.run import RUN, read_run

@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from loriini.analyze.curves import Floats
 from loriini.atomic import atomic, write_json
 from loriini.errors import InputError
 from loriini.evaluate.heldout import HeldOut, documents_of
@@ -23,6 +22,7 @@ from loriini.model.labels import routing_inputs
 from loriini.model.loading import check_finite, check_ids
 from loriini.model.mode import evaluation_mode
 from loriini.progress import Advance, progress
+from loriini.reporting.curves import Floats
 from loriini.routing import Routing
 from loriini.routing.stats import entropy
 

@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from loriini.analyze import page as p
-from loriini.analyze import plots
-from loriini.analyze.curves import (
+from loriini.analyze.routes import Routes, top_experts
+from loriini.reporting import page as p
+from loriini.reporting import plots
+from loriini.reporting.curves import (
     UTILISATION_WINDOW,
     Metrics,
     column,
@@ -15,9 +16,8 @@ from loriini.analyze.curves import (
     running_mean,
     utilisation,
 )
-from loriini.analyze.page import Html
-from loriini.analyze.routes import Routes, top_experts
-from loriini.analyze.wording import large
+from loriini.reporting.page import Html
+from loriini.reporting.wording import large
 
 DOMAINS_SHOWN = 40
 """Domains that are shown, those with the most text; the statistics are of all."""

@@ -153,8 +153,8 @@ def _perplexity_table(results: Sequence[Mapping[str, Any]]) -> str:
 
 def _differences(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """The differences from the first run as lines of text."""
-    from loriini.analyze.wording import interval, percent
     from loriini.evaluate.intervals import Difference
+    from loriini.reporting.wording import interval, percent
 
     if len(results) == 1:
         return

@@ -1,4 +1,4 @@
-"""Plots of a comparison, in the style of `analyze.plots`."""
+"""Plots of a comparison, in the style of `reporting.plots`."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,11 +17,11 @@ from matplotlib.ticker import (
     StrMethodFormatter,
 )
 
-from loriini.analyze.curves import running_mean
-from loriini.analyze.plots import FIGURE_WIDTH, INK, picture
-from loriini.analyze.series import COLORS, DASHES, legend, limit_to
 from loriini.compare.rows import Change, LadderDesign, VariantRow
 from loriini.evaluate.intervals import OVERALL
+from loriini.reporting.curves import running_mean
+from loriini.reporting.plots import FIGURE_WIDTH, INK, picture
+from loriini.reporting.series import COLORS, DASHES, legend, limit_to
 
 AXIS_TITLES = {
     "tokens": "tokens of training",

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from loriini.analyze.curves import Floats, column, routed_steps, utilisation
 from loriini.atomic import write_json
 from loriini.compare.running import Trial, run_state, training_seconds
 from loriini.errors import InputError
@@ -19,6 +18,7 @@ from loriini.evaluate.heldout import HeldOut, heldout_digest
 from loriini.evaluate.runs import EvaluationSettings, evaluate_on
 from loriini.jobs.artifact import digest
 from loriini.jobs.lock import waiting_lock
+from loriini.reporting.curves import Floats, column, routed_steps, utilisation
 from loriini.snapshot import model_folder
 from loriini.train.records.metrics import METRICS, read_metrics
 from loriini.train.run import RUN, read_run, recorded_corpus

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from loriini.analyze.wording import listing
 from loriini.compare.cells import Cell, run_settings
 from loriini.compare.measures import Cells, by_variant, is_number
 from loriini.compare.running import Trial
+from loriini.reporting.wording import listing
 from loriini.train.folder import CHANGEABLE
 
 REMARKED_SEPARATELY = ("steps", "batch_size", "length", "seed", "warmup")

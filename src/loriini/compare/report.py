@@ -5,10 +5,7 @@ from math import hypot, log1p
 from pathlib import Path
 from typing import Any
 
-from loriini.analyze import page as p
-from loriini.analyze.page import Html
 from loriini.analyze.report import REPORT, write_page
-from loriini.analyze.wording import large, listing, percent
 from loriini.compare import figures
 from loriini.compare.ladder import ladder
 from loriini.compare.rows import VariantRow
@@ -25,6 +22,9 @@ from loriini.compare.sections import (
 )
 from loriini.compare.seeds import t_factor
 from loriini.evaluate.intervals import OVERALL, Difference
+from loriini.reporting import page as p
+from loriini.reporting.page import Html
+from loriini.reporting.wording import large, listing, percent
 
 COLUMNS = ("", "perplexity", "difference", "over seeds", "over held-out text", "active", "parameters")
 

@@ -4,13 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import isnan
 from typing import Any, Literal
 
-from loriini.analyze import page as p
-from loriini.analyze.page import Html
-from loriini.analyze.wording import SEES_LATER, duration, interval, large, listing, percent
 from loriini.compare import figures
 from loriini.compare.measures import by_variant
 from loriini.compare.rows import DifferenceRow, Interval, VariantRow
 from loriini.evaluate.intervals import OVERALL, Difference
+from loriini.reporting import page as p
+from loriini.reporting.page import Html
+from loriini.reporting.wording import SEES_LATER, duration, interval, large, listing, percent
 
 NO_VALUE = "–"
 AXIS_UNITS = {"tokens": "equal tokens", "flops": "equal FLOPs", "seconds": "equal seconds"}

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from loriini.analyze import page as p
-from loriini.analyze.page import Html
+from loriini.reporting import page as p
+from loriini.reporting.page import Html
 
 
 def what_next(settings: Mapping[str, Any], folder: Path) -> Html:

@@ -12,7 +12,6 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from loriini.analyze.wording import interval, percent
 from loriini.atomic import write_json
 from loriini.corpus.prepare import Corpus
 from loriini.corpus.stored import stored_documents
@@ -21,6 +20,7 @@ from loriini.hardware import describe_machine
 from loriini.jobs.artifact import Artifact, load_artifact
 from loriini.model.loading import load_config
 from loriini.quickstart.settings import DENSE, Quickstart
+from loriini.reporting.wording import interval, percent
 from loriini.train.records.metrics import METRICS, read_metrics
 
 SIDES = ("train", "heldout")

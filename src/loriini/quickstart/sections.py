@@ -6,12 +6,15 @@ from functools import cached_property
 from statistics import fmean, median
 from typing import Any
 
-from loriini.analyze import page as p
-from loriini.analyze import plots
-from loriini.analyze.curves import Metrics
-from loriini.analyze.page import Html
 from loriini.analyze.sections import document_and_nearest
-from loriini.analyze.wording import (
+from loriini.evaluate.intervals import OVERALL, Difference
+from loriini.evaluate.perplexity import check_comparable
+from loriini.quickstart.settings import DENSE
+from loriini.reporting import page as p
+from loriini.reporting import plots
+from loriini.reporting.curves import Metrics
+from loriini.reporting.page import Html
+from loriini.reporting.wording import (
     ALONE,
     byte_size,
     cosine,
@@ -21,9 +24,6 @@ from loriini.analyze.wording import (
     listing,
     percent,
 )
-from loriini.evaluate.intervals import OVERALL, Difference
-from loriini.evaluate.perplexity import check_comparable
-from loriini.quickstart.settings import DENSE
 
 CAUSALITY = {
     "strict": "Every token is predicted from earlier tokens alone.",

@@ -7,9 +7,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from loriini.analyze.curves import running_mean
-from loriini.analyze.plots import FIGURE_WIDTH, picture, shares_by_domain
-from loriini.analyze.series import COLORS, DASHES, legend, limit_to
+from loriini.reporting.curves import running_mean
+from loriini.reporting.plots import FIGURE_WIDTH, picture, shares_by_domain
+from loriini.reporting.series import COLORS, DASHES, legend, limit_to
 from loriini.reproduce.claims.quantities import Values, rounded, rounded_interval
 
 Chart = dict[str, Any]

@@ -8,12 +8,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from loriini.analyze.plots import GREY
-from loriini.analyze.wording import listing
 from loriini.atomic import write_text
 from loriini.errors import InputError
 from loriini.json_file import read_object
 from loriini.progress import warn
+from loriini.reporting.plots import GREY
+from loriini.reporting.wording import listing
 from loriini.reproduce.charts import Chart, draw
 from loriini.reproduce.claims.claim import UNDECIDED, JudgedClaim, judged, overall
 from loriini.reproduce.claims.reasons import support

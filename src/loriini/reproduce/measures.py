@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from loriini.analyze.curves import UTILISATION_WINDOW, Metrics, column, routed_steps, utilisation
 from loriini.analyze.routes import routes_by_domain
 from loriini.atomic import write_json
 from loriini.compare.measures import last_part, learning_curve, mean_or_none, model_state
@@ -31,6 +30,7 @@ from loriini.json_file import read_object
 from loriini.model import LoriiniForCausalLM
 from loriini.model.labels import prompt_routing, routing_inputs
 from loriini.model.loading import load_model, run_precision
+from loriini.reporting.curves import UTILISATION_WINDOW, Metrics, column, routed_steps, utilisation
 from loriini.reproduce.claims.quantities import significant
 from loriini.reproduce.texts import LANGUAGES, MIXED
 from loriini.train.records.metrics import METRICS, read_metrics

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from loriini.analyze import page as p
-from loriini.analyze.page import Html
 from loriini.analyze.report import REPORT, write_page
-from loriini.analyze.wording import sentence_case
 from loriini.atomic import write_json
+from loriini.reporting import page as p
+from loriini.reporting.page import Html
+from loriini.reporting.wording import sentence_case
 from loriini.reproduce.charts import draw
 from loriini.reproduce.claims.measured import at
 from loriini.reproduce.claims.wording import number

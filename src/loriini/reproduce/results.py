@@ -6,11 +6,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from loriini.analyze.wording import SEES_LATER
 from loriini.fields import by_dotted_name
 from loriini.json_file import read_object
 from loriini.published import published_values
 from loriini.published.items import ITEMS
+from loriini.reporting.wording import SEES_LATER
 from loriini.reproduce.claims.claim import HOLDS, Claim, overall, verdicts
 from loriini.reproduce.claims.measured import Measured, Measures
 from loriini.reproduce.claims.quantities import rounded, rounded_interval

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from loriini.analyze.wording import listing, sentence_case
+from loriini.reporting.wording import listing, sentence_case
 from loriini.reproduce.claims.wording import counted, measured_text, number, range_text
 from loriini.reproduce.experiments.catalog import EXPERIMENTS
 from loriini.reproduce.results import mark

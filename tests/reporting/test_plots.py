@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from loriini.analyze import plots
-from loriini.analyze.curves import running_mean, smooth, thin, utilisation
+from loriini.reporting import plots
+from loriini.reporting.curves import running_mean, smooth, thin, utilisation
 
 GATES = np.array([[[0.7, 0.1, 0.1, 0.1], [0.25, 0.25, 0.25, 0.25]]] * 3)
 

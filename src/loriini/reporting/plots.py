@@ -22,8 +22,8 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter, StrMethodFormatter
 from numpy.typing import ArrayLike, NDArray
 
-from loriini.analyze.curves import Floats, Metrics, column, running_mean, smooth, thin, utilisation
-from loriini.analyze.wording import percent
+from loriini.reporting.curves import Floats, Metrics, column, running_mean, smooth, thin, utilisation
+from loriini.reporting.wording import percent
 
 P = ParamSpec("P")
 

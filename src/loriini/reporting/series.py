@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from loriini.analyze.plots import DENSE_COLOR
+from loriini.reporting.plots import DENSE_COLOR
 
 COLORS = (DENSE_COLOR, "#e5484d", "#3b7dd8", "#2f9e6e", "#c77d0a", "#9a63e0", "#0e9aa7", "#d4569c")
 """Colours of the lines, in order; each is legible on white and on black."""

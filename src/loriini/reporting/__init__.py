@@ -1,0 +1,1 @@
+"""What reports are made of: HTML pages, plots, curves over training, and numbers in words."""
