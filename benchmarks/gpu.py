@@ -28,7 +28,7 @@ from loriini.bench.parts import random_ids
 from loriini.bench.sizes import QUICK, BenchSize, bench_size
 from loriini.bench.timing import free, out_of_memory_warned
 from loriini.hardware import autocast, has_bf16, pick_device
-from loriini.model.experts import by_outputs_loop, by_parameters_loop
+from loriini.model.experts.stacked import by_outputs_loop, by_parameters_loop
 from loriini.model.low_precision import experts_cast_once
 from loriini.routing.selection import SELECTIONS, fixed_counts
 from loriini.train.run import Run

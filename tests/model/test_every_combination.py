@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from loriini.model.experts import Experts, by_outputs_loop, by_parameters_loop
+from loriini.model.experts.stacked import Experts, by_outputs_loop, by_parameters_loop
 from loriini.routing import RoutingConfig
 from loriini.routing import design as axes
 from tiny import assert_same_gradients, gradients, random_ids, tiny_model

@@ -9,7 +9,7 @@ from torch.nn.functional import pad, silu
 from transformers import DynamicCache
 
 from loriini import LoriiniForCausalLM, RoutingConfig
-from loriini.model.experts import Experts
+from loriini.model.experts.stacked import Experts
 from loriini.model.mixture import Mixture, cheapest_merge
 from loriini.routing import Router, history
 from loriini.routing.unit import RoutingContext, unit_layout

@@ -9,7 +9,7 @@ from torch.nn.functional import pad
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from loriini import DESIGNS, LoriiniForCausalLM, RoutingConfig
-from loriini.model.experts import Experts, by_outputs_loop, by_parameters_loop
+from loriini.model.experts.stacked import Experts, by_outputs_loop, by_parameters_loop
 from loriini.model.pretrained import from_transformers
 from tiny import (
     EVERY,

@@ -5,10 +5,10 @@ from mutations.mutation import Mutation
 CORE = (
     Mutation(
         "the gradient of a merge's kernel overwrites the total",
-        "model/merge_kernels.py",
+        "model/experts/merge_kernels.py",
         "main_grad_EP += dweight_EP",
         "main_grad_EP.copy_(dweight_EP)",
-        "tests/model/test_merge_kernels.py",
+        "tests/model/experts/test_merge_kernels.py",
     ),
     Mutation(
         "a second micro-batch overwrites the experts' gradient",
@@ -19,17 +19,17 @@ CORE = (
     ),
     Mutation(
         "a pair's gate is not moved to its place in the order",
-        "model/dispatch.py",
+        "model/experts/dispatch.py",
         "gates_P=PickRows.apply(gates_NK.flatten()[:, None], order_P).squeeze(1)",
         "gates_P=gates_NK.flatten()",
-        "tests/model/test_dispatch.py",
+        "tests/model/experts/test_dispatch.py",
     ),
     Mutation(
         "the gradient of a unit's states comes from one of its experts",
-        "model/dispatch.py",
+        "model/experts/dispatch.py",
         "total = total + y_PD.index_select(0, places_N)",
         "pass",
-        "tests/model/test_dispatch.py",
+        "tests/model/experts/test_dispatch.py",
     ),
     Mutation(
         "the gradient of a norm of zeros is not a number",
@@ -54,7 +54,7 @@ CORE = (
     ),
     Mutation(
         "experts read their parameters past adapters",
-        "model/experts.py",
+        "model/experts/stacked.py",
         "{name: self.copies.get(name, getattr(self, name)) for name in self.width_dims}",
         "dict(self.named_parameters())",
         "tests/model/test_wrappers.py",
@@ -68,17 +68,17 @@ CORE = (
     ),
     Mutation(
         "the last experts get the rows before theirs",
-        "model/grouped.py",
+        "model/experts/grouped.py",
         "(x_PD[first:last] @ weight_EDO[expert])[start - first : end - first]",
         "(x_PD[first:last] @ weight_EDO[expert])[: end - start]",
-        "tests/model/test_grouped.py",
+        "tests/model/experts/test_grouped.py",
     ),
     Mutation(
         "a weight's gradient counts the rows of other experts",
-        "model/grouped.py",
+        "model/experts/grouped.py",
         "dy_RO = dy_PO.new_zeros(last - first, dy_PO.shape[1])",
         "dy_RO = dy_PO[first:last].clone()",
-        "tests/model/test_grouped.py",
+        "tests/model/experts/test_grouped.py",
     ),
     Mutation(
         "a segment is routed by itself",
@@ -159,10 +159,10 @@ CORE = (
     ),
     Mutation(
         "selected experts compute again what is known",
-        "model/experts.py",
+        "model/experts/stacked.py",
         "for name, activations in known.items()}",
         "for name, activations in dict[str, Tensor]().items()}",
-        "tests/model/test_router_free.py tests/model/test_experts.py",
+        "tests/model/test_router_free.py tests/model/experts/test_stacked.py",
     ),
     Mutation(
         "a pretrained mixture is copied",
@@ -222,9 +222,9 @@ CORE = (
     ),
     Mutation(
         "states as columns without AMX",
-        "model/affine.py",
+        "model/experts/affine.py",
         "return AMX and is_bfloat16_on_cpu(x)",
         "return is_bfloat16_on_cpu(x)",
-        "tests/model/test_experts.py",
+        "tests/model/experts/test_stacked.py",
     ),
 )

@@ -20,7 +20,7 @@ from loriini.estimate.communication import (
 )
 from loriini.estimate.memory import others_states
 from loriini.hardware import autocast
-from loriini.model.experts import Experts
+from loriini.model.experts.stacked import Experts
 from loriini.parallel import sharding
 from loriini.parallel.counting import SentBytes
 from loriini.parallel.mesh import Parallel, ParallelConfig, ShareExperts, join_mesh

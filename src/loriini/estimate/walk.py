@@ -191,7 +191,7 @@ def _merge(gates_NE: Tensor, weight_EP: Tensor, main_grad_EP: Tensor | None) -> 
 def _merged_linear(
     x_NSD: Tensor, gates_NE: Tensor, weight_EOD: Tensor, main_grad_EP: Tensor | None
 ) -> Tensor:
-    """The operations of `model.affine.merged_linear`."""
+    """The operations of `model.experts.affine.merged_linear`."""
     merged_NP = torch.mm(gates_NE, weight_EOD.to(gates_NE.dtype).flatten(1))
     return torch.bmm(x_NSD, merged_NP.unflatten(-1, weight_EOD.shape[1:]).mT)
 

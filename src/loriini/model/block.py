@@ -12,7 +12,7 @@ from transformers.models.phimoe.modeling_phimoe import PhimoeRotaryEmbedding
 from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention
 
 from loriini.model.configuration import LoriiniConfig
-from loriini.model.experts import Experts, FactorizedExperts, GeluExperts, SwigluExperts
+from loriini.model.experts.stacked import Experts, FactorizedExperts, GeluExperts, SwigluExperts
 
 WithPositions = tuple[Tensor, dict[str, Any]]
 """States with their positions (B, L, D), and the keyword arguments that attention needs for them."""

@@ -7,7 +7,7 @@ from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
 from transformers.pytorch_utils import Conv1D
 
 from loriini.model.configuration import LoriiniConfig
-from loriini.model.experts import Experts, FactorizedExperts, GeluExperts
+from loriini.model.experts.stacked import Experts, FactorizedExperts, GeluExperts
 from loriini.routing.scorer import ScorerModule
 
 

@@ -5,7 +5,7 @@ gates are gathered, each process computes its slice of every expert for all of t
 is scattered back. Activations are sent instead of weights. This works for merged parameters and for
 combined outputs, since both are sums over the width.
 
-Axes: see `model.experts`; G·N, G·M: the units and tokens of the whole group.
+Axes: see `model.experts.stacked`; G·N, G·M: the units and tokens of the whole group.
 """
 
 from functools import partial
@@ -13,7 +13,7 @@ from functools import partial
 import torch.distributed as dist
 from torch import Tensor
 
-from loriini.model.experts import (
+from loriini.model.experts.stacked import (
     NO_ACTIVATIONS,
     NOT_FIXED,
     Experts,

@@ -17,7 +17,7 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from loriini.hardware import Precision, autocast_dtype, pick_device
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.model.experts import Experts
+from loriini.model.experts.stacked import Experts
 from loriini.model.mixture import Mixture
 from loriini.parallel.distributed_experts import DistributedExperts
 from loriini.parallel.expertwise import SLICED

@@ -14,9 +14,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from loriini.model.affine import affine_by_expert
-from loriini.model.dispatch import find_pairs
-from loriini.model.experts import (
+from loriini.model.experts.affine import affine_by_expert
+from loriini.model.experts.dispatch import find_pairs
+from loriini.model.experts.stacked import (
     NO_ACTIVATIONS,
     NOT_FIXED,
     Experts,

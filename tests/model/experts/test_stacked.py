@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from covering import grid
-from loriini.model import affine
-from loriini.model.affine import FEW_TOKENS, affine_by_unit, batched_linear, merged_linear
-from loriini.model.experts import (
+from loriini.model.experts import affine
+from loriini.model.experts.affine import FEW_TOKENS, affine_by_unit, batched_linear, merged_linear
+from loriini.model.experts.stacked import (
     Experts,
     FactorizedExperts,
     GeluExperts,

@@ -1,7 +1,7 @@
 """Stacked experts, and the two ways of combining them: by their outputs or by their parameters.
 
 Experts take states and gates; they do not depend on the router. Each kind defines its FFN once, as a chain
-of named nodes in terms of an affine map (`model.affine`).
+of named nodes in terms of an affine map (`affine`).
 
 Axes: N units, S slots in a unit, M tokens, P pairs of a unit and an expert it selected, E experts, D model
 width, F expert hidden width, R low rank, W the width of a node.
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, linear, silu
 
-from loriini.model.affine import (
+from loriini.model.experts.affine import (
     Affine,
     WeightAndGrad,
     affine_by_all,
@@ -25,7 +25,7 @@ from loriini.model.affine import (
     affine_by_unit,
     merged_weight,
 )
-from loriini.model.dispatch import find_pairs
+from loriini.model.experts.dispatch import find_pairs
 from loriini.routing.selection import FixedCounts
 
 Way = Literal["single", "activations", "merged", "by_parameters", "by_sums", "by_outputs"]

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from covering import grid
-from loriini.model import merge_kernels
-from loriini.model.affine import WeightAndGrad, affine_by_merging, merged_weight
+from loriini.model.experts import merge_kernels
+from loriini.model.experts.affine import WeightAndGrad, affine_by_merging, merged_weight
 
 INTERPRETED = """
 import itertools
 import torch
-from loriini.model import merge_kernels
+from loriini.model.experts import merge_kernels
 
 torch.manual_seed(0)
 for dtype, (N, E, P), add in itertools.product(

@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn.functional import linear, one_hot
 
 from loriini.hardware import has_amx
-from loriini.model import merge_kernels
-from loriini.model.grouped import grouped_linear
+from loriini.model.experts import merge_kernels
+from loriini.model.experts.grouped import grouped_linear
 
 
 class Affine(Protocol):

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from covering import grid
 from loriini import DESIGNS
-from loriini.model.dispatch import PickRows, SumPairs, TakeUnits, find_pairs
-from loriini.model.experts import SwigluExperts, by_outputs_loop
+from loriini.model.experts.dispatch import PickRows, SumPairs, TakeUnits, find_pairs
+from loriini.model.experts.stacked import SwigluExperts, by_outputs_loop
 from loriini.routing.selection import FixedCounts, fixed_counts
 from tiny import random_ids, tiny_model
 
