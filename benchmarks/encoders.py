@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 
-from loriini.corpus.embeddings import normalize_rows
-from loriini.corpus.encoders import Encoder, load_encoder
+from loriini.corpus.similarity.embeddings import normalize_rows
+from loriini.corpus.similarity.encoders import Encoder, load_encoder
 from loriini.hardware import has_bf16
 from measuring import timed, write_results
 from order_quality import short_documents

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loriini.corpus.embeddings import normalize_rows
-from loriini.corpus.neighbors import search_cell, single_cell, write_neighbors
-from loriini.corpus.order import window_for
-from loriini.corpus.pieces import cut_instances
-from loriini.corpus.quality import adjacent_cosines, recall, shared_instance_cosine
-from loriini.corpus.walks import LOOK_BACK, count_jumps, random_order, similar_walk
+from loriini.corpus.similarity.embeddings import normalize_rows
+from loriini.corpus.similarity.neighbors import search_cell, single_cell, write_neighbors
+from loriini.corpus.similarity.order import window_for
+from loriini.corpus.similarity.quality import adjacent_cosines, recall, shared_instance_cosine
+from loriini.corpus.similarity.walks import LOOK_BACK, count_jumps, random_order, similar_walk
+from loriini.corpus.tokenized.pieces import cut_instances
 from loriini.hardware import peak_resident
 from loriini.jobs.artifact import Artifact, build_artifact
 from loriini.jobs.processes import ProcessExecutor

@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loriini.corpus.array_types import Ids, Neighbors
-from loriini.corpus.neighbors import SearchCell, search_cell, single_cell
-from loriini.corpus.order import window_for
-from loriini.corpus.pieces import cut_instances
 from loriini.corpus.prepare import prepare_documents
-from loriini.corpus.quality import adjacent_cosines, shared_instance_cosine
 from loriini.corpus.settings import PrepareSettings
-from loriini.corpus.walks import LOOK_BACK, count_jumps, plain_walk, random_order, similar_walk
+from loriini.corpus.similarity.neighbors import SearchCell, search_cell, single_cell
+from loriini.corpus.similarity.order import window_for
+from loriini.corpus.similarity.quality import adjacent_cosines, shared_instance_cosine
+from loriini.corpus.similarity.walks import LOOK_BACK, count_jumps, plain_walk, random_order, similar_walk
+from loriini.corpus.tokenized.pieces import cut_instances
 from loriini.jobs.artifact import load_artifact
 from loriini.sources import input_identity, read_documents
 from loriini.sources.document import Document

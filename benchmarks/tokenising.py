@@ -18,10 +18,10 @@ from pathlib import Path
 from statistics import median
 
 from loriini.atomic import write_json
-from loriini.corpus.documents import document_batches, write_documents
-from loriini.corpus.stored import stored_documents
-from loriini.corpus.tokenizer import write_tokenizer
-from loriini.corpus.tokens import BATCH_CHARACTERS, write_tokens
+from loriini.corpus.text.documents import document_batches, write_documents
+from loriini.corpus.text.stored import stored_documents
+from loriini.corpus.tokenized.tokenizer import write_tokenizer
+from loriini.corpus.tokenized.tokens import BATCH_CHARACTERS, write_tokens
 from loriini.hardware import describe_machine
 from loriini.jobs.artifact import Artifact, load_artifact
 from loriini.jobs.processes import ProcessExecutor

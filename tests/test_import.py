@@ -48,7 +48,7 @@ def test_auto_classes_know_the_model_in_both_import_orders(lines: tuple[str, ...
 
 def test_every_public_name_is_that_of_its_module() -> None:
     modules = (
-        *("loriini.model.collator", "loriini.corpus.walks", "loriini.model"),
+        *("loriini.model.collator", "loriini.corpus.similarity.walks", "loriini.model"),
         *("loriini.model.loading", "loriini.routing", "loriini.train.run"),
     )
     for name in loriini.__all__:

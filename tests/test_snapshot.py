@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cli.calls import assert_refused, call
-from loriini.corpus.tokenizer import check_tokenizer
+from loriini.corpus.tokenized.tokenizer import check_tokenizer
 from loriini.errors import InputError
 from loriini.model.loading import load_config, load_model
 from loriini.snapshot import is_hub_id, local_folder

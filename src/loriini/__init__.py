@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from loriini import auto_classes
 
 if TYPE_CHECKING:
-    from loriini.corpus.walks import plain_walk, similar_walk
+    from loriini.corpus.similarity.walks import plain_walk, similar_walk
     from loriini.model import LoriiniConfig, LoriiniForCausalLM, LoriiniModel
     from loriini.model.collator import PromptCollator
     from loriini.model.loading import load_model
@@ -32,7 +32,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _MODULES = {
-    "loriini.corpus.walks": ("plain_walk", "similar_walk"),
+    "loriini.corpus.similarity.walks": ("plain_walk", "similar_walk"),
     "loriini.model": ("LoriiniConfig", "LoriiniForCausalLM", "LoriiniModel"),
     "loriini.model.collator": ("PromptCollator",),
     "loriini.model.loading": ("load_model",),

@@ -8,7 +8,7 @@ import pytest
 
 from cli.calls import TRAIN, WORDS, Made
 from loriini.cli import main
-from loriini.corpus import lsa
+from loriini.corpus.similarity import lsa
 
 
 def write_documents(path: Path, count: int = 240) -> Path:

@@ -142,7 +142,7 @@ def test_files_follow_each_other_by_the_numbers_in_their_names(corpus: Corpus, t
 def test_too_many_domains_are_refused(
     corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loriini.corpus.documents.DOMAIN_LIMIT", 1)
+    monkeypatch.setattr("loriini.corpus.text.documents.DOMAIN_LIMIT", 1)
     table = pyarrow.table({"input_ids": [[1, 2], [3, 4]], "domain": ["a", "b"]})
     pyarrow.parquet.write_table(table, tmp_path / "set.parquet")
     with pytest.raises(InputError, match="more than 1 domains"):

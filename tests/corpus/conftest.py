@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from corpus import topics
-from loriini.corpus import lsa
 from loriini.corpus.prepare import Corpus
+from loriini.corpus.similarity import lsa
 
 
 @pytest.fixture(autouse=True, scope="module")

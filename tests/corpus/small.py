@@ -5,9 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
-from loriini.corpus import documents, duplicates, instances, lsa, neighbors, prepare, stored
+from loriini.corpus import prepare
 from loriini.corpus.prepare import Corpus
 from loriini.corpus.settings import PrepareSettings
+from loriini.corpus.similarity import lsa, neighbors
+from loriini.corpus.text import documents, duplicates, stored
+from loriini.corpus.tokenized import instances
 from loriini.sources import streams
 
 SMALL = {

@@ -7,7 +7,7 @@ import pytest
 
 from loriini.corpus.inspection import bin_counts, inspect_corpus, neighbor_examples, summary_statistics
 from loriini.corpus.prepare import Corpus, open_corpus
-from loriini.corpus.walks import random_order
+from loriini.corpus.similarity.walks import random_order
 from loriini.jobs.artifact import write_manifest
 
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from corpus import topics
-from loriini.corpus import instances, prepare, stages
+from loriini.corpus import prepare, stages
 from loriini.corpus.prepare import Corpus, open_corpus, prepare_documents
+from loriini.corpus.tokenized import instances
 from loriini.errors import InputError
 from loriini.jobs.artifact import load_artifact
 from loriini.jobs.lock import folder_lock

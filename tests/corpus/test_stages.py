@@ -16,7 +16,7 @@ import pytest
 
 from corpus import run_small, small
 from loriini.corpus.stages import STAGES, imbalances
-from loriini.corpus.stored import stored_documents
+from loriini.corpus.text.stored import stored_documents
 from loriini.errors import InputError
 from loriini.jobs import tasks
 from loriini.jobs.artifact import Artifact, load_artifact

@@ -8,7 +8,7 @@ import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from loriini.analyze.command import sequences_by_domain
-from loriini.corpus.cached_tokenizer import CachedTokenizer
+from loriini.corpus.tokenized.cached_tokenizer import CachedTokenizer
 from loriini.errors import InputError
 from loriini.evaluate.heldout import documents_of, tokenize_by_domain
 from loriini.evaluate.perplexity import evaluate

@@ -5,10 +5,10 @@ from mutations.mutation import Mutation
 HOSTILE = (
     Mutation(
         "code in an encoder's folder runs",
-        "corpus/encoders.py",
+        "corpus/similarity/encoders.py",
         "path, dtype=dtype, trust_remote_code=False, use_safetensors=True",
         "path, dtype=dtype, trust_remote_code=True, use_safetensors=True",
-        "tests/corpus/test_encoders.py",
+        "tests/corpus/similarity/test_encoders.py",
     ),
     Mutation(
         "code in a tokenizer's folder runs",

@@ -13,7 +13,7 @@ import pytest
 from cli.calls import assert_refused, call
 from loriini.analyze.routes import Routes, top_experts
 from loriini.cli import main
-from loriini.corpus import lsa
+from loriini.corpus.similarity import lsa
 from loriini.errors import InputError
 from loriini.evaluate.intervals import Difference
 from loriini.jobs.artifact import load_artifact

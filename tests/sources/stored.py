@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from loriini.corpus.documents import write_documents
-from loriini.corpus.stored import stored_documents
+from loriini.corpus.text.documents import write_documents
+from loriini.corpus.text.stored import stored_documents
 from loriini.jobs.tasks import SERIAL, Executor
 from loriini.sources import ReadOptions, streams
 from loriini.sources.streams import open_streams
@@ -40,7 +40,7 @@ def read_then_interrupted(folder: Path, inputs: list[str], reading: ReadOptions)
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("loriini.corpus.documents._compare", stop)
+        patch.setattr("loriini.corpus.text.documents._compare", stop)
         with pytest.raises(KeyboardInterrupt):
             stored(folder, inputs, reading)
 

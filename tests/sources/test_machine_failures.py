@@ -103,7 +103,7 @@ def test_documents_of_a_flaw_that_vanished_are_compared_again(
     path = lines(tmp_path / "a.jsonl")
     with monkeypatch.context() as patch:
         after_the_first(errno.EACCES, patch)
-        patch.setattr("loriini.corpus.documents._rewrite", stop)
+        patch.setattr("loriini.corpus.text.documents._rewrite", stop)
         with pytest.raises(KeyboardInterrupt):
             stored(tmp_path / "out", [path], SKIP)
     assert stored(tmp_path / "out", [path], reading) == (["a"] if reading is SKIP else ["a", "b", "c"])

@@ -19,7 +19,7 @@ from stored import (
     stored,
 )
 
-from loriini.corpus.documents import write_documents
+from loriini.corpus.text.documents import write_documents
 from loriini.errors import InputError
 from loriini.jobs.artifact import digest
 from loriini.jobs.processes import ProcessExecutor
@@ -56,7 +56,7 @@ def test_the_parts_of_a_file_give_the_bytes_of_one_task(
     part_bytes: int, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ids from line numbers, shards, repeated texts and dropped lines."""
-    monkeypatch.setattr("loriini.corpus.documents.SHARD_CHARACTERS", 50)
+    monkeypatch.setattr("loriini.corpus.text.documents.SHARD_CHARACTERS", 50)
     (tmp_path / "large.jsonl").write_text("\n".join(LINES) + end)
     inputs = [lines(tmp_path / "small.jsonl", "small"), f"{tmp_path}/large.jsonl:0.7"]
     built, tasks = read_in_parts(tmp_path, inputs, part_bytes, monkeypatch)
@@ -118,7 +118,7 @@ def test_the_row_groups_of_a_file_give_the_bytes_of_one_task(
     parts: int, execute: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ids from row numbers, shards over parts, repeated texts and dropped rows; between other large files."""
-    monkeypatch.setattr("loriini.corpus.documents.SHARD_CHARACTERS", 50)
+    monkeypatch.setattr("loriini.corpus.text.documents.SHARD_CHARACTERS", 50)
     if execute is SERIAL:  # other processes have their own limit
         monkeypatch.setattr("loriini.sources.columns.MAX_RECORD_BYTES", 300)
     monkeypatch.setattr(streams, "TASK_BYTES", 1)
@@ -146,7 +146,7 @@ def test_finished_parts_of_a_parquet_file_are_not_read_again(
     before = finished_reads(tmp_path)
     assert len(before) == 5
     with monkeypatch.context() as patch:
-        patch.setattr("loriini.corpus.documents._compare", lambda *_: 1 / 0)
+        patch.setattr("loriini.corpus.text.documents._compare", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             stored(tmp_path / "out", [path], SKIP)
     assert before.items() < finished_reads(tmp_path).items()

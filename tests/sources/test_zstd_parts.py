@@ -98,7 +98,7 @@ def test_parts_of_frames_give_the_bytes_of_one_task(
     part_bytes: int, execute: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Shards, repeated texts and dropped lines; between other files."""
-    monkeypatch.setattr("loriini.corpus.documents.SHARD_CHARACTERS", 30)
+    monkeypatch.setattr("loriini.corpus.text.documents.SHARD_CHARACTERS", 30)
     monkeypatch.setattr(streams, "TASK_BYTES", 100)
     (tmp_path / "small.jsonl").write_text('{"text": "small"}\n')
     path = packed(tmp_path / "large.jsonl.zst", in_frames(joined(FLAWED), 50, SKIPPABLE))

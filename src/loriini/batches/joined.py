@@ -13,7 +13,7 @@ from loriini.fields import LARGEST
 
 
 class InstanceSource(Protocol):
-    """Instances by number, such as `loriini.corpus.instances.Instances`."""
+    """Instances by number, such as `loriini.corpus.tokenized.instances.Instances`."""
 
     def __len__(self) -> int: ...
 

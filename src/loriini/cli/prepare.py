@@ -53,10 +53,10 @@ def prepare(arguments: argparse.Namespace) -> None:
     """Make a corpus from documents."""
     from dataclasses import fields
 
-    from loriini.corpus.heldout import HELDOUT_DOCUMENTS
     from loriini.corpus.inspection import dropped_by_reason
     from loriini.corpus.prepare import prepare as prepare_corpus
     from loriini.corpus.settings import PrepareSettings
+    from loriini.corpus.text.heldout import HELDOUT_DOCUMENTS
     from loriini.sources.options import NOT_SAMPLED
 
     settings = given(arguments, [field.name for field in fields(PrepareSettings)])

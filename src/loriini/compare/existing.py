@@ -7,7 +7,7 @@ from pathlib import Path
 
 from loriini.compare.cells import Cell, run_settings, variant_name
 from loriini.compare.running import Trial
-from loriini.corpus.tokenizer import same_vocabulary
+from loriini.corpus.tokenized.tokenizer import same_vocabulary
 from loriini.errors import InputError
 from loriini.snapshot import holds_tokenizer
 from loriini.train.folder import CHANGEABLE

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from loriini.atomic import atomic
 from loriini.convert.megatron import write_megatron
-from loriini.corpus.instances import Instances
 from loriini.corpus.prepare import Corpus
+from loriini.corpus.tokenized.instances import Instances
 from loriini.errors import InputError
 from loriini.jobs.artifact import MANIFEST
 from loriini.progress import progress

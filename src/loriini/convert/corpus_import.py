@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 from loriini.convert.corpus_export import BLOCK_TOKENS, CorpusFormat
 from loriini.convert.megatron import megatron_files, read_megatron
 from loriini.convert.token_rows import TokenBlock, read_rows
-from loriini.corpus.documents import limit_domains
-from loriini.corpus.instances import check_enough, write_instances
 from loriini.corpus.prepare import Corpus, manifest_of, open_corpus
 from loriini.corpus.settings import PrepareSettings
-from loriini.corpus.tokenizer import (
+from loriini.corpus.text.documents import limit_domains
+from loriini.corpus.tokenized.instances import check_enough, write_instances
+from loriini.corpus.tokenized.tokenizer import (
     check_tokenizer,
     local_tokenizer,
     open_tokenizer,
     same_vocabulary,
     write_tokenizer,
 )
-from loriini.corpus.tokens import TOKEN_FILE, id_dtype, write_document_arrays
+from loriini.corpus.tokenized.tokens import TOKEN_FILE, id_dtype, write_document_arrays
 from loriini.corpus.verify import check_stages
 from loriini.errors import InputError
 from loriini.jobs.artifact import (

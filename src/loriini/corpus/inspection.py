@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from loriini.corpus.prepare import Corpus
-from loriini.corpus.quality import adjacent_cosines, recall
-from loriini.corpus.stored import chosen_documents
+from loriini.corpus.similarity.quality import adjacent_cosines, recall
+from loriini.corpus.text.stored import chosen_documents
 from loriini.corpus.verify import damaged
 from loriini.jobs.artifact import MANIFEST, Artifact, load_artifact
 

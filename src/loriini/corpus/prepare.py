@@ -10,12 +10,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from loriini.corpus.instances import Instances, open_instances
-from loriini.corpus.quality import instance_cosines
 from loriini.corpus.settings import EXECUTION, PrepareSettings, check_encoder
+from loriini.corpus.similarity.quality import instance_cosines
 from loriini.corpus.stages import STAGES, Preparation, build_stages
-from loriini.corpus.tokenizer import check_tokenizer
-from loriini.corpus.tokens import Tokens, open_tokens
+from loriini.corpus.tokenized.instances import Instances, open_instances
+from loriini.corpus.tokenized.tokenizer import check_tokenizer
+from loriini.corpus.tokenized.tokens import Tokens, open_tokens
 from loriini.corpus.verify import (
     CORPUS_PARTS,
     check_files,

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import numpy as np
 
-from loriini.corpus.documents import write_documents
-from loriini.corpus.duplicates import write_duplicates
-from loriini.corpus.embeddings import write_embeddings
-from loriini.corpus.heldout import write_heldout
-from loriini.corpus.instances import check_enough, write_instances
-from loriini.corpus.neighbors import write_neighbors
-from loriini.corpus.order import window_for, write_order
 from loriini.corpus.settings import PrepareSettings
-from loriini.corpus.tokenizer import write_tokenizer
-from loriini.corpus.tokens import write_tokens
+from loriini.corpus.similarity.embeddings import write_embeddings
+from loriini.corpus.similarity.neighbors import write_neighbors
+from loriini.corpus.similarity.order import window_for, write_order
+from loriini.corpus.text.documents import write_documents
+from loriini.corpus.text.duplicates import write_duplicates
+from loriini.corpus.text.heldout import write_heldout
+from loriini.corpus.tokenized.instances import check_enough, write_instances
+from loriini.corpus.tokenized.tokenizer import write_tokenizer
+from loriini.corpus.tokenized.tokens import write_tokens
 from loriini.jobs.artifact import MANIFEST, Artifact, OtherContents, link_artifact
 from loriini.jobs.tasks import Executor
 from loriini.progress import announce, inform, progress

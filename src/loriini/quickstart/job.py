@@ -8,10 +8,10 @@ from typing import Any
 
 from loriini.analyze.routes import ROUTES, routes_by_domain
 from loriini.atomic import write_json
-from loriini.corpus.documents import write_documents
 from loriini.corpus.inspection import neighbor_examples
 from loriini.corpus.prepare import Corpus, prepare_documents
-from loriini.corpus.stored import stored_documents
+from loriini.corpus.text.documents import write_documents
+from loriini.corpus.text.stored import stored_documents
 from loriini.evaluate.heldout import HeldOut, check_domains, check_label, documents_of, tokenize_by_domain
 from loriini.evaluate.intervals import differences_by_domain
 from loriini.evaluate.perplexity import check_comparable, evaluate

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from loriini.atomic import write_json
 from loriini.corpus.prepare import Corpus
-from loriini.corpus.stored import stored_documents
+from loriini.corpus.text.stored import stored_documents
 from loriini.evaluate.intervals import OVERALL, Difference
 from loriini.hardware import describe_machine
 from loriini.jobs.artifact import Artifact, load_artifact

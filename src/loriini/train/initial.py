@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers.utils import logging
 
-from loriini.corpus.tokenizer import same_vocabulary
+from loriini.corpus.tokenized.tokenizer import same_vocabulary
 from loriini.errors import InputError
 from loriini.jobs import artifact
 from loriini.model import LoriiniConfig, LoriiniForCausalLM

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loriini.corpus import duplicates
-from loriini.corpus.documents import write_documents
+from loriini.corpus.text import duplicates
+from loriini.corpus.text.documents import write_documents
 from loriini.jobs.artifact import Artifact, build_artifact
 from loriini.sources.document import Document
 
@@ -105,7 +105,7 @@ def test_many_small_tasks_find_the_same(tmp_path: Path, monkeypatch: pytest.Monk
     texts = [TEXT, TEXT + " again", "other words", TEXT + " and again"]
     few = write(tmp_path / "few", texts)
     monkeypatch.setattr(duplicates, "PAIRS_PER_TASK", 1)
-    monkeypatch.setattr("loriini.corpus.stored.SLICE_CHARACTERS", 1)
+    monkeypatch.setattr("loriini.corpus.text.stored.SLICE_CHARACTERS", 1)
     many = write(tmp_path / "many", texts)
     assert few.files == many.files
     assert few.counts["duplicates"] == 2

@@ -3,8 +3,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from loriini.corpus.order import window_for, write_order
-from loriini.corpus.walks import plain_walk, random_order, similar_walk
+from loriini.corpus.similarity.order import window_for, write_order
+from loriini.corpus.similarity.walks import plain_walk, random_order, similar_walk
 from loriini.jobs.artifact import Artifact, build_artifact
 
 RING = ((np.arange(30)[:, None] + [1, 2]) % 30).astype(np.int32)

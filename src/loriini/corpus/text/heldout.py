@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from loriini.corpus.array_types import Ids
-from loriini.corpus.documents import document_line, total_counter
-from loriini.corpus.stored import Slice, slice_documents, whole_shards
+from loriini.corpus.text.documents import document_line, total_counter
+from loriini.corpus.text.stored import Slice, slice_documents, whole_shards
 from loriini.errors import InputError
 from loriini.jobs.artifact import Artifact, build_artifact, first_few, parts_folder
 from loriini.jobs.tasks import SERIAL, Executor, Task, concatenate_files, run_tasks

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from loriini.corpus.words import WORDS_AND_SIGNS
+from loriini.corpus.text.words import WORDS_AND_SIGNS
 
 FEATURES = 1 << 17
 MOST_DIMENSIONS = 256

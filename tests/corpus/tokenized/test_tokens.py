@@ -4,10 +4,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loriini.corpus.documents import write_documents
-from loriini.corpus.stored import stored_documents
-from loriini.corpus.tokenizer import open_tokenizer, write_tokenizer
-from loriini.corpus.tokens import open_tokens, write_tokens
+from loriini.corpus.text.documents import write_documents
+from loriini.corpus.text.stored import stored_documents
+from loriini.corpus.tokenized.tokenizer import open_tokenizer, write_tokenizer
+from loriini.corpus.tokenized.tokens import open_tokens, write_tokens
 from loriini.jobs.artifact import Artifact
 from loriini.sources.document import Document
 
@@ -19,7 +19,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     """Forty documents in several shards."""
     made = [Document(f"d{i}", TEXTS[i % 6] * (i + 1), "ab"[i % 2]) for i in range(40)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("loriini.corpus.documents.SHARD_CHARACTERS", 1000)
+        patch.setattr("loriini.corpus.text.documents.SHARD_CHARACTERS", 1000)
         written = write_documents(tmp_path_factory.mktemp("texts") / "documents", lambda _: made, {})
     assert len(written.counts["shards"]) > 2
     return written
@@ -52,9 +52,9 @@ def test_batches_do_not_change_the_bytes(
     tmp_path: Path, documents: Artifact, tokenizer: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")
-    monkeypatch.setattr("loriini.corpus.tokens.BATCH_CHARACTERS", 100)
+    monkeypatch.setattr("loriini.corpus.tokenized.tokens.BATCH_CHARACTERS", 100)
     small = write_tokens(tmp_path / "small", documents, tokenizer)
-    monkeypatch.setattr("loriini.corpus.tokens.BATCH_CHARACTERS", 1_000)
+    monkeypatch.setattr("loriini.corpus.tokenized.tokens.BATCH_CHARACTERS", 1_000)
     large = write_tokens(tmp_path / "large", documents, tokenizer)
     assert small.files == large.files
     assert os.environ["TOKENIZERS_PARALLELISM"] == "true"

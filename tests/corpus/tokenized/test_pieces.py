@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loriini.corpus.pieces import Cut, Pieces, cut_instances
+from loriini.corpus.tokenized.pieces import Cut, Pieces, cut_instances
 
 
 def cut_reference(lengths: list[int], order: list[int], size: int) -> list[list[tuple[int, int]]]:

@@ -25,7 +25,7 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
-from loriini.corpus.distinct import first_of_text, id_hashes, new_name, occurrences, text_hashes
+from loriini.corpus.text.distinct import first_of_text, id_hashes, new_name, occurrences, text_hashes
 from loriini.errors import InputError
 from loriini.jobs.artifact import (
     Artifact,

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loriini.corpus.array_types import Hashes, Ids, Neighbors, Vectors
-from loriini.corpus.stored import Slice, slice_documents, slices
-from loriini.corpus.words import words
+from loriini.corpus.text.stored import Slice, slice_documents, slices
+from loriini.corpus.text.words import words
 from loriini.jobs.artifact import Artifact, build_artifact, parts_folder
 from loriini.jobs.tasks import SERIAL, Executor, Task, run_tasks
 from loriini.progress import Advance

@@ -3,9 +3,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loriini.corpus import documents, stored
-from loriini.corpus.documents import write_documents
-from loriini.corpus.stored import chosen_documents, slice_documents, slices, stored_documents
+from loriini.corpus.text import documents, stored
+from loriini.corpus.text.documents import write_documents
+from loriini.corpus.text.stored import chosen_documents, slice_documents, slices, stored_documents
 from loriini.jobs.artifact import Artifact
 from loriini.sources.document import Document
 

@@ -7,9 +7,9 @@ import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 
-from loriini.corpus import embeddings, encoders, lsa
-from loriini.corpus.documents import write_documents
-from loriini.corpus.words import WORDS_AND_SIGNS
+from loriini.corpus.similarity import embeddings, encoders, lsa
+from loriini.corpus.text.documents import write_documents
+from loriini.corpus.text.words import WORDS_AND_SIGNS
 from loriini.errors import InputError
 from loriini.jobs.artifact import Artifact
 from loriini.sources.document import Document

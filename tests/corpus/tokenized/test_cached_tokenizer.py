@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from loriini.corpus import cached_tokenizer
-from loriini.corpus.cached_tokenizer import CHUNKS, CachedTokenizer
+from loriini.corpus.tokenized import cached_tokenizer
+from loriini.corpus.tokenized.cached_tokenizer import CHUNKS, CachedTokenizer
 
 EOS = "<|endoftext|>"
 PIECES = [

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from loriini.corpus.array_types import Ids
-from loriini.corpus.heldout import left_out
 from loriini.corpus.settings import OrderMethod
-from loriini.corpus.walks import (
+from loriini.corpus.similarity.walks import (
     DEFAULT_WINDOW,
     LOOK_BACK,
     count_jumps,
@@ -20,6 +19,7 @@ from loriini.corpus.walks import (
     random_order,
     similar_walk,
 )
+from loriini.corpus.text.heldout import left_out
 from loriini.jobs.artifact import Artifact, build_artifact
 
 

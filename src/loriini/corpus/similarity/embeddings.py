@@ -14,10 +14,10 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from loriini.corpus import lsa
-from loriini.corpus.lsa import LsaEncoder, count_words, fit_lsa
 from loriini.corpus.settings import LSA, EncoderBackend, Pooling
-from loriini.corpus.stored import Slice, slice_documents, slices, whole_shards
+from loriini.corpus.similarity import lsa
+from loriini.corpus.similarity.lsa import LsaEncoder, count_words, fit_lsa
+from loriini.corpus.text.stored import Slice, slice_documents, slices, whole_shards
 from loriini.errors import InputError
 from loriini.jobs.arrays import new_array
 from loriini.jobs.artifact import Artifact, build_artifact, file_hashes, parts_folder
@@ -26,7 +26,7 @@ from loriini.progress import Advance
 from loriini.sources.files import files_at
 
 if TYPE_CHECKING:
-    from loriini.corpus.encoders import Encoder
+    from loriini.corpus.similarity.encoders import Encoder
 
 VECTORS, SUM, FITTED, COUNTS = "embeddings.npy", "sum.npy", "lsa.npz", "counts.npz"
 TEXTS_AT_ONCE = 4096
@@ -56,7 +56,7 @@ def write_embeddings(
     Args:
         folder: the artifact's folder.
         documents: the `documents` artifact.
-        encoder: `lsa`, or the path or name of a trained encoder (`loriini.corpus.encoders`).
+        encoder: `lsa`, or the path or name of a trained encoder (`loriini.corpus.similarity.encoders`).
         seed: for `lsa`.
         pooling, backend: for a trained encoder.
         execute: runs the tasks.
@@ -203,7 +203,7 @@ def _open_encoder(source: _Source) -> "Encoder":
     """Open an encoder once per process."""
     if isinstance(source, Path):
         return LsaEncoder.load(source)
-    from loriini.corpus.encoders import load_encoder, one_thread  # imports torch
+    from loriini.corpus.similarity.encoders import load_encoder, one_thread  # imports torch
 
     with one_thread():
         return one_thread()(load_encoder(*source))

@@ -10,7 +10,7 @@ from itertools import accumulate, compress, islice, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from loriini.corpus.documents import DOCUMENTS, parse_line
+from loriini.corpus.text.documents import DOCUMENTS, parse_line
 from loriini.jobs.artifact import Artifact
 from loriini.sources.compressed import read_lines
 from loriini.sources.document import Document

@@ -8,8 +8,8 @@ from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer
 
-from loriini.corpus.documents import write_documents
-from loriini.corpus.tokenizer import open_tokenizer, read_tokenizer, train_bpe, write_tokenizer
+from loriini.corpus.text.documents import write_documents
+from loriini.corpus.tokenized.tokenizer import open_tokenizer, read_tokenizer, train_bpe, write_tokenizer
 from loriini.errors import InputError
 from loriini.jobs.artifact import Artifact
 from loriini.sources.document import Document
@@ -44,7 +44,9 @@ def test_a_sample_has_documents_of_kinds_that_take_turns(
 ) -> None:
     made = [Document(f"d{i}", f"{'odd' if i % 2 else 'even'} " * 20 + str(i), "any") for i in range(60)]
     documents = write_documents(tmp_path / "documents", lambda _: made, {})
-    monkeypatch.setattr("loriini.corpus.tokenizer.TRAINING_CHARACTERS", documents.counts["characters"] // 2)
+    monkeypatch.setattr(
+        "loriini.corpus.tokenized.tokenizer.TRAINING_CHARACTERS", documents.counts["characters"] // 2
+    )
     assert {"Ġodd", "Ġeven"} <= train_bpe(documents, 300).get_vocab().keys()
 
 
@@ -53,8 +55,10 @@ def test_where_none_is_drawn_the_first_texts_are_learned_from(
     starts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Long texts, of which the draw has none, or only the third, which is held out."""
-    monkeypatch.setattr("loriini.corpus.tokenizer.TRAINING_CHARACTERS", 600)
-    monkeypatch.setattr("loriini.corpus.tokenizer.is_held_out", lambda text, _: text.startswith("held"))
+    monkeypatch.setattr("loriini.corpus.tokenized.tokenizer.TRAINING_CHARACTERS", 600)
+    monkeypatch.setattr(
+        "loriini.corpus.tokenized.tokenizer.is_held_out", lambda text, _: text.startswith("held")
+    )
     made = [Document(f"d{i}", f"{start} " * 100 + "later " * 400, "any") for i, start in enumerate(starts)]
     documents = write_documents(tmp_path / "documents", lambda _: made, {})
     learned = train_bpe(documents, 270).get_vocab().keys()

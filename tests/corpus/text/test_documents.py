@@ -4,8 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loriini.corpus.documents import _Chunk, _shards, total_counter, write_documents
-from loriini.corpus.stored import stored_documents
+from loriini.corpus.text.documents import _Chunk, _shards, total_counter, write_documents
+from loriini.corpus.text.stored import stored_documents
 from loriini.errors import InputError
 from loriini.jobs.artifact import Artifact
 from loriini.sources.document import Document
@@ -69,7 +69,7 @@ def test_other_inputs_are_read_again_after_an_interruption(
         )
 
     with monkeypatch.context() as patch:
-        patch.setattr("loriini.corpus.documents._compare", stop)
+        patch.setattr("loriini.corpus.text.documents._compare", stop)
         with pytest.raises(KeyboardInterrupt):
             write("one")
     assert [d.text for d in stored_documents(write("two"))] == ["two"]
@@ -92,7 +92,7 @@ def test_streams_are_read_once_whichever_others_come_before_them(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("loriini.corpus.documents._compare", stop)
+        patch.setattr("loriini.corpus.text.documents._compare", stop)
         for names, new in (("bcbd", "bcbd"), ("abcbd", "a"), ("bcdb", ""), ("dac", "")):
             reads.clear()
             with pytest.raises(KeyboardInterrupt):
@@ -120,7 +120,7 @@ def test_nothing_left_is_wrong_input(tmp_path: Path) -> None:
 def test_too_many_domains_are_refused_before_they_are_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loriini.corpus.documents.DOMAIN_LIMIT", 2)
+    monkeypatch.setattr("loriini.corpus.text.documents.DOMAIN_LIMIT", 2)
     made = [Document(str(i), f"text {i}", f"domain {i // 2}") for i in range(6)]
     streams = [FunctionStream(lambda _, half=half: made[half], str(half)) for half in (slice(3), slice(3, 6))]
     for sources in (lambda _: made, streams):
@@ -152,7 +152,7 @@ def test_shards_are_cut_from_the_chunks_between_their_ends(
     shard: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a file whose documents have one character each."""
-    monkeypatch.setattr("loriini.corpus.documents.SHARD_CHARACTERS", shard)
+    monkeypatch.setattr("loriini.corpus.text.documents.SHARD_CHARACTERS", shard)
     monkeypatch.setattr(_Chunk, "array", lambda chunk, name: np.ones(chunk.documents, np.int64))
     chunks = [_Chunk(Path(), i, size) for i, size in enumerate(sizes)]
     streams = [FunctionStream(lambda _: [], name) for name in "ab"]
@@ -164,7 +164,7 @@ def test_shards_are_cut_from_the_chunks_between_their_ends(
 
 
 def test_a_shard_of_repeated_texts_only_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loriini.corpus.documents.SHARD_CHARACTERS", 1)
+    monkeypatch.setattr("loriini.corpus.text.documents.SHARD_CHARACTERS", 1)
     same = [Document(name, "one text", "x") for name in "abc"]
     built = write_documents(tmp_path / "documents", lambda _: same, {})
     assert [d.id for d in stored_documents(built)] == ["a"]

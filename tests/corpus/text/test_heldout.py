@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from corpus import topics
-from loriini.corpus.documents import write_documents
-from loriini.corpus.heldout import HELDOUT_DOCUMENTS, write_heldout
 from loriini.corpus.prepare import Corpus
 from loriini.corpus.stages import STAGES
-from loriini.corpus.stored import stored_documents
-from loriini.corpus.tokenizer import train_bpe
+from loriini.corpus.text.documents import write_documents
+from loriini.corpus.text.heldout import HELDOUT_DOCUMENTS, write_heldout
+from loriini.corpus.text.stored import stored_documents
+from loriini.corpus.tokenized.tokenizer import train_bpe
 from loriini.errors import InputError
 from loriini.jobs.artifact import Artifact, load_artifact
 from loriini.sources import read_documents
@@ -75,8 +75,8 @@ def test_a_larger_share_holds_out_the_same_and_more(divided: Corpus, tmp_path: P
 def test_a_task_holds_only_the_near_duplicates_of_its_documents(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loriini.corpus.documents.SHARD_CHARACTERS", 12)
-    monkeypatch.setattr("loriini.corpus.heldout.is_held_out", lambda text, share: text != "text 3")
+    monkeypatch.setattr("loriini.corpus.text.documents.SHARD_CHARACTERS", 12)
+    monkeypatch.setattr("loriini.corpus.text.heldout.is_held_out", lambda text, share: text != "text 3")
     made = [Document(f"d{i}", f"text {i}", "any") for i in range(7)]
     documents = write_documents(tmp_path / "documents", lambda _: made, {})
     assert documents.counts["shards"] == [2, 2, 2, 1]

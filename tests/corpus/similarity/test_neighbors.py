@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from loriini.corpus import neighbors
+from loriini.corpus.similarity import neighbors
 from loriini.jobs.artifact import Artifact, build_artifact
 from loriini.jobs.tasks import SerialExecutor
 

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loriini.corpus.array_types import Ids
-from loriini.corpus.pieces import Cut, Pieces, cut_instances, majority_domains
-from loriini.corpus.tokens import TOKEN_FILE, Tokens, map_ids, open_tokens
+from loriini.corpus.tokenized.pieces import Cut, Pieces, cut_instances, majority_domains
+from loriini.corpus.tokenized.tokens import TOKEN_FILE, Tokens, map_ids, open_tokens
 from loriini.errors import InputError
 from loriini.jobs.arrays import new_array
 from loriini.jobs.artifact import Artifact, build_artifact, load_artifact, parts_folder

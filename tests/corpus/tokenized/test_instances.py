@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loriini.corpus import instances
-from loriini.corpus.pieces import Pieces
+from loriini.corpus.tokenized import instances
+from loriini.corpus.tokenized.pieces import Pieces
 from loriini.errors import InputError
 from loriini.jobs import artifact, tasks
 from loriini.jobs.artifact import Artifact, build_artifact

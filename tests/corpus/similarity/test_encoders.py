@@ -14,9 +14,9 @@ from transformers import BertConfig, BertModel, BertTokenizerFast
 
 from hostile.planted import planted
 from hostile.runner import MARKER
-from loriini.corpus import encoders
-from loriini.corpus.documents import write_documents
-from loriini.corpus.embeddings import normalize_rows, write_embeddings
+from loriini.corpus.similarity import encoders
+from loriini.corpus.similarity.embeddings import normalize_rows, write_embeddings
+from loriini.corpus.text.documents import write_documents
 from loriini.errors import InputError
 from loriini.sources.document import Document
 

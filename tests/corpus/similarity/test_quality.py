@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from loriini.corpus import quality
-from loriini.corpus.pieces import Pieces, cut_instances
+from loriini.corpus.similarity import quality
+from loriini.corpus.tokenized.pieces import Pieces, cut_instances
 
 
 def unit_vectors(count: int, width: int = 8) -> NDArray[np.float16]:

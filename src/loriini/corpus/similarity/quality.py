@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loriini.corpus.array_types import Ids, Neighbors, Vectors
-from loriini.corpus.heldout import left_out
-from loriini.corpus.instances import open_instances
-from loriini.corpus.pieces import Cut, Pieces, cut_instances
-from loriini.corpus.tokens import open_tokens
-from loriini.corpus.walks import random_order
+from loriini.corpus.similarity.walks import random_order
+from loriini.corpus.text.heldout import left_out
+from loriini.corpus.tokenized.instances import open_instances
+from loriini.corpus.tokenized.pieces import Cut, Pieces, cut_instances
+from loriini.corpus.tokenized.tokens import open_tokens
 from loriini.jobs.artifact import Artifact
 
 NEAREST = 10

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from loriini.corpus.words import WORDS_AND_SIGNS, words
+from loriini.corpus.text.words import WORDS_AND_SIGNS, words
 
 
 @pytest.mark.parametrize(

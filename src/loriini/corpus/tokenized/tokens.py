@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from loriini.corpus.cached_tokenizer import CachedTokenizer
-from loriini.corpus.documents import document_batches
-from loriini.corpus.stored import Slice, slice_documents, slices
-from loriini.corpus.tokenizer import ONE_THREAD
+from loriini.corpus.text.documents import document_batches
+from loriini.corpus.text.stored import Slice, slice_documents, slices
+from loriini.corpus.tokenized.cached_tokenizer import CachedTokenizer
+from loriini.corpus.tokenized.tokenizer import ONE_THREAD
 from loriini.jobs.artifact import Artifact, build_artifact, parts_folder
 from loriini.jobs.processes import environment_variables
 from loriini.jobs.tasks import SERIAL, Executor, Task, concatenate_files, run_tasks

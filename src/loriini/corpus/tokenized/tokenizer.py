@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from loriini.corpus.stored import chosen_documents, stored_documents
+from loriini.corpus.text.stored import chosen_documents, stored_documents
 from loriini.errors import InputError
 from loriini.jobs.artifact import Artifact, build_artifact, file_hash
 from loriini.jobs.processes import environment_variables

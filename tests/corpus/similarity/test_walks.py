@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from loriini.corpus import walks
+from loriini.corpus.similarity import walks
 
 
 @st.composite

@@ -1,0 +1,1 @@
+"""Similar documents: embeddings, nearest neighbours, and orders that walk from one to the next."""

@@ -1,0 +1,1 @@
+"""Documents as token ids, and the instances that are cut from them in order."""
