@@ -11,7 +11,7 @@ from typing import Any
 from loriini.atomic import write_json
 from loriini.errors import InputError
 from loriini.reproduce.experiments.catalog import ITEM_ORDER
-from loriini.reproduce.findings import MOST_PICTURES, of_today, read_file, read_scales, write_findings
+from loriini.reproduce.findings import MOST_PICTURES, current_items, read_file, read_scales, write_findings
 from loriini.reproduce.results import outdated, read_items
 
 HERE = Path(__file__).parent
@@ -40,7 +40,7 @@ def judge_again(kept: Path = KEPT) -> None:
     """Write today's verdicts and words into the files, so that they say what the page says."""
     for path in sorted(kept.glob("*.json")):
         items = read_file(path)
-        write_json(path, {"items": {**items, **of_today(items)}}, sort_keys=False)
+        write_json(path, {"items": {**items, **current_items(items)}}, sort_keys=False)
 
 
 def main() -> None:
