@@ -13,6 +13,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from loriini.bench import measure
 from loriini.bench.models import bench_run, build_steps, on_device, run_config
 from loriini.bench.parts import random_ids
 from loriini.bench.sizes import QUICK, BenchSize, bench_size
-from loriini.bench.timing import free, out_of_memory_warned
+from loriini.bench.timing import if_it_fits
 from loriini.hardware import autocast, has_bf16, pick_device
 from loriini.model.experts.stacked import by_outputs_loop, by_parameters_loop
 from loriini.model.low_precision import experts_cast_once
@@ -148,9 +149,10 @@ def decode_checks(size: BenchSize) -> Iterator[dict[str, Any]]:
 def profiles(size: BenchSize) -> Iterator[dict[str, Any]]:
     """The operations that take the time of a training step, dense and Lory."""
     for design, experts in (("dense", 1), *(("lory", n) for n in size.experts)):
-        with out_of_memory_warned(f"profile of {design}, {experts} experts"):
-            yield {"design": design, "experts": experts, **profile_of(bench_run(size, design, experts))}
-        free()
+        run = bench_run(size, design, experts)
+        profiled = if_it_fits(f"profile of {design}, {experts} experts", partial(profile_of, run))
+        if profiled:
+            yield {"design": design, "experts": experts, **profiled}
 
 
 def profile_of(run: Run) -> dict[str, Any]:

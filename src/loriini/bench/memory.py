@@ -9,7 +9,7 @@ from torch import Tensor
 from loriini.batches.loader import Position
 from loriini.bench.models import bench_run, instances_at_once, run_config, start
 from loriini.bench.sizes import BenchSize
-from loriini.bench.timing import Row, free, out_of_memory_warned, result, synchronize
+from loriini.bench.timing import Row, free, if_it_fits, result, synchronize
 from loriini.estimate.activations import merged_parameters, saved_bytes
 from loriini.hardware import autocast, autocast_dtype, pick_device
 from loriini.model import LoriiniForCausalLM
@@ -27,12 +27,14 @@ def memory_rows(size: BenchSize) -> Iterator[Row]:
     """
     for micro_batch_size in size.micro_batch_sizes:
         single = replace(size, micro_batch_sizes=(micro_batch_size,), batch_size=micro_batch_size)
-        dense = step_bytes_if_they_fit("dense", bench_run(single, "dense", 1))
+        dense = bytes_if_it_fits("dense", bench_run(single, "dense", 1))
+        if dense is None:
+            continue
         for name, recompute in MERGES.items():
             for experts in single.experts:
                 run = bench_run(single, "lory", experts, recompute_merge=recompute)
-                used = step_bytes_if_they_fit(name, run)
-                if dense is None or used is None:
+                used = bytes_if_it_fits(name, run)
+                if used is None:
                     continue
                 ratio = used["activations"] / dense["activations"]
                 yield {
@@ -45,13 +47,9 @@ def memory_rows(size: BenchSize) -> Iterator[Row]:
                 }
 
 
-def step_bytes_if_they_fit(name: str, run: Run) -> dict[str, int] | None:
-    """`step_bytes`; None, with a warning, where the accelerator's memory is too small."""
-    used = None
-    with out_of_memory_warned(f"memory of {name}, {run.model.num_experts} experts"):
-        used = step_bytes(run)
-    free()
-    return used
+def bytes_if_it_fits(name: str, run: Run) -> dict[str, int] | None:
+    """`step_bytes` by `if_it_fits`."""
+    return if_it_fits(f"memory of {name}, {run.model.num_experts} experts", lambda: step_bytes(run))
 
 
 def step_bytes(run: Run) -> dict[str, int]:

@@ -3,10 +3,9 @@
 import gc
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -16,6 +15,7 @@ from loriini.progress import warn
 
 Row = dict[str, Any]
 Work = Callable[[], object]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -49,22 +49,22 @@ def in_rounds(cases: Sequence[Case], rounds: int, warmup: int = 1) -> Iterator[l
 
 def that_fit(cases: Sequence[Case]) -> list[Case]:
     """The cases that the accelerator's memory holds, each run once; a warning names the others."""
-    fitting = []
-    for case in cases:
-        with out_of_memory_warned(f"{case.name}, {case.experts} experts"):
-            measured(case)
-            fitting.append(case)
-        free()
-    return fitting
+
+    def fits(case: Case) -> bool:
+        return if_it_fits(f"{case.name}, {case.experts} experts", lambda: measured(case)) is not None
+
+    return [case for case in cases if fits(case)]
 
 
-@contextmanager
-def out_of_memory_warned(what: str) -> Iterator[None]:
-    """Leave the block with a warning where the accelerator's memory is too small."""
+def if_it_fits(what: str, measure: Callable[[], Result]) -> Result | None:
+    """What `measure` returns; None, with a warning, where the accelerator's memory is too small."""
+    result = None
     try:
-        yield
+        result = measure()
     except torch.OutOfMemoryError:
         warn(f"{what}: left out, since the accelerator's memory is too small")
+    free()  # only now does the error hold nothing of what was measured
+    return result
 
 
 def measured(case: Case) -> float:

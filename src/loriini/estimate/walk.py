@@ -184,7 +184,7 @@ class Walk(TorchDispatchMode):
 
 
 def _merge(gates_NE: Tensor, weight_EP: Tensor, main_grad_EP: Tensor | None) -> Tensor:
-    """The operations of `model.merge_kernels.merge`."""
+    """The operations of `model.experts.merge_kernels.merge`."""
     return torch.mm(gates_NE, weight_EP)
 
 
@@ -197,7 +197,7 @@ def _merged_linear(
 
 
 def _merge_gradients(dmerged_NP: Tensor, gates_NE: Tensor, weight_EP: Tensor) -> tuple[Tensor, Tensor]:
-    """The operations of `model.merge_kernels.merge_gradients_twin`."""
+    """The operations of `model.experts.merge_kernels.merge_gradients_twin`."""
     return torch.mm(dmerged_NP, weight_EP.T), torch.mm(gates_NE.T, dmerged_NP)
 
 

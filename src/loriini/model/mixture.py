@@ -29,7 +29,7 @@ class Mixture(nn.Module):
 
     @property
     def design(self) -> RoutingConfig:
-        """The routing design."""
+        """`config.routing`, also of a dense model: its layers have the units of the whole model."""
         design: RoutingConfig = self.config.routing
         return design
 

@@ -5,7 +5,8 @@ pairs of a unit and an expert, sends each pair's states to the process that hold
 computes what it receives, and sends the outputs back. Merged parameters would need every expert in every
 process: see `expertwise`.
 
-Axes: see `model.dispatch`; H experts of this process, R pairs that it receives, W numbers of a pair's states.
+Axes: see `model.experts.dispatch`; H experts of this process, R pairs that it receives, W numbers of a pair's
+states.
 """
 
 from dataclasses import dataclass
