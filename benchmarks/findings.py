@@ -14,9 +14,6 @@ from loriini.reproduce.experiments.catalog import ITEM_ORDER
 from loriini.reproduce.findings import MOST_PICTURES, current_items, read_file, read_scales, write_findings
 from loriini.reproduce.results import outdated, read_items
 
-TIMED = ("lory-table3", "lory-appendix-b", "aoe-table4")
-WARMED_UP_LONGER = "2026-11-24"
-EARLY = "throughput was measured after a single step of warm-up, which could favour some models over others"
 HERE = Path(__file__).parent
 KEPT, PAGE = HERE / "results" / "reproduce", HERE.parent / "docs" / "findings.md"
 
@@ -42,16 +39,8 @@ def keep(out: Path, kept: Path = KEPT) -> None:
 def judge_again(kept: Path = KEPT) -> None:
     """Write today's verdicts and words into the files, so that they say what the page says."""
     for path in sorted(kept.glob("*.json")):
-        items = {name: with_remark(item) for name, item in read_file(path).items()}
+        items = read_file(path)
         write_json(path, {"items": {**items, **current_items(items)}}, sort_keys=False)
-
-
-def with_remark(item: dict[str, Any]) -> dict[str, Any]:
-    """An item with a remark on how it was timed, if that was before timings warmed up for long enough."""
-    early = item["item"] in TIMED and item["date"] < WARMED_UP_LONGER
-    if not early or EARLY in item["differs"]:
-        return item
-    return {**item, "differs": "; ".join(filter(None, (item["differs"], EARLY)))}
 
 
 def main() -> None:

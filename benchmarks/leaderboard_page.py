@@ -244,7 +244,7 @@ def told_labels(variants: Sequence[Row]) -> list[str]:
     return [
         f"- **A reference.** {listing([v['design'] for v in told])} is told the domain of every document, "
         f"held-out ones too, and has an expert for each of {domains} domains. It shows what knowing the "
-        "domain is worth, and is no choice where domains are unknown."
+        "domain is worth, but cannot be used where domains are unknown."
     ]
 
 

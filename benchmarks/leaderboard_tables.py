@@ -6,11 +6,16 @@ from typing import Any
 from loriini.compare.sections import difference_texts, mean_text, signed
 from loriini.evaluate.intervals import OVERALL
 from loriini.reporting.wording import large, listing
-from pages import markdown
+from pages import INTERVALS, markdown
 from ranking import is_counted, is_told_labels, of_equal_size, of_other_size
 
 Row = Mapping[str, Any]
-INTERVALS = ("over seeds", "over held-out text")
+CLIPPED_LESS = (
+    "With **gates of 1/E** a mixture is a dense model of E copies. Only gradient clipping treats it "
+    "differently: the gradients of copies have a norm √E times smaller, so it is clipped less. By what this "
+    "row differs from the dense model, a mixture would differ without any routing.\n",
+)
+"""Why the control without routing stands beside the copies."""
 
 
 def ranked(variants: Iterable[Row], value: Any) -> list[Row]:
@@ -93,15 +98,23 @@ def warmed(results: Row, warmups: Row) -> list[str]:
 
 def causes(results: Row) -> list[str]:
     """What copies of one FFN change by themselves, as after a single dense step, and what dense steps add."""
-    rows = [
-        [design, f"{each['dense_steps']}", mean_text(each["perplexity"])]
-        + [cell for name in ("difference", "to_first") for cell in cells_of(each.get(name))]
+    found = [
+        (name, each)
         for design in results.get("copied", {})
-        for each in (results["copied"][design], results["warmed"][design])
+        for name, each in (
+            (design, results["copied"][design]),
+            (design, results["warmed"][design]),
+            (f"{design}, gates of 1/E", results.get("equal_gates", {}).get(design, {})),
+        )
         if "perplexity" in each
     ]
-    if not rows:
+    if not found:
         return []
+    rows = [
+        [name, f"{each['dense_steps']}", mean_text(each["perplexity"])]
+        + [cell for key in ("difference", "to_first") for cell in cells_of(each.get(key))]
+        for name, each in found
+    ]
     to_first = f"relative to {baseline(results)}"
     return [
         "### A single dense step\n",
@@ -116,6 +129,7 @@ def causes(results: Row) -> list[str]:
             rows,
         ),
         "",
+        *CLIPPED_LESS * bool(results.get("equal_gates")),
     ]
 
 

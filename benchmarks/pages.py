@@ -10,6 +10,8 @@ from typing import Any
 from loriini.reporting.wording import large, listing
 from tuning import DEVIATION
 
+INTERVALS = ("over seeds", "over held-out text")
+"""Columns of a difference's 95 % intervals."""
 NO_RESULTS = "There are no results yet.\n"
 MAKE = """## Make it
 

@@ -114,8 +114,9 @@ def machine_memory() -> float:
 
     The limits of a container (cgroup) and of `ulimit -v` are among the machine's.
     """
-    if pick_device().type == "cuda":
-        return float(torch.cuda.get_device_properties(0).total_memory)
+    device = pick_device()
+    if device.type == "cuda":
+        return float(torch.cuda.get_device_properties(device).total_memory)
     limits = [float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))]
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     limits += [] if soft == resource.RLIM_INFINITY else [float(soft)]

@@ -65,6 +65,10 @@ def test_help_texts_name_the_defaults(command: str, settings: type) -> None:
     assert named.items() <= defaults.items()
 
 
+def test_what_follows_two_dashes_is_no_option() -> None:
+    assert make_parser(COMMANDS).parse_args(["inspect", "--", "--corpus"]).corpus == Path("--corpus")
+
+
 def test_a_repeated_option_keeps_its_earlier_values() -> None:
     for action in (a for command in NAMES for a in actions(command) if a.option_strings and a.nargs == "+"):
         parser, name = argparse.ArgumentParser(), action.option_strings[-1]

@@ -1,5 +1,6 @@
 """Corpora exported and imported have the same instances."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -116,7 +117,7 @@ def test_a_source_shorter_than_an_instance_is_refused(corpus: Corpus, tmp_path: 
     pyarrow.parquet.write_table(
         pyarrow.table({"input_ids": [[1, 2, 3], [4, 5, 6]]}), tmp_path / "set.parquet"
     )
-    with pytest.raises(InputError, match="6 tokens are too few for one instance"):
+    with pytest.raises(InputError, match="6 tokens to train on are too few for one instance"):
         import_corpus(tmp_path / "back", tmp_path / "set.parquet", str(corpus.tokenizer), length)
 
 
@@ -215,6 +216,14 @@ def test_a_folder_that_holds_other_files_is_refused(name: str, corpus: Corpus, t
         import_corpus(tmp_path, mine.parent, str(corpus.tokenizer), 1)
     assert mine.read_bytes() == before
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [mine]
+
+
+def test_what_a_killed_prepare_left_is_refused_before_anything_is_read(
+    corpus: Corpus, tmp_path: Path
+) -> None:
+    shutil.copytree(corpus.folder / "documents", tmp_path / "out" / "documents")
+    with pytest.raises(InputError, match=r"out: holds documents of another corpus; choose another --out"):
+        import_corpus(tmp_path / "out", tmp_path / "absent.parquet", str(corpus.tokenizer), 1)
 
 
 def test_of_a_data_set_with_splits_the_training_text_is_imported(

@@ -198,7 +198,11 @@ def test_files_named_heldout_among_others_are_warned_of(
 
 @pytest.mark.parametrize(
     ("train", "test"),
-    [("train-00000-of-1.jsonl", "test-00000-of-1.jsonl"), ("train/data.jsonl", "validation/data.jsonl")],
+    [
+        ("train-00000-of-1.jsonl", "test-00000-of-1.jsonl"),
+        ("train/data.jsonl", "validation/data.jsonl"),
+        ("dev/train.jsonl", "dev/test.jsonl"),  # the file's own name counts
+    ],
 )
 def test_other_splits_of_a_data_set_are_warned_of(
     train: str, test: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

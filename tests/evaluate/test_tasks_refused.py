@@ -36,6 +36,7 @@ def test_absent_files_are_named_with_the_tasks_that_are_there(folder: Path, tmp_
     ("row", "message"),
     [
         ("{", r"piqa.jsonl:2: not JSON .*; give one object a line"),
+        ("[" * 100_000, r"piqa.jsonl:2: not JSON .*; give one object a line"),
         ("[]", r"piqa.jsonl:2: not a JSON object; give one object a line"),
         (
             '{"query": "Question: a", "gold": 0}',

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from transformers import DynamicCache
+from transformers.cache_utils import QuantizedCache
 
 from loriini.model.cache import CACHE
 from tiny import random_ids, tiny_model
@@ -13,6 +14,13 @@ def test_a_cache_that_another_model_filled_is_refused() -> None:
     for layer in range(2):
         cache.update(torch.zeros(1, 2, 3, 8), torch.zeros(1, 2, 3, 8), layer)
     with pytest.raises(ValueError, match="filled by another model"):
+        tiny_model()(random_ids(1, 3), past_key_values=cache)
+
+
+def test_a_quantized_cache_is_refused() -> None:
+    cache = object.__new__(QuantizedCache)  # to make one needs an optional library
+    cache.layers = []
+    with pytest.raises(ValueError, match="not quantized; pass an empty DynamicCache"):
         tiny_model()(random_ids(1, 3), past_key_values=cache)
 
 

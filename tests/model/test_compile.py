@@ -114,6 +114,16 @@ def test_layers_that_are_compiled_share_a_graph(design: str) -> None:
     assert_same_gradients(found, wanted)
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # which torch reads of a layer's input
+def test_rows_of_any_number_of_segments_share_a_graph() -> None:
+    """As with documents apart, whose number differs between micro-batches."""
+    model, counter = tiny_model("lory", num_hidden_layers=1).train(), CompileCounterWithBackend("eager")
+    model.model.layers[0].compile(backend=counter)
+    for segments in range(2, 12):
+        step(model, model, random_ids(1, segments * model.config.routing.segment_length))
+    assert counter.frame_count <= 2  # the first of fixed sizes, the second of any
+
+
 @needs_a_compiler
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # which torch reads of a layer's input
 def test_code_generated_for_a_layer_equals_the_eager_one() -> None:

@@ -52,7 +52,7 @@ def test_generate_from_a_padded_batch(name: str, mode: str, block: str) -> None:
     ids = torch.stack([pad(p, (9 - len(p), 0), value=2) for p in prompts])
     for use_cache in (True, False):
         arguments = {"inference_routing": mode, "use_cache": use_cache}
-        tokens, logits = generated(model, ids, attention_mask=(ids != 2).long(), **arguments)
+        tokens, logits = generated(model, ids, attention_mask=(ids != 2).float(), **arguments)
         for b, prompt in enumerate(prompts):
             row = tokens[b, 9 - len(prompt) :]
             alone = whole(model, row, len(prompt), mode, label_of(model, b, 3))[len(prompt) - 1 : -1]

@@ -31,7 +31,7 @@ def lory_layer(name: str = "lory", experts: int = 4) -> Mixture:
 @pytest.mark.parametrize("name", ["lory", "prefix"])
 def test_a_segments_routing_depends_on_the_segment_before_alone(name: str) -> None:
     layer, x_BLD, context = lory_layer(name), torch.randn(2, LENGTH, 16).double(), RoutingContext(2, LENGTH)
-    layout = unit_layout(layer.design, context)
+    layout = unit_layout(layer.config.routing, context)
     gates = layer(x_BLD, context, layout)[1].gates.view(2, 3, 4)
     for segment in range(3):
         changed = x_BLD.clone()
@@ -69,7 +69,7 @@ def test_the_layer_equals_its_definition_with_gradients(name: str, length: int) 
     x_BLD = torch.randn(2, length, 16).double().requires_grad_()
     weights = [layer.router.scorer.weight, *layer.experts.stacked().values()]
     context = RoutingContext(2, length)
-    y = layer(x_BLD, context, unit_layout(layer.design, context))[0]
+    y = layer(x_BLD, context, unit_layout(layer.config.routing, context))[0]
     expected = torch.stack([lory_twin(x_LD, *weights, prefix=name == "prefix") for x_LD in x_BLD])
     torch.testing.assert_close(y, expected, rtol=1e-6, atol=1e-6)
     probe = torch.randn_like(y)

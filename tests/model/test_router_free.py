@@ -82,7 +82,7 @@ def flops_of_a_layer(model: LoriiniForCausalLM, tokens: int) -> int:
     layer = model.model.mixtures[0].double()
     context = RoutingContext(1, tokens)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        layer(torch.randn(1, tokens, 16).double(), context, unit_layout(layer.design, context))
+        layer(torch.randn(1, tokens, 16).double(), context, unit_layout(layer.config.routing, context))
     return counter.get_total_flops()
 
 

@@ -15,6 +15,7 @@ from loriini.estimate.communication import (
     GroupBytes,
     RankStep,
     expert_parallel_bytes,
+    expert_wise,
     expert_wise_bytes,
     fsdp,
 )
@@ -44,6 +45,7 @@ WHOLE_OF_FOUR = (
     ParallelConfig(shard=2, experts=2, share_experts="whole"),
 )
 BATCH, LENGTH = 4, 12
+STEP = RankStep(instances=1, length=LENGTH, micro_batches=1, itemsize=4)
 
 
 def every_configuration() -> Iterator[LoriiniConfig]:
@@ -63,6 +65,7 @@ SELECTING = [config for config in CONFIGURATIONS if config.routing.combination =
 SELECTING += [tiny_config(SOFT), tiny_config("label", num_experts=8)]
 SENDING = [tiny_config(design) for design in ("lory", "smear", "mixtral", "aoe", "label", "ec-token")]
 SENDING.append(tiny_config("lory", intermediate_size=48))
+SPLIT = [tiny_config(design) for design in ("mixtral", "aoe")]  # AoE calls its experts twice
 PRECISIONS = {"fp32": 4, "bf16": 2}
 BLOCKS = [tiny_config("lory", block=block) for block in ("llama", "gpt2")]
 SELECTED = [
@@ -151,16 +154,17 @@ def sent_in_group(
     return counts
 
 
-def sent_by_fsdp(configs: list[LoriiniConfig], reduced: tuple[bool, ...] = (True,)) -> list[dict[str, int]]:
+def sent_by_fsdp(
+    configs: list[LoriiniConfig], reduced: tuple[bool, ...] = (True,), mesh: ParallelConfig = FSDP
+) -> list[dict[str, int]]:
     """What this process sends to gather shards and to reduce gradients.
 
     In one forward and backward pass for each of `reduced`, whether it reduces the gradients.
     """
-    counts = []
-    parallel = join_mesh(FSDP)
+    counts, parallel = [], join_mesh(mesh)
     for config in configs:
         model = build_model(config, parallel, "fp32")
-        with SentBytes(parallel.mesh.get_group("shard"), parallel.data_mesh.get_group("data")) as mode:
+        with SentBytes(*(one.get_group() for one in parallel.fsdp_meshes)) as mode:
             for reduce in reduced:
                 reduce_gradients(model, reduce)
                 backward(model, batch(config)[:1], {}, parallel)
@@ -244,10 +248,13 @@ def test_gradients_are_those_of_a_single_process(mesh: str, two_processes: dict[
 
 def test_so_are_those_of_whole_experts_in_any_mesh_of_four() -> None:
     """Of the other designs: in one group of all, sharded besides, and in replicas."""
-    others, meshes = SELECTING[1::2], len(WHOLE_OF_FOUR)
-    shares = [others[i::meshes] for i in range(meshes)]
+    shares = [SELECTING[1::2][i :: len(WHOLE_OF_FOUR)] for i in range(len(WHOLE_OF_FOUR))]
     tasks = [(sharded_gradients, *task) for task in zip(shares, WHOLE_OF_FOUR, strict=True)]
-    for configs, results in zip(shares, job(4, in_one_group, tasks)[0], strict=True):
+    *found, sent = job(4, in_one_group, [*tasks, (sent_by_fsdp, SPLIT, (True,), EXPERTS)])[0]
+    for config, count in zip(SPLIT, sent, strict=True):
+        expected = expert_wise(config, STEP, ranks=4, shard=4, group=2).parameters
+        assert count["_allgather_base_"] == pytest.approx(expected, rel=0.01)
+    for configs, results in zip(shares, found, strict=True):
         for config, found in zip(configs, results, strict=True):
             assert_those_of_a_single_process(config, 4, *found)
 
@@ -278,15 +285,14 @@ def test_gradients_are_clipped_to_their_norm(two_processes: dict[str, Any]) -> N
 
 
 def test_fsdp_sends_what_the_estimate_says_to_1_percent(two_processes: dict[str, Any]) -> None:
-    step = RankStep(instances=1, length=LENGTH, micro_batches=1, itemsize=4)
     for config, count in zip(BLOCKS, two_processes["sent"], strict=True):
-        expected = fsdp(config, step, 2, 2)
+        expected = fsdp(config, STEP, 2, 2)
         assert count["_allgather_base_"] == pytest.approx(expected.parameters, rel=0.01)
         assert count["_reduce_scatter_base_"] == pytest.approx(expected.gradients, rel=0.01)
 
 
 def test_gradients_reduced_once_are_sent_once(two_processes: dict[str, Any]) -> None:
-    step = RankStep(instances=1, length=LENGTH, micro_batches=3, itemsize=4, reduce_once=True)
+    step = replace(STEP, micro_batches=3, reduce_once=True)
     for config, count in zip(BLOCKS, two_processes["accumulated"], strict=True):
         expected = fsdp(config, step, 2, 2)
         assert count["_allgather_base_"] == pytest.approx(expected.parameters, rel=0.01)
@@ -295,8 +301,8 @@ def test_gradients_reduced_once_are_sent_once(two_processes: dict[str, Any]) -> 
 
 def test_a_group_keeps_the_states_that_the_estimate_says(two_processes: dict[str, Any]) -> None:
     for config, more in zip(KEEPING, two_processes["saved"], strict=True):
-        states = others_states(config, 2, BATCH, LENGTH)
-        assert more == pytest.approx(4 * config.num_hidden_layers * states, rel=0.15)  # besides, gates
+        states = config.num_hidden_layers * others_states(config, 2, BATCH, LENGTH)
+        assert more == pytest.approx(4 * states, rel=0.15)  # besides, gates
 
 
 def test_whole_experts_keep_no_states_of_others(two_processes: dict[str, Any]) -> None:

@@ -19,7 +19,9 @@ def test_every_command_is_parsed_and_names_a_job_of_its_own(
     design: str, size: str, inputs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    on_error = "skip" if inputs else "stop"
     settings = {"design": design, "size": {"name": size}, "steps": 20, "seed": 3, "inputs": inputs}
+    settings["on_error"] = on_error
     jobs = []
     for command in next_commands(settings, Path("my job")):
         program, *words = shlex.split(command)
@@ -32,7 +34,7 @@ def test_every_command_is_parsed_and_names_a_job_of_its_own(
             arguments.out.mkdir()
             claim_folder(job, arguments.out)
             jobs.append(job)
-    before = Quickstart(tuple(inputs), design, size, 20, 3)
+    before = Quickstart(tuple(inputs), design, size, 20, 3, on_error=on_error)
     assert len({*jobs, before}) == 5
-    assert all(job.documents == tuple(inputs) for job in jobs)
+    assert all((job.documents, job.on_error) == (tuple(inputs), on_error) for job in jobs)
     assert {(job.steps, job.seed) for job in jobs} == {(80, 3), (20, 4), (None, 3), (20, 3)}

@@ -2,8 +2,10 @@
 
 import json
 import re
+import shlex
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from loriini.cli import main
 from loriini.compare.running import Trial
 from loriini.errors import WorkerDied
+from loriini.launch import recipe
 from loriini.model.loading import load_model
 from loriini.reproduce import job, measures, writing
 from loriini.reproduce.claims.claim import UNDECIDED
@@ -29,7 +32,7 @@ from loriini.reproduce.listing import (
     training_command,
 )
 from loriini.reproduce.results import DAMAGED, RESULTS, item_results
-from loriini.reproduce.scales import SCALES, TINY, FurtherRun, scaled_run
+from loriini.reproduce.scales import SCALES, TINY, FurtherRun, paper_run, scaled_run
 from loriini.train.records.metrics import METRICS, read_metrics
 from reproduce.conftest import TEST, results_of
 from together import CONTEXT
@@ -139,6 +142,15 @@ def test_at_the_papers_scale_commands_are_printed(tmp_path: Path, capsys: pytest
     assert sum("--corpus CORPORA/Common-Crawl-random" in command for command in commands) == 2
     assert sum("--corpus CORPORA/Common-Crawl-similar" in command for command in commands) == 2
     assert all("64 GPUs" in line and "hours" in line for line in lines if line.startswith("# 0.3b"))
+
+
+@pytest.mark.parametrize("item", [name for name, row in EXPERIMENTS.items() if paper_runs(row)])
+def test_a_printed_command_trains_the_papers_run(item: str) -> None:
+    for text, paper in paper_runs(EXPERIMENTS[item]):
+        words = shlex.split(training_command(paper, text, 3, gpus=1))
+        name, *options = words[words.index("train") + 1 : words.index("--corpus")]
+        expected = replace(paper_run(paper), seed=3)
+        assert replace(recipe(name, options), name=expected.name) == expected
 
 
 def test_at_the_papers_scale_each_text_has_its_runs() -> None:

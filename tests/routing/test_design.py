@@ -121,7 +121,6 @@ def test_every_choice_is_an_entry_of_its_table() -> None:
         ("aoe", {"unit": "segment", "combination": "parameters"}, "scores tokens by their own activations"),
         ("lory", {"load_balance": 0.01}, "load_balance is constant with selection=all"),
         ("label", {"load_balance": 0.01}, "load_balance is constant with scorer=label"),
-        ("random", {"router_z": 0.01}, "router_z is constant with scorer=random"),
         ("dense", {"router_z": 0.1}, "router_z is constant with selection=all, gates=uniform, where"),
         ("lory", {"gate_l1": 0.1}, "constant with gates=softmax_all, selection=all: they sum to 1; set"),
         ("mixtral", {"gate_l1": 0.1}, "gate_l1 is constant with gates=softmax_selected, selection=top_k"),

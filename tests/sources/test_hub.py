@@ -76,6 +76,11 @@ def test_a_data_set_that_cannot_be_opened_is_refused(folder: Path, name: str) ->
         input_files([f"hf:{name.format(folder=folder)}"])
 
 
+def test_a_name_of_too_many_parts_is_refused() -> None:
+    with pytest.raises(InputError, match="hf:a/b:c:d:e: give hf:NAME, hf:NAME:SPLIT or hf:NAME:CONFIG:SPLIT"):
+        input_files(["hf:a/b:c:d:e"])
+
+
 def test_identity_is_by_files_or_by_commit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(input_identity([f"hf:{folder}"])) == [str(path) for path in sorted(folder.iterdir())]
     commits = []

@@ -45,6 +45,11 @@ def test_parse_name_path_and_weight(text: str, expected: InputSpec) -> None:
     assert parse_input(text) == expected
 
 
+def test_an_empty_input_is_not_the_working_folder() -> None:
+    with pytest.raises(InputError, match="an input is empty; give a path"):
+        absolute_input("")
+
+
 def test_a_folder_named_like_a_protocol_is_no_path_of_a_url(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,7 +209,8 @@ def test_a_folder_of_our_own_is_no_text(names: tuple[str, ...], what: str, tmp_p
     for name in names:
         (tmp_path / "out" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "out" / name).write_text("{}")
-    for given in ("out", "o*"):
+    within = [] if "config.json" in names else [""]  # a folder of somebody's sources may hold a model
+    for given in ("out", "o*", *within):
         with pytest.raises(InputError, match=f"/out: {what}, not documents; give the"):
             input_files([f"{tmp_path}/{given}"])
 
@@ -260,6 +266,7 @@ def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
         "file:///a/b:1": "/a/b",
         "web=s3://bucket/a*.parquet:0.1": "web=s3://bucket/a*.parquet:0.1",
         "hf:ORG/NAME:en:train": "hf:ORG/NAME:en:train",
+        "hf:saved:train": "hf:{here}/saved:train",
     }.items(),
 )
 def test_only_the_path_of_a_local_input_is_made_absolute(
@@ -267,6 +274,7 @@ def test_only_the_path_of_a_local_input_is_made_absolute(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "strange=a:0.5").touch()
+    (tmp_path / "saved").mkdir()
     expected = expected.format(here=tmp_path.resolve())
     assert absolute_input(text) == expected
     before, after = parse_input(text), parse_input(expected)

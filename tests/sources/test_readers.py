@@ -94,8 +94,8 @@ def test_a_record_without_the_text_field_says_how_to_name_it(tmp_path: Path) -> 
         (b"only one", "wrong number of columns", 1),
         (b"x,y,z", "wrong number of columns", 1),
         (b"x,caf\xe9", "not valid UTF-8", 1),
-        (b'x,"so" it said', "misplaced quote or line end", 0),
-        (b'x,"open', "unclosed quote", 0),
+        (b'x,"so" it said', "misplaced quote or line end, and the rest of the file", 0),
+        (b'x,"open', "unclosed quote, and the rest of the file", 0),
         (b"x,", "empty text", 1),
     ],
 )
@@ -137,8 +137,24 @@ def test_a_misplaced_quote_ends_the_file(tmp_path: Path) -> None:
     path.write_bytes(b'id,text\n1,before\n2,"so" it "said\nno,document\n"\n3,after\n')
     read, dropped = skipping(path)
     assert read == ["before"]
-    assert [(d.where, d.reason) for d in dropped] == [(f"{path}:3", "misplaced quote or line end")]
-    assert dropped[0].detail.endswith(": the rest of the file is left out")
+    reason = "misplaced quote or line end, and the rest of the file"
+    assert [(d.where, d.reason) for d in dropped] == [(f"{path}:3", reason)]
+
+
+def test_json_lines_in_utf_16_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "a"}\n', encoding="utf-16")
+    with pytest.raises(InputError, match=r"begins as UTF-16.*fix the file: convert it to UTF-8"):
+        texts(path)
+
+
+def test_an_id_of_bytes_is_a_flaw_and_one_that_is_no_number_is_absent(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["a", "b"], "id": [b"\0", None]}), path)
+    assert [d.reason for d in skipping(path)[1]] == ["id is not a string"]
+    pq.write_table(pa.table({"text": ["a"], "domain": [float("nan")]}), path)
+    (document,) = read_documents([path])
+    assert document.domain == "a"  # the file's
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.parquet", "a.arrow"])
@@ -208,4 +224,6 @@ def test_a_record_above_the_size_limit_is_bad(tmp_path: Path, monkeypatch: pytes
     for file, kept in ((path, 2), (table, 1)):
         read, dropped = skipping(file)
         assert read == ["good"] * kept
-        assert [d.reason for d in dropped] == [TOO_LONG]
+        assert [d.reason for d in dropped] == [
+            TOO_LONG if kept == 2 else f"{TOO_LONG}, and the rest of the file"
+        ]

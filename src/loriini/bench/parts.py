@@ -62,17 +62,11 @@ def recomputed_steps(size: BenchSize) -> Iterator[Comparison]:
 
 def swept_steps(size: BenchSize) -> Iterator[Comparison]:
     """The same with other segment lengths and micro-batches, with the fewest experts."""
-    experts = size.experts[0]
-    for length in size.swept_segments:
-        swept = replace(size, segment_length=length)
-        yield Comparison.of_steps(
-            dense_case(swept), [step_case("lory", bench_run(swept, "lory", experts), swept.steps)], swept
-        )
-    for micro_batch_size in size.swept_micro_batches:
-        swept = replace(size, micro_batch_sizes=(micro_batch_size,))
-        yield Comparison.of_steps(
-            dense_case(swept), [step_case("lory", bench_run(swept, "lory", experts), swept.steps)], swept
-        )
+    sizes = [replace(size, segment_length=length) for length in size.swept_segments]
+    sizes += [replace(size, micro_batch_sizes=(number,)) for number in size.swept_micro_batches]
+    for swept in sizes:
+        lory = step_case("lory", bench_run(swept, "lory", swept.experts[0]), swept.steps)
+        yield Comparison.of_steps(dense_case(swept), [lory], swept)
 
 
 def sparse_steps(size: BenchSize) -> Iterator[Comparison]:
@@ -122,7 +116,7 @@ def build_ffn(run: Run) -> Work:
     config = run_config(replace(run, model=replace(run.model, num_hidden_layers=1)))
     mixture = on_device(config).train().model.mixtures[0]
     context = RoutingContext(instances_at_once(run), run.length, device=pick_device())
-    layout = unit_layout(mixture.design, context)
+    layout = unit_layout(mixture.config.routing, context)
     shape = (instances_at_once(run), run.length, config.hidden_size)
     x = torch.randn(shape, device=pick_device(), requires_grad=True)
     gradient = torch.randn(shape, device=pick_device())

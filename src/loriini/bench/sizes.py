@@ -94,7 +94,7 @@ BENCH_SIZES = {
     ("cpu", False): CPU,
     ("cpu", True): QUICK,
     ("cuda", False): CUDA,
-    ("cuda", True): replace(CUDA, shape=ModelShape(1024, 2816, 4, 16), rounds=3),
+    ("cuda", True): replace(CUDA, shape=ModelShape(1024, 2816, 4, 16), rounds=4),
 }
 """By device, and whether the benchmark is a quick one."""
 

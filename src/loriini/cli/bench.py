@@ -14,7 +14,7 @@ def bench_arguments(add: Add) -> None:
     only = "this part alone; --out keeps the rows of other parts (default: all but sweep and recompute)"
     parts = ("train", "recompute", "sweep", "sparse", "aoe", "ffn", "decode", "memory")
     add("--only", choices=parts, help=only)
-    add("--rounds", type=int, metavar="N", help="how often each case is measured (8)")
+    add("--rounds", type=int, metavar="N", help="how often each case is measured (8, or fewer with --quick)")
 
 
 def bench(arguments: argparse.Namespace) -> None:

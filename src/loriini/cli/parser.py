@@ -51,8 +51,8 @@ class CommandParser(Parser):
         joined: list[str] = []
         for argument in args:
             last = joined[-1] if joined else ""
-            override = last.startswith("--") and "=" not in last and last not in self._option_string_actions
-            if override and not argument.startswith("--"):
+            option = last.startswith("--") and last != "--" and "=" not in last
+            if option and last not in self._option_string_actions and not argument.startswith("--"):
                 joined[-1] = f"{last}={argument}"
             else:
                 joined.append(argument)

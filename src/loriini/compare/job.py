@@ -26,8 +26,8 @@ from loriini.fields import as_argument
 from loriini.hardware import describe_machine
 from loriini.jobs.lock import waiting_lock
 from loriini.model.loading import tokenizer_in
-from loriini.recipes import default_vocabulary
-from loriini.sources import input_identity
+from loriini.recipes import default_vocabulary, is_tiny
+from loriini.sources.inputs import input_files
 from loriini.train.corpora import SMALL_VOCABULARY, read_corpora, small_corpus
 
 MOST_SEEDS = 1000
@@ -65,7 +65,7 @@ class CompareSettings:
     @property
     def has_small_corpus(self) -> bool:
         """Whether the cells train on the standard library's text."""
-        return not self.corpus and self.recipe.startswith("tiny")
+        return not self.corpus and (self.recipe == "tiny" or is_tiny(self.recipe))
 
     def cells(self) -> list[Cell]:
         """The cells; the corpus is empty if they are to train on the standard library's text."""
@@ -106,7 +106,7 @@ def place_designs(
     """The cells in `out/runs`, and how all of them are evaluated; InputError for wrong settings and text."""
     cells = settings.cells()
     evaluation = with_shared_skip(cells, evaluation)
-    input_identity(evaluation.documents)  # InputError for a missing path
+    input_files(evaluation.documents)  # InputError for a missing path
     if settings.has_small_corpus:
         corpus = small_corpus(out / f"tiny-corpus-{cells[0].run.length}", cells[0].run.length).resolve()
         cells = [replace(cell, run=replace(cell.run, corpus=(corpus,))) for cell in cells]

@@ -114,8 +114,8 @@ def first_segment_caveat(shown: Sequence[VariantRow], key: Literal["name", "desi
     if not names:
         return ""
     return (
-        f"The training losses of {listing(names)} may be too low beside the others'. By how much, these "
-        "results do not tell. In training the first segment of an instance is routed by itself, so its "
+        f"The training losses of {listing(names)} may be too low compared with the others'; these results do "
+        "not show by how much. In training the first segment of an instance is routed by itself, so its "
         "experts depend on tokens to be predicted, and the loss counts it."
     )
 

@@ -18,6 +18,7 @@ from loriini.convert.megatron import megatron_files, read_megatron
 from loriini.convert.token_rows import TokenBlock, read_rows
 from loriini.corpus.prepare import Corpus, manifest_of, open_corpus
 from loriini.corpus.settings import PrepareSettings
+from loriini.corpus.stages import STAGES
 from loriini.corpus.text.documents import limit_domains
 from loriini.corpus.tokenized.instances import check_enough, write_instances
 from loriini.corpus.tokenized.tokenizer import (
@@ -41,8 +42,10 @@ from loriini.jobs.artifact import (
 from loriini.jobs.lock import folder_lock
 from loriini.progress import progress, warn
 from loriini.snapshot import holds_tokenizer
-from loriini.sources.split import SPLIT
+from loriini.sources.split import split_of
 
+IMPORTED = ("tokenizer", "tokens", "order", "instances")
+"""Stages of an imported corpus."""
 DECODED_TOKENS = 1 << 20
 """Tokens decoded at once; each takes 36 bytes in a list of integers."""
 
@@ -69,7 +72,7 @@ def import_corpus(out: Path, source: Path, tokenizer: str, length: int = Prepare
         raise InputError(f"{tokenizer}: the tokens exist already; give the path of their tokenizer")
     if length < 1:
         raise InputError(f"length is {length}; it must be at least 1")
-    check_stages(out)
+    _check_unused(out)
     check_tokenizer(tokenizer)
     files = find_token_files(source)
     _check_encoded_by(files.root / "tokenizer", tokenizer)
@@ -126,6 +129,13 @@ def by_number(path: Path) -> tuple[list[list[str | int]], Path]:
     return [[int(piece) if i % 2 else piece for i, piece in enumerate(part)] for part in pieces], path
 
 
+def _check_unused(out: Path) -> None:
+    """InputError for a folder with stages that no import makes, or with other files in their place."""
+    check_stages(out)
+    if other := [s.name for s in STAGES if s.name not in IMPORTED and (out / s.name).exists()]:
+        raise InputError(f"{out}: holds {', '.join(other)} of another corpus; choose another --out")
+
+
 def _without_parquet(folder: Path) -> str:
     """What a folder without parquet files is, and the remedy."""
     with suppress(InputError):  # a manifest.json of another program
@@ -141,8 +151,7 @@ def _without_parquet(folder: Path) -> str:
 
 def _training_split(folder: Path, paths: Sequence[Path]) -> tuple[Path, ...]:
     """The files of the split `train`, by their names; all files if there is no such split, or no other."""
-    named = {path: SPLIT.search(path.relative_to(folder).as_posix()) for path in paths}
-    splits = {path: match[1] for path, match in named.items() if match}
+    splits = {path: split for path in paths if (split := split_of(path.relative_to(folder).as_posix()))}
     kept = tuple(path for path, split in splits.items() if split == "train")
     others = sorted({*splits.values()} - {"train"})
     if not kept or not others:

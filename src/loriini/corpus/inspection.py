@@ -58,7 +58,7 @@ def neighbor_examples(corpus: Corpus, shown: int = 4, neighbors: int = 3) -> lis
         return []
     ids_NK = np.load(nearest.path("neighbors.npy"), mmap_mode="r")
     similarities_NK = np.load(nearest.path("similarities.npy"), mmap_mode="r")
-    queries = np.linspace(0, len(ids_NK) - 1, shown + 2).astype(int)[1:-1].tolist()
+    queries = np.unique(np.linspace(0, len(ids_NK) - 1, shown + 2).astype(int)[1:-1]).tolist()
     wanted = {*queries, *(int(i) for q in queries for i in ids_NK[q, :neighbors] if i >= 0)}
     wanted_N = np.zeros(len(ids_NK), bool)
     wanted_N[list(wanted)] = True
@@ -139,7 +139,7 @@ def _neighbors(corpus: Corpus) -> dict[str, Any] | None:
         "k": nearest.settings["k"],
         "cells": nearest.counts["cells"],
         "recall_at_10": None if np.isnan(mean_recall) else mean_recall,
-        "encoder": embeddings.settings["encoder"],
+        "encoder": corpus.manifest["settings"]["encoder"],
         "width": embeddings.counts["width"],
     }
 

@@ -24,7 +24,7 @@ from loriini.progress import Advance, no_progress, progress, warn
 
 CORPUS_PARTS = ("settings", "stages", "shared_instance_cosine")
 """Keys of a corpus's manifest that are objects."""
-DAMAGE = (
+SIGNS_OF_DAMAGE = (
     ValueError,
     TypeError,
     LookupError,
@@ -119,7 +119,7 @@ def _sign_of_damage(error: Exception) -> str | None:
     """The error's name and message if a damaged file can be its cause."""
     if isinstance(error, OneLineError) or is_out_of_memory(error):
         return None
-    if isinstance(error, DAMAGE):
+    if isinstance(error, SIGNS_OF_DAMAGE):
         return f"{type(error).__name__}: {error}"
     match = FROM_WORKER.search(str(error)) if type(error) is RuntimeError else None
     return match and match[0]

@@ -182,17 +182,20 @@ def _sliced_experts(
     Gradients of replicated parameters are first summed over the group, in the dtype that they have.
     """
     counts = count_parameters(config)
-    experts = _fsdp(counts.experts_in(group), 0, step, ranks // group, shard // group)
+    gathers = 3 if config.scored_by_norm else 2  # the backward passes of two calls each gather
+    experts = _fsdp(counts.experts_in(group), 0, step, ranks // group, shard // group, gathers)
     rest = _fsdp(counts.layers, counts.root, step, ranks, shard)
     sums, itemsize = (1, FLOAT32) if step.reduce_once else (step.micro_batches, step.itemsize)
     summed = sums * 2 * (group - 1) / group * counts.replicated * itemsize
     return Communication(experts.parameters + rest.parameters, experts.gradients + rest.gradients + summed, 0)
 
 
-def _fsdp(layers: float, root: int, step: RankStep, ranks: int, shard: int) -> Communication:
-    """FSDP of `layers` parameters in the layers and `root` outside them."""
+def _fsdp(
+    layers: float, root: int, step: RankStep, ranks: int, shard: int, gathers: int = 2
+) -> Communication:
+    """FSDP of `layers` parameters in the layers, gathered so often a pass, and `root` outside them."""
     others, replicas = (shard - 1) / shard, ranks // shard
-    gathered = others * (2 * layers * step.itemsize + root * FLOAT32)
+    gathered = others * (gathers * layers * step.itemsize + root * FLOAT32)
     between = 2 * (replicas - 1) / replicas / shard
     reduced = (others + between) * (layers + root) * FLOAT32
     reductions = 1 if step.reduce_once else step.micro_batches

@@ -95,7 +95,7 @@ class EvaluationSettings:
             if value is not None and not least <= value <= LARGEST_COUNT:
                 raise InputError(f"--{name} {value}: give at least {least} and at most {LARGEST_COUNT:,}")
         if twice := next((path for path, n in Counter(self.documents).items() if n > 1), None):
-            raise InputError(f"--documents {twice}: given twice, it would count twice; leave one out")
+            raise InputError(f"{twice}: given twice, it would count twice; leave one out")
         find_device(self.device)
 
     def read(self) -> list[Document]:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, QuantizedCache
 from transformers.masking_utils import create_causal_mask
 
 from loriini.routing import Routing, RoutingConfig
@@ -156,7 +156,7 @@ def routed_cache(cache: Any, past_key_values: Any, use_cache: bool | None, num_l
     """The cache of a call, given by either of its names, with routed layers; a new one for `use_cache` alone.
 
     The paged cache of continuous batching is not a `Cache`; it is returned as it is. ValueError for both
-    names, and for a cache that another model filled.
+    names, for a cache that another model filled, and for a quantized one.
     """
     if cache is not None and past_key_values is not None:
         raise ValueError("cache and past_key_values are two names of one argument; pass one of them")
@@ -168,6 +168,10 @@ def routed_cache(cache: Any, past_key_values: Any, use_cache: bool | None, num_l
     routed = cache.layers and all(isinstance(layer, RoutedCacheLayer) for layer in cache.layers)
     if not routed and cache.get_seq_length() > 0:
         raise ValueError("this cache was filled by another model; start from an empty DynamicCache()")
+    if isinstance(cache, QuantizedCache):
+        raise ValueError(
+            "keys and values are cached as they are, not quantized; pass an empty DynamicCache()"
+        )
     if not routed:
         cache.layers = [RoutedCacheLayer() for _ in range(num_layers)]
     return cache

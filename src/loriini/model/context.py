@@ -159,7 +159,7 @@ def count_tokens(inputs: Tensor, mask_BL: Tensor | None) -> Tensor:
     """How many tokens each sequence of ids (B, L) or states (B, L, D) has, padding not counted; (B,)."""
     if mask_BL is None:
         return torch.full(inputs.shape[:1], inputs.shape[1], device=inputs.device)
-    return mask_BL.sum(1)
+    return mask_BL.long().sum(1)
 
 
 def _positions(mask_BH: Tensor) -> Tensor:

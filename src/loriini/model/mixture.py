@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from loriini.model.block import make_experts, make_shared_experts
 from loriini.model.cache import RoutedCacheLayer
 from loriini.model.configuration import LoriiniConfig
-from loriini.routing import Router, Routing, RoutingConfig
+from loriini.routing import Router, Routing
 from loriini.routing.pooling import routing_states
 from loriini.routing.selection import fixed_counts
 from loriini.routing.unit import RoutingContext, UnitLayout
@@ -20,18 +20,12 @@ class Mixture(nn.Module):
     def __init__(self, config: LoriiniConfig, layer_idx: int) -> None:
         super().__init__()
         self.config, self.num_experts = config, config.num_experts
-        routes = layer_idx == 0 or self.design.scope == "layer"
+        routes = layer_idx == 0 or config.routing.scope == "layer"
         self.router = Router(config.router_settings(layer_idx)) if routes else None
         self.experts = make_experts(config)
         self.keeps_merged = True
         """Whether merged FFNs may be kept or summed; not where experts are sliced over processes."""
         self.shared = make_shared_experts(config)
-
-    @property
-    def design(self) -> RoutingConfig:
-        """`config.routing`, also of a dense model: its layers have the units of the whole model."""
-        design: RoutingConfig = self.config.routing
-        return design
 
     def forward(
         self,
@@ -48,7 +42,7 @@ class Mixture(nn.Module):
             routing = first_layer_routing
         else:
             routing = self._route(x_BLD, activations, context, layout, cache)
-        design = self.design
+        design = self.config.routing  # also of a dense model: its layers have the units of the whole model
         if cache is not None and design.pooled and not context.decided:
             cache.keep_decision(routing, layout, context)
         if self.num_experts == 1:
@@ -63,7 +57,7 @@ class Mixture(nn.Module):
 
     def _activations(self, x_BLD: Tensor) -> dict[str, Tensor]:
         """The activations (B, L, E, W) by which experts score themselves, by node; empty for others."""
-        design = self.design
+        design = self.config.routing
         if design.scorer != "activation_norm" or self.num_experts == 1:
             return {}
         a_MEW = self.experts("activations", x_BLD.flatten(0, 1), design.node)
@@ -79,7 +73,7 @@ class Mixture(nn.Module):
     ) -> Routing:
         """This layer's decisions, by the experts' activations where there are some, else by pooled states."""
         assert self.router is not None
-        design = self.design
+        design = self.config.routing
         if cache is not None and self.router.scorer is not None:
             cache.remember(x_BLD, context, design)
         if cache is not None and context.decided and design.unit != "token":
@@ -101,7 +95,7 @@ class Mixture(nn.Module):
         """Move whole units, without slots for padding, to their experts; else token by token."""
         length, gates_NE = x_BLD.shape[1], routing.gates
         units, padded = len(gates_NE), routing.valid is not None
-        counts = fixed_counts(self.design, units, self.num_experts, self.training, padded)
+        counts = fixed_counts(self.config.routing, units, self.num_experts, self.training, padded)
         if layout.slots_per_unit > 1 and layout.slots_BL is None:
             y_NSD = self.experts("by_outputs", layout.group(x_BLD).flatten(0, 1), gates_NE, known, counts)
             return layout.ungroup(y_NSD.unflatten(0, (-1, layout.units)), length)

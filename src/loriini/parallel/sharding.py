@@ -7,6 +7,7 @@ FSDP2 shards every layer over (replicate, data). Experts that are split over a g
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -88,6 +89,8 @@ def apply_fsdp(model: LoriiniForCausalLM, parallel: Parallel, precision: Precisi
         place = expert_placement(mixture.experts, expert_mesh if split else mesh)
         if split:
             fully_shard(mixture.experts, mesh=expert_mesh, mp_policy=policy, shard_placement_fn=place)
+            if model.config.scored_by_norm:
+                keep_gathered(mixture)
         if dtype is not None and (scorer := scorer_with_weights(mixture)):
             fully_shard(scorer, mesh=mesh, mp_policy=exact)
         fully_shard(layer, mesh=mesh, mp_policy=policy, shard_placement_fn=place)
@@ -96,6 +99,13 @@ def apply_fsdp(model: LoriiniForCausalLM, parallel: Parallel, precision: Precisi
         if isinstance(module, FSDPModule):
             module.set_force_sum_reduction_for_comms(True)
             module.set_gradient_divide_factor(1.0)
+
+
+def keep_gathered(mixture: Mixture) -> None:
+    """Gather split experts once for the two calls of a forward pass in which they score themselves."""
+    experts: Any = mixture.experts
+    experts.set_reshard_after_forward(False)
+    mixture.register_forward_hook(lambda *_: experts.reshard())
 
 
 def layer_dtype(precision: Precision) -> torch.dtype | None:

@@ -26,6 +26,7 @@ def next_commands(settings: Mapping[str, Any], folder: Path) -> dict[str, str]:
         "steps": settings["steps"],
         "seed": settings["seed"],
         "documents": settings.get("inputs", []),
+        "on-error": "skip" if settings.get("on_error") == "skip" else [],
     }
 
     def again(name: str, value: Any) -> str:

@@ -147,15 +147,18 @@ def training_command(paper: PaperRun, text: str, seed: int, gpus: int) -> str:
     """The command of a training; that of several nodes is run on each, which meet at HOST."""
     nodes = max(1, gpus // NODE)
     meeting = ["--rdzv-backend c10d --rdzv-endpoint HOST:29400"] if nodes > 1 else []
+    run = paper_run(paper)
     design = [f"--routing {paper.design}"] if paper.design else []
-    order = paper_run(paper).order or "random"
+    if design and not run.warmup.dense_share:  # the recipe's own may have one, which the design cannot have
+        design.append("--warmup.dense_share 0")
     parts = [
         f"torchrun --nnodes {nodes} --nproc-per-node {min(NODE, gpus)}",
         *meeting,
         f"-m loriini train {paper.recipe}",
         *design,
         *paper.overrides,
-        f"--seed {seed} --corpus CORPORA/{slug(text)}-{order} --out {run_folder(paper, text, seed)}",
+        f"--seed {seed} --corpus CORPORA/{slug(text)}-{run.order or 'random'}",
+        f"--out {run_folder(paper, text, seed)}",
     ]
     return " ".join(parts)
 

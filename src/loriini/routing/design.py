@@ -25,8 +25,6 @@ TRAINED = ("linear", "mlp", "linear_segment")
 """Scorers with weights that are trained."""
 RENORMALISED = ("softmax_selected", "softmax_twice", "sigmoid")
 """Gates of the selected experts that sum to 1, and so are 1 for a single one."""
-CONSTANT = ("label", "random")
-"""Scorers whose logits depend on no weight and no state."""
 AUXILIARY_LOSSES = ("load_balance", "confidence_entropy", "router_z", "gate_l1")
 LARGEST_CAPACITY = 1 << 16
 """Experts of a unit, by which a capacity is bounded before the number of experts is known."""
@@ -231,7 +229,7 @@ def _conflicts(c: RoutingConfig) -> Iterator[str]:
     if c.scorer == "linear_segment" and c.unit != "token":
         yield "scorer=linear_segment adds a segment's logits to each token's; it needs unit=token"
     for loss in AUXILIARY_LOSSES:
-        if getattr(c, loss) != 0 and (c.fixed or c.scorer in CONSTANT):
+        if getattr(c, loss) != 0 and (c.fixed or c.scorer == "label"):
             yield (
                 f"{loss} is constant with "
                 f"{'selection=all, gates=uniform' if c.fixed else f'scorer={c.scorer}'}, where nothing is "

@@ -17,7 +17,7 @@ def select_all(logits_NE: Tensor, design: RoutingConfig, valid_N: Tensor | None,
 
 
 def select_top_k(logits_NE: Tensor, design: RoutingConfig, valid_N: Tensor | None, training: bool) -> Mask:
-    """Every unit gets the `top_k` experts of highest logit."""
+    """Every unit gets the `top_k` experts of highest logit; with a `balance_bias`, of sigmoid plus bias."""
     return _top(logits_NE, design.top_k)
 
 

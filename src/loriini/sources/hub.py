@@ -84,6 +84,8 @@ def _rows(
 def _split(path: str) -> tuple[str, str | None, str]:
     """Name, configuration and split of a data set."""
     name, *rest = path.removeprefix(PREFIX).split(":")
+    if len(rest) > 2:
+        raise InputError(f"{path}: give hf:NAME, hf:NAME:SPLIT or hf:NAME:CONFIG:SPLIT")
     *config, split = rest or ["train"]
     return name, config[0] if config else None, split
 

@@ -45,6 +45,8 @@ OWN_FOLDERS = {
     "the folder of a model": ("config.json", "*.safetensors"),
 }
 """Folders that commands wrote, and the files by which they are recognized."""
+OWN_MARKS = ("manifest.json", "run.json")
+"""Files by which they are looked for within a folder; a model there may be a part of somebody's sources."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,8 @@ def parse_input(text: str | Path) -> InputSpec:
     which shells leave as it is after `NAME=`. Raises InputError for a weight that is not in (0, 1].
     """
     whole = str(text)
+    if not whole:
+        raise InputError("an input is empty; give a path")
     is_path = _exists(whole) or _exists(_split_weight(whole)[0])
     named = None if is_path else re.fullmatch(r"([\w.-]+)=(.+)", whole, re.DOTALL)
     name, path = (named[1], named[2]) if named else (None, whole)
@@ -122,6 +126,8 @@ def parse_input(text: str | Path) -> InputSpec:
 def absolute_input(text: str | Path) -> str:
     """The same input for any working folder: a path on this machine is made absolute."""
     spec = parse_input(text)
+    if folder := saved_folder(spec.path):
+        return str(text).replace(folder, os.path.abspath(folder), 1)
     if not _is_local(spec.path):
         return str(text)
     name = f"{spec.name}=" if spec.name else ""
@@ -239,6 +245,8 @@ def _files_of(spec: InputSpec) -> list[InputFile]:
         return [InputFile(spec.path, name, domain, spec.weight, size=size_of(spec.path))]
     if not paths:
         raise no_documents(spec.path, {})
+    for folder in sorted({os.path.dirname(path) for path in paths if os.path.basename(path) in OWN_MARKS}):
+        refuse_own_folder(folder)
     if any(suffixes(path)[0] == ".arrow" for path in paths):
         paths = [path for path in paths if os.path.basename(path) not in DATA_SET_METADATA]
     return [_file_in_folder(spec, path) for path in paths]

@@ -126,13 +126,19 @@ class _RowLines:
     def __iter__(self) -> Iterator[str]:
         mark = codecs.BOM_UTF8  # of the first line, and not a part of its first name
         for line in self.lines:
-            if mark and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-                raise BadRecord("not valid UTF-8", "it begins as UTF-16", fix="file: convert it to UTF-8")
+            if mark:
+                _refuse_utf16(line)
             self.row_bytes += len(line) + 1
             if self.row_bytes > MAX_RECORD_BYTES:
                 raise csv.Error("field larger")
             yield line.removeprefix(mark).decode(errors="surrogateescape") + "\n"
             mark = b""
+
+
+def _refuse_utf16(line: bytes) -> None:
+    """BadRecord for the first line of a file that begins as UTF-16."""
+    if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise BadRecord("not valid UTF-8", "it begins as UTF-16", fix="file: convert it to UTF-8")
 
 
 def _row(header: list[str], row: list[str]) -> Mapping[str, str] | BadRecord:
@@ -147,18 +153,19 @@ def _row(header: list[str], row: list[str]) -> Mapping[str, str] | BadRecord:
 
 def _broken_row(error: csv.Error) -> BadRecord:
     if "unexpected end" in str(error):
-        return BadRecord("unclosed quote", "it includes the rest of the file")
+        return BadRecord("unclosed quote, and the rest of the file")
     if "new-line character" in str(error):
         return BadRecord("misplaced quote or line end", r"a line end other than \n and \r\n", "file")
     if "field larger" in str(error):
-        return BadRecord(TOO_LONG, "is a quote unclosed? The rest of the file is left out")
-    return BadRecord("misplaced quote or line end", f"{error}: the rest of the file is left out")
+        return BadRecord(f"{TOO_LONG}, and the rest of the file", "is a quote unclosed?")
+    return BadRecord("misplaced quote or line end, and the rest of the file", error)
 
 
 def parse_object(line: bytes) -> dict[str, Any]:
     """A line's JSON object; raises BadRecord."""
     if len(line) > MAX_RECORD_BYTES:
         raise BadRecord(TOO_LONG, "is this JSON lines?")
+    _refuse_utf16(line)
     try:
         value = json.loads(line.removeprefix(codecs.BOM_UTF8).decode())
     except UnicodeDecodeError as error:

@@ -87,11 +87,14 @@ def to_document(record: Mapping[str, Any], fields: Fields, name: str, domain: st
 
 
 def _name(value: Any, field: str, what: str) -> str:
-    """An id or domain as text, "" where it is absent; BadRecord for an object or a list."""
+    """An id or domain as text, "" where it is absent; BadRecord for an object, a list or bytes."""
     if isinstance(value, Mapping | list):
         detail = f"field {field!r} holds {'an object' if isinstance(value, Mapping) else 'a list'}"
         raise BadRecord(f"{what} is not a string", detail, fix=f"record or name a field, as {field}.NAME")
-    return "" if value is None else str(value)
+    if isinstance(value, bytes):
+        raise BadRecord(f"{what} is not a string", f"field {field!r} holds bytes")
+    absent = value is None or value != value  # NaN, which data frames write where there is no value
+    return "" if absent else str(value)
 
 
 def domain_from_name(file: str) -> str:

@@ -21,7 +21,7 @@ TRAIN, HELDOUT = "train", "heldout"
 HELDOUT_MARK = f".{HELDOUT}."
 """Part of the name of a held-out file."""
 SPLIT = re.compile(r"(?:^|[-_./])(train|validation|valid|val|dev|test|eval|heldout)(?=[-_./])")
-"""The split in the path of a data set's file, as the Hub names splits."""
+"""A split in a part of the path of a data set's file, as the Hub names splits."""
 
 
 def split_documents(
@@ -129,8 +129,7 @@ def heldout_files(paths: Sequence[str]) -> list[str]:
     A split is named by a file or its folder, and counts only if a split `train` is there. Empty if all files
     would be held out.
     """
-    named = {path: SPLIT.search("/".join(path.split("/")[-2:])) for path in paths}
-    splits = {path: match[1] for path, match in named.items() if match}
+    splits = {path: split for path in paths if (split := split_of("/".join(path.split("/")[-2:])))}
     is_split = TRAIN in splits.values()
     held = [
         path
@@ -138,6 +137,12 @@ def heldout_files(paths: Sequence[str]) -> list[str]:
         if HELDOUT_MARK in os.path.basename(path) or (is_split and splits.get(path, TRAIN) != TRAIN)
     ]
     return held if len(held) < len(paths) else []
+
+
+def split_of(path: str) -> str | None:
+    """The split that a file's name gives, or else the nearest of its folders; None for none."""
+    found = (SPLIT.search(f"{part}/") for part in reversed(path.split("/")))
+    return next((match[1] for match in found if match), None)
 
 
 def _files(path: str, on_drop: OnDrop) -> Iterator[InputFile]:

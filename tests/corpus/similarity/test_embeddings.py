@@ -145,9 +145,10 @@ def test_a_trained_encoder_is_identified_by_its_settings_and_files(
     (encoder / "model.safetensors").write_bytes(b"one")
     written = write(tmp_path / "e", stored, str(encoder), 0, "cls")
     assert asked == [(str(encoder), "cls", "torch")]
-    assert written.settings == {"encoder": str(encoder), "pooling": "cls", "backend": "torch"}
+    assert written.settings == {"encoder": "path", "pooling": "cls", "backend": "torch"}
     assert np.allclose(np.load(written.path("embeddings.npy")), [0.6, 0.8], atol=1e-3)
     write(tmp_path / "e", stored, str(encoder), 1, "cls")  # the seed is for lsa alone
+    write(tmp_path / "e", stored, f"{tmp_path}/./encoder/", 0, "cls")  # by another path
     (encoder / "model.safetensors").write_bytes(b"two")
     with pytest.raises(InputError, match=r"other inputs .*model\.safetensors"):
         write(tmp_path / "e", stored, str(encoder), 0, "cls")

@@ -66,10 +66,11 @@ def write_embeddings(
     """
     if not documents.counts["documents"]:
         raise InputError(f"{documents.folder}: holds no documents; choose other inputs")
-    settings: dict[str, Any] = {"encoder": encoder}
+    files = _identity(encoder)
+    settings: dict[str, Any] = {"encoder": "path" if files else encoder}
     settings |= {"seed": seed} if encoder == LSA else {"pooling": pooling, "backend": backend}
-    inputs = {"documents": documents.digest, **_identity(encoder)}
-    write = partial(_write, documents, settings, execute)
+    inputs = {"documents": documents.digest, **files}
+    write = partial(_write, documents, encoder, settings, execute)
     return build_artifact(folder, settings, inputs, write, options={"backend": "encoder_backend"})
 
 
@@ -80,12 +81,14 @@ def normalize_rows(vectors_BD: NDArray[np.floating]) -> NDArray[np.float32]:
     return (vectors_BD / np.where(lengths_B1 > 0, lengths_B1, 1)).astype(np.float32)
 
 
-def _write(documents: Artifact, settings: dict[str, Any], execute: Executor, folder: Path) -> dict[str, Any]:
+def _write(
+    documents: Artifact, encoder: str, settings: dict[str, Any], execute: Executor, folder: Path
+) -> dict[str, Any]:
     parts = parts_folder(folder)
-    if settings["encoder"] == LSA:
+    if encoder == LSA:
         tasks = _lsa_tasks(documents, settings["seed"], execute, folder)
     else:
-        source = (settings["encoder"], settings["pooling"], settings["backend"])
+        source = (encoder, settings["pooling"], settings["backend"])
         tasks = [
             Task(f"vectors-{i:05d}", partial(_encode_slice, documents, source, None, part), len(part))
             for i, part in enumerate(slices(documents, TEXTS_AT_ONCE))

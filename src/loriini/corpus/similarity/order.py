@@ -56,16 +56,16 @@ def window_for(documents_per_instance: float) -> int:
 
 
 def _write(
-    neighbors: Artifact, left_out: Ids, method: OrderMethod, seed: int, window: int, folder: Path
+    neighbors: Artifact, excluded: Ids, method: OrderMethod, seed: int, window: int, folder: Path
 ) -> dict[str, Any]:
     neighbors_NK = np.load(neighbors.path("neighbors.npy"), mmap_mode="r")
-    counts = {"documents_in": len(neighbors_NK), "documents": len(neighbors_NK) - len(left_out)}
+    counts = {"documents_in": len(neighbors_NK), "documents": len(neighbors_NK) - len(excluded)}
     if method == "random":
-        order_M = random_order(len(neighbors_NK), seed, left_out)
+        order_M = random_order(len(neighbors_NK), seed, excluded)
     else:
         similar = method == "similar"
         walk = partial(similar_walk, window=window) if similar else plain_walk
-        order_M = walk(neighbors_NK, seed, left_out)
+        order_M = walk(neighbors_NK, seed, excluded)
         counts["restarts"] = count_jumps(order_M, neighbors_NK, LOOK_BACK if similar else 1)
         counts["jumps"] = count_jumps(order_M, neighbors_NK)
     np.save(folder / "order.npy", order_M)

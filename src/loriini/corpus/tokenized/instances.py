@@ -107,8 +107,8 @@ def check_enough(tokens: Artifact, count: int, length: int) -> None:
     """InputError when `count` tokens do not fill one instance."""
     if count <= length:
         raise InputError(
-            f"{tokens.folder}: {count} tokens are too few for one instance of {length} + 1; "
-            "use a shorter --length or more documents"
+            f"{tokens.folder.parent}: {count} tokens to train on are too few for one instance of "
+            f"{length} + 1; use a shorter --length, more documents or a smaller --heldout-share"
         )
 
 

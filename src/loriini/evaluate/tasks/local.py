@@ -130,14 +130,14 @@ def _other_count(rows: Sequence[TaskRow], to_document: ToDocument, field: str) -
 def _rows(file: Path) -> Iterator[tuple[int, TaskRow]]:
     """Every line's number and object."""
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file}: not a readable text file ({error}); check the path") from error
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
                 row = json.loads(line)
-            except json.JSONDecodeError as error:
+            except (ValueError, RecursionError) as error:
                 raise InputError(f"{file}:{number}: not JSON ({error}); give one object a line") from error
             if not isinstance(row, dict):
                 raise InputError(f"{file}:{number}: not a JSON object; give one object a line")

@@ -77,7 +77,7 @@ def merge(gates_NE: Tensor, weight_EP: Tensor, main_grad_EP: Tensor | None) -> T
 
 @merge.register_fake
 def _(gates_NE: Tensor, weight_EP: Tensor, main_grad_EP: Tensor | None) -> Tensor:
-    return gates_NE.new_empty(len(gates_NE), weight_EP.shape[1])
+    return gates_NE.new_empty(gates_NE.shape[0], weight_EP.shape[1])  # `len` would be a constant of the graph
 
 
 def _save_inputs(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor) -> None:

@@ -7,6 +7,7 @@ where some of this is so and some is not, and else refuted where something is no
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from statistics import fmean
 from typing import Any
 
@@ -48,9 +49,11 @@ class Reason:
             return
         rows = {row: m.rows.get(best_trained(m, names), {}) for row, names in self.instead.items()}
         again = {claim.quantity: claim for claim in finding(replace(m, rows=rows))}
+        choices = prod(map(len, self.instead.values()))
         for claim in before:
             redone = again.get(claim.quantity)
             if claim.finite and redone and (redone.finite or redone.unjudged):
+                redone = replace(redone, chosen_from=choices * redone.chosen_from)
                 yield from changed(claim, redone, self.how)
 
     def concerns(self, finding: Finding, before: Iterable[Claim], m: Measured) -> bool:
@@ -90,7 +93,8 @@ def changed(claim: Claim, redone: Claim, how: str) -> Iterator[Claim]:
     quantity = f"{claim.quantity}, {how}"
     if redone.finite and not claim.low <= fmean(claim.finite) <= claim.high:
         nearer = f"{quantity}: how much closer to the paper's claim"
-        yield Claim(nearer, difference(claim.distances(), redone.distances()), low=0.0, unit=claim.unit)
+        change = difference(claim.distances(), redone.distances())
+        yield Claim(nearer, change, low=0.0, unit=claim.unit, chosen_from=redone.chosen_from)
     yield replace(redone, quantity=quantity)
 
 
