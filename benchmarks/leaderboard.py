@@ -139,6 +139,7 @@ def with_equal_gates(cells: Iterable[Cell]) -> list[Cell]:
         replace(
             cell,
             variant=f"{cell.variant} gates=uniform",
+            settings={**cell.settings, "routing.gates": "uniform"},
             run=replace(cell.run, routing=replace(cell.run.routing, gates="uniform")),
         )
         for cell in cells
@@ -215,11 +216,14 @@ def main() -> None:
         "copied": copied,
         "equal_gates": with_equal_gates(copied),
     }
+    warm = {name: place_cells(with_seeds(each, experiment), runs) for name, each in with_copies.items()}
     warmed = {}
-    for name, each in with_copies.items():
-        warm = place_cells(with_seeds(each, experiment), runs)
-        train(warm, experiment.jobs)
-        warmed[name] = warmup_results(trials, warm, evaluation, cache)
+    for name, each in warm.items():
+        train(each, experiment.jobs)
+        warmed[name] = warmup_results(trials, each, evaluation, cache)
+    soft = [trial for trial in warm["copied"] if trial.cell.run.routing.soft]
+    for design, each in warmup_results(warm["equal_gates"], soft, evaluation, cache).items():
+        warmed["copied"][design]["to_equal_gates"] = each.get("difference")
     results = {
         "experiment": "leaderboard",
         **tuned_results(experiment, without_seconds(found), KEPT, arguments.rates, tried, cells[0].run),

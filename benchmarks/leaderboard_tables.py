@@ -12,8 +12,9 @@ from ranking import is_counted, is_told_labels, of_equal_size, of_other_size
 Row = Mapping[str, Any]
 CLIPPED_LESS = (
     "With **gates of 1/E** a mixture is a dense model of E copies. Only gradient clipping treats it "
-    "differently: the gradients of copies have a norm √E times smaller, so it is clipped less. By what this "
-    "row differs from the dense model, a mixture would differ without any routing.\n",
+    "differently: the gradients of copies have a norm √E times smaller, so it is clipped less. Its "
+    "difference from the dense model is what clipping, and another learning rate, change without any "
+    "routing.\n",
 )
 """Why the control without routing stands beside the copies."""
 
@@ -116,6 +117,7 @@ def causes(results: Row) -> list[str]:
         for name, each in found
     ]
     to_first = f"relative to {baseline(results)}"
+    rates = listing([f"{design} {tried['rate']}" for design, tried in results["tried"].items()])
     return [
         "### A single dense step\n",
         "A warm-up also changes the initial weights, since it copies one FFN into all experts. Experts of "
@@ -124,12 +126,31 @@ def causes(results: Row) -> list[str]:
         f"A single dense step makes these copies, and no more ({seeds_of(results)}). Where both rows of a "
         "design are far from the model without a warm-up, the copies make most of the difference. The two "
         "rows are not compared with each other.\n",
+        f"These are trainings of their own, whose rates were chosen anew, without a warm-up: {rates}. Where "
+        "a design has another rate than [above](#learning-rates), the two results may differ by more than "
+        "their intervals, which do not cover this choice.\n",
         markdown(
             ["design", "dense steps", "perplexity", "relative to none", *INTERVALS, to_first, *INTERVALS],
             rows,
         ),
         "",
-        *CLIPPED_LESS * bool(results.get("equal_gates")),
+        *without_routing(results),
+    ]
+
+
+def without_routing(results: Row) -> list[str]:
+    """What stands beside the copies where gates were fixed, and what routing changes relative to that."""
+    if not results.get("equal_gates"):
+        return []
+    changes = [
+        f"{design} {change} ({INTERVALS[0]} {of_seeds}, {INTERVALS[1]} {of_text})"
+        for design, each in results["copied"].items()
+        if (found := each.get("to_equal_gates"))
+        for change, of_seeds, of_text in [cells_of(found)]
+    ]
+    return [
+        *CLIPPED_LESS,
+        f"Relative to gates of 1/E, at the same rate, routing changes: {listing(changes)}.\n",
     ]
 
 
