@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from loriini.compare.sections import mean_text
+from loriini.compare.sections import difference_texts, mean_text
 from loriini.compare.seeds import geometric, paired_by_seed
+from loriini.evaluate.intervals import OVERALL
 from loriini.reporting.wording import interval, percent
-from pages import markdown
+from pages import INTERVALS, markdown
 
 BySeed = Mapping[int, float]
 DEFAULTS = {
@@ -23,6 +24,8 @@ DEFAULTS = {
 }
 """The runs of the defaults' grid, and how the page names them."""
 CHOSEN = "lory-rate-0.004"
+LONG_RUN = {"dense": "dense", "lory": "Lory", "lory-equal-gates": "gates of 1/E"}
+"""The long run's models, and how the page names them."""
 SHOWN_STEPS = (200, 600, 1000, 1400, 2000)
 
 
@@ -61,7 +64,7 @@ def batching_table(experiment: Mapping[str, Any]) -> str:
         for order in orders
     ]
     beside = [change(values[design, "random"], values[design, "similar"]) for design in ("dense", "lory")]
-    rows.append(["similar beside random", *beside, change(ratios["random"], ratios["similar"])])
+    rows.append(["similar relative to random", *beside, change(ratios["random"], ratios["similar"])])
     return markdown(["", "dense", "Lory", "Lory relative to dense"], rows)
 
 
@@ -80,15 +83,38 @@ def defaults_table(experiment: Mapping[str, Any]) -> str:
     return markdown(["run", "perplexity", "relative to Lory at 0.004"], rows)
 
 
-def long_run_table(experiment: Mapping[str, Any]) -> str:
-    """Dense and Lory along a training, and by domain at its end."""
-    results = experiment["results"]
+def long_run_text(experiment: Mapping[str, Any]) -> str:
+    """The long run's models along the training and, in results since 2026-11-27, at its end."""
+    table = along_the_way(experiment["results"])
+    if "variants" not in experiment:
+        last = evaluated(experiment["results"], SHOWN_STEPS[-1])
+        return f"{table}\n\nAt the end, by domain: {by_domain(last)}."
+    scored = ", ".join(f"{domain} {count}" for domain, count in experiment["heldout"]["instances"].items())
+    return f"{table}\n\nAt the end, on more instances ({scored}):\n\n{at_the_end(experiment['variants'])}"
+
+
+def along_the_way(results: Sequence[Mapping[str, Any]]) -> str:
+    """Perplexity at some steps, and relative to dense."""
+    dense, *mixtures = dict.fromkeys(row["name"] for row in results)
     rows = []
     for step in SHOWN_STEPS:
-        dense, lory = (by_seed(evaluated(results, step), name) for name in ("dense", "lory"))
-        rows.append([f"{step:,}", mean(dense), mean(lory), change(dense, lory)])
-    table = markdown(["step", "dense", "Lory", "Lory relative to dense"], rows)
-    return f"{table}\n\nAt the end, by domain: {by_domain(evaluated(results, SHOWN_STEPS[-1]))}."
+        values = {name: by_seed(evaluated(results, step), name) for name in (dense, *mixtures)}
+        changes = [change(values[dense], values[name]) for name in mixtures]
+        rows.append([f"{step:,}", *map(mean, values.values()), *changes])
+    relative_to = [f"{LONG_RUN[name]} relative to dense" for name in mixtures]
+    return markdown(["step", *(LONG_RUN[name] for name in (dense, *mixtures)), *relative_to], rows)
+
+
+def at_the_end(variants: Mapping[str, Any]) -> str:
+    """Perplexity relative to dense by domain, with both intervals."""
+    dense, *mixtures = (variants[name] for name in LONG_RUN)
+    rows = [
+        ["mean" if domain == OVERALL else domain, f"{perplexity['mean']:.1f}"]
+        + [cell for mixture in mixtures for cell in difference_texts(mixture["difference"][domain])]
+        for domain, perplexity in dense["perplexity"].items()
+    ]
+    head = [column for name in list(LONG_RUN.values())[1:] for column in (name, *INTERVALS)]
+    return markdown(["domain", "dense", *head], rows)
 
 
 def evaluated(results: Sequence[Mapping[str, Any]], step: int) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import speed_figures
-from experiment_tables import batching_table, by_seed, defaults_table, long_run_table
+from experiment_tables import batching_table, by_seed, defaults_table, long_run_text
 from ladder_page import ladder_page, ladder_pictures
 from leaderboard_page import leaderboard_page
 from loriini.analyze.routes import ROUTES, Routes
@@ -71,7 +71,7 @@ def curves(experiment: dict[str, Any]) -> Figure:
     for row in experiment["results"]:
         rows[row["name"]].append(row)
     steps = [measured["step"] for measured in experiment["results"][0]["evaluation"]]
-    for (name, seeds), color in zip(rows.items(), (DENSE_COLOR, MIXTURE_COLOR), strict=True):
+    for (name, seeds), color in zip(rows.items(), (DENSE_COLOR, MIXTURE_COLOR, GREY), strict=False):
         losses = np.array([row["losses"] for row in seeds])
         windows = experiment["window"] * np.arange(1, losses.shape[1] + 1)
         means = np.array([[measured["mean_perplexity"] for measured in row["evaluation"]] for row in seeds])
@@ -133,7 +133,7 @@ PAGES = {
     "experiments.md": {
         "batching": Part("similar_batching", batching_table),
         "defaults": Part("choose_defaults", defaults_table),
-        "long run": Part("long_run", long_run_table),
+        "long run": Part("long_run", long_run_text),
     },
 }
 

@@ -6,8 +6,8 @@ Every design, by default all causal ones, is trained once with each rate, and wi
 best is at the edge; the one with the lowest training loss is trained with other seeds, by which designs are
 compared. Held-out text is used only then. No design has a dense warm-up there, which many could not have;
 those that can are trained once more with it, and once more with a single dense step, after which experts are
-copies as well: what a warm-up changes by its initial weights alone. Soft ones also with gates fixed at 1/E:
-what copies change without routing. `figures.py` makes docs/leaderboard.md of the results.
+copies as well: what a warm-up changes by its initial weights alone. `figures.py` makes docs/leaderboard.md of
+the results.
 """
 
 import argparse
@@ -130,23 +130,6 @@ def warmed_cells(
     return found
 
 
-def with_equal_gates(cells: Iterable[Cell]) -> list[Cell]:
-    """The cells of soft designs, with gates fixed at 1/E in place of their own: dense models of E copies.
-
-    They differ from the dense model in how much they are clipped, as the mixtures do, and in nothing else.
-    """
-    return [
-        replace(
-            cell,
-            variant=f"{cell.variant} gates=uniform",
-            settings={**cell.settings, "routing.gates": "uniform"},
-            run=replace(cell.run, routing=replace(cell.run.routing, gates="uniform")),
-        )
-        for cell in cells
-        if cell.run.routing.soft
-    ]
-
-
 def warmup_results(
     trials: Sequence[Trial], warm: Sequence[Trial], evaluation: EvaluationSettings, cache: Path
 ) -> dict[str, Any]:
@@ -210,20 +193,11 @@ def main() -> None:
     print(write_comparison({**found, **experiment.about}, experiment.out))
     best_design = leader(found["variants"])
     share = quickstart_run("lory", "small").warmup.dense_share
-    copied = warmed_cells(best, corpus, *sizes, dense_steps=1)
-    with_copies = {
-        "warmed": warmed_cells(best, corpus, *sizes, max(1, round(share * experiment.steps))),
-        "copied": copied,
-        "equal_gates": with_equal_gates(copied),
-    }
-    warm = {name: place_cells(with_seeds(each, experiment), runs) for name, each in with_copies.items()}
     warmed = {}
-    for name, each in warm.items():
-        train(each, experiment.jobs)
-        warmed[name] = warmup_results(trials, each, evaluation, cache)
-    soft = [trial for trial in warm["copied"] if trial.cell.run.routing.soft]
-    for design, each in warmup_results(warm["equal_gates"], soft, evaluation, cache).items():
-        warmed["copied"][design]["to_equal_gates"] = each.get("difference")
+    for name, dense_steps in (("warmed", max(1, round(share * experiment.steps))), ("copied", 1)):
+        warm = place_cells(with_seeds(warmed_cells(best, corpus, *sizes, dense_steps), experiment), runs)
+        train(warm, experiment.jobs)
+        warmed[name] = warmup_results(trials, warm, evaluation, cache)
     results = {
         "experiment": "leaderboard",
         **tuned_results(experiment, without_seconds(found), KEPT, arguments.rates, tried, cells[0].run),

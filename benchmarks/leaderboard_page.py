@@ -12,6 +12,7 @@ from leaderboard_tables import (
     budget_note,
     budget_table,
     by_perplexity,
+    copies,
     domain_table,
     narrowed,
     perplexity_table,
@@ -69,13 +70,17 @@ BUDGETS_DECIDE_NOTHING = (
 
 def leaderboard_page(path: Path) -> str:
     """The page; without results, how to make them."""
-    warmup = path.with_name("warmup.json")
-    return whole_page(path, HEAD, partial(body, warmup=warmup), make_it(COMMAND, OPTIONS))
+    text = partial(body, warmup=path.with_name("warmup.json"), without_routing=path.with_name("copies.json"))
+    return whole_page(path, HEAD, text, make_it(COMMAND, OPTIONS))
 
 
-def body(results: Row, warmup: Path) -> Iterable[str]:
-    """The page's text below its head; `warmup` is the file of a leaderboard of few designs, more seeds."""
+def body(results: Row, warmup: Path, without_routing: Path) -> Iterable[str]:
+    """The page's text below its head.
+
+    `warmup` is the file of a leaderboard of few designs and more seeds, `without_routing` of `copies.py`.
+    """
     warmups = json.loads(warmup.read_text()) if warmup.exists() else results
+    control = json.loads(without_routing.read_text()) if without_routing.exists() else {}
     at_edge = [name for name, tried in results["tried"].items() if tried["edge"]]
     designs = " ".join(v["design"] for v in results["variants"])
     return (
@@ -108,6 +113,7 @@ def body(results: Row, warmup: Path) -> Iterable[str]:
         budget_table(results),
         "",
         *warmed(results, warmups),
+        *copies(control),
         *narrowed(results),
         "## Learning rates\n",
         chosen_rates(results),

@@ -10,13 +10,6 @@ from pages import INTERVALS, markdown
 from ranking import is_counted, is_told_labels, of_equal_size, of_other_size
 
 Row = Mapping[str, Any]
-CLIPPED_LESS = (
-    "With **gates of 1/E** a mixture is a dense model of E copies. Only gradient clipping treats it "
-    "differently: the gradients of copies have a norm √E times smaller, so it is clipped less. Its "
-    "difference from the dense model is what clipping, and another learning rate, change without any "
-    "routing.\n",
-)
-"""Why the control without routing stands beside the copies."""
 
 
 def ranked(variants: Iterable[Row], value: Any) -> list[Row]:
@@ -99,23 +92,15 @@ def warmed(results: Row, warmups: Row) -> list[str]:
 
 def causes(results: Row) -> list[str]:
     """What copies of one FFN change by themselves, as after a single dense step, and what dense steps add."""
-    found = [
-        (name, each)
+    rows = [
+        [design, f"{each['dense_steps']}", mean_text(each["perplexity"])]
+        + [cell for name in ("difference", "to_first") for cell in cells_of(each.get(name))]
         for design in results.get("copied", {})
-        for name, each in (
-            (design, results["copied"][design]),
-            (design, results["warmed"][design]),
-            (f"{design}, gates of 1/E", results.get("equal_gates", {}).get(design, {})),
-        )
+        for each in (results["copied"][design], results["warmed"][design])
         if "perplexity" in each
     ]
-    if not found:
+    if not rows:
         return []
-    rows = [
-        [name, f"{each['dense_steps']}", mean_text(each["perplexity"])]
-        + [cell for key in ("difference", "to_first") for cell in cells_of(each.get(key))]
-        for name, each in found
-    ]
     to_first = f"relative to {baseline(results)}"
     rates = listing([f"{design} {tried['rate']}" for design, tried in results["tried"].items()])
     return [
@@ -134,23 +119,33 @@ def causes(results: Row) -> list[str]:
             rows,
         ),
         "",
-        *without_routing(results),
     ]
 
 
-def without_routing(results: Row) -> list[str]:
-    """What stands beside the copies where gates were fixed, and what routing changes relative to that."""
-    if not results.get("equal_gates"):
+def copies(results: Row) -> list[str]:
+    """What copies gain with routing and without, relative to dense at the same learning rate."""
+    if not results:
         return []
-    changes = [
-        f"{design} {change} ({INTERVALS[0]} {of_seeds}, {INTERVALS[1]} {of_text})"
-        for design, each in results["copied"].items()
-        if (found := each.get("to_equal_gates"))
-        for change, of_seeds, of_text in [cells_of(found)]
+    rows = [
+        [
+            rate,
+            mean_text(models["dense"]["perplexity"][OVERALL]),
+            *(
+                cell
+                for name in ("lory", "lory, gates of 1/E")
+                for cell in cells_of(models[name]["difference"][OVERALL])
+            ),
+        ]
+        for rate, models in results["rates"].items()
     ]
     return [
-        *CLIPPED_LESS,
-        f"Relative to gates of 1/E, at the same rate, routing changes: {listing(changes)}.\n",
+        "### Copies without routing\n",
+        "With gates fixed at 1/E, a mixture is a dense model of E copies. Only gradient clipping treats it "
+        "differently: the gradients of copies have a norm √E times smaller, so it is clipped less. Both "
+        "mixtures begin with a single dense step, and each row has one learning rate "
+        f"({seeds_of(results)}, `benchmarks/copies.py`).\n",
+        markdown(["rate", "dense", "lory", *INTERVALS, "gates of 1/E", *INTERVALS], rows),
+        "",
     ]
 
 

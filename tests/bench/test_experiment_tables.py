@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 from pathlib import Path
+from typing import Any
 
 from tinybench import script
 
@@ -48,12 +49,33 @@ def test_an_evaluation_along_the_way_is_found_by_its_step() -> None:
         {"step": step, "mean_perplexity": 50.0, "perplexity": {"web": 50.0}} for step in tables.SHOWN_STEPS
     ]
     lower = [{**each, "mean_perplexity": 45.0, "perplexity": {"web": 40.0}} for each in evaluation]
-    runs = [("dense", evaluation), ("lory", [*evaluation[:-1], lower[-1]])]
+    runs = [
+        ("dense", evaluation),
+        ("lory", [*evaluation[:-1], lower[-1]]),
+        ("lory-equal-gates", evaluation),
+    ]
     results = [{"name": name, "seed": seed, "evaluation": own} for seed in (0, 1) for name, own in runs]
-    table, said = tables.long_run_table({"results": results}).split("\n\n")
-    assert table.splitlines()[2].endswith("| +0.0 % (+0.0 to +0.0 %) |")
-    assert (
-        table.splitlines()[-1]
-        == "| 2,000 | 50.0 (50.0 to 50.0) | 45.0 (45.0 to 45.0) | −10.0 % (−10.0 to −10.0 %) |"
+    table = tables.along_the_way(results).splitlines()
+    assert table[2].endswith("| +0.0 % (+0.0 to +0.0 %) | +0.0 % (+0.0 to +0.0 %) |")
+    assert table[-1] == (
+        "| 2,000 | 50.0 (50.0 to 50.0) | 45.0 (45.0 to 45.0) | 50.0 (50.0 to 50.0) "
+        "| −10.0 % (−10.0 to −10.0 %) | +0.0 % (+0.0 to +0.0 %) |"
     )
-    assert said == "At the end, by domain: web −20.0 % (−20.0 to −20.0 %)."
+    assert tables.by_domain(tables.evaluated(results, 2000)) == "web −20.0 % (−20.0 to −20.0 %)"
+
+
+def test_differences_at_the_end_have_both_intervals() -> None:
+    tables = script("experiment_tables")
+
+    def difference(change: float) -> dict[str, Any]:
+        interval = {"change": change, "low": change - 0.01, "high": change + 0.01}
+        return {"change": change, "seeds": interval, "documents": interval}
+
+    names = ("all", "web")
+    variants = {"dense": {"perplexity": {name: {"mean": 50.0} for name in names}}} | {
+        mixture: {"difference": {name: difference(change) for name in names}}
+        for mixture, change in (("lory", -0.1), ("lory-equal-gates", 0.0))
+    }
+    rows = tables.at_the_end(variants).splitlines()[2:]
+    assert rows[0].startswith("| mean | 50.0 | −10.0 % | −11.0 to −9.0 % | −11.0 to −9.0 % | +0.0 % |")
+    assert rows[1].startswith("| web |")

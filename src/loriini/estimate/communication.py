@@ -182,8 +182,8 @@ def _sliced_experts(
     Gradients of replicated parameters are first summed over the group, in the dtype that they have.
     """
     counts = count_parameters(config)
-    gathers = 3 if config.scored_by_norm else 2  # the backward passes of two calls each gather
-    experts = _fsdp(counts.experts_in(group), 0, step, ranks // group, shard // group, gathers)
+    calls = 2 if config.is_mixture and config.scored_by_norm else 1  # the backward pass of each gathers
+    experts = _fsdp(counts.experts_in(group), 0, step, ranks // group, shard // group, calls + 1)
     rest = _fsdp(counts.layers, counts.root, step, ranks, shard)
     sums, itemsize = (1, FLOAT32) if step.reduce_once else (step.micro_batches, step.itemsize)
     summed = sums * 2 * (group - 1) / group * counts.replicated * itemsize
