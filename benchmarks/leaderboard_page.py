@@ -96,6 +96,7 @@ def body(results: Row, warmup: Path, without_routing: Path) -> Iterable[str]:
         "",
         "How to read this:\n",
         *caution(results),
+        *other_rates(results, warmups),
         *self_routed(results),
         "",
         "## Equal active parameters, equal tokens\n",
@@ -230,6 +231,21 @@ def caution(results: Row) -> Sequence[str]:
         "- **Sizes.** Trainings are short and models small. The order may be another at other sizes "
         "([`loriini compare --ladder`](compare.md#a-ladder-of-sizes)).",
     )
+
+
+def other_rates(results: Row, repeated: Row) -> list[str]:
+    """The designs that were given another rate when they were trained again."""
+    moved = [
+        f"{design} {again['rate']} instead of {tried['rate']}"
+        for design, tried in results["tried"].items()
+        if (again := repeated["tried"].get(design, tried))["rate"] != tried["rate"]
+    ]
+    if not moved:
+        return []
+    return [
+        f"- **Trained again** on another day and processor, other rates were chosen: {listing(moved)} "
+        "([what followed](#a-single-dense-step)). Places here may change by as much."
+    ]
 
 
 def self_routed(results: Row) -> list[str]:
