@@ -138,13 +138,15 @@ def copies(results: Row) -> list[str]:
         ]
         for rate, models in results["rates"].items()
     ]
+    mixtures = ("lory, relative to dense", "with gates of 1/E, relative to dense")
+    columns = [column for mixture in mixtures for column in (mixture, *INTERVALS)]
     return [
         "### Copies without routing\n",
         "With gates fixed at 1/E, a mixture is a dense model of E copies. Only gradient clipping treats it "
         "differently: the gradients of copies have a norm √E times smaller, so it is clipped less. Both "
         "mixtures begin with a single dense step, and each row has one learning rate "
         f"({seeds_of(results)}, `benchmarks/copies.py`).\n",
-        markdown(["rate", "dense", "lory", *INTERVALS, "gates of 1/E", *INTERVALS], rows),
+        markdown(["rate", "dense", *columns], rows),
         "",
     ]
 

@@ -255,6 +255,14 @@ def test_the_head_names_what_was_measured_and_how() -> None:
     assert script("pages").deviation_text(wide) == "0.02"
 
 
+def test_rates_that_were_chosen_otherwise_are_named() -> None:
+    page, tried = script("leaderboard_page"), {"dense": {"rate": "4e-3"}, "lory": {"rate": "4e-3"}}
+    again = {**tried, "lory": {"rate": "8e-3"}}
+    assert page.other_rates({"tried": tried}, {"tried": tried}) == []
+    (said,) = page.other_rates({"tried": tried}, {"tried": again})
+    assert "other rates were chosen: lory 8e-3 instead of 4e-3 (" in said
+
+
 def test_a_design_that_fails_is_named(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(trials: Sequence[Trial], jobs: int) -> dict[Path, str]:
         return {Path("runs/lory"): "out of luck"}
