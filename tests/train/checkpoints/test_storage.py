@@ -1,7 +1,9 @@
 """Checkpoints hold everything that a continuation needs, whole or not at all."""
 
 import json
+import threading
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,20 @@ def test_what_is_saved_is_the_state_of_that_moment(tmp_path: Path) -> None:
                 parameter.zero_()
     restore(tmp_path / "step-00000003", model, optimizer)
     assert all(torch.equal(weight, expected[name]) for name, weight in model.state_dict().items())
+
+
+def test_a_thread_that_writes_uses_its_process_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It begins on GPU 0, as every thread does."""
+    chosen: list[tuple[torch.device, bool]] = []
+
+    def choose(device: torch.device) -> AbstractContextManager[None]:
+        chosen.append((device, threading.current_thread() is threading.main_thread()))
+        return nullcontext()
+
+    monkeypatch.setattr(storage, "pick_device", lambda: torch.device("cuda", 3))
+    monkeypatch.setattr(torch.cuda, "device", choose)
+    save(tmp_path, stepped(), AT)
+    assert chosen == [(torch.device("cuda", 3), False)]
 
 
 def test_a_write_that_fails_is_raised(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import shutil
 import warnings
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
@@ -29,6 +30,7 @@ from torch.futures import Future as TorchFuture
 from loriini.atomic import commit, write_json
 from loriini.errors import InputError
 from loriini.fields import Count, CountOrZero, check_fields
+from loriini.hardware import pick_device
 from loriini.jobs.artifact import file_hashes
 from loriini.parallel.mesh import SINGLE_PROCESS, Parallel
 from loriini.snapshot import check_weights
@@ -156,11 +158,13 @@ class CheckpointFiles(HuggingFaceStorageWriter):
 
     def __init__(self, folder: Path, state: Mapping[str, Any]) -> None:
         super().__init__(str(folder), save_distributed=True)
-        self.folder, self.state = folder, state
+        self.folder, self.state, self.device = folder, state, pick_device()
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> TorchFuture[list[WriteResult]]:
         """Write and hash this process's files; every tensor's result is a `HashedResult`."""
-        written = super().write_data(plan, planner).wait()
+        # A thread begins on GPU 0, where torch's streams would then take memory for every process.
+        with torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext():
+            written = super().write_data(plan, planner).wait()
         hashes = file_hashes(self.folder, {result.storage_data.relative_path for result in written})
         hashed: TorchFuture[list[WriteResult]] = TorchFuture()
         hashed.set_result([HashedResult(**vars(result), sha256=hashes) for result in written])
