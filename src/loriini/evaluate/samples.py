@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 from transformers import PreTrainedTokenizerBase, TextStreamer
 
 from loriini.errors import InputError
@@ -102,6 +103,7 @@ def continue_text(
             routing_labels=labels_B,
             pad_token_id=eos[0] if isinstance(eos, list) else eos,
             logits_processor=[_refuse_nan],
+            synced_gpus=_is_sharded(model),  # a process that is done still takes part in gathering weights
             streamer=None if write is None else _Parts(tokenizer, write),
             **how.sampling,
         )
@@ -138,6 +140,10 @@ def check_room(
     if config.block == "gpt2" and how.max_new_tokens > room:
         raise InputError(f"{option} {how.max_new_tokens}: the context has room for {room:,}")
     return room
+
+
+def _is_sharded(model: LoriiniForCausalLM) -> bool:
+    return isinstance(next(model.parameters()), DTensor)
 
 
 def _refuse_nan(ids_BL: Tensor, logits_BV: Tensor) -> Tensor:
