@@ -56,7 +56,7 @@ def test_none_has_a_dense_warmup_and_those_that_can_are_trained_with_it_too(made
     text = script("leaderboard_page").leaderboard_page(made)
     (rows,) = re.findall(r"## What a dense warm-up changes\n\n.*?\n\n(.*?)\n\n", text, re.DOTALL)
     assert {row.split(" | ")[0] for row in rows.splitlines()[2:]} == {"| lory", "| label"}
-    causes = text.split("A single dense step makes these copies")[1].split("\n\n")[1]
+    causes = text.split("whose rates were chosen anew")[1].split("\n\n")[1]
     assert [row.split(" | ")[:2] for row in causes.splitlines()[2:]] == [
         *[["| label", "1"]] * 2,
         *[["| lory", "1"]] * 2,

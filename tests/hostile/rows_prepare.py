@@ -69,7 +69,14 @@ def link_to_itself(folder: Path) -> None:
 
 def nested_links(folder: Path) -> None:
     (folder / "texts").mkdir()
-    (folder / "texts" / "self").symlink_to("..", target_is_directory=True)
+    (folder / "texts" / "self").symlink_to(".", target_is_directory=True)
+    (folder / "texts" / "documents.jsonl").symlink_to("../documents.jsonl")
+
+
+def link_to_a_corpus(folder: Path) -> None:
+    """The folder above has the corpus of all rows."""
+    (folder / "texts").mkdir()
+    (folder / "texts" / "above").symlink_to("..", target_is_directory=True)
 
 
 def others(folder: Path) -> None:
@@ -154,7 +161,10 @@ READ = [
 
 PLACES = [
     Row("prepare of a link to itself", STOP.format("loop.jsonl"), "no such file", link_to_itself),
-    Row("prepare of linked folders", SKIP.format("texts"), r"13\d documents", nested_links, 0),
+    Row("prepare of linked folders", SKIP.format("texts"), r"\b120 documents", nested_links, 0),
+    Row(
+        "prepare of a folder with a corpus", SKIP.format("texts"), "a prepared corpus, not", link_to_a_corpus
+    ),
     Row("prepare of a pipe", STOP.format("pipe.jsonl"), "neither a file nor a folder", pipe),
     Row("prepare of a device", STOP.format("/dev/zero"), "neither a file nor a folder"),
     Row("prepare of an absent file", STOP.format("absent.jsonl"), "no such file"),
