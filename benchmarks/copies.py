@@ -22,7 +22,6 @@ from loriini.compare.running import place_cells
 from loriini.evaluate.runs import EvaluationSettings
 from tuning import add_options
 
-DENSE, ROUTED, FIXED = "dense", "lory", "lory, gates of 1/E"
 KEPT = ("perplexity", "training_loss", "difference", "finished_seeds")
 """Of a model's results."""
 
@@ -34,11 +33,8 @@ def cells_at(rate: str, corpus: Path, steps: int, batch_size: int) -> list[Cell]
         for design in ("dense", "lory")
     )
     fixed = replace(routed.run, routing=replace(routed.run.routing, gates="uniform"))
-    runs = {DENSE: dense.run, ROUTED: routed.run, FIXED: fixed}
-    return [
-        Cell(name, replace(run, optimizer=replace(run.optimizer, learning_rate=float(rate))), {"model": name})
-        for name, run in runs.items()
-    ]
+    runs = {"dense": dense.run, "lory": routed.run, "lory, gates of 1/E": fixed}
+    return [Cell(name, run, {"model": name}) for name, run in runs.items()]
 
 
 def results_at(

@@ -16,7 +16,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import speed_figures
-from experiment_tables import batching_table, by_seed, defaults_table, long_run_text
+from experiment_tables import LONG_RUN, batching_table, by_seed, defaults_table, long_run_text
 from ladder_page import ladder_page, ladder_pictures
 from leaderboard_page import leaderboard_page
 from loriini.analyze.routes import ROUTES, Routes
@@ -59,6 +59,9 @@ def cells(values: dict[str, np.ndarray]) -> Figure:
     return figure
 
 
+LONG_RUN_COLORS = dict(zip(LONG_RUN, (DENSE_COLOR, MIXTURE_COLOR, GREY), strict=True))
+
+
 @picture
 def curves(experiment: dict[str, Any]) -> Figure:
     """Training loss, held-out perplexity, and the mixture's relative difference by domain, over steps.
@@ -71,7 +74,8 @@ def curves(experiment: dict[str, Any]) -> Figure:
     for row in experiment["results"]:
         rows[row["name"]].append(row)
     steps = [measured["step"] for measured in experiment["results"][0]["evaluation"]]
-    for (name, seeds), color in zip(rows.items(), (DENSE_COLOR, MIXTURE_COLOR, GREY), strict=False):
+    for name, seeds in rows.items():
+        color = LONG_RUN_COLORS[name]
         losses = np.array([row["losses"] for row in seeds])
         windows = experiment["window"] * np.arange(1, losses.shape[1] + 1)
         means = np.array([[measured["mean_perplexity"] for measured in row["evaluation"]] for row in seeds])

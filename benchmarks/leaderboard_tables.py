@@ -126,27 +126,20 @@ def copies(results: Row) -> list[str]:
     """What copies gain with routing and without, relative to dense at the same learning rate."""
     if not results:
         return []
+    dense, *mixtures = results["runs"]
     rows = [
-        [
-            rate,
-            mean_text(models["dense"]["perplexity"][OVERALL]),
-            *(
-                cell
-                for name in ("lory", "lory, gates of 1/E")
-                for cell in cells_of(models[name]["difference"][OVERALL])
-            ),
-        ]
+        [rate, mean_text(models[dense]["perplexity"][OVERALL])]
+        + [cell for mixture in mixtures for cell in cells_of(models[mixture]["difference"][OVERALL])]
         for rate, models in results["rates"].items()
     ]
-    mixtures = ("lory, relative to dense", "with gates of 1/E, relative to dense")
-    columns = [column for mixture in mixtures for column in (mixture, *INTERVALS)]
+    columns = [column for mixture in mixtures for column in (f"{mixture}, relative to {dense}", *INTERVALS)]
     return [
         "### Copies without routing\n",
         "With gates fixed at 1/E, a mixture is a dense model of E copies. Only gradient clipping treats it "
         "differently: the gradients of copies have a norm √E times smaller, so it is clipped less. Both "
         "mixtures begin with a single dense step, and each row has one learning rate "
         f"({seeds_of(results)}, `benchmarks/copies.py`).\n",
-        markdown(["rate", "dense", *columns], rows),
+        markdown(["rate", dense, *columns], rows),
         "",
     ]
 

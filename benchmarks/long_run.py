@@ -104,7 +104,9 @@ def main() -> None:
     results = {
         "date": time.strftime("%Y-%m-%d"),
         "machine": {**describe_machine(), "jobs": a.jobs, "threads": threads_of(a.jobs)},
-        "runs": {cell.variant: {**cell.run.to_dict(), **portable} for cell in cells[: len(MODELS) + 1]},
+        "runs": {
+            cell.variant: {**cell.run.to_dict(), **portable} for cell in cells if cell.seed == FIRST_SEED
+        },
         "window": WINDOW,
         "results": [result(trial.cell.run, trial.folder) for trial in trials],
         "heldout": found["heldout"],

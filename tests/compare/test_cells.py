@@ -1,6 +1,7 @@
 """Designs × grid × seeds as runs: what each gets, which are the same, and in which folder they lie."""
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -8,6 +9,7 @@ import pytest
 
 from compare.conftest import Compared
 from loriini.compare.cells import Cell, base_run, make_cells, parse_grid, run_digest
+from loriini.compare.job import CompareSettings
 from loriini.compare.running import place_cells
 from loriini.errors import InputError
 from loriini.recipes import RECIPES, quickstart_run, with_design
@@ -33,6 +35,25 @@ def test_every_design_keeps_the_active_size() -> None:
             assert run.routing.segment_length == base.routing.segment_length
             assert run.copy_step == 0 or run.routing.preserves_dense
             assert (run.steps, run.optimizer, run.length) == (base.steps, base.optimizer, base.length)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "values", "small"),
+    [
+        ("tiny", "", True),
+        ("tiny-lory", "", True),
+        ("0.3b-lory-8e", "", False),
+        ("mine.toml", 'recipe = "tiny-lory"', True),  # whatever its name
+        ("tiny-mine.toml", 'routing = "lory"', False),
+    ],
+)
+def test_tiny_recipes_train_on_the_standard_library(
+    recipe: str, values: str, small: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if values:
+        Path(recipe).write_text(values)
+    assert CompareSettings(("dense",), recipe).has_small_corpus == small
 
 
 def test_a_design_varies_over_the_settings_that_it_depends_on() -> None:

@@ -247,14 +247,14 @@ def test_gradients_are_those_of_a_single_process(mesh: str, two_processes: dict[
 
 
 def test_so_are_those_of_whole_experts_in_any_mesh_of_four() -> None:
-    """Of the other designs: in one group of all, sharded besides, and in replicas."""
+    """Of the other designs: in one group of all, sharded besides, and in replicas; then FSDP's bytes."""
     shares = [SELECTING[1::2][i :: len(WHOLE_OF_FOUR)] for i in range(len(WHOLE_OF_FOUR))]
     tasks = [(sharded_gradients, *task) for task in zip(shares, WHOLE_OF_FOUR, strict=True)]
-    *found, sent = job(4, in_one_group, [*tasks, (sent_by_fsdp, SPLIT, (True,), EXPERTS)])[0]
+    *returned, sent = job(4, in_one_group, [*tasks, (sent_by_fsdp, SPLIT, (True,), EXPERTS)])[0]
     for config, count in zip(SPLIT, sent, strict=True):
         expected = expert_wise(config, STEP, ranks=4, shard=4, group=2).parameters
         assert count["_allgather_base_"] == pytest.approx(expected, rel=0.01)
-    for configs, results in zip(shares, found, strict=True):
+    for configs, results in zip(shares, returned, strict=True):
         for config, found in zip(configs, results, strict=True):
             assert_those_of_a_single_process(config, 4, *found)
 

@@ -267,6 +267,7 @@ def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
         "web=s3://bucket/a*.parquet:0.1": "web=s3://bucket/a*.parquet:0.1",
         "hf:ORG/NAME:en:train": "hf:ORG/NAME:en:train",
         "hf:saved:train": "hf:{here}/saved:train",
+        "saved=hf:saved:train:0.5": "saved=hf:{here}/saved:train:0.5",
     }.items(),
 )
 def test_only_the_path_of_a_local_input_is_made_absolute(

@@ -72,7 +72,7 @@ def import_corpus(out: Path, source: Path, tokenizer: str, length: int = Prepare
         raise InputError(f"{tokenizer}: the tokens exist already; give the path of their tokenizer")
     if length < 1:
         raise InputError(f"length is {length}; it must be at least 1")
-    _check_unused(out)
+    _check_out(out)
     check_tokenizer(tokenizer)
     files = find_token_files(source)
     _check_encoded_by(files.root / "tokenizer", tokenizer)
@@ -129,7 +129,7 @@ def by_number(path: Path) -> tuple[list[list[str | int]], Path]:
     return [[int(piece) if i % 2 else piece for i, piece in enumerate(part)] for part in pieces], path
 
 
-def _check_unused(out: Path) -> None:
+def _check_out(out: Path) -> None:
     """InputError for a folder with stages that no import makes, or with other files in their place."""
     check_stages(out)
     if other := [s.name for s in STAGES if s.name not in IMPORTED and (out / s.name).exists()]:

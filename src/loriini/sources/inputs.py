@@ -127,12 +127,14 @@ def absolute_input(text: str | Path) -> str:
     """The same input for any working folder: a path on this machine is made absolute."""
     spec = parse_input(text)
     if folder := saved_folder(spec.path):
-        return str(text).replace(folder, os.path.abspath(folder), 1)
-    if not _is_local(spec.path):
+        path = PREFIX + os.path.abspath(folder) + spec.path.removeprefix(PREFIX + folder)
+    elif _is_local(spec.path):
+        path = os.path.abspath(spec.path)
+    else:
         return str(text)
     name = f"{spec.name}=" if spec.name else ""
     weight = f":{spec.weight!r}" if spec.weight != 1 else ""
-    return f"{name}{os.path.abspath(spec.path)}{weight}"
+    return f"{name}{path}{weight}"
 
 
 def check_inputs(inputs: Sequence[str], out: Path, stages: Collection[str]) -> None:

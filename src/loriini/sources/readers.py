@@ -165,10 +165,10 @@ def parse_object(line: bytes) -> dict[str, Any]:
     """A line's JSON object; raises BadRecord."""
     if len(line) > MAX_RECORD_BYTES:
         raise BadRecord(TOO_LONG, "is this JSON lines?")
-    _refuse_utf16(line)
     try:
         value = json.loads(line.removeprefix(codecs.BOM_UTF8).decode())
     except UnicodeDecodeError as error:
+        _refuse_utf16(line)
         raise BadRecord("not valid UTF-8", f"byte {error.start}") from None
     except (ValueError, RecursionError) as error:
         if line.strip() in OPENED:

@@ -179,6 +179,14 @@ def test_each_row_has_its_best_rate(best_better: float, best_worse: float, verdi
     assert found["claims"][1]["mean"] == pytest.approx(best_better - best_worse, abs=1e-3)
 
 
+def test_the_best_of_several_rates_has_the_interval_of_as_many_choices() -> None:
+    reason = untuned_rate(RUNS, "better", "worse")
+    losses = {"better": 2.2, "worse": 2.0, "other": 2.2, **dict.fromkeys(reason.runs, 2.1)}
+    found = judged(reason, measured(losses))
+    assert found is not None
+    assert {claim["chosen_from"] for claim in found["claims"]} == {3 * 3}
+
+
 def test_rows_stay_as_they_are_beside_another_setting() -> None:
     reason = other_setting(RUNS, "too long", "--length=4", "better", beside=["worse"])
     losses = {"better": 3.0, "worse": 2.0, "other": 3.0, "better, length=4": 1.0}

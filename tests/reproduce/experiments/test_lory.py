@@ -8,7 +8,7 @@ import pytest
 from loriini.launch import recipe
 from loriini.recipes import with_design
 from loriini.reproduce.claims.measured import Measured
-from loriini.reproduce.experiments.lory import gain_curves, tokens_to_reach
+from loriini.reproduce.experiments.lory import gain_curves, tokens_to_reach, training_against_expert_choice
 from loriini.reproduce.experiments.lory_experts import LONG, PAPER_SEGMENTS, TEN, utilisation, windows_differ
 from loriini.reproduce.measures import active
 
@@ -29,6 +29,14 @@ def test_windows_without_a_finite_loss_have_no_gain() -> None:
     rows = {"0.3B (sim batch)": [3.0, None, 2.0], "0.3B/8E (sim batch)": [2.0, 1.0, 1.5]}
     measured = Measured({row: trained(curve={"loss": loss}) for row, loss in rows.items()})
     assert gain_curves(measured, "sim")[0] == pytest.approx([1.0, float("nan"), 0.5], nan_ok=True)
+
+
+@pytest.mark.parametrize(("of_choice", "judged"), [(2.2, True), (2.0, False), (1.5, False), (None, False)])
+def test_a_loss_that_sees_later_tokens_can_only_be_worse(of_choice: float | None, judged: bool) -> None:
+    rows = {"Lory": trained(training_loss=2.0), "EC, token-level": trained(training_loss=of_choice)}
+    *_, claim = training_against_expert_choice(Measured(rows))
+    assert bool(claim.values) == judged
+    assert bool(claim.unjudged) == (not judged and of_choice is not None)  # what was not measured is not
 
 
 def in_use(segments: int) -> Measured:

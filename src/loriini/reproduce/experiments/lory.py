@@ -133,8 +133,9 @@ def training_against_expert_choice(m: Measured) -> Iterator[Claim]:
         m.training_loss("EC, token-level"),
         CLOSE_CURVES,
     )
-    worse = claim.finite and fmean(claim.finite) < -CLOSE_CURVES  # all that such a row can show
-    yield claim if worse else replace(claim, values={}, unjudged=SEES_LATER_TOKENS)
+    if claim.finite and fmean(claim.finite) >= -CLOSE_CURVES:  # it can show that it is worse, and no more
+        claim = replace(claim, values={}, unjudged=SEES_LATER_TOKENS)
+    yield claim
 
 
 def perplexity_against_expert_choice(m: Measured) -> Iterator[Claim]:
