@@ -8,6 +8,7 @@ from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_fun
 
 from loriini import DESIGNS, LoriiniForCausalLM, Routing
 from loriini.routing import losses
+from loriini.routing.design import Scorer
 from loriini.routing.selection import GATES, SELECTIONS
 from tiny import gradients, random_ids, tiny_config, tiny_model
 
@@ -77,6 +78,15 @@ def test_relu_gates_get_sparser_under_their_penalty() -> None:
         model(ids, labels=ids).auxiliary_loss.backward()
         optimizer.step()
     assert positive() < 0.7 * before
+
+
+@pytest.mark.parametrize("scorer", ["frozen", "random"])
+def test_states_learn_from_the_losses_of_routers_that_do_not(scorer: Scorer) -> None:
+    """So a design with such a router may have them; the embeddings are below every router."""
+    design = replace(DESIGNS[scorer], load_balance=1.0, router_z=1.0)
+    model, ids = tiny_model(design).train(), random_ids()
+    model(ids, labels=ids).auxiliary_loss.backward()
+    assert model.get_input_embeddings().weight.grad.abs().sum() > 0
 
 
 @pytest.mark.parametrize("name", losses.LOSSES)

@@ -146,6 +146,11 @@ class LoriiniConfig(LlamaConfig):
         return self.routing.scorer == "activation_norm"
 
     @property
+    def calls_experts_twice(self) -> bool:
+        """Whether a layer calls its experts twice in a forward pass: to score themselves, then to compute."""
+        return self.is_mixture and self.scored_by_norm
+
+    @property
     def scored_by_whole_expert(self) -> bool:
         """Whether that norm is of a node other than the low rank, for which an expert is needed whole."""
         return self.scored_by_norm and self.routing.node != "low_rank"

@@ -57,11 +57,11 @@ class Mixture(nn.Module):
 
     def _activations(self, x_BLD: Tensor) -> dict[str, Tensor]:
         """The activations (B, L, E, W) by which experts score themselves, by node; empty for others."""
-        design = self.config.routing
-        if design.scorer != "activation_norm" or self.num_experts == 1:
+        if not self.config.calls_experts_twice:
             return {}
-        a_MEW = self.experts("activations", x_BLD.flatten(0, 1), design.node)
-        return {design.node: a_MEW.unflatten(0, x_BLD.shape[:2])}
+        node = self.config.routing.node
+        a_MEW = self.experts("activations", x_BLD.flatten(0, 1), node)
+        return {node: a_MEW.unflatten(0, x_BLD.shape[:2])}
 
     def _route(
         self,

@@ -42,11 +42,10 @@ DATA_SET_METADATA = ("dataset_info.json", "dataset_dict.json", "state.json")
 OWN_FOLDERS = {
     "a prepared corpus": ("manifest.json", "instances/manifest.json"),
     "the folder of a run": ("run.json", "metrics.jsonl"),
-    "the folder of a model": ("config.json", "*.safetensors"),
 }
 """Folders that commands wrote, and the files by which they are recognized."""
-OWN_MARKS = ("manifest.json", "run.json")
-"""Files by which they are looked for within a folder; a model there may be a part of somebody's sources."""
+MODEL_FOLDER = {"the folder of a model": ("config.json", "*.safetensors")}
+"""Refused only where it is the input itself: within a folder it may be a part of somebody's sources."""
 
 
 @dataclass(frozen=True)
@@ -239,7 +238,7 @@ def _files_of(spec: InputSpec) -> list[InputFile]:
         name = os.path.basename(spec.path.removeprefix(PREFIX).split(":")[0].rstrip("/"))
         whole = InputFile(spec.path, name, spec.name or name, spec.weight, revision=commit)
         return [replace(whole, name=f"{name}-{i}", shard=(i, count)) for i in range(count)]
-    refuse_own_folder(spec.path)
+    _refuse_folder(spec.path, OWN_FOLDERS | MODEL_FOLDER)
     paths = files_at(spec.path)
     if paths is None:
         name = as_utf8(os.path.basename(without_query(spec.path).rstrip("/")))
@@ -247,16 +246,17 @@ def _files_of(spec: InputSpec) -> list[InputFile]:
         return [InputFile(spec.path, name, domain, spec.weight, size=size_of(spec.path))]
     if not paths:
         raise no_documents(spec.path, {})
-    for folder in sorted({os.path.dirname(path) for path in paths if os.path.basename(path) in OWN_MARKS}):
-        refuse_own_folder(folder)
+    marks = {signs[0] for signs in OWN_FOLDERS.values()}
+    for folder in sorted({os.path.dirname(path) for path in paths if os.path.basename(path) in marks}):
+        _refuse_folder(folder, OWN_FOLDERS)
     if any(suffixes(path)[0] == ".arrow" for path in paths):
         paths = [path for path in paths if os.path.basename(path) not in DATA_SET_METADATA]
     return [_file_in_folder(spec, path) for path in paths]
 
 
-def refuse_own_folder(path: str) -> None:
-    """InputError for a folder that a command wrote, whose files would be read as documents."""
-    for what, signs in OWN_FOLDERS.items():
+def _refuse_folder(path: str, folders: Mapping[str, Sequence[str]]) -> None:
+    """InputError for one of `folders`, whose files would be read as documents."""
+    for what, signs in folders.items():
         if not is_remote(path) and all(glob.glob(os.path.join(glob.escape(path), sign)) for sign in signs):
             raise InputError(f"{path}: {what}, not documents; give the files or folders of the text itself")
 

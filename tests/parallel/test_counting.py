@@ -1,0 +1,147 @@
+"""What processes send each other: the bytes that are estimated."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from loriini import DESIGNS, LoriiniConfig
+from loriini.estimate.communication import (
+    GroupBytes,
+    RankStep,
+    expert_parallel_bytes,
+    expert_wise,
+    expert_wise_bytes,
+    fsdp,
+)
+from loriini.parallel.counting import SentBytes
+from loriini.parallel.mesh import ParallelConfig, ShareExperts, join_mesh
+from loriini.parallel.sharding import build_model, reduce_gradients
+from loriini.train.speed import SpeedConfig, speed_up
+from sharded import LENGTH, PRECISIONS, backward, batch
+from tiny import SEGMENT, label_arguments, tiny_config
+from together import in_one_group, job
+
+FSDP, EXPERTS = ParallelConfig(), ParallelConfig(experts=2)
+STEP = RankStep(instances=1, length=LENGTH, micro_batches=1, itemsize=4)
+BLOCKS = [tiny_config("lory", block=block) for block in ("llama", "gpt2")]
+SPLIT = [tiny_config(design) for design in ("mixtral", "aoe")]  # AoE calls its experts twice
+SENDING = [tiny_config(design) for design in ("lory", "smear", "mixtral", "aoe", "label", "ec-token")]
+SENDING.append(tiny_config("lory", intermediate_size=48))
+SOFT = replace(DESIGNS["lory"], combination="outputs", segment_length=SEGMENT)
+SELECTED = [
+    tiny_config(design, num_experts=6)
+    for design in (SOFT, "mixtral", "sequence-top1", "aoe", "label", "ec-segment")
+]
+
+
+def sent_in_group(
+    configs: list[LoriiniConfig],
+    experts: int,
+    share_experts: ShareExperts,
+    precision: str,
+    recomputed: bool = False,
+) -> list[dict[str, int]]:
+    """What this process sends within its expert group in one pass, forward and backward."""
+    counts = []
+    parallel = join_mesh(ParallelConfig(experts=experts, share_experts=share_experts))
+    for config in configs:
+        model = build_model(config, parallel, precision)
+        speed_up(model, SpeedConfig(activation_checkpointing=recomputed))
+        ids = batch(config)[:1].expand(2, -1)
+        with SentBytes(parallel.mesh.get_group("experts")) as mode:
+            backward(model, ids, label_arguments(model, 2), parallel, precision)
+        counts.append(mode.sent)
+    return counts
+
+
+def sent_by_fsdp(
+    configs: list[LoriiniConfig], reduced: tuple[bool, ...] = (True,), mesh: ParallelConfig = FSDP
+) -> list[dict[str, int]]:
+    """What this process sends to gather shards and to reduce gradients.
+
+    In one forward and backward pass for each of `reduced`, whether it reduces the gradients.
+    """
+    counts, parallel = [], join_mesh(mesh)
+    for config in configs:
+        model = build_model(config, parallel, "fp32")
+        with SentBytes(*(one.get_group() for one in parallel.fsdp_meshes)) as mode:
+            for reduce in reduced:
+                reduce_gradients(model, reduce)
+                backward(model, batch(config)[:1], {}, parallel)
+        counts.append(mode.sent)
+    return counts
+
+
+TWO_PROCESSES = {
+    "sent": (sent_by_fsdp, BLOCKS),
+    "accumulated": (sent_by_fsdp, BLOCKS, (False, False, True)),
+}
+
+
+@pytest.fixture(scope="module")
+def two_processes() -> dict[str, Any]:
+    """What the first of two processes returns from each task."""
+    return dict(zip(TWO_PROCESSES, job(2, in_one_group, list(TWO_PROCESSES.values()))[0], strict=True))
+
+
+def test_fsdp_sends_what_the_estimate_says_to_1_percent(two_processes: dict[str, Any]) -> None:
+    for config, count in zip(BLOCKS, two_processes["sent"], strict=True):
+        expected = fsdp(config, STEP, 2, 2)
+        assert count["_allgather_base_"] == pytest.approx(expected.parameters, rel=0.01)
+        assert count["_reduce_scatter_base_"] == pytest.approx(expected.gradients, rel=0.01)
+
+
+def test_gradients_reduced_once_are_sent_once(two_processes: dict[str, Any]) -> None:
+    step = replace(STEP, micro_batches=3, reduce_once=True)
+    for config, count in zip(BLOCKS, two_processes["accumulated"], strict=True):
+        expected = fsdp(config, step, 2, 2)
+        assert count["_allgather_base_"] == pytest.approx(expected.parameters, rel=0.01)
+        assert count["_reduce_scatter_base_"] == pytest.approx(expected.gradients, rel=0.01)
+
+
+def test_split_experts_are_gathered_once_for_both_calls_of_a_forward_pass() -> None:
+    (counts,) = job(4, in_one_group, [(sent_by_fsdp, SPLIT, (True,), EXPERTS)])[0]
+    for config, count in zip(SPLIT, counts, strict=True):
+        expected = expert_wise(config, STEP, ranks=4, shard=4, group=2).parameters
+        assert count["_allgather_base_"] == pytest.approx(expected, rel=0.01)
+
+
+@pytest.fixture(scope="module")
+def sent_in_groups() -> list[list[list[dict[str, int]]]]:
+    """What each of six processes, in groups of three, sends in each task; no other collective uses them."""
+    tasks = [(sent_in_group, SENDING, 3, "width", precision) for precision in PRECISIONS]
+    whole = (sent_in_group, SELECTED, 3, "whole", "bf16")
+    recomputed = [(*tasks[0], True), (*whole, True)]
+    return job(6, in_one_group, [*tasks, whole, *recomputed])
+
+
+@pytest.mark.parametrize(("task", "state_bytes", "recomputed"), [(0, 4, False), (1, 2, False), (3, 4, True)])
+def test_expert_wise_parallelism_sends_activations_only(
+    sent_in_groups: list[Any], task: int, state_bytes: int, recomputed: bool
+) -> None:
+    """But for AoE's W_down, whose gradients DTensor sums: `SentBytes` does not see it."""
+    for returned in sent_in_groups:
+        for config, count in zip(SENDING, returned[task], strict=True):
+            step = RankStep(2, LENGTH, 1, state_bytes, recomputed=recomputed)
+            expected = expert_wise_bytes(config, 3, step)
+            assert GroupBytes(count["_allgather_base_"], count["_reduce_scatter_base_"]) == expected
+            assert len(count) == 2
+
+
+@pytest.mark.parametrize(("task", "recomputed"), [(2, False), (4, True)])
+def test_expert_parallelism_sends_pairs_there_and_back(
+    sent_in_groups: list[Any], task: int, recomputed: bool
+) -> None:
+    """All processes have the same data, so that the mean load is even; with labels, that of each never is."""
+    for i, config in enumerate(SELECTED):
+        counts = [returned[task][i] for returned in sent_in_groups]
+        assert all(count.keys() == {"alltoall_base_"} for count in counts)
+        sent = [count["alltoall_base_"] for count in counts]
+        step = RankStep(2, LENGTH, 1, PRECISIONS["bf16"], recomputed=recomputed)
+        expected = expert_parallel_bytes(config, 3, step)
+        assert sum(sent) / len(sent) == pytest.approx(expected, rel=1e-9)
+        if config.routing.selection in ("expert_choice", "all"):
+            assert len(set(sent)) == 1
+        elif config.routing.selection == "label":
+            assert len(set(sent)) > 1

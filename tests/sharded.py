@@ -1,0 +1,29 @@
+"""One batch for several processes, and a backward pass of its mean loss."""
+
+import torch
+from torch import Tensor
+
+from loriini import LoriiniConfig, LoriiniForCausalLM
+from loriini.hardware import autocast
+from loriini.parallel.mesh import Parallel
+
+BATCH, LENGTH = 4, 12
+PRECISIONS = {"fp32": 4, "bf16": 2}
+"""Precision → the bytes of a number in it."""
+
+
+def batch(config: LoriiniConfig) -> Tensor:
+    generator = torch.Generator().manual_seed(7)
+    return torch.randint(3, config.vocab_size, (BATCH, LENGTH), generator=generator)
+
+
+def backward(
+    model: LoriiniForCausalLM,
+    ids: Tensor,
+    labels: dict[str, Tensor],
+    parallel: Parallel,
+    precision: str = "fp32",
+) -> None:
+    with autocast(precision):
+        loss = model(ids, labels=ids, average=parallel.mean, **labels).loss
+    (loss / parallel.world_size).backward()
