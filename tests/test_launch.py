@@ -232,7 +232,7 @@ def test_a_run_whose_text_was_moved_is_resumed(corpus: Path, heldout: Path, tmp_
     shutil.copy(heldout, was)
     out, name = tmp_path / "run", heldout.name
     with pytest.raises(Unfinished):
-        train_recipe("tiny-dense", out, [was / "corpus"], SMALL, heldout=[str(was / name)], minutes=0)
+        train_recipe("tiny-dense", out, [was / "corpus"], SMALL, heldout=[str(was / name)], deadline=0)
     was.rename(now)
     with pytest.raises(InputError, match="was"):
         resume(out)

@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+LOCK = ".lock"
+"""The file in a folder that is locked where folders cannot be (`loriini.jobs.lock`)."""
+
 
 @contextmanager
 def atomic(path: Path, temporary: Path | None = None) -> Iterator[Path]:
@@ -78,8 +81,9 @@ def write_json(path: Path, value: Any, sort_keys: bool = True) -> None:
 
 
 def is_unused(folder: Path) -> bool:
-    """Whether a folder holds nothing but what killed attempts at writing left."""
-    return all(path.name.startswith(".") and path.name.endswith(".unfinished") for path in folder.iterdir())
+    """Whether a folder holds nothing but its lock and what killed attempts at writing left."""
+    names = [path.name for path in folder.iterdir() if path.name != LOCK]
+    return all(name.startswith(".") and name.endswith(".unfinished") for name in names)
 
 
 def _remove(path: Path) -> None:

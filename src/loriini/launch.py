@@ -78,7 +78,7 @@ def train_recipe(
     overrides: Sequence[str],
     *,
     heldout: Sequence[str] = (),
-    minutes: float = math.inf,
+    deadline: float = math.inf,
     init: str | None = None,
     on_error: OnError | None = None,
 ) -> Path:
@@ -101,7 +101,7 @@ def train_recipe(
         small = out.parent / f"tiny-corpus-{run.length}"
         corpora = corpora or run.corpus or [on_first_rank(lambda: small_corpus(small, run.length))]
         run = with_corpora(run, corpora)
-        return train_run(run, out, minutes)
+        return train_run(run, out, deadline)
 
 
 def refuse_others(out: Path, known: Container[str] = ()) -> None:
@@ -135,7 +135,7 @@ def resume(
     out: Path,
     *,
     overrides: Sequence[str] = (),
-    minutes: float = math.inf,
+    deadline: float = math.inf,
     corpora: Sequence[Path] = (),
     heldout: Sequence[str] = (),
 ) -> Path:
@@ -154,7 +154,7 @@ def resume(
     refuse_unused(run, overridden, world_size())
     if has_model(out) and not corpora:
         return report_finished(out)  # its corpus may be gone
-    return train_run(run, out, minutes)
+    return train_run(run, out, deadline)
 
 
 def run_to_resume(folder: Path) -> Run:
@@ -169,7 +169,7 @@ def train_longer(
     out: Path,
     overrides: Sequence[str],
     *,
-    minutes: float = math.inf,
+    deadline: float = math.inf,
     corpora: Sequence[Path] = (),
     heldout: Sequence[str] = (),
 ) -> Path:
@@ -181,10 +181,10 @@ def train_longer(
         on_first_rank(lambda: refuse_others(out, begun_in(out)))
         run = with_corpora(with_heldout(replanned(run_to_resume(folder), overrides), heldout), corpora)
         run.check(processes=world_size())
-        return train_run(run, out, minutes, intact=extend(folder, run, out))
+        return train_run(run, out, deadline, intact=extend(folder, run, out))
 
 
-def train_run(run: Run, out: Path, minutes: float = math.inf, intact: Path | None = None) -> Path:
+def train_run(run: Run, out: Path, deadline: float = math.inf, intact: Path | None = None) -> Path:
     """`train` a run on its corpora, with the measurements that it asks for."""
     with process_group():
         corpus = read_corpora(run.corpus, run.corpus_weights)
@@ -192,7 +192,7 @@ def train_run(run: Run, out: Path, minutes: float = math.inf, intact: Path | Non
         check_sizes(run, corpus)
         run = on_first_rank(partial(without_auto, run, corpus, out))
         measured = () if has_model(out) else measures(run, corpus)
-        return train(run, corpus, out, measured, minutes, intact)
+        return train(run, corpus, out, measured, deadline, intact)
 
 
 def without_auto(run: Run, corpus: TrainingCorpus, out: Path) -> Run:

@@ -1,3 +1,6 @@
+import errno
+import fcntl
+import os
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -7,7 +10,7 @@ import pytest
 
 from loriini.errors import InputError
 from loriini.jobs import lock
-from loriini.jobs.lock import folder_lock, waiting_lock, when_free
+from loriini.jobs.lock import FolderLocked, folder_lock, waiting_lock, when_free
 
 HOLD = """
 import sys
@@ -34,13 +37,31 @@ def test_one_process_holds_the_lock_until_it_is_killed(tmp_path: Path) -> None:
         pass
 
 
-def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_folders_cannot_be_locked_a_file_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NFS makes an exclusive lock only of a file that is open for writing."""
+    flock = fcntl.flock
+
+    def as_on_nfs(descriptor: int, operation: int) -> None:
+        if not fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_RDWR:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        flock(descriptor, operation)
+
+    monkeypatch.setattr("fcntl.flock", as_on_nfs)
+    for _ in range(2):
+        with folder_lock(tmp_path), pytest.raises(FolderLocked), folder_lock(tmp_path):
+            pass
+
+
+def test_a_file_system_without_locks_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def refuse(*_: object) -> None:
         raise OSError("no locks here")
 
     monkeypatch.setattr("fcntl.flock", refuse)
     with folder_lock(tmp_path):
         pass
+    assert "cannot be locked (no locks here); let only one command" in capsys.readouterr().err
 
 
 def test_a_folder_is_waited_for_and_that_is_said_once(

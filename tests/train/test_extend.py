@@ -112,6 +112,7 @@ def test_shared_steps_equal_those_counted_one_by_one() -> None:
     [
         (["--seed", "1"], "for another number of steps than 10; give --steps"),
         (["--steps", "10"], "for another number of steps than 10; give --steps"),
+        (["--steps", "4"], "--steps 4: this run's rate rises for 2 steps, and 4 are dense; give at least 5"),
         (["--steps", "14", "--seed", "1"], "with --out keeps seed; leave the override out, or use --init"),
     ],
 )
@@ -133,6 +134,7 @@ def test_there_must_be_a_checkpoint_of_both(trained: Path, tmp_path: Path) -> No
 def test_an_interrupted_longer_run_resumes(trained: Path, corpus: TrainingCorpus, tmp_path: Path) -> None:
     run, out = replanned(stable_run(), ["--steps", "14"]), tmp_path / "longer"
     extend(trained, run, out)
+    assert [m["step"] for m in metrics(out)] == list(range(1, 8))  # as for what training measures no more
     stop(run, corpus, out, 9)
     extend(trained, run, out)
     train(run, corpus, out)

@@ -76,7 +76,7 @@ def test_held_out_text_may_have_moved_but_not_changed(corpus: TrainingCorpus, tm
         tiny_run(steps=2, evaluate=EvaluateConfig(heldout=(path,))) for path in ("before", "after", "gone")
     )
     with pytest.raises(Unfinished):
-        train(before, corpus, tmp_path, measure("text"), minutes=0)
+        train(before, corpus, tmp_path, measure("text"), deadline=0)
     with pytest.raises(InputError, match=r"different: heldout_digest\); give the text that it began with"):
         train(after, corpus, tmp_path, measure("other text"))
     train(after, corpus, tmp_path, measure("text"))

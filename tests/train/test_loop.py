@@ -18,6 +18,7 @@ from loriini.batches.loader import BatchLoader, Position
 from loriini.errors import InputError
 from loriini.signals import Interrupted
 from loriini.train import loop
+from loriini.train.checkpoints import storage
 from loriini.train.checkpoints.storage import CheckpointConfig
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.loop import start_or_resume, train
@@ -88,6 +89,19 @@ def test_a_failed_save_of_the_model_loses_nothing(
     monkeypatch.setattr(loop, "training_step", lambda *_: 1 / 0)
     train(run, corpus, tmp_path)
     assert_same_run(tmp_path, whole)
+
+
+def test_a_failed_last_checkpoint_does_not_cost_the_model(corpus: TrainingCorpus, tmp_path: Path) -> None:
+    def full(*_: object) -> None:
+        raise OSError("no space")
+
+    run = tiny_run(checkpoint=CheckpointConfig(every=STEPS))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(storage, "commit", full)
+        with pytest.raises(OSError, match="no space"):
+            train(run, corpus, tmp_path)
+    assert not list((tmp_path / "checkpoints").iterdir())
+    assert load_file(tmp_path / "model" / "model.safetensors")
 
 
 def scratch_or_copied(design: str) -> Run:

@@ -70,9 +70,9 @@ def test_due_measures_are_taken_and_one_entry_is_the_score(tmp_path: Path) -> No
 def test_a_run_out_of_time_saves_and_resumes_to_the_same_end(corpus: TrainingCorpus, tmp_path: Path) -> None:
     run, out = tiny_run(), tmp_path / "run"
     with pytest.raises(Unfinished, match=r"run: saved after step 1 of 10; run the same"):
-        loop.train(run, corpus, out, minutes=1e-9)
+        loop.train(run, corpus, out, deadline=0)
     assert len(metrics(out)) == 1
-    loop.train(run, corpus, out, minutes=60)
+    loop.train(run, corpus, out)
     loop.train(run, corpus, tmp_path / "whole")
     assert metrics(out) == metrics(tmp_path / "whole")
 
@@ -80,5 +80,5 @@ def test_a_run_out_of_time_saves_and_resumes_to_the_same_end(corpus: TrainingCor
 def test_a_run_that_ends_in_time_is_not_unfinished(corpus: TrainingCorpus, tmp_path: Path) -> None:
     """It saves a checkpoint first, in case the job ends while the model is written."""
     run, out = tiny_run(steps=1, checkpoint=CheckpointConfig(every=0)), tmp_path / "run"
-    assert loop.train(run, corpus, out, minutes=1e-9) == out / "model"
+    assert loop.train(run, corpus, out, deadline=0) == out / "model"
     assert [path.name for path in (out / "checkpoints").iterdir()] == ["step-00000001"]

@@ -3,6 +3,7 @@
 import argparse
 import json
 import math
+import time
 from pathlib import Path
 
 from loriini.cli.output import print_once
@@ -43,6 +44,7 @@ def train(arguments: argparse.Namespace) -> None:
     minutes = math.inf if arguments.max_minutes is None else arguments.max_minutes
     if not minutes > 0:
         raise InputError(f"--max-minutes {minutes:g}: give more than 0")
+    deadline = time.monotonic() + 60 * minutes  # from here, since reading text and models may take long
     _refuse_unused(arguments)
     if arguments.dry_run:
         _dry_run(arguments)
@@ -58,7 +60,7 @@ def train(arguments: argparse.Namespace) -> None:
             arguments.resume,
             arguments.out,
             arguments.overrides,
-            minutes=minutes,
+            deadline=deadline,
             corpora=arguments.corpus,
             heldout=arguments.heldout,
         )
@@ -66,7 +68,7 @@ def train(arguments: argparse.Namespace) -> None:
         model = resume(
             arguments.resume,
             overrides=arguments.overrides,
-            minutes=minutes,
+            deadline=deadline,
             corpora=arguments.corpus,
             heldout=arguments.heldout,
         )
@@ -77,7 +79,7 @@ def train(arguments: argparse.Namespace) -> None:
             arguments.corpus,
             arguments.overrides,
             heldout=arguments.heldout,
-            minutes=minutes,
+            deadline=deadline,
             init=arguments.init,
             on_error=arguments.on_error,
         )

@@ -8,8 +8,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from loriini.atomic import LOCK
 from loriini.errors import InputError
-from loriini.progress import inform
+from loriini.progress import inform, warn
 
 Result = TypeVar("Result")
 POLL_SECONDS = 1.0
@@ -24,22 +25,34 @@ class FolderLocked(InputError):
 def folder_lock(folder: Path) -> Iterator[None]:
     """Lock an existing folder; FolderLocked while another process holds the lock.
 
-    The operating system releases the lock when the process ends, however it ends, and no file is left. On
-    file systems without such locks (some network file systems) nothing is locked.
+    The operating system releases the lock when the process ends, however it ends. Network file systems lock
+    only files that are open for writing: there, `.lock` in the folder is locked, and left. Where that cannot
+    be locked either, it is warned of, and nothing is locked.
     """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise FolderLocked(
-                f"{folder}: another process is at work here; wait until it is done, or choose another folder"
-            ) from None
+            _lock(descriptor, folder)
         except OSError:
-            pass
+            os.close(descriptor)
+            descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT)
+            try:
+                _lock(descriptor, folder)
+            except OSError as error:
+                warn(f"{folder}: cannot be locked ({error}); let only one command at a time write there")
         yield
     finally:
         os.close(descriptor)
+
+
+def _lock(descriptor: int, folder: Path) -> None:
+    """Lock an open file or folder. OSError where the file system does not."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise FolderLocked(
+            f"{folder}: another process is at work here; wait until it is done, or choose another folder"
+        ) from None
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from loriini.atomic import commit, is_unused, write_json
+from loriini.atomic import commit, is_unused, write_json, write_text
 from loriini.errors import InputError
 from loriini.jobs.artifact import link_files
 from loriini.jobs.lock import folder_lock
@@ -19,10 +19,10 @@ from loriini.train.checkpoints.state import check_newest_together, checkpoints_i
 from loriini.train.folder import PLAN, changed_settings, shared_steps
 from loriini.train.optimizer import warmup_steps
 from loriini.train.overrides.apply import override, overrides_of
-from loriini.train.records.metrics import EVALUATION, METRICS, SAMPLES
+from loriini.train.records.metrics import RECORDS, records_until
 from loriini.train.run import RUN, Run, read_run
 
-CHECKPOINTS, RECORDS = "checkpoints", (METRICS, EVALUATION, SAMPLES)
+CHECKPOINTS = "checkpoints"
 BEGUN = f".{RUN}.begun"
 """The settings of a run whose checkpoint and records are still being copied; then it becomes `run.json`."""
 
@@ -35,14 +35,15 @@ def replanned(run: Run, overrides: Sequence[str]) -> Run:
     steps = override(run, overrides_of("--steps", overrides)).steps
     if steps == run.steps:
         raise InputError(f"--resume with --out is for another number of steps than {steps}; give --steps")
-    rising = min(1.0, warmup_steps(run.optimizer, run.steps) / steps)
-    dense = min(1.0, run.copy_step / steps) if run.copy_step else run.warmup.dense_share
-    kept = replace(
-        run,
-        steps=steps,
-        optimizer=replace(run.optimizer, warmup=rising),
-        warmup=replace(run.warmup, dense_share=dense),
-    )
+    rising = warmup_steps(run.optimizer, run.steps)
+    if steps <= max(rising, run.copy_step):
+        raise InputError(
+            f"--steps {steps}: this run's rate rises for {rising} steps, and {run.copy_step} are dense; give "
+            f"at least {max(rising, run.copy_step) + 1}"
+        )
+    optimizer = replace(run.optimizer, warmup=rising / steps)
+    dense = run.copy_step / steps if run.copy_step else run.warmup.dense_share
+    kept = replace(run, steps=steps, optimizer=optimizer, warmup=replace(run.warmup, dense_share=dense))
     planned = override(kept, overrides)
     if changed := changed_settings(run.to_dict(), planned.to_dict(), PLAN):
         raise InputError(f"--resume with --out keeps {changed}; leave the override out, or use --init")
@@ -86,9 +87,9 @@ def begin_with(checkpoint: Path, folder: Path, settings: Mapping[str, Any], out:
         target = out / CHECKPOINTS / checkpoint.name
         target.parent.mkdir(exist_ok=True)
         link_files(list(checkpoint.iterdir()), target)
-        for name in RECORDS:  # training drops the records of later steps
+        for name in RECORDS:  # all, since the new run may not measure what the other did
             if (folder / name).exists():
-                shutil.copyfile(folder / name, out / name)
+                write_text(out / name, records_until(folder / name, step_of(checkpoint)))
         commit(out / BEGUN, out / RUN)
     return target
 

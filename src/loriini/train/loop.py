@@ -27,7 +27,7 @@ from loriini.train.corpora import TrainingCorpus, model_config
 from loriini.train.folder import claim_run, make_folder, own_checkpoint, report_finished, save_model
 from loriini.train.guard import skips_error, write_skipped
 from loriini.train.initial import InitialModel
-from loriini.train.measures import Measure, measure_all, rewind_all
+from loriini.train.measures import Measure, measure_all
 from loriini.train.optimizer import make_optimizer, steady_steps
 from loriini.train.records.metrics import METRICS, rewind
 from loriini.train.records.trackers import check_trackers, recording
@@ -43,7 +43,7 @@ def train(
     corpus: TrainingCorpus,
     out: Path,
     measures: Sequence[Measure] = (),
-    minutes: float = math.inf,
+    deadline: float = math.inf,
     intact: Path | None = None,
 ) -> Path:
     """Train `run` into the folder `out`, from its last checkpoint if there is one; returns `out/model`.
@@ -52,12 +52,11 @@ def train(
     Values still `auto` (see `loriini.estimate.choice`) mean one micro-batch, with merged weights kept, and
     the precision that suits this device.
     Raises InputError when `out` holds another run or another process is training it, Interrupted after
-    SIGINT or SIGTERM, and Unfinished when `minutes` pass before the run is finished; both save first, after
-    the last step the final model.
+    SIGINT or SIGTERM, and Unfinished when `time.monotonic()` passes `deadline` before the run is finished;
+    both save first, after the last step the final model.
     """
     run = run.chosen(micro_batch_size=0, recompute_merge=False)
     run = replace(run, precision=resolve_precision(run.precision))
-    deadline = time.monotonic() + 60 * minutes
     check_trackers(run.watch.trackers)
     check_compiler(run.speed)
     with process_group(), ExitStack() as stack:
@@ -71,7 +70,7 @@ def train(
             return on_first_rank(lambda: report_finished(out))
         keep_freed_memory()
         state = start_or_resume(run, corpus, out, initial, intact)
-        on_first_rank(lambda: rewind_files(measures, state.progress.step, out))
+        on_first_rank(lambda: rewind_records(measures, state.progress.step, out))
         return train_to_end(state, run, corpus, out, measures, deadline)
 
 
@@ -120,11 +119,13 @@ def train_to_end(
                 checkpoints.save(state.model, state.optimizer, state.progress, results.score)
             if stop:
                 raise stop
-        checkpoints.wait()  # it then drops an old one: room for the model
-        if (model := gather_model(state.model, parallel)) is not None:
-            save_model(model, corpus, out)
-            if interrupted():
-                raise Interrupted(f"{out}: the run is finished")
+        try:
+            checkpoints.wait()  # it then drops an old one: room for the model
+        finally:
+            if (model := gather_model(state.model, parallel)) is not None:
+                save_model(model, corpus, out)
+        if parallel.first and interrupted():
+            raise Interrupted(f"{out}: the run is finished")
     return out / "model"
 
 
@@ -153,10 +154,11 @@ def loss_and_speed(metrics: dict[str, Any]) -> str:
     return f"loss {loss}  {metrics['tokens_per_second']:,.0f} tokens/s"
 
 
-def rewind_files(measures: Sequence[Measure], step: int, out: Path) -> None:
+def rewind_records(measures: Sequence[Measure], step: int, out: Path) -> None:
     """Drop the records of steps after `step`, which will be taken again."""
-    rewind(out / METRICS, step)
-    rewind_all(measures, step, out)
+    for path in (out / name for name in {METRICS, *(measure.file for measure in measures)}):
+        if path.exists():
+            rewind(path, step)
 
 
 def check_initial(initial: InitialModel, run: Run, corpus: TrainingCorpus, out: Path) -> None:

@@ -15,7 +15,6 @@ from loriini.fields import Count, CountOrZero, check_fields
 from loriini.model import LoriiniForCausalLM
 from loriini.model.mode import undisturbed
 from loriini.sources import OnError
-from loriini.train.records.metrics import rewind
 
 
 @dataclass(frozen=True)
@@ -91,10 +90,3 @@ def measure_all(
             with open(out / measure.file, "a") as file:
                 file.write(json.dumps({"step": step, **result}) + "\n")
     return StepResults(entries, score)
-
-
-def rewind_all(measures: Sequence[Measure], step: int, out: Path) -> None:
-    """Drop the results of steps after `step`, which will be measured again."""
-    for measure in measures:
-        if (out / measure.file).exists():
-            rewind(out / measure.file, step)

@@ -84,6 +84,27 @@ def test_a_background_write_that_fails_is_raised(tmp_path: Path, monkeypatch: py
         save(tmp_path, stepped(), AT)
 
 
+def test_a_write_that_fails_does_not_prevent_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A full disk may have room by then; two in a row are an error, as soon as the third begins."""
+    commit, failing = storage.commit, {1, 3, 4}
+
+    def sometimes(temporary: Path, path: Path) -> None:
+        if int(path.name[-1]) in failing:
+            raise OSError("no space")
+        commit(temporary, path)
+
+    monkeypatch.setattr(storage, "commit", sometimes)
+    with CheckpointWriter(tmp_path, keep=9) as checkpoints:
+        for step in (1, 2, 3, 4):
+            checkpoints.save(*stepped(), RunProgress(step))
+        with pytest.raises(OSError, match="no space"):
+            checkpoints.save(*stepped(), RunProgress(5))
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000002"]
+    assert capsys.readouterr().err.count("not written (no space)") == 3
+
+
 def test_a_checkpoint_is_complete_before_the_next_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

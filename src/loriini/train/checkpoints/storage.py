@@ -33,6 +33,7 @@ from loriini.fields import Count, CountOrZero, check_fields
 from loriini.hardware import pick_device
 from loriini.jobs.artifact import file_hashes
 from loriini.parallel.mesh import SINGLE_PROCESS, Parallel
+from loriini.progress import warn
 from loriini.snapshot import check_weights
 from loriini.train.checkpoints.state import NAME, STATE, superseded
 from loriini.train.run_progress import RunProgress
@@ -65,7 +66,8 @@ class CheckpointWriter:
     """Writes checkpoints into `folder` in the background, one at a time; a context manager.
 
     Keeps the last `keep`, the one of lowest score, those of every `keep_every` steps, and the newest of up to
-    `steady` steps (0: none of these). Each records the `settings` of the run that wrote it.
+    `steady` steps (0: none of these). Each records the `settings` of the run that wrote it. One that cannot
+    be written is warned of, since a full disk may soon have room; a second in a row is an error, and the last.
     Entering the context removes what killed writes left: only one job at a time may write there. Leaving it
     waits for the last checkpoint.
     """
@@ -83,6 +85,8 @@ class CheckpointWriter:
         self.keep_every, self.steady = keep_every, steady
         self._thread = ThreadPoolExecutor(1)
         self._pending: Future[None] | None = None
+        self._failed = False
+        """Whether the one before the last could not be written."""
 
     def __enter__(self) -> Self:
         for path in self.folder.glob(".step-*.unfinished") if self.parallel.first else ():
@@ -113,27 +117,42 @@ class CheckpointWriter:
 
         `score` is the model's in an evaluation, the lower the better; None: it was not evaluated.
         """
-        self.wait()
+        try:
+            self.wait()
+        except OSError:
+            if self._failed:
+                raise
+            self._failed = True
+        else:
+            self._failed = False
         final = self.folder / f"step-{progress.step:08d}"
         state = {"progress": asdict(progress), "score": score, "run": self.settings}
         tensors = tensors_of(model, optimizer, self.parallel)
         written = write_files(unfinished(final), tensors, state, self.parallel)
         self._pending = self._thread.submit(self._finish, written, final)
 
+    @staticmethod
+    def _wait_for_files(written: Future[Any]) -> None:
+        try:
+            written.result()
+        except CheckpointException as error:  # a BaseException; its causes are those of the processes
+            cause, _ = next(iter(error.failures.values()))
+            raise cause from error
+
     def _finish(self, written: Future[Any], final: Path) -> None:
         """Wait for all processes' files; then the first one renames their folder, and drops old ones."""
         temporary = unfinished(final)
         try:
-            written.result()
-        except CheckpointException as error:  # a BaseException; its causes are those of the processes
+            self._wait_for_files(written)
+            if not self.parallel.first:
+                return
+            shutil.rmtree(final, ignore_errors=True)
+            commit(temporary, final)
+        except OSError as error:
             if self.parallel.first:
                 shutil.rmtree(temporary, ignore_errors=True)  # the disk may be full
-            cause, _ = next(iter(error.failures.values()))
-            raise cause from error
-        if not self.parallel.first:
-            return
-        shutil.rmtree(final, ignore_errors=True)
-        commit(temporary, final)
+                warn(f"{final}: not written ({error}); the next checkpoint is tried when it is due")
+            raise
         for old in superseded(final, self.keep, self.keep_every, self.steady):
             shutil.rmtree(old)
 

@@ -12,7 +12,7 @@ from loriini.atomic import write_text
 from loriini.errors import InputError
 from loriini.fields import Count, Positive, mismatch
 
-METRICS, EVALUATION, SAMPLES = "metrics.jsonl", "evaluation.jsonl", "samples.jsonl"
+METRICS, EVALUATION, SAMPLES = RECORDS = ("metrics.jsonl", "evaluation.jsonl", "samples.jsonl")
 Shape = tuple[int, ...]
 KINDS: dict[str, Any] = {
     "tokens": Count,
@@ -140,5 +140,9 @@ def _shape(value: Any) -> Shape | None:
 
 def rewind(path: Path, step: int) -> None:
     """Drop the records of steps after `step`, so that a resumed run writes none twice."""
-    kept = [m for m in read_records(path) if m["step"] <= step]
-    write_text(path, "".join(json.dumps(m) + "\n" for m in kept))
+    write_text(path, records_until(path, step))
+
+
+def records_until(path: Path, step: int) -> str:
+    """The lines of the records up to `step`."""
+    return "".join(json.dumps(m) + "\n" for m in read_records(path) if m["step"] <= step)
