@@ -140,13 +140,16 @@ def test_a_dense_models_loss_is_beside_the_mixtures(
         write_lens(run, text, tmp_path / "lens.html", dense)
 
 
-@pytest.mark.parametrize(("tokens", "after"), [(SEGMENT, ""), (2 * SEGMENT, " after segment 1")])
+@pytest.mark.parametrize(
+    ("tokens", "after"), [(SEGMENT, " (its experts see these tokens)"), (2 * SEGMENT, " after segment 1")]
+)
 def test_the_gain_is_named_by_the_tokens_that_it_is_of(
     tokens: int, after: str, tmp_path: Path, tokenizer: PreTrainedTokenizerFast
 ) -> None:
     run, dense = saved(tmp_path / "run", tokenizer), saved(tmp_path / "dense", tokenizer, num_experts=1)
     page = write_lens(run, "x" * tokens, tmp_path / "lens.html", dense, device="cpu").read_text()
-    assert f"gain over dense{after}<" in page
+    for name in ("nats a token", "perplexity", "nats a token, dense", "gain over dense"):
+        assert f"{name}{after}<" in page
 
 
 def test_tables_compare_what_was_not_routed_by_itself(tmp_path: Path) -> None:

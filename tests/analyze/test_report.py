@@ -10,9 +10,10 @@ import pytest
 
 from loriini.analyze.report import write_run_report
 from loriini.analyze.routes import Routes
-from loriini.analyze.sections import expert_use_plots, who_routes_where
+from loriini.analyze.sections import expert_use_plots, learning, who_routes_where
 from loriini.errors import InputError
 from loriini.reporting.page import table
+from loriini.routing import DESIGNS
 from reports import HOSTILE, Page, dump, text_of, write_run
 
 
@@ -28,13 +29,52 @@ def steps_of(trained: Path) -> list[dict[str, Any]]:
 
 
 def test_only_a_soft_design_has_a_threshold_of_activity(trained: Path) -> None:
-    soft, sparse = (text_of(expert_use_plots(steps_of(trained), soft)) for soft in (True, False))
+    soft, sparse = (
+        text_of(expert_use_plots(steps_of(trained), DESIGNS[name])) for name in ("lory", "mixtral")
+    )
     assert "38 % of the experts get more than twice the even weight" in soft
     assert "a weight above 2/4" in soft
     assert "active" not in sparse
     assert "the busiest expert of a layer gets 35.0 % of the choices and the least busy 15.0 %" in sparse
     assert "(averaged over layers; 25.0 % if the load were even)" in sparse
     assert all("an even load. One band alone: collapse" in text for text in (soft, sparse))
+
+
+def test_a_load_that_is_even_by_construction_is_no_news(trained: Path) -> None:
+    text = text_of(expert_use_plots(steps_of(trained), DESIGNS["ec-token"]))
+    assert "the load is even whatever is learnt" in text
+    assert "busiest" not in text
+
+
+def test_of_two_experts_none_has_twice_the_even_weight(trained: Path) -> None:
+    text = text_of(expert_use_plots([{**m, "experts": 2} for m in steps_of(trained)], DESIGNS["lory"]))
+    assert "of 2 experts" in text
+    assert "twice the even" not in text
+
+
+def test_a_last_step_that_was_skipped_is_left_out(trained: Path) -> None:
+    metrics = steps_of(trained)
+    metrics[-1] |= {"gate_entropy": [0.5, None], "confidence_entropy": [None, 0.5]}
+    assert "spreads its weight over 3.4 of 4 experts" in text_of(expert_use_plots(metrics, DESIGNS["lory"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("mixtral", {}, "lory predicts these batches better."),
+        ("lory", {}, "better. The loss of lory counts the first segment of an instance, 256 tokens whose"),
+        ("lory", {"first_segment": "skip_loss"}, "The loss of lory leaves out the first segment of an"),
+        ("ec-token", {}, "the experts of lory depend on later tokens: the two losses do not compare."),
+        ("smear", {}, "the experts of lory depend on later tokens: the two losses do not compare."),
+    ],
+)
+def test_losses_that_do_not_compare_are_not_compared(
+    name: str, changes: dict[str, str], words: str, trained: Path
+) -> None:
+    runs = {"dense": steps_of(trained), "lory": steps_of(trained)}
+    text = text_of(learning(runs, replace(DESIGNS[name], **changes)))
+    assert words in text
+    assert ("predicts these batches better" in text) == ("do not compare" not in words)
 
 
 def test_choices_and_weights_are_two_pictures_where_they_differ(trained: Path) -> None:
@@ -59,7 +99,8 @@ def test_choices_and_weights_are_two_pictures_where_they_differ(trained: Path) -
 
 def test_the_report_of_one_run(trained: Path, tmp_path: Path) -> None:
     run, out = trained, tmp_path / "analysis"
-    settings = {"name": HOSTILE, "steps": 24, "routing": {"unit": "segment"}, "corpus": ["/somewhere"]}
+    settings = {"name": HOSTILE, "steps": 24, "routing": {"unit": "segment"}, "corpus": ["/somewhere/text"]}
+    settings |= {"init": "/somewhere/model", "evaluate": {"heldout": ["/somewhere/held out"]}}
     dump(run / "run.json", settings)
     page = Page(write_run_report(run, out, remark=HOSTILE).read_text())
     assert page.headings == [HOSTILE, "Learning", "Use of experts", "Settings"]
@@ -67,6 +108,7 @@ def test_the_report_of_one_run(trained: Path, tmp_path: Path) -> None:
     assert "activation" not in page.text
     assert "routing.unit" in page.text
     assert "/somewhere" not in page.text
+    assert all(name in page.text for name in ("['text']", "model", "['held out']"))
 
 
 def test_the_report_of_a_model_folder_has_its_routes_alone(trained: Path, tmp_path: Path) -> None:

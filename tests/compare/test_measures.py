@@ -103,3 +103,16 @@ def test_masked_documents_are_compared_as_evaluate_does(compared: Compared, tmp_
     )
     assert unmasked["cells"][0]["perplexity"] != results["cells"][0]["perplexity"]
     assert "document_mask" not in unmasked["heldout"]
+
+
+def test_experts_in_use_are_those_of_several_steps() -> None:
+    """In a single step few units choose: here one of two experts, another in every step."""
+    step = {"tokens": 1, "experts": 2, "active": [1], "gate_entropy": [0.0], "confidence_entropy": [0.5]}
+    metrics = [{**step, "load_entropy": [0.0]} for _ in range(30)]
+    assert measures.expert_use_measures(metrics)["experts_in_use"] == 1
+    metrics[9] |= {"load": [[0.5, 0.5]]}
+    assert measures.expert_use_measures(metrics)["experts_in_use"] == pytest.approx(2)
+    metrics[29] |= {"load": [[0.9, 0.1]]}
+    found = measures.expert_use_measures(metrics)
+    assert found["experts_in_use"] == pytest.approx(0.9**-0.9 * 0.1**-0.1)
+    assert found["load_entropy"] == [0.3251]

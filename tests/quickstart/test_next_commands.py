@@ -13,7 +13,8 @@ from loriini.quickstart.settings import claim_folder
 
 
 @pytest.mark.parametrize(
-    ("design", "size", "inputs"), [("lory", "small", []), ("mixtral", "large", ["web=my text.jsonl:0.5"])]
+    ("design", "size", "inputs"),
+    [("lory", "small", []), ("mixtral", "large", ["web=my text.jsonl:0.5"]), ("label", "small", [])],
 )
 def test_every_command_is_parsed_and_names_a_job_of_its_own(
     design: str, size: str, inputs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -21,13 +22,15 @@ def test_every_command_is_parsed_and_names_a_job_of_its_own(
     monkeypatch.chdir(tmp_path)
     on_error = "skip" if inputs else "stop"
     settings = {"design": design, "size": {"name": size}, "steps": 20, "seed": 3, "inputs": inputs}
-    settings["on_error"] = on_error
+    settings |= {"on_error": on_error, "documents": {"train": dict.fromkeys(("web", "books"))}}
     jobs = []
     for command in next_commands(settings, Path("my job")):
         program, *words = shlex.split(command)
         assert program == "loriini"
         arguments, left = make_parser(COMMANDS).parse_known_args(words)
         assert not left
+        if words[0] == "generate":
+            assert vars(arguments).get("label") == ("books" if design == "label" else None)
         if words[0] == "quickstart":
             given = {k: v for k, v in vars(arguments).items() if k in Quickstart.__dataclass_fields__}
             job = Quickstart(**given | {"documents": tuple(given.get("documents", ()))})

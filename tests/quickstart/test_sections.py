@@ -93,3 +93,14 @@ def test_an_unknown_cosine_has_its_reason(unknown: float | None, job: Path) -> N
     text = text_of(sections.similar_documents(replace(c, results={**c.results, "order": order}), []))
     assert "in random order – (no instance holds two documents) and in similar order 0.250." in text
     assert "nan" not in text
+
+
+def test_speed_is_the_mixtures_share_of_the_dense_models(job: Path) -> None:
+    """Medians, of the mixture without its dense steps."""
+    c = compared(job)
+    metrics = {"dense": [{"experts": 1, "tokens_per_second": speed} for speed in (90.0, 200.0, 9999.0)]}
+    metrics["lory"] = [{"experts": 1, "tokens_per_second": 9999.0}] * 3
+    metrics["lory"] += [{"experts": 4, "tokens_per_second": speed} for speed in (1.0, 150.0, 9999.0)]
+    text = text_of(sections.cost(replace(c, metrics=metrics)))
+    assert "lory processed 150 tokens a second and the dense model 200" in text
+    assert "0.75 of the dense model's speed" in text

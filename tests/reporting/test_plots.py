@@ -1,10 +1,13 @@
 """Curves by hand, and pictures that are well-formed, bare and the same every time."""
 
 from collections.abc import Callable
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from loriini.reporting import plots
 from loriini.reporting.curves import running_mean, smooth, thin, utilisation
@@ -46,6 +49,72 @@ def test_pictures_are_well_formed_and_bare(draw: Callable[[], str]) -> None:
     assert "width" not in root.attrib
     assert "currentColor" in svg
     assert not any(word in svg for word in (plots.INK, "<style", "<metadata", "<image", "matplotlib"))
+
+
+def drawn(picture: Callable[..., str], *data: Any) -> list[Axes]:
+    """The axes of a picture before it becomes SVG."""
+    figure: Figure = picture.__wrapped__(*data)  # type: ignore[attr-defined]
+    return figure.axes
+
+
+def texts(axes: Axes) -> list[str]:
+    return [text.get_text() for text in axes.texts]
+
+
+def test_loss_curves_are_the_steps_and_their_mean() -> None:
+    (axes,) = drawn(plots.loss_curves, {"dense": steps(40), "lory": steps(40, dense=5)})
+    dense, dense_mean, mixture, _, copy = axes.lines
+    np.testing.assert_allclose(dense.get_ydata(), 3 - 0.01 * np.arange(1, 41))
+    np.testing.assert_allclose(mixture.get_xdata(), 100 * np.arange(1, 41))
+    assert dense_mean.get_label() == "dense, 2.60 at the end"
+    assert copy.get_xdata() == [500, 500]
+
+
+def test_a_loss_difference_below_zero_is_the_mixtures_gain() -> None:
+    better = [{**step, "loss": step["loss"] - 0.5} for step in steps(30)]
+    (axes,) = drawn(plots.loss_difference, steps(40), better)
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), -0.5)
+    assert len(axes.lines[0].get_ydata()) == 30
+
+
+def test_bars_are_as_long_as_their_values_and_say_the_change() -> None:
+    (axes,) = drawn(plots.perplexity_bars, {"a": 10.0, "b": 20.0}, {"a": 9.0, "b": 21.0}, "lory")
+    assert [bar.get_width() for bar in axes.patches] == [10, 20, 9, 21]
+    assert texts(axes) == ["10.0", "20.0", "9.0, −10.0 %", "21.0, +5.0 %"]
+    assert axes.yaxis_inverted()  # the first on top
+    (axes,) = drawn(plots.bars, {"random": 0.1, "similar": 0.4}, ["0.100", "0.400"])
+    assert [bar.get_width() for bar in axes.patches] == [0.1, 0.4]
+    assert texts(axes) == ["0.100", "0.400"]
+
+
+def test_a_tile_is_the_logarithm_of_a_share_over_the_even_one() -> None:
+    layers = [axes for axes in drawn(plots.shares_by_domain, GATES, ["a", "b"]) if axes.get_title()]
+    assert [axes.get_title() for axes in layers] == ["layer 0", "layer 1", "layer 2"]
+    for axes in layers:
+        (tiles,) = axes.collections
+        np.testing.assert_allclose(tiles.get_array(), np.log(4 * GATES[0].ravel()), atol=1e-12)
+        corners = [path.get_extents().min for path in tiles.get_paths()]
+        assert corners[0] == pytest.approx((0.04, 0.06))  # the first domain's first expert
+        assert axes.yaxis_inverted()  # above the second's
+
+
+def test_an_entropy_is_drawn_as_a_number_of_experts() -> None:
+    (axes,) = drawn(plots.entropy_curves, steps(40), "gate_entropy", "experts")
+    first, second, mean, even = axes.lines
+    np.testing.assert_allclose(first.get_ydata(), np.exp(0.5))
+    np.testing.assert_allclose(second.get_ydata(), np.exp(1.0))
+    np.testing.assert_allclose(mean.get_ydata(), (np.exp(0.5) + np.exp(1.0)) / 2)
+    assert even.get_ydata() == [4, 4]
+
+
+def test_bands_are_as_high_as_the_load_and_lines_as_the_norms() -> None:
+    panels = drawn(plots.load_bands, steps(40))
+    assert len(panels) == 3
+    for axes in panels:
+        edges = [band.get_paths()[0].get_extents().y1 for band in axes.collections]
+        np.testing.assert_allclose(edges, [0.7, 1, 1, 1])
+    for axes in drawn(plots.activation_norms, steps(40)):
+        assert [line.get_ydata()[0] for line in axes.lines] == [1, 2, 3, 4]
 
 
 def test_names_are_drawn_as_they_are_and_every_time_the_same() -> None:

@@ -5,6 +5,7 @@ import math
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -114,8 +115,12 @@ def test_mfu_is_the_share_of_the_devices_peak(monkeypatch: pytest.MonkeyPatch) -
     assert throughput(config, WatchConfig(), 32, 1e6, devices=1)["mfu"] is None
 
 
-def test_metrics_hold_speed_and_memory(corpus: TrainingCorpus, tmp_path: Path) -> None:
-    train(tiny_run(steps=1), corpus, tmp_path / "run")
+def test_metrics_hold_speed_and_memory(
+    corpus: TrainingCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, clock = tiny_run(steps=1), iter([100.0, 100.25])
+    monkeypatch.setattr(step, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    train(run, corpus, tmp_path / "run")
     (found,) = read_metrics(tmp_path / "run" / METRICS)
     assert found["peak_memory_bytes"] > 1e7
-    assert math.isfinite(found["tokens_per_second"])
+    assert found["tokens_per_second"] == run.batch_size * run.length / 0.25

@@ -13,7 +13,8 @@ from loriini.analyze.routes import ROUTES, instances_by_domain, routes_of_sequen
 from loriini.errors import InputError
 from loriini.evaluate.document_tokens import document_ids
 from loriini.evaluate.heldout import check_label, documents_of, tokenize_by_domain
-from loriini.model.loading import context_length, load_model, run_precision
+from loriini.model.loading import context_length, load_model, run_precision, trained_with_document_mask
+from loriini.progress import inform
 from loriini.routing import causality_warning
 from loriini.snapshot import folder_of
 from loriini.sources import Fields, OnError, ReadOptions, read_documents
@@ -32,10 +33,11 @@ def analyze_run(
 ) -> Path:
     """Write `routes.npz`, `routes.json` and `report.html` into `out` (default: the run's folder).
 
-    Documents of a domain are joined and cut into instances as for `evaluate`; with `per_document` each is
-    routed by itself, cut to the model's context. With `most`, these are the first of each domain. A flawed
-    record stops the reading, or is skipped, as `on_error` says. Returns the report's path. InputError for a
-    dense model, and for documents that cannot be read or have no label where one is needed.
+    Documents of a domain are joined and cut into instances as for `evaluate`; with `per_document`, or for a
+    run that was trained with documents apart, each is routed by itself, cut to the model's context. With
+    `most`, these are the first of each domain. A flawed record stops the reading, or is skipped, as
+    `on_error` says. Returns the report's path. InputError for a dense model, and for documents that cannot
+    be read or have no label where one is needed.
     """
     if most is not None and most < 1:
         raise InputError(f"--instances {most}: must be at least 1")
@@ -43,6 +45,9 @@ def analyze_run(
     model, tokenizer = load_model(run, device)
     if not model.config.is_mixture:
         raise InputError(f"{run}: a dense model, so there is nothing to route; give the run of a mixture")
+    if trained_with_document_mask(run) and not per_document:
+        inform(f"{run} was trained with document_mask, so each document is routed by itself (--per-document)")
+        per_document = True
     read = read_documents(documents, ReadOptions(fields, on_error))
     length, names = context_length(run, model.config), model.config.label_names
     if per_document:
@@ -56,7 +61,7 @@ def analyze_run(
     )
     out.mkdir(parents=True, exist_ok=True)
     routes.save(out / ROUTES)
-    return write_run_report(run, out, causality_warning(model.config.routing))
+    return write_run_report(run, out, causality_warning(model.config.routing, training=True))
 
 
 def sequences_by_domain(

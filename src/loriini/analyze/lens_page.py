@@ -58,16 +58,16 @@ def write_lens_page(lens: Lens, out: Path) -> Path:
 def opening(lens: Lens) -> Html:
     """The model, how it routes, and its loss on the text."""
     layers, units, experts = lens.reading.gates_LUE.shape
+    loss, of = float(lens.reading.losses_N[lens.counted_N].mean()), lens.which_counted
     numbers = {
         "tokens": f"{len(lens.reading.pieces):,}",
-        "loss, nats a token": f"{lens.reading.loss:.3f}",
-        "perplexity": f"{math.exp(lens.reading.loss):.2f}",
+        f"nats a token{of}": f"{loss:.3f}",
+        f"perplexity{of}": f"{math.exp(loss):.2f}",
     }
-    if lens.dense_losses_N is not None and (compared_N := lens.compared_gains_N) is not None:
-        numbers["loss, dense"] = f"{np.nanmean(lens.dense_losses_N):.3f}"
-        left_out = np.isnan(compared_N).sum() > np.isnan(lens.dense_losses_N).sum()
-        after = " after segment 1" if left_out else ""
-        numbers[f"gain over dense{after}"] = _signed(float(np.nanmean(compared_N)))
+    if lens.dense_losses_N is not None:
+        dense = float(lens.dense_losses_N[lens.counted_N].mean())
+        numbers[f"nats a token, dense{of}"] = f"{dense:.3f}"
+        numbers[f"gain over dense{of}"] = _signed(dense - loss)
     warning = causality_warning(lens.design)
     units_said = "" if lens.unit == "token" else f", {units:,} {lens.unit}{'s' if units > 1 else ''}"
     return p.join(

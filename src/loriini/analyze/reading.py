@@ -33,11 +33,6 @@ class Reading:
     gates_LUE: Floats
     losses_N: Floats
 
-    @property
-    def loss(self) -> float:
-        """The mean loss of the predicted tokens, in nats."""
-        return float(np.nanmean(self.losses_N))
-
     @cached_property
     def tokens_of_units(self) -> list[NDArray[np.int64]]:
         """The tokens of each unit, in order."""
@@ -89,17 +84,35 @@ class Lens:
 
     @property
     def compared_gains_N(self) -> Floats | None:
-        """The gains that compare; NaN where a context's first segment was routed by what it predicts.
+        """The gains that compare (`counted_N`); NaN elsewhere."""
+        return None if self.gains_N is None else np.where(self.counted_N, self.gains_N, np.nan)
 
-        All of them in a text without later segments.
+    @cached_property
+    def counted_N(self) -> NDArray[np.bool_]:
+        """The predicted tokens whose mean loss compares with other models'.
+
+        Not those of a context's first segment where this is routed by them, unless there are no others.
         """
-        gains_N = self.gains_N
-        if gains_N is None or self.design.causality != "after_first_segment":
-            return gains_N
-        after_N = gains_N.copy()
-        for start in self.reading.starts:
-            after_N[start : start + self.design.segment_length + 1] = np.nan
-        return after_N if np.isfinite(after_N).any() else gains_N
+        predicted_N = np.isfinite(self.reading.losses_N)
+        after_N = predicted_N & ~self._self_routed_N
+        return after_N if after_N.any() else predicted_N
+
+    @property
+    def which_counted(self) -> str:
+        """Which tokens `counted_N` are, as an ending of what is measured on them; empty if all."""
+        leaks = self._self_routed_N & self.counted_N
+        if leaks.any():
+            return " (its experts see these tokens)"
+        return " after segment 1" if self._self_routed_N.any() else ""
+
+    @cached_property
+    def _self_routed_N(self) -> NDArray[np.bool_]:
+        """The tokens that are predicted in a segment that is routed by them."""
+        routed_N = np.zeros(len(self.reading.pieces), bool)
+        if self.design.causality == "after_first_segment":
+            for start in self.reading.starts:
+                routed_N[start : start + self.design.segment_length + 1] = True
+        return routed_N & np.isfinite(self.reading.losses_N)
 
 
 def domain_overlaps(reading: Reading, soft: bool, routes: Routes) -> Mapping[str, float]:

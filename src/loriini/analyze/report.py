@@ -1,6 +1,6 @@
 """Report pages: self-contained HTML files, made from the files of a folder alone."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,14 @@ from loriini.atomic import write_text
 from loriini.errors import InputError
 from loriini.fields import by_dotted_name
 from loriini.reporting.page import Html, element, join, page, paragraph, strong, table
+from loriini.routing import RoutingConfig
 from loriini.snapshot import name_of
 from loriini.train.records.metrics import METRICS, read_metrics
 from loriini.train.run import RUN, read_run
 
 REPORT = "report.html"
+LOCAL = {"corpus", "init", "evaluate.heldout"}
+"""Settings that are paths on this machine, which a page that is passed on need not show."""
 
 
 def write_run_report(run: Path, out: Path, remark: str | None = None) -> Path:
@@ -37,7 +40,7 @@ def write_run_report(run: Path, out: Path, remark: str | None = None) -> Path:
     )
     sections = {
         "Learning": learning({name: metrics}),
-        "Use of experts": expert_use_plots(metrics, is_soft(run)),
+        "Use of experts": expert_use_plots(metrics, routing_of(run)),
         "Who routes where": who_routes_where(routes),
         "Settings": table(["setting", "value"], settings_rows(settings)) if settings else None,
     }
@@ -64,12 +67,19 @@ def read_routes(path: Path) -> Routes | None:
     return Routes.load(path) if path.exists() else None
 
 
-def is_soft(run: Path) -> bool:
-    """Whether a run's design gives every unit every expert."""
-    return (run / RUN).exists() and read_run(run / RUN)[0].routing.soft
+def routing_of(run: Path) -> RoutingConfig | None:
+    """A run's design; None for a folder without a run."""
+    return read_run(run / RUN)[0].routing if (run / RUN).exists() else None
 
 
-def settings_rows(settings: Mapping[str, Any]) -> Iterable[list[str]]:
-    """A row of name and value for every setting, without the corpus's path on this machine."""
-    shown = {name: value for name, value in settings.items() if name != "corpus"}
-    return ([name, str(value)] for name, value in by_dotted_name(shown).items())
+def settings_rows(settings: Mapping[str, Any]) -> Iterator[list[str]]:
+    """A row of name and value for every setting; of paths on this machine only the names."""
+    for name, value in by_dotted_name(settings).items():
+        yield [name, str(_without_folders(value) if name in LOCAL else value)]
+
+
+def _without_folders(paths: Any) -> Any:
+    """The name of a path, or of each in a list."""
+    if isinstance(paths, list):
+        return [_without_folders(path) for path in paths]
+    return Path(paths).name if paths else paths

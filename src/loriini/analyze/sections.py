@@ -15,9 +15,11 @@ from loriini.reporting.curves import (
     routed_steps,
     running_mean,
     utilisation,
+    with_load_entropy,
 )
 from loriini.reporting.page import Html
 from loriini.reporting.wording import large
+from loriini.routing import RoutingConfig
 
 DOMAINS_SHOWN = 40
 """Domains that are shown, those with the most text; the statistics are of all."""
@@ -36,8 +38,8 @@ def training_cards(metrics: Metrics) -> Html:
     )
 
 
-def learning(runs: Mapping[str, Metrics]) -> Html | None:
-    """Loss over training; with two runs, also their difference."""
+def learning(runs: Mapping[str, Metrics], design: RoutingConfig | None = None) -> Html | None:
+    """Loss over training; with two runs, also their difference, where the second is of `design`."""
     runs = {name: metrics for name, metrics in runs.items() if metrics}
     if not runs:
         return None
@@ -48,47 +50,67 @@ def learning(runs: Mapping[str, Metrics]) -> Html | None:
     if len(runs) != 2:
         return curves
     (first, dense), (second, mixture) = runs.items()
-    caption = (
-        f"Training loss of {second} minus that of {first} at the same step, all tokens counted: below the "
-        f"line, {second} predicts these batches better."
-    )
+    caption = f"Training loss of {second} minus that of {first} at the same step{_compares(second, design)}"
     return p.pair(curves, p.figure(plots.loss_difference(dense, mixture), caption))
 
 
-def expert_use_plots(metrics: Metrics, soft: bool) -> Html | None:
-    """How the experts were used over training; `soft`: the design gives every unit every expert."""
+def _compares(name: str, design: RoutingConfig | None) -> str:
+    """How far the training loss of a mixture compares with that of a dense model."""
+    better = f": below the line, {name} predicts these batches better."
+    if design is None or design.training_causality == "strict":
+        return better
+    if design.training_causality == "none":
+        return f". In training the experts of {name} depend on later tokens: the two losses do not compare."
+    first = f"the first segment of an instance, {design.segment_length:,} tokens"
+    if design.first_segment == "skip_loss":
+        return f"{better} The loss of {name} leaves out {first}."
+    return f"{better} The loss of {name} counts {first} whose experts depend on them; it may be too low."
+
+
+def expert_use_plots(metrics: Metrics, design: RoutingConfig | None = None) -> Html | None:
+    """How the experts of `design` were used over training."""
     routed = routed_steps(metrics)
     if not routed:
         return None
-    return p.join(_activity(metrics) if soft else _busiest(routed), _loads(routed), _scores(routed))
+    if design is not None and design.selection == "expert_choice":
+        use = p.paragraph(
+            "In training every expert chooses the same number of tokens or segments, so the load is even "
+            "whatever is learnt. In evaluation each token or segment chooses its experts, and their load may "
+            "be uneven."
+        )
+    else:
+        use = _activity(metrics) if design is not None and design.soft else _busiest(routed)
+    return p.join(use, _loads(routed), _scores(routed))
 
 
 def _activity(metrics: Metrics) -> Html:
     """How many experts of a soft design are active, and how evenly they are weighted."""
     routed = routed_steps(metrics)
     experts = routed[-1]["experts"]
-    active = utilisation(metrics)[1][-1].mean()
-    effective = np.exp(routed[-1]["gate_entropy"]).mean()
-    return p.join(
-        p.paragraph(
-            "A routing decision spreads its weight over ",
-            p.strong(f"{effective:.1f} of {experts} experts"),
-            f", measured by its entropy. At the end of training {100 * active:.0f} % of the experts get more "
-            f"than twice the even weight at least once in {UTILISATION_WINDOW} steps (averaged over layers).",
-        ),
-        p.pair(
-            p.figure(
-                plots.utilisation_curves(metrics),
-                f"Experts with a weight above 2/{experts}, twice the even share, at least once in "
-                f"{UTILISATION_WINDOW} steps.",
-            ),
-            p.figure(
-                plots.entropy_curves(routed, "gate_entropy", "effective number of experts in a decision"),
-                "The exponential of the mean entropy of the weights: 1 if one expert gets all the weight, "
-                f"{experts} (dotted) if all get the same.",
-            ),
-        ),
+    effective = np.nanmean(np.exp(column(routed[-UTILISATION_WINDOW:], "gate_entropy")))
+    spread = (
+        "At the end of training a routing decision spreads its weight over ",
+        p.strong(f"{effective:.1f} of {experts} experts"),
+        ", measured by its entropy.",
     )
+    entropy = p.figure(
+        plots.entropy_curves(routed, "gate_entropy", "effective number of experts in a decision"),
+        "The exponential of the mean entropy of the weights: 1 if one expert gets all the weight, "
+        f"{experts} (dotted) if all get the same.",
+    )
+    if experts == 2:  # no weight is above twice the even one
+        return p.join(p.paragraph(*spread), entropy)
+    active = utilisation(metrics)[1][-1].mean()
+    often = (
+        f" {100 * active:.0f} % of the experts get more than twice the even weight at least once in "
+        f"{UTILISATION_WINDOW} steps (averaged over layers)."
+    )
+    use = p.figure(
+        plots.utilisation_curves(metrics),
+        f"Experts with a weight above 2/{experts}, twice the even share, at least once in "
+        f"{UTILISATION_WINDOW} steps.",
+    )
+    return p.join(p.paragraph(*spread, often), p.pair(use, entropy))
 
 
 def _busiest(routed: Metrics) -> Html:
@@ -107,18 +129,19 @@ def _busiest(routed: Metrics) -> Html:
 
 def _loads(routed: Metrics) -> Html:
     """The load of the experts over training, where at least two steps recorded it."""
-    if sum("load" in m for m in routed) < 2:
+    recorded = with_load_entropy(routed)
+    if len(recorded) < 2:
         return p.join()
     return p.pair(
         p.figure(
-            plots.load_bands(routed),
+            plots.load_bands(recorded),
             "Load: the height of a band is the expert's share of the choices (of the weights, if every token "
             "gets every expert). Bands of the same height: an even load. One band alone: collapse.",
         ),
         p.figure(
-            plots.entropy_curves(routed, "load_entropy", "experts in use"),
-            "The exponential of the entropy of the load: 1 if one expert carries it all, "
-            f"{routed[-1]['experts']} (dotted) if it is even.",
+            plots.entropy_curves(recorded, "load_entropy", "experts in use"),
+            "The exponential of the entropy of this load: 1 if one expert carries it all, "
+            f"{recorded[-1]['experts']} (dotted) if it is even.",
         ),
     )
 
@@ -126,7 +149,8 @@ def _loads(routed: Metrics) -> Html:
 def _scores(routed: Metrics) -> Html:
     """The entropy of the scores where it differs from the gates', and norms that are scores."""
     last, figures = routed[-1], []
-    if "confidence_entropy" in last and last["confidence_entropy"] != last["gate_entropy"]:
+    differ = [m for m in routed if m.get("confidence_entropy") != m["gate_entropy"]]
+    if "confidence_entropy" in last and differ:
         figures.append(
             p.figure(
                 plots.entropy_curves(routed, "confidence_entropy", "effective number of experts by score"),

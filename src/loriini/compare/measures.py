@@ -18,7 +18,7 @@ from loriini.evaluate.heldout import HeldOut, heldout_digest
 from loriini.evaluate.runs import EvaluationSettings, evaluate_on
 from loriini.jobs.artifact import digest
 from loriini.jobs.lock import waiting_lock
-from loriini.reporting.curves import Floats, column, routed_steps, utilisation
+from loriini.reporting.curves import Floats, column, routed_steps, utilisation, with_load_entropy
 from loriini.snapshot import model_folder
 from loriini.train.records.metrics import METRICS, read_metrics
 from loriini.train.run import RUN, read_run, recorded_corpus
@@ -112,7 +112,8 @@ def learning_curve(loss: Floats, spent: Mapping[str, Floats]) -> dict[str, list[
 def expert_use_measures(metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Means over layers and the last tenth of the mixture's steps; empty for a dense model.
 
-    - `experts_in_use`: exp of the load's entropy, E where the load is even.
+    - `experts_in_use`: exp of the load's entropy, E where the load is even; of the loads recorded meanwhile,
+      or else of the last one.
     - `experts_per_decision`: exp of the gates' entropy: over how many experts a decision spreads.
     - `experts_by_score`: exp of the confidence entropy, that of the softmax of the scores.
     - `utilisation`: share of experts active at least once in ten steps (Lory appendix G.1).
@@ -121,13 +122,15 @@ def expert_use_measures(metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if not routed:
         return {}
     last, windows = last_part(list(routed)), utilisation(routed)[1]  # type: ignore[arg-type]
-    measured = {name: float(np.exp(column(last, key)).mean()) for name, key in ENTROPIES.items()}
+    recorded = with_load_entropy(last) or with_load_entropy(routed)[-1:] or last
+    entropies = {key: column(recorded if key == "load_entropy" else last, key) for key in ENTROPIES.values()}
+    measured = {name: float(np.exp(entropies[key]).mean()) for name, key in ENTROPIES.items()}
     count = max(1, round(LAST_SHARE * len(windows)))
     return {
         "experts": routed[-1]["experts"],
         "utilisation": float(windows[-count:].mean()),
         **measured,
-        **{key: np.round(column(last, key).mean(0), 4).tolist() for key in ("gate_entropy", "load_entropy")},
+        **{key: np.round(entropies[key].mean(0), 4).tolist() for key in ("gate_entropy", "load_entropy")},
     }
 
 

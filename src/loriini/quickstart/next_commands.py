@@ -7,6 +7,7 @@ from typing import Any
 
 from loriini.reporting import page as p
 from loriini.reporting.page import Html
+from loriini.routing import DESIGNS
 
 
 def what_next(settings: Mapping[str, Any], folder: Path) -> Html:
@@ -37,13 +38,14 @@ def next_commands(settings: Mapping[str, Any], folder: Path) -> dict[str, str]:
         return shlex.join(["loriini", "quickstart", *words, "--out", f"{folder}-{name}-{value}"])
 
     run = str(folder / "runs" / design)
+    expert_of = ["--label", min(settings["documents"]["train"])] if DESIGNS[design].scorer == "label" else []
     return {
         again("steps", 4 * options["steps"]): "train four times as long; experts differ more with time",
         again("seed", options["seed"] + 1): "train both models again with another seed",
         again("size", "medium" if options["size"] == "small" else "small"): "models of another size",
         again("design", "lory" if design == "mixtral" else "mixtral"): "another routing design",
         "loriini designs": "list all designs and how they differ",
-        shlex.join(["loriini", "generate", run, "--prompt", "The"]): "continue a text",
+        shlex.join(["loriini", "generate", run, "--prompt", "The", *expert_of]): "continue a text",
         "loriini recipes": "list the papers' models and small ones, ready to train",
     }
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from loriini.analyze.report import REPORT, is_soft, read_routes, write_page
+from loriini.analyze.report import REPORT, read_routes, routing_of, write_page
 from loriini.analyze.routes import ROUTES
 from loriini.analyze.sections import expert_use_plots, learning, who_routes_where
 from loriini.errors import InputError
@@ -25,11 +25,12 @@ def write_report(folder: Path) -> Path:
     runs = {name: folder / "runs" / name for name in (DENSE, settings["design"])}
     metrics = {name: read_metrics(run / METRICS) for name, run in runs.items()}
     c = Comparison(read_json(folder / "results.json"), settings, metrics)
+    design = routing_of(runs[c.design])
     shown = {
         "What was trained, on what": sections.setup(c),
-        "Learning": learning(metrics),
+        "Learning": learning(metrics, design),
         "Perplexity by domain": sections.perplexity(c),
-        "Use of experts": expert_use_plots(metrics[c.design], is_soft(runs[c.design])),
+        "Use of experts": expert_use_plots(metrics[c.design], design),
         "Who routes where": who_routes_where(read_routes(runs[c.design] / ROUTES)),
         "Similar documents": sections.similar_documents(c, read_json(folder / "neighbors.json", [])),
         "Samples": sections.samples(c, read_json(folder / "samples.json", [])),

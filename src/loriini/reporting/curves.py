@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import entr
 
 Metrics = Sequence[Mapping[str, Any]]
 """The objects of a `metrics.jsonl`, one a step."""
@@ -24,6 +25,16 @@ def column(metrics: Metrics, key: str) -> Floats:
 def routed_steps(metrics: Metrics) -> Metrics:
     """The steps of a mixture, without those of a dense warm-up."""
     return [m for m in metrics if "active" in m]
+
+
+def with_load_entropy(metrics: Metrics) -> Metrics:
+    """The steps that recorded the load since the last record, with its entropy as `load_entropy`.
+
+    A single step's is too low where few units choose: an even choice by 8 of them leaves experts out.
+    """
+    return [
+        {**m, "load_entropy": entr(np.array(m["load"], np.float64)).sum(-1)} for m in metrics if "load" in m
+    ]
 
 
 def smooth(metrics: Metrics, key: str) -> tuple[Floats, Floats]:

@@ -67,9 +67,9 @@ class CheckpointWriter:
 
     Keeps the last `keep`, the one of lowest score, those of every `keep_every` steps, and the newest of up to
     `steady` steps (0: none of these). Each records the `settings` of the run that wrote it. One that cannot
-    be written is warned of, since a full disk may soon have room; a second in a row is an error, and the last.
-    Entering the context removes what killed writes left: only one job at a time may write there. Leaving it
-    waits for the last checkpoint.
+    be written is warned of, since a full disk may soon have room; a second in a row, or a last one, is an
+    error. Entering the context removes what killed writes left: only one job at a time may write there.
+    Leaving it waits for the last checkpoint.
     """
 
     def __init__(
