@@ -1,6 +1,7 @@
 """Routes and their report."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -37,6 +38,18 @@ def test_analyze_takes_as_many_of_each_domain_as_it_is_told(
     assert call(capsys, "analyze", made.run, *asked, "--instances", 2).code == 0
     assert json.loads((tmp_path / "routes.json").read_text())["sequences"] == {"birds": 2, "tools": 2}
     assert_refused(call(capsys, "analyze", made.run, *asked, "--instances", 0), "--instances 0: must be")
+
+
+def test_documents_that_were_apart_in_training_are_routed_apart(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(made.run, run)
+    settings = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**settings, "document_mask": True}))
+    ended = call(capsys, "analyze", run, "--documents", made.documents, "--domain-field", "topic")
+    assert "was trained with document_mask, so each document is routed by itself" in ended.err
+    assert json.loads((run / "routes.json").read_text())["sequences"] == {"birds": 120, "tools": 120}
 
 
 def test_a_dense_model_has_no_routes_to_analyze(
