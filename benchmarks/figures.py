@@ -59,7 +59,7 @@ def cells(values: dict[str, np.ndarray]) -> Figure:
     return figure
 
 
-LONG_RUN_COLORS = dict(zip(LONG_RUN, (DENSE_COLOR, MIXTURE_COLOR, GREY), strict=True))
+LONG_RUN_STYLES = dict(zip(LONG_RUN, ((DENSE_COLOR, "-"), (MIXTURE_COLOR, "-"), ("C0", ":")), strict=True))
 
 
 @picture
@@ -75,13 +75,13 @@ def curves(experiment: dict[str, Any]) -> Figure:
         rows[row["name"]].append(row)
     steps = [measured["step"] for measured in experiment["results"][0]["evaluation"]]
     for name, seeds in rows.items():
-        color = LONG_RUN_COLORS[name]
+        color, style = LONG_RUN_STYLES[name]
         losses = np.array([row["losses"] for row in seeds])
         windows = experiment["window"] * np.arange(1, losses.shape[1] + 1)
         means = np.array([[measured["mean_perplexity"] for measured in row["evaluation"]] for row in seeds])
         for axes, x, y in ((loss, windows, losses), (perplexity, steps, means)):
             axes.plot(x, y.T, color=color, lw=0.6, alpha=0.4)
-            axes.plot(x, y.mean(0), color=color, label=name)
+            axes.plot(x, y.mean(0), color=color, linestyle=style, label=name)
     for domain in sorted(rows["dense"][0]["evaluation"][0]["perplexity"]):
         dense, lory = (
             np.array([[m["perplexity"][domain] for m in row["evaluation"]] for row in rows[name]])
