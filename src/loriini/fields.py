@@ -115,8 +115,10 @@ def mismatch(value: Any, hint: Any) -> str | None:
         expected = [mismatch(value, kind) for kind in arguments]
         return None if None in expected else " or ".join(map(str, expected))
     if origin is tuple:
+        if not isinstance(value, tuple):
+            return "several values (a tuple)"
         kinds = [arguments[0]] * len(value) if arguments[-1] is ... else list(arguments)
-        if not isinstance(value, tuple) or len(value) != len(kinds):
+        if len(value) != len(kinds):
             return f"{len(kinds)} values"
         expected = [mismatch(part, kind) for part, kind in zip(value, kinds, strict=True)]
         return next((f"values, each {each}" for each in expected if each), None)

@@ -20,6 +20,14 @@ def test_instances_are_truncated_to_a_length_that_they_have() -> None:
             InstanceDataset(source, length=length)
 
 
+def test_an_index_counts_from_either_end() -> None:
+    data = InstanceDataset(Pattern())
+    assert data[-1]["input_ids"].tolist() == data[len(data) - 1]["input_ids"].tolist()
+    for index in (len(data), -len(data) - 1):
+        with pytest.raises(IndexError, match=f"{index} of {len(data)} instances"):
+            data[index]
+
+
 def test_weights_of_joined_sources_are_refused() -> None:
     assert len(InstanceDataset(JoinedInstances((Pattern(), Pattern())))) == 2 * len(Pattern())
     with pytest.raises(ValueError, match="join its sources without weights"):

@@ -49,6 +49,7 @@ def test_the_real_entry_point() -> None:
         ("evaluate RUN --documents DOCUMENTS --out /proc/e.json", "--out /proc/e.json: nothing can be writ"),
         ("train nothing --out run", "no recipe is named 'nothing'; `loriini recipes` lists them all"),
         ("train tiny-lory --out run --model.sise 8", "--model.sise: no such setting"),
+        ("train tiny-lory --out run --optimizer.lr 1", "the nearest is --optimizer.learning_rate"),
         ("train tiny-lory --out run --steps", "--steps has no value"),
         ("train tiny-lory --out run --steps 0 --corpus CORPUS", "steps is 0; it must be at least 1"),
         ("train tiny-lory --out run --corpus absent", "absent: no finished corpus here"),

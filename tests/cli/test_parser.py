@@ -133,15 +133,27 @@ def test_a_file_that_is_written_is_no_pipe_or_device(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("pipe")
     for name in ("pipe", "link"):
         with pytest.raises(InputError, match="is a pipe or device; give the name of a file"):
-            output_file(str(tmp_path / name))
+            output_file("mark")(str(tmp_path / name))
 
 
 def test_a_link_to_a_file_that_is_written_is_followed(tmp_path: Path) -> None:
-    (tmp_path / "there.json").write_text("{}")
+    (tmp_path / "there.json").write_text("a mark")
     for name in ("there", "later"):
         (tmp_path / name).symlink_to(f"{name}.json")
-        assert output_file(str(tmp_path / name)) == (tmp_path / f"{name}.json").resolve()
-    assert output_file(str(tmp_path / "plain")) == tmp_path / "plain"
+        assert output_file("mark")(str(tmp_path / name)) == (tmp_path / f"{name}.json").resolve()
+    assert output_file("mark")(str(tmp_path / "plain")) == tmp_path / "plain"
     (tmp_path / "nowhere").symlink_to("there.json/x")
     with pytest.raises(InputError, match="a file is where a folder must be"):
-        output_file(str(tmp_path / "nowhere"))
+        output_file("mark")(str(tmp_path / "nowhere"))
+
+
+def test_a_file_of_another_kind_is_not_written_over(tmp_path: Path) -> None:
+    """It may be the text that is evaluated, or a run's settings."""
+    parse = output_file('"perplexity"', '"tasks"')
+    for content in ("", '{"perplexity": {}}', '[{"tasks": {}}]'):
+        (tmp_path / "out").write_text(content)
+        assert parse(str(tmp_path / "out")) == tmp_path / "out"
+    for content in ('{"text": "the \\"tasks\\""}', '{"name": "lory"}', "text"):
+        (tmp_path / "out").write_text(content)
+        with pytest.raises(InputError, match="out: exists, and is no output of this command; choose another"):
+            parse(str(tmp_path / "out"))

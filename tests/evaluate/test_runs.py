@@ -214,3 +214,10 @@ def test_the_precision_is_that_of_the_run(tmp_path: Path) -> None:
     (run / "run.json").write_text('{"precision": "fp32"}')
     assert run_precision(run) == run_precision(run / "model") == "fp32"
     assert run_precision(saved(run / "other", "lory")) == "auto"
+
+
+def test_what_is_given_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="run: given twice; give it once"):
+        evaluate_runs([tmp_path / "run", tmp_path / "run"], EvaluationSettings(("a.jsonl",)))
+    with pytest.raises(InputError, match="documents is 'held.jsonl'; give a tuple of inputs"):
+        EvaluationSettings("held.jsonl")  # type: ignore[arg-type]

@@ -1,13 +1,16 @@
 """Text that a model writes: reproducible, routed as asked, and only what it was asked for."""
 
+import copy
 from typing import Any, Literal
 
 import pytest
 import torch
+from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from loriini import LoriiniForCausalLM
 from loriini.errors import InputError
+from loriini.evaluate.document_tokens import opening_ids
 from loriini.evaluate.samples import Generation, check_room, continue_text
 from runs import EOS, VOCABULARY, write_tokenizer
 from tiny import tiny_model
@@ -30,6 +33,18 @@ def test_greedy_text_is_what_the_model_finds_likeliest(tokenizer: PreTrainedToke
     ids = tokenizer(PROMPT, return_tensors="pt", add_special_tokens=False)["input_ids"]
     expected = tokenizer.decode(model(ids).logits[0, -1].argmax())
     assert continue_text(model, tokenizer, PROMPT, Generation(1, greedy=True)) == expected
+
+
+def test_a_tokenizer_that_adds_bos_adds_it_to_a_prompt(tokenizer: PreTrainedTokenizerBase) -> None:
+    model, adding = model_of("mixtral"), copy.deepcopy(tokenizer)
+    adding.bos_token = "w9"
+    bos = adding.bos_token_id
+    assert opening_ids(tokenizer) == opening_ids(adding) == []
+    adding.backend_tokenizer.post_processor = TemplateProcessing(single="w9 $A", special_tokens=[("w9", bos)])
+    assert opening_ids(adding) == [bos]
+    ids = torch.tensor([[bos, *tokenizer(PROMPT, add_special_tokens=False)["input_ids"]]])
+    expected = tokenizer.decode(model(ids).logits[0, -1].argmax())
+    assert continue_text(model, adding, PROMPT, Generation(1, greedy=True)) == expected
 
 
 def test_a_seed_decides_what_is_sampled(tokenizer: PreTrainedTokenizerBase) -> None:

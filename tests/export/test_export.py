@@ -194,6 +194,26 @@ def test_what_cannot_be_exported_is_refused_and_leaves_nothing(
     assert not any(tmp_path.iterdir())
 
 
+def test_experts_that_transformers_cannot_multiply_are_refused(
+    tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    """Their rows are no multiple of 16 bytes: those of width 20 are in float32 only."""
+    model = model_of("mixtral", intermediate_size=20)  # cast by the first export
+    reason = "down_proj has rows of 40 bytes, and transformers needs a multiple of 16; use --to hf"
+    with pytest.raises(InputError, match=reason):
+        export_model(model, tokenizer, ExportSettings("mixtral", "bfloat16"), tmp_path / "out")
+    assert not any(tmp_path.iterdir())
+    model = model_of("mixtral", intermediate_size=20)
+    export_model(model, tokenizer, ExportSettings("mixtral"), tmp_path / "out")
+
+
+def test_a_qwen3_has_heads_of_its_own_size(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+    """As Qwen3-30B-A3B has: 32 heads of 128 for a width of 2048. The logits are compared on export."""
+    model = model_of("mixtral", qk_norm="head", head_dim=16)
+    out = export_model(model, tokenizer, ExportSettings("qwen3_moe"), tmp_path / "out")
+    assert json.loads((out / "config.json").read_text())["head_dim"] == 16
+
+
 def test_what_a_gguf_file_needs_is_missed_before_the_work(
     tokenizer: PreTrainedTokenizerBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

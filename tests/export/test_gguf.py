@@ -27,6 +27,7 @@ CASES: list[tuple[RoutingConfig, dict[str, Any], str]] = [
     (replace(DESIGNS["switch"], scorer="linear"), {}, "qwen2moe"),
     (replace(MIXTRAL, num_shared_experts=1, gates="softmax_all"), {}, "qwen2moe"),
     (MIXTRAL, {"qk_norm": "head"}, "qwen3moe"),
+    (MIXTRAL, {"qk_norm": "head", "head_dim": 16, "num_key_value_heads": 1}, "qwen3moe"),
 ]
 
 
@@ -111,6 +112,11 @@ def test_ids_without_a_token_are_filled() -> None:
             DESIGNS["token-ec2"],
             {"block": "olmoe", "attention_bias": True},
             r"olmoe with attention_bias=False only",
+        ),
+        (
+            DESIGNS["token-ec2"],
+            {"block": "olmoe", "num_key_value_heads": 1},
+            "norms the keys of olmoe over all heads, so it needs as many key as query heads",
         ),
         (
             replace(MIXTRAL, gates="sparse_mixer"),

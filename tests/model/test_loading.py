@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from transformers import AutoTokenizer
+from transformers.utils import logging
 
 from loriini.errors import InputError
 from loriini.export.export import ExportSettings, export_model
@@ -23,6 +24,17 @@ def test_a_run_and_its_model_folder_are_the_same_model(run: Path) -> None:
     assert not model.training
     assert tokenizer.decode([3, 1]) == "w3 w1"
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), same.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_progress_bars_of_transformers_stay_as_they_were(shown: bool, run: Path) -> None:
+    before = logging.is_progress_bar_enabled()
+    try:
+        (logging.enable_progress_bar if shown else logging.disable_progress_bar)()
+        load_model(run)
+        assert logging.is_progress_bar_enabled() == shown
+    finally:
+        (logging.enable_progress_bar if before else logging.disable_progress_bar)()
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:

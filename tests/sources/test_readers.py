@@ -71,6 +71,7 @@ def test_a_bad_line_stops_or_is_dropped(tmp_path: Path, line: bytes, reason: str
             "text,id\na,1\n".encode("utf-16"),
             r"it begins as UTF-16\); fix the file: convert it to UTF-8",
         ),
+        ("a.txt", "a".encode("utf-16"), r"it begins as UTF-16\); fix the file: convert it to UTF-8"),
         ("a.csv", b"text,id\ra,1\r", r"a line end other than \\+n and \\+r\\+n\); fix the file"),
     ],
 )

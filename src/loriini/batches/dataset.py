@@ -42,9 +42,9 @@ class InstanceDataset:
         return len(self.source)
 
     def __getitem__(self, index: int) -> dict[str, NDArray[np.int64]]:
-        if not 0 <= index < len(self):
-            raise IndexError(index)
-        ids = np.array([index])
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"{index} of {len(self)} instances")
+        ids = np.array([index % len(self)])
         length = self.source.length if self.length is None else self.length
         tokens_L = self.source.read(ids)[0, : length + 1]
         item = {"input_ids": tokens_L[:-1], "shift_labels": tokens_L[1:]}

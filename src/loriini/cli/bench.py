@@ -9,7 +9,12 @@ from loriini.errors import InputError
 
 def bench_arguments(add: Add) -> None:
     """Arguments of `loriini bench`."""
-    add("--out", type=output_file, metavar="FILE", help="also write the results to this file, as JSON")
+    add(
+        "--out",
+        type=output_file('"machine"'),
+        metavar="FILE",
+        help="also write the results to this file, as JSON",
+    )
     add("--quick", action="store_true", help="smaller models and fewer rounds")
     only = "this part alone; --out keeps the rows of other parts (default: all but sweep and recompute)"
     parts = ("train", "recompute", "sweep", "sparse", "aoe", "ffn", "decode", "memory")

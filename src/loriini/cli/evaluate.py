@@ -51,7 +51,7 @@ def evaluate_arguments(add: Add) -> None:
     router_free = "replace the routers: select experts by the norm (1, 2 or inf) of their activations at NODE"
     add("--router-free", metavar="NODE[:NORM[:GATES]]", help=router_free)
     device_option(add)
-    add("--out", type=output_file, help="also write the JSON to this file")
+    add("--out", type=output_file('"perplexity"', '"tasks"'), help="also write the JSON to this file")
 
 
 def _router_free(arguments: argparse.Namespace) -> "RouterFree | None":

@@ -24,7 +24,7 @@ def lens_arguments(add: Add) -> None:
     add("--label", metavar="NAME", help="the text's domain, for a model that routes by label")
     add("--tokens", type=int, metavar="N", help="tokens of the text to read, at most (4096)")
     device_option(add)
-    add("--out", type=output_file, metavar="FILE", help="the page to write (RUN/lens.html)")
+    add("--out", type=output_file("Loriini lens"), metavar="FILE", help="the page to write (RUN/lens.html)")
 
 
 def lens(arguments: argparse.Namespace) -> None:

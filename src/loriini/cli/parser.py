@@ -72,10 +72,21 @@ def output_path(text: str) -> Path:
     return _output(text, is_file=False)
 
 
-def output_file(text: str) -> Path:
-    """A file to write, that which a link leads to. InputError where there cannot be one."""
-    path = _output(text, is_file=True)
-    return _output(os.path.realpath(path), is_file=True) if path.is_symlink() else path
+def output_file(*marks: str) -> Callable[[str], Path]:
+    """A type of argument: a file to write, that which a link leads to; one of `marks` is in each of its kind.
+
+    InputError where there cannot be one, and for a file without a mark: somebody's text, or a part of a run.
+    """
+
+    def parse(text: str) -> Path:
+        path = _output(text, is_file=True)
+        path = _output(os.path.realpath(path), is_file=True) if path.is_symlink() else path
+        content = path.read_bytes() if path.exists() else b""
+        if content and not any(mark.encode() in content for mark in marks):
+            raise InputError(f"--out {text}: exists, and is no output of this command; choose another file")
+        return path
+
+    return parse
 
 
 def _output(text: str, is_file: bool) -> Path:

@@ -30,7 +30,7 @@ def reproduce_arguments(add: Add) -> None:
     reasons = "also train runs that test likely reasons why a finding does not hold"
     option("--reasons", action="store_true", help=reasons)
     page = "write the findings in --out as Markdown (OUT/findings.md), and pictures in a folder beside it"
-    add("--page", nargs="?", const=IN_OUT, type=output_file, metavar="FILE", help=page)
+    add("--page", nargs="?", const=IN_OUT, type=output_file("# Findings"), metavar="FILE", help=page)
     add("--json", action="store_true", help="with --list: as JSON")
 
 

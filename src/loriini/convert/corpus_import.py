@@ -146,6 +146,8 @@ def _without_parquet(folder: Path) -> str:
         return f"holds a Megatron data set; give its prefix, {prefixes[0]}"
     if prefixes:
         return f"holds {len(prefixes)} Megatron data sets; give the prefix of one, such as {prefixes[0]}"
+    if any(folder.rglob("*.arrow")):
+        return "a data set of Arrow files; write it as parquet (Dataset.to_parquet) and give that folder"
     return "no parquet files here; give a data set's folder, or a Megatron prefix"
 
 

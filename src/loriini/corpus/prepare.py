@@ -191,11 +191,12 @@ def _is_corpus(folder: Path) -> bool:
     return all((folder / name / MANIFEST).exists() for name in ("tokens", "instances"))
 
 
-def open_corpus(out: Path) -> Corpus:
+def open_corpus(out: str | Path) -> Corpus:
     """Open a finished corpus; InputError when it is absent, unfinished or damaged.
 
     The manifests, the sizes of the arrays and the tokenizer are checked. `verify` reads every file.
     """
+    out = Path(out)
     manifest = read_manifest(out / MANIFEST, CORPUS_PARTS)
     if manifest is None:
         inside = sorted(path.parent.name for path in out.glob(f"*/{MANIFEST}") if _is_corpus(path.parent))

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from loriini.errors import InputError
+from loriini.evaluate.document_tokens import opening_ids
 from loriini.evaluate.heldout import (
     HeldOut,
     check_domains,
@@ -94,6 +95,8 @@ class EvaluationSettings:
             value = getattr(self, name)
             if value is not None and not least <= value <= LARGEST_COUNT:
                 raise InputError(f"--{name} {value}: give at least {least} and at most {LARGEST_COUNT:,}")
+        if isinstance(self.documents, str):
+            raise InputError(f"documents is {self.documents!r}; give a tuple of inputs")
         if twice := next((path for path, n in Counter(self.documents).items() if n > 1), None):
             raise InputError(f"{twice}: given twice, it would count twice; leave one out")
         find_device(self.device)
@@ -108,8 +111,11 @@ def evaluate_runs(runs: Sequence[Path], settings: EvaluationSettings) -> list[di
 
     Each result names its `run`; those after the first have a `difference` to the first: relative
     differences of perplexity with their intervals, by domain and over `all`. One model is in memory at a
-    time. InputError where models have different tokenizers, whose perplexities do not compare.
+    time. InputError where models have different tokenizers, whose perplexities do not compare, and for a run
+    that is given twice.
     """
+    if twice := next((run for run, n in Counter(runs).items() if n > 1), None):
+        raise InputError(f"{twice}: given twice; give it once")
     settings, heldout = shared_heldout(runs, settings)
     if estimated := estimated_domains(heldout):
         warn(
@@ -214,7 +220,12 @@ def evaluate_on(
 
     Losses need not be finite.
     """
-    model, _ = load_model(run, settings.device)
+    model, tokenizer = load_model(run, settings.device)
+    if opening_ids(tokenizer):
+        warn(
+            f"{run}: its tokenizer begins a text with {tokenizer.bos_token}, which is left out here, where "
+            "documents are joined; with it perplexity may be lower"
+        )
     for text in heldout.values():
         check_ids(text.ids, model)
     if settings.router_free:

@@ -10,6 +10,7 @@ from torch.distributed.tensor import DTensor
 from transformers import PreTrainedTokenizerBase, TextStreamer
 
 from loriini.errors import InputError
+from loriini.evaluate.document_tokens import opening_ids
 from loriini.evaluate.perplexity import check_routing
 from loriini.fields import LARGEST_COUNT
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
@@ -86,11 +87,12 @@ def continue_text(
 ) -> str:
     """The model's continuation of `prompt`; an empty prompt is the BOS (or EOS) token alone.
 
+    A prompt is preceded by the BOS of a tokenizer that adds one by itself; those of our runs do not.
     `write` gets the continuation in parts, as it is generated. InputError as from `check_generation`.
     """
     labels_B = check_generation(model, how)
-    encoded = tokenizer(prompt, return_tensors="pt", add_special_tokens=False, verbose=False)
-    ids = encoded["input_ids"].to(model.device).long()
+    encoded = tokenizer(prompt, add_special_tokens=False, verbose=False)["input_ids"]
+    ids = torch.tensor([[*opening_ids(tokenizer), *encoded]], dtype=torch.long, device=model.device)
     check_ids(ids, model)
     eos = model.config.eos_token_id
     with undisturbed(model):

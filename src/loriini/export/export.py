@@ -78,12 +78,13 @@ class ExportSettings:
             raise InputError("--combination is that of --top-k; give both, or leave it out")
 
 
-def export_run(run: Path, settings: ExportSettings, out: Path, device: str | None = None) -> Path:
+def export_run(run: str | Path, settings: ExportSettings, out: str | Path, device: str | None = None) -> Path:
     """Export a run, or a Hugging Face model folder, into the folder `out`; returns what was written.
 
     An export of the same model with the same settings is left as it is. Raises InputError for any other
     existing `out`, and for a model that the format does not have.
     """
+    run, out = Path(run), Path(out)
     source = _source(run, settings.steps)
     there = {**asdict(settings), "steps": list(settings.steps), "source": source}  # as JSON has it
     if _is_exported(out, there):

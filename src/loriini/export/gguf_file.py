@@ -127,6 +127,8 @@ def not_gguf(config: PretrainedConfig) -> str | None:
     for name, required in ARCHITECTURES[config.model_type].required.items():
         if (value := getattr(config, name)) != required:
             return f"llama.cpp has {config.model_type} with {name}={required} only, and this has {value}"
+    if config.model_type == "olmoe" and config.num_key_value_heads != config.num_attention_heads:
+        return "llama.cpp norms the keys of olmoe over all heads, so it needs as many key as query heads"
     if (kind := config.rope_parameters["rope_type"]) != "default":
         return f"rotary positions of type {kind} are not written"
     return None

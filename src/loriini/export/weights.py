@@ -12,6 +12,8 @@ from loriini.errors import InputError
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.loading import check_finite
 
+ROW_BYTES = 16
+"""Rows of experts are multiples of it in `torch.nn.functional.grouped_mm`."""
 NOT_SHARED = frozenset({"model_type", "architectures", "dtype", "transformers_version", "num_experts"})
 """Settings that configurations share by name only."""
 
@@ -19,7 +21,9 @@ NOT_SHARED = frozenset({"model_type", "architectures", "dtype", "transformers_ve
 def shared_settings(kind: type[PreTrainedModel], config: LoriiniConfig) -> dict[str, Any]:
     """The settings that a transformers model has in common with ours."""
     names = kind.config_class().to_dict().keys() - NOT_SHARED
-    return {name: value for name, value in config.to_dict().items() if name in names}
+    shared = {name: value for name, value in config.to_dict().items() if name in names}
+    # Qwen3-MoE's attention reads a `head_dim` that its configuration does not list.
+    return shared if config.head_dim is None else {**shared, "head_dim": config.head_dim}
 
 
 def weights_outside_experts(model: LoriiniForCausalLM) -> dict[str, Tensor]:
@@ -52,6 +56,18 @@ def build(
     model.load_state_dict(weights, assign=True)
     model.tie_weights()
     return model.requires_grad_(False).eval()
+
+
+def _not_multiplied(weights: Mapping[str, Tensor]) -> str | None:
+    """Why transformers cannot compute with these experts: its grouped product has rows of whole 16 bytes."""
+    for name, weight in weights.items():
+        row = weight.shape[-1] * weight.dtype.itemsize
+        if weight.dim() == 3 and row % ROW_BYTES:
+            return (
+                f"{name} has rows of {row} bytes, and transformers needs a multiple of {ROW_BYTES}; use --to "
+                "hf, or train experts of another width"
+            )
+    return None
 
 
 def _difference(given: Mapping[str, Sequence[int]], expected: Mapping[str, Sequence[int]]) -> str | None:
@@ -96,8 +112,15 @@ class Probe:
 
     @torch.no_grad()
     def difference(self, exported: PreTrainedModel) -> float:
-        """The largest difference of a logit; NaN or infinity where one of them is not finite."""
-        routing = self.routing if isinstance(exported, LoriiniForCausalLM) else {}
+        """The largest difference of a logit; NaN or infinity where one of them is not finite.
+
+        InputError for experts that transformers cannot compute with.
+        """
+        routing = {}
+        if isinstance(exported, LoriiniForCausalLM):
+            routing = dict(self.routing)
+        elif reason := _not_multiplied(exported.state_dict()):
+            raise InputError(reason)
         return float((self.logits_BLV - exported(self.ids_BL, **routing).logits).abs().max())
 
 

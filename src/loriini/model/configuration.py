@@ -33,6 +33,16 @@ def resolve_routing(routing: "RoutingConfig | Mapping[str, Any] | str") -> Routi
     return replace(design, **changes)
 
 
+OUR_NAMES = {
+    "num_local_experts": "num_experts",
+    "n_routed_experts": "num_experts",
+    "num_experts_per_tok": "routing's top_k",
+    "router_aux_loss_coef": "routing's load_balance",
+    "norm_topk_prob": "routing's gates (softmax_selected or softmax_all)",
+}
+"""Settings of other mixtures by transformers' names → what they are here."""
+
+
 @strict
 class LoriiniConfig(LlamaConfig):
     """A Llama whose FFNs are mixtures of `num_experts` FFNs of `intermediate_size` each.
@@ -88,16 +98,22 @@ class LoriiniConfig(LlamaConfig):
     bos_token_id: int | None = None
     eos_token_id: int | list[int] | None = None
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; a routing as a name or an object is resolved. ValueError for another type."""
+        if name == "routing":
+            value = resolve_routing(value)
+        elif name in FIELDS and (expected := mismatch(value, FIELDS[name])):
+            raise ValueError(f"{name} is {value!r}; it must be {expected}")
+        super().__setattr__(name, value)
+
     def __post_init__(self, **kwargs: Any) -> None:
-        self.routing = resolve_routing(self.routing)
         for name in kwargs:
+            if ours := OUR_NAMES.get(name):
+                raise TypeError(f"unexpected setting {name}; here it is {ours}")
             near = get_close_matches(name, type(self).__dataclass_fields__, 1, cutoff=0.9)
             if near and not hasattr(type(self), name):
                 raise TypeError(f"unexpected setting {name}; do you mean {near[0]}?")
-        for name, hint in FIELDS.items():
-            if expected := mismatch(value := getattr(self, name), hint):
-                raise ValueError(f"{name} is {value!r}; it must be {expected}")
-        refuse_first(conflicts(self), ValueError)
+        self.check()
         head_dim = self.head_dim or self.hidden_size // self.num_attention_heads
         rotary = {"rope_theta": kwargs.get("rope_theta"), **(self.rope_parameters or {})}
         if problem := rotary_problem(rotary, head_dim, self.block):
@@ -109,6 +125,10 @@ class LoriiniConfig(LlamaConfig):
         if self.low_rank is None and self.scored_by_norm and not self.scored_by_whole_expert:
             self.low_rank = max(8, self.hidden_size // 3 // 8 * 8)
         super().__post_init__(**kwargs)
+
+    def check(self) -> None:
+        """ValueError for settings that do not fit each other."""
+        refuse_first(conflicts(self), ValueError)
 
     def validate_architecture(self) -> None:
         """Replaces LlamaConfig's check: with `head_dim`, heads need not divide the hidden size."""

@@ -18,6 +18,7 @@ from loriini.json_file import read_object
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.modeling import LoriiniForCausalLM
 from loriini.model.pretrained import FAMILIES, config_from_transformers, from_transformers, read_complete
+from loriini.model.saving import without_progress_bars
 from loriini.snapshot import check_weights, holds_tokenizer, model_folder
 
 ADAPTER = "adapter_config.json"
@@ -34,8 +35,7 @@ def load_model(
     """
     device = find_device(device)
     folder = model_folder(Path(path))
-    logging.disable_progress_bar()
-    with readable(folder):
+    with readable(folder), without_progress_bars():
         model = read_model(folder)
         return model.to(device).eval(), tokenizer_in(folder)
 

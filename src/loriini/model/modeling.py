@@ -228,6 +228,7 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
     _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}  # noqa: RUF012
 
     def __init__(self, config: LoriiniConfig) -> None:
+        config.check()  # it may have been changed since it was made
         super().__init__(config)
         self.model = LoriiniModel(config)
         self.vocab_size = config.vocab_size

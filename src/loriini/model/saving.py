@@ -1,5 +1,7 @@
 """A model as a Hugging Face folder: weights, configuration, tokenizer and model card."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
@@ -12,6 +14,18 @@ CARD = "README.md"
 REQUIRED = ("config.json", "tokenizer_config.json")
 
 
+@contextmanager
+def without_progress_bars() -> Iterator[None]:
+    """Turn transformers' progress bars off, and on again if they were."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
 def save_model_folder(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, card: str, folder: Path
 ) -> None:
@@ -20,13 +34,12 @@ def save_model_folder(
     Sets the tokenizer's `model_max_length` to the context. Padding is the tokenizer's padding token or else
     its EOS token, in tokenizer, configuration and generation settings alike.
     """
-    logging.disable_progress_bar()
     tokenizer.model_max_length = model.config.max_position_embeddings
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     for settings in (model.config, model.generation_config):
         settings.pad_token_id = tokenizer.pad_token_id
-    with atomic(folder) as temporary:
+    with atomic(folder) as temporary, without_progress_bars():
         model.save_pretrained(temporary)
         tokenizer.save_pretrained(temporary)
         (temporary / CARD).write_text(card, encoding="utf-8")

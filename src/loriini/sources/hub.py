@@ -92,4 +92,6 @@ def _split(path: str) -> tuple[str, str | None, str]:
 
 def _unreachable(path: str, error: object) -> InputError:
     reason = " ".join(str(error).split())
+    if "load_from_disk" in reason:
+        return InputError(f"{path}: a saved data set; give its folder without {PREFIX}")
     return InputError(f"{path}: cannot be opened ({reason}); check its name, split and your access")

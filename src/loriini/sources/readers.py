@@ -127,7 +127,7 @@ class _RowLines:
         mark = codecs.BOM_UTF8  # of the first line, and not a part of its first name
         for line in self.lines:
             if mark:
-                _refuse_utf16(line)
+                refuse_utf16(line)
             self.row_bytes += len(line) + 1
             if self.row_bytes > MAX_RECORD_BYTES:
                 raise csv.Error("field larger")
@@ -135,7 +135,7 @@ class _RowLines:
             mark = b""
 
 
-def _refuse_utf16(line: bytes) -> None:
+def refuse_utf16(line: bytes) -> None:
     """BadRecord for the first line of a file that begins as UTF-16."""
     if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise BadRecord("not valid UTF-8", "it begins as UTF-16", fix="file: convert it to UTF-8")
@@ -168,7 +168,7 @@ def parse_object(line: bytes) -> dict[str, Any]:
     try:
         value = json.loads(line.removeprefix(codecs.BOM_UTF8).decode())
     except UnicodeDecodeError as error:
-        _refuse_utf16(line)
+        refuse_utf16(line)
         raise BadRecord("not valid UTF-8", f"byte {error.start}") from None
     except (ValueError, RecursionError) as error:
         if line.strip() in OPENED:

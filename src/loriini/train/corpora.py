@@ -40,7 +40,7 @@ class TrainingCorpus:
     """The method by which each prepared corpus ordered its documents."""
 
 
-def read_corpora(paths: Sequence[Path], weights: tuple[float, ...] = ()) -> TrainingCorpus:
+def read_corpora(paths: Sequence[str | Path], weights: tuple[float, ...] = ()) -> TrainingCorpus:
     """One or several prepared corpora as one, mixed by `weights` if given (see `JoinedInstances`).
 
     Raises InputError when their tokenizers or lengths differ, or the weights do not fit.

@@ -41,7 +41,7 @@ from loriini.train.upcycle import upcycle
 def train(
     run: Run,
     corpus: TrainingCorpus,
-    out: Path,
+    out: str | Path,
     measures: Sequence[Measure] = (),
     deadline: float = math.inf,
     intact: Path | None = None,
@@ -55,6 +55,7 @@ def train(
     SIGINT or SIGTERM, and Unfinished when `time.monotonic()` passes `deadline` before the run is finished;
     both save first, after the last step the final model.
     """
+    out = Path(out)
     run = run.chosen(micro_batch_size=0, recompute_merge=False)
     run = replace(run, precision=resolve_precision(run.precision))
     check_trackers(run.watch.trackers)

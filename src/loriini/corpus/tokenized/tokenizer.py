@@ -167,7 +167,7 @@ def same_vocabulary(one: Path, other: Path) -> bool:
 def _files(path: Path) -> tuple[Path, Path | None]:
     """A tokenizer's file, and the file read with it: merges, or CONFIG, which may be absent."""
     if not path.exists():
-        raise InputError(f"{path}: no such tokenizer; give bpe:SIZE, a path, or a Hub id")
+        raise InputError(f"{path}: no such tokenizer; give bpe:SIZE, a path, or a Hub id as ORG/NAME")
     if not path.is_file():
         vocabulary, merges = path / "encoder.json", path / "vocab.bpe"
         known = [path / name for name in ("tokenizer.json", "tokenizer.model") if (path / name).exists()]

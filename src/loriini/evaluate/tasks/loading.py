@@ -16,6 +16,8 @@ from loriini.evaluate.tasks.local import Splits, find_file, read_splits
 from loriini.progress import warn
 
 OUR_YAML = Path(__file__).parent / "yaml"
+OPTIONS = {"siqa": 3, "commonsense_qa": 5}
+"""Tasks that local files may hold with fewer options, and how many published figures are of."""
 
 
 @dataclass(frozen=True)
@@ -117,8 +119,9 @@ def _from_files(key: str, request: Request, data: Path) -> Loaded:
         wanted, manager = name, _index()
     if wanted not in manager.all_subtasks:
         raise _unknown(name, manager.all_subtasks)
-    if name == "siqa" and len(first.get("choices", "ABC")) < 3:
-        warn(f"{file}: fewer options than SIQA's three; do not compare with published figures")
+    options = OPTIONS.get(name, 0)
+    if len(first.get("choices", range(options))) < options:
+        warn(f"{file}: fewer options than the {options} of {name}; do not compare with published figures")
     changes = {setting: field for setting, field in task.changes if field in first}
     found = _load_local(manager, {wanted: splits}, file, changes)["tasks"][wanted]
     return _loaded({key: found}, {}, shots)

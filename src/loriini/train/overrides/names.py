@@ -113,8 +113,8 @@ def _nearest(name: str, names: Sequence[str]) -> list[str]:
     Sections are not settings; the words of a section count where no setting has them all by itself. A setting
     that other programs know by this name comes before all of these.
     """
-    if name in COMMON_NAMES:
-        return [COMMON_NAMES[name]]
+    if common := COMMON_NAMES.get(name.rpartition(".")[2]):
+        return [common]
     sections = {known.rpartition(".")[0] for known in names} - {"routing"}  # which takes a design
     settings = [known for known in names if known not in sections]
     last = {known: known.rpartition(".")[2] for known in settings}
