@@ -219,5 +219,5 @@ def test_the_precision_is_that_of_the_run(tmp_path: Path) -> None:
 def test_what_is_given_twice_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="run: given twice; give it once"):
         evaluate_runs([tmp_path / "run", tmp_path / "run"], EvaluationSettings(("a.jsonl",)))
-    with pytest.raises(InputError, match="documents is 'held.jsonl'; give a tuple of inputs"):
+    with pytest.raises(InputError, match=r"documents is 'held\.jsonl'; give a tuple of inputs"):
         EvaluationSettings("held.jsonl")  # type: ignore[arg-type]
