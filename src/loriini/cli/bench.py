@@ -11,7 +11,7 @@ def bench_arguments(add: Add) -> None:
     """Arguments of `loriini bench`."""
     add(
         "--out",
-        type=output_file('"machine"'),
+        type=output_file(),
         metavar="FILE",
         help="also write the results to this file, as JSON",
     )

@@ -73,7 +73,7 @@ def output_path(text: str) -> Path:
 
 
 def output_file(*marks: str) -> Callable[[str], Path]:
-    """A type of argument: a file to write, that which a link leads to; one of `marks` is in each of its kind.
+    """A type of argument: a file to write, that which a link leads to; one of `marks`, if given, is in each.
 
     InputError where there cannot be one, and for a file without a mark: somebody's text, or a part of a run.
     """
@@ -82,7 +82,7 @@ def output_file(*marks: str) -> Callable[[str], Path]:
         path = _output(text, is_file=True)
         path = _output(os.path.realpath(path), is_file=True) if path.is_symlink() else path
         content = path.read_bytes() if path.exists() else b""
-        if content and not any(mark.encode() in content for mark in marks):
+        if marks and content and not any(mark.encode() in content for mark in marks):
             raise InputError(f"--out {text}: exists, and is no output of this command; choose another file")
         return path
 

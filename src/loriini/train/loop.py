@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -122,12 +122,20 @@ def train_to_end(
                 raise stop
         try:
             checkpoints.wait()  # it then drops an old one: room for the model
-        finally:
-            if (model := gather_model(state.model, parallel)) is not None:
-                save_model(model, corpus, out)
+        except OSError:
+            with suppress(Exception):  # such as a disk that is full for the model, too
+                save_gathered(state, corpus, out)
+            raise
+        save_gathered(state, corpus, out)
         if parallel.first and interrupted():
             raise Interrupted(f"{out}: the run is finished")
     return out / "model"
+
+
+def save_gathered(state: TrainingState, corpus: TrainingCorpus, out: Path) -> None:
+    """Save the final model, gathered from all processes, into `out`."""
+    if (model := gather_model(state.model, state.parallel)) is not None:
+        save_model(model, corpus, out)
 
 
 def reason_to_stop(
