@@ -46,6 +46,13 @@ def test_a_load_that_is_even_by_construction_is_no_news(trained: Path) -> None:
     assert "busiest" not in text
 
 
+def test_scores_that_are_the_weights_have_no_picture_of_their_own(trained: Path) -> None:
+    metrics = steps_of(trained)
+    for entropies, shown in (([1.3001, 1.2001], False), ([1.5, 1.4], True)):
+        routed = [{**m, "confidence_entropy": entropies} if "active" in m else m for m in metrics]
+        assert ("experts by score" in expert_use_plots(routed, DESIGNS["lory"])) == shown  # type: ignore[operator]
+
+
 def test_of_two_experts_none_has_twice_the_even_weight(trained: Path) -> None:
     text = text_of(expert_use_plots([{**m, "experts": 2} for m in steps_of(trained)], DESIGNS["lory"]))
     assert "of 2 experts" in text

@@ -146,11 +146,15 @@ def _loads(routed: Metrics) -> Html:
     )
 
 
+def _same(metrics: Metrics, one: str, other: str) -> bool:
+    """Whether two statistics are the same up to rounding in all steps."""
+    return np.allclose(column(metrics, one), column(metrics, other), atol=1e-3, equal_nan=True)
+
+
 def _scores(routed: Metrics) -> Html:
     """The entropy of the scores where it differs from the gates', and norms that are scores."""
     last, figures = routed[-1], []
-    differ = [m for m in routed if m.get("confidence_entropy") != m["gate_entropy"]]
-    if "confidence_entropy" in last and differ:
+    if "confidence_entropy" in last and not _same(routed, "confidence_entropy", "gate_entropy"):
         figures.append(
             p.figure(
                 plots.entropy_curves(routed, "confidence_entropy", "effective number of experts by score"),
