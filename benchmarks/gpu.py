@@ -1,6 +1,6 @@
 """Everything to measure on one GPU by one command; data is made on the spot.
 
-PYTHONPATH=src python benchmarks/gpu.py --results gpu.json    # correctness, speed and memory, profiles
+PYTHONPATH=src python benchmarks/gpu.py --results gpu.json    # correctness, profiles, speed and memory
 PYTHONPATH=src python benchmarks/gpu.py --tiny                # the same at tiny sizes, in a minute on a CPU
 
 Correctness comes first: every fast path on this device beside its naive twin, outputs and gradients, and
@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from loriini.model.experts.stacked import by_outputs_loop, by_parameters_loop
 from loriini.model.low_precision import experts_cast_once
 from loriini.routing.selection import SELECTIONS, fixed_counts
 from loriini.train.run import Run
+from loriini.train.speed import compile_layers
 from measuring import write_results
 
 MERGED = ("lory", "prefix", "smear")
@@ -47,28 +49,66 @@ SHOWN = 30
 
 
 def twin_checks(size: BenchSize) -> Iterator[dict[str, Any]]:
-    """Experts of one layer beside their naive twins, at each precision that the hardware has."""
+    """Experts of one layer beside their naive twins, at each precision that the hardware has.
+
+    Lory's at every number of experts that is timed: its kernel has other blocks for more of them.
+    """
     torch.backends.cuda.matmul.allow_tf32 = False
-    for precision, limit in PRECISIONS.items():
-        if precision != "fp32" and not has_bf16(pick_device()):
-            continue
-        for design in (*MERGED, *SELECTED):
-            for recompute in (False, True) if design in MERGED else (False,):
-                errors = twin_errors(size, design, precision, recompute)
-                yield {
-                    "check": f"{design}{' recompute_merge' if recompute else ''} beside its naive twin",
-                    "precision": precision,
-                    "errors": errors,
-                    "limit": limit,
-                    "passed": all(error <= limit for error in errors.values()),
-                }
+    few, numbers = size.experts[:1], size.experts
+    cases = [(name, n, False) for name in (*MERGED, *SELECTED) for n in (numbers if name == "lory" else few)]
+    cases += [(name, n, True) for name in MERGED for n in few]
+    for precision, (design, experts, recompute) in product(PRECISIONS, cases):
+        if precision == "fp32" or has_bf16(pick_device()):
+            name = f"{design}, {experts} experts{', recompute_merge' if recompute else ''}, beside its twin"
+            errors = attempt(partial(twin_errors, size, design, experts, precision, recompute))
+            yield checked(name, precision, errors, PRECISIONS[precision])
 
 
-def twin_errors(size: BenchSize, design: str, precision: str, recompute: bool) -> dict[str, float]:
+def attempt(measure: Callable[[], dict[str, float]]) -> dict[str, float] | str:
+    """What `measure` returns, or the error that it raises: the other checks go on."""
+    try:
+        return measure()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def checked(name: str, precision: str, errors: dict[str, float] | str, limit: float) -> dict[str, Any]:
+    passed = isinstance(errors, dict) and all(error <= limit for error in errors.values())
+    return {"check": name, "precision": precision, "errors": errors, "limit": limit, "passed": passed}
+
+
+def compiled_checks(size: BenchSize) -> Iterator[dict[str, Any]]:
+    """Gradients of a compiled step beside those of an eager one, on copies cast once, as in training."""
+    if not has_bf16(pick_device()):
+        return
+    for design, experts in (("dense", 1), *(("lory", n) for n in size.experts), ("mixtral", size.experts[0])):
+        errors = attempt(partial(compiled_errors, size, design, experts))
+        yield checked(f"{design}, {experts} experts, compiled beside eager", "cast once", errors, 4e-2)
+
+
+def compiled_errors(size: BenchSize, design: str, experts: int) -> dict[str, float]:
+    """Relative differences of the gradients of every parameter, added up over two micro-batches."""
+    ids, found = random_ids(size, 2, size.length), []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        model = on_device(run_config(bench_run(size, design, experts))).train()
+        if compiled:
+            compile_layers(model.model.layers)
+        for _ in range(2):
+            with autocast("bf16"), experts_cast_once(model, torch.bfloat16):
+                loss = model(ids, shift_labels=ids).loss
+                loss.backward()
+        found.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
+    eager, other = found
+    return {name: relative(other[name], eager[name]) for name in eager}
+
+
+def twin_errors(
+    size: BenchSize, design: str, experts_count: int, precision: str, recompute: bool
+) -> dict[str, float]:
     """Relative differences of the output and of every gradient; the twin computes in float64."""
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     torch.manual_seed(0)
-    experts_count = size.experts[0]
     run = bench_run(size, design, experts_count, recompute_merge=recompute)
     run = replace(run, model=replace(run.model, num_hidden_layers=1))
     config = run_config(run)
@@ -184,7 +224,7 @@ def main() -> None:
     parser.add_argument(
         "--part", help="one part of the benchmark alone: train, sweep, sparse, aoe, ffn, decode, memory"
     )
-    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--rounds", type=int, help="2 fit into some minutes: each builds every model again")
     parser.add_argument("--layers", type=int, help="layers of the models, instead of those of the size")
     parser.add_argument("--results", type=Path, default=Path("gpu.json"))
     arguments = parser.parse_args()
@@ -199,23 +239,23 @@ def main() -> None:
 
     if arguments.only in (None, "correctness"):
         shallow = replace(size, shape=replace(size.shape, num_hidden_layers=2))
-        for check in (*twin_checks(shallow), *decode_checks(shallow)):
+        for check in chain(twin_checks(shallow), compiled_checks(shallow), decode_checks(shallow)):
             print("ok  " if check["passed"] else "FAIL", check["check"], check["precision"])
             keep("correctness", [*results["correctness"], check])
         if not all(check["passed"] for check in results["correctness"]):
             sys.exit(1)
-    if arguments.only in (None, "bench"):
-        only = [arguments.part] if arguments.part else []
-        for rows in measure(arguments.tiny, only, arguments.rounds, size):
-            keep("bench", rows)
-        for row in results["bench"]:
-            print(row["what"], row["design"], row["experts"], row["baseline"], row["ratio"], row.get("bound"))
     if arguments.only in (None, "profile"):
         for each in profiles(size):
             keep("profile", [*results["profile"], each])
             print(f"{each['design']} {each['experts']}: {each['total_ms']:.1f} ms")
             for operation in each["operations"][:10]:
                 print(f"  {operation['ms']:9.2f} ms  {operation['calls']:5d}  {operation['operation']}")
+    if arguments.only in (None, "bench"):
+        only = [arguments.part] if arguments.part else []
+        for rows in measure(arguments.tiny, only, arguments.rounds, size):
+            keep("bench", rows)
+        for row in results["bench"]:
+            print(row["what"], row["design"], row["experts"], row["baseline"], row["ratio"], row.get("bound"))
 
 
 if __name__ == "__main__":

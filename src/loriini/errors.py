@@ -17,7 +17,13 @@ OUT_OF_RESOURCES = (errno.ENOMEM, errno.EAGAIN, errno.EMFILE)
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 SYSTEM_ERRNOS = (*DISK_ERRORS, *OUT_OF_RESOURCES, *NO_SPACE)
 """Numbers of an OSError that does not come from a file's contents."""
-MEMORY_MESSAGES = ("can't allocate memory", "out of memory", "failed to map segment", "bad_alloc")
+MEMORY_MESSAGES = (
+    "can't allocate memory",
+    "out of memory",
+    "failed to map segment",
+    "bad_alloc",
+    "ALLOC_FAILED",
+)
 """Parts of messages by which libraries report that no memory is left."""
 
 

@@ -109,6 +109,17 @@ def peak_resident(who: int = resource.RUSAGE_SELF) -> int:
     return resource.getrusage(who).ru_maxrss * unit
 
 
+JOBS_HERE = "LORIINI_JOBS_HERE"
+"""The variable that says how many jobs of a command share this process's GPU, or the machine without one."""
+
+
+def visible_gpus() -> list[str]:
+    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    count = torch.cuda.device_count()
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return (given.split(",") if given else list(map(str, range(count))))[:count]
+
+
 def machine_memory() -> float:
     """Bytes of memory that this process could have: the GPU's if there is one, else the machine's.
 

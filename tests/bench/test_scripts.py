@@ -34,12 +34,14 @@ def test_roofline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert kept["total_ms"] == pytest.approx(sum(kept["milliseconds"].values()), abs=0.01)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute:UserWarning")
 def test_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "gpu.json"
     run("gpu", monkeypatch, "--tiny", "--part", "ffn", "--rounds", "1", "--results", str(path))
     results = json.loads(path.read_text())
     assert results["correctness"]
     assert all(check["passed"] for check in results["correctness"])
+    assert sum("compiled beside eager" in check["check"] for check in results["correctness"]) == 3
     assert [row["what"] for row in results["bench"]] == ["ffn"]
     assert [each["design"] for each in results["profile"]] == ["dense", "lory"]
     assert results["profile"][0]["operations"][0]["ms"] > 0

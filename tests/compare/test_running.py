@@ -15,12 +15,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from compare.conftest import Compared, overrides
 from loriini.compare import running
 from loriini.compare.cells import base_run, make_cells
 from loriini.compare.running import Trial, place_cells, run_state, train_trials
 from loriini.errors import InputError
+from loriini.estimate.choice import memory_here
+from loriini.hardware import JOBS_HERE
 from loriini.jobs.lock import folder_lock
 from loriini.signals import Interrupted
 from loriini.train.records.metrics import METRICS, read_metrics
@@ -149,3 +152,16 @@ def test_an_interrupted_cell_is_resumed_with_its_own_settings(compared: Compared
     assert before["steps"] == trial.cell.run.steps
     (again,) = trials(compared, tmp_path, ("lory",))
     assert again == trial
+
+
+def test_jobs_take_the_gpus_in_turn_and_share_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
+    places = [running.place_of(slot, 3) for slot in range(3)]
+    assert [place["CUDA_VISIBLE_DEVICES"] for place in places] == ["4", "6", "4"]
+    assert {place[JOBS_HERE] for place in places} == {"2"}
+    whole = memory_here()
+    monkeypatch.setenv(JOBS_HERE, "2")
+    assert memory_here() == whole / 2
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert running.place_of(1, 3) == {"OMP_NUM_THREADS": str(running.threads_of(3)), JOBS_HERE: "3"}

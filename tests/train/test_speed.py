@@ -13,7 +13,7 @@ from covering import one_of_each
 from loriini import LoriiniForCausalLM
 from loriini.train import loop
 from loriini.train.measures import Measure
-from loriini.train.speed import SpeedConfig, speed_up
+from loriini.train.speed import SpeedConfig, compile_layers, speed_up
 from loriini.train.upcycle import WarmupConfig
 from runs import metrics, tiny_corpus, tiny_run
 from tiny import BLOCKS, GRID, assert_same_gradients, gradients, label_arguments, random_ids, tiny_model
@@ -85,3 +85,24 @@ def test_a_model_compiles_its_training_step_and_nothing_else(
     run = tiny_run("lory", steps=4, speed=SpeedConfig(compile=True), warmup=WarmupConfig(0.5))
     loop.train(run, tiny_corpus(tmp_path / "tokenizer"), tmp_path / "run", (Measure("m.jsonl", 1, measured),))
     assert [m["experts"] for m in metrics(tmp_path / "run")] == [1, 1, 3, 3]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute:UserWarning")
+def test_a_compiled_router_has_its_gradients_in_float32_too() -> None:
+    """Traced under autocast, its backward pass would be in bfloat16, though its forward pass is not."""
+    ids, found = random_ids(), []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        model = tiny_model("mixtral").train()
+        if compiled:
+            compile_layers(torch.nn.ModuleList())  # sets how to trace
+            for layer in model.model.layers:
+                layer.compile(backend="aot_eager")
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = model(ids, shift_labels=ids).loss
+        loss.backward()
+        found.append(gradients(model))
+    torch.compiler.reset()
+    eager, other = found
+    for name in (name for name in eager if ".router." in name):
+        assert (other[name] - eager[name]).norm() < 1e-4 * eager[name].norm()

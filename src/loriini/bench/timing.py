@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from loriini.errors import is_out_of_memory
 from loriini.estimate.operations import Machine
 from loriini.hardware import has_bf16, pick_device
 from loriini.progress import warn
@@ -61,7 +62,9 @@ def if_it_fits(what: str, measure: Callable[[], Result]) -> Result | None:
     result = None
     try:
         result = measure()
-    except torch.OutOfMemoryError:
+    except RuntimeError as error:  # near the end of memory, cuBLAS and Triton have errors of their own
+        if not (isinstance(error, torch.OutOfMemoryError) or is_out_of_memory(error)):
+            raise
         warn(f"{what}: left out, since the accelerator's memory is too small")
     free()  # only now does the error hold nothing of what was measured
     return result

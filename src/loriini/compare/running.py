@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Literal
 
 from loriini.compare.cells import Cell
 from loriini.errors import InputError
+from loriini.hardware import JOBS_HERE, visible_gpus
 from loriini.jobs.lock import folder_lock
 from loriini.progress import Advance, inform, progress, warn
 from loriini.signals import Interrupted, deferred_interrupts
@@ -135,7 +136,7 @@ class _Processes:
     ) -> None:
         self.waiting, self.jobs, self.advance, self.on_end = deque(trials), jobs, advance, on_end
         self.num_trials, self.num_ended = len(trials), 0
-        self.running: list[tuple[Trial, subprocess.Popen[bytes]]] = []
+        self.running: list[tuple[Trial, subprocess.Popen[bytes], int]] = []
         self.failures: dict[Path, str] = {}
 
     def run(self) -> dict[Path, str]:
@@ -165,15 +166,17 @@ class _Processes:
             elif _is_locked(trial.folder):
                 self.waiting.append(trial)
             else:
-                self.running.append((trial, start_training(trial, threads_of(self.jobs))))
+                taken = {slot for _, _, slot in self.running}
+                slot = next(slot for slot in range(self.jobs) if slot not in taken)
+                self.running.append((trial, start_training(trial, place_of(slot, self.jobs)), slot))
 
     def _collect(self) -> None:
-        for pair in list(self.running):
-            trial, process = pair
+        for job in list(self.running):
+            trial, process, _ = job
             code = process.poll()
             if code is None:
                 continue
-            self.running.remove(pair)
+            self.running.remove(job)
             if code != 0 and _is_locked(trial.folder):  # another process began it in the same moment
                 self.waiting.append(trial)
                 continue
@@ -195,13 +198,20 @@ class _Processes:
 
     def _stop(self) -> None:
         """End what still runs; every process saves first."""
-        for _, process in self.running:
+        for _, process, _ in self.running:
             process.terminate()
-        for _, process in self.running:
+        for _, process, _ in self.running:
             process.wait()
 
 
-def start_training(trial: Trial, threads: int) -> "subprocess.Popen[bytes]":
+def place_of(slot: int, jobs: int) -> dict[str, str]:
+    """The environment of one of `jobs` processes: its threads, its GPU, and how many share the memory."""
+    gpus = visible_gpus()
+    place = {"OMP_NUM_THREADS": str(threads_of(jobs)), JOBS_HERE: str(math.ceil(jobs / max(1, len(gpus))))}
+    return place | ({"CUDA_VISIBLE_DEVICES": gpus[slot % len(gpus)]} if gpus else {})
+
+
+def start_training(trial: Trial, place: Mapping[str, str]) -> "subprocess.Popen[bytes]":
     """Start or resume a cell as `loriini train --resume FOLDER`; what it prints is added to LOG there."""
     claim_trial(trial)
     with open(trial.folder / LOG, "ab") as log:
@@ -210,7 +220,7 @@ def start_training(trial: Trial, threads: int) -> "subprocess.Popen[bytes]":
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env=os.environ | {"OMP_NUM_THREADS": str(threads)},
+            env={**os.environ, **place},
         )
 
 

@@ -17,7 +17,7 @@ from loriini.estimate.memory import (
     micro_batch_activations,
     rank_memory,
 )
-from loriini.hardware import machine_memory, pick_device
+from loriini.hardware import JOBS_HERE, machine_memory, pick_device
 from loriini.model import LoriiniConfig
 from loriini.train.run import AUTO, Run
 
@@ -97,9 +97,9 @@ def merge_traffic(
 
 
 def memory_here() -> float:
-    """Bytes for this rank: the GPU's, or its part of the machine's."""
+    """Bytes for this rank: the GPU's, or its part of the machine's; where jobs share it, a job's part."""
     ranks = 1 if pick_device().type == "cuda" else int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return machine_memory() / ranks
+    return machine_memory() / ranks / int(os.environ.get(JOBS_HERE, "1"))
 
 
 def _largest(sizes: list[int], fits: Callable[[int], bool]) -> list[int]:

@@ -34,6 +34,10 @@ class RoutedGenerationMixin(GenerationMixin):
         """The mask (B, H) as it is, also for a static cache, whose layers are replaced by routed ones."""
         return attention_mask
 
+    def _valid_auto_compile_criteria(self, *_: Any) -> bool:
+        """Nothing is compiled by itself, as transformers would with a static cache: ours grows instead."""
+        return False
+
     def _validate_model_kwargs(self, model_kwargs: dict[str, Any]) -> None:
         """Accepts those of our arguments that are not in the signature of `forward`."""
         super()._validate_model_kwargs({k: v for k, v in model_kwargs.items() if k not in ROUTING_ARGUMENTS})

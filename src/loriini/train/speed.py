@@ -12,7 +12,7 @@ from loriini.fields import check_fields
 from loriini.hardware import pick_device
 from loriini.model import LoriiniForCausalLM
 
-COMPILERS = {True: ("g++", "clang++"), False: ("gcc", "clang", "cc")}
+COMPILERS = {True: ("g++", "clang++"), False: ("gcc", "clang")}
 """Compilers that torch.compile calls: C++ on a CPU, C for the launchers of a GPU's kernels."""
 
 
@@ -57,6 +57,8 @@ def compile_layers(layers: nn.ModuleList) -> None:
     Layers of all models share the code that calls them, and of one code torch makes few graphs: 8
     (`torch._dynamo.config.recompile_limit`). It warns at the next, and runs that eagerly from then on.
     """
+    # As in eager mode: else the backward pass of a router, which is float32, would be in bfloat16.
+    torch._functorch.config.backward_pass_autocast = "off"
     torch.compiler.reset()
     for layer in layers:
         layer.compile()

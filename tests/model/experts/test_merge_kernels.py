@@ -4,6 +4,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -162,5 +163,20 @@ def test_the_backward_pass_adds_to_main_grad_compiled_or_not(merging: Callable[.
         ("cpu", torch.bfloat16, 8, False),
     ],
 )
-def test_where_the_kernel_runs(device: str, dtype: torch.dtype, experts: int, runs: bool) -> None:
+def test_where_the_kernel_runs(
+    device: str, dtype: torch.dtype, experts: int, runs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merge_kernels, "starts_on", lambda _: True)
     assert merge_kernels.runs_on(torch.device(device), dtype, experts) == runs
+
+
+def test_where_kernels_do_not_start_the_matrix_products_run() -> None:
+    """As on a machine without a C compiler, or here without such a GPU; it is said once."""
+    device = torch.device("cuda", 7)
+    merge_kernels.starts_on.cache_clear()
+    with pytest.warns(UserWarning, match="kernels do not start .*; matrix products run instead"):
+        assert not merge_kernels.runs_on(device, torch.bfloat16, 8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not merge_kernels.runs_on(device, torch.bfloat16, 8)
+    merge_kernels.starts_on.cache_clear()

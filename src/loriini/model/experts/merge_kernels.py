@@ -10,6 +10,8 @@ Axes: N units, E experts, P parameters of a matrix (output width · input width)
 """
 
 import math
+import warnings
+from functools import cache
 from typing import Any
 
 import torch
@@ -62,7 +64,20 @@ def weighted_sum_by_bags(gates_NE: Tensor, weight_EP: Tensor) -> Tensor:
 def runs_on(device: torch.device, dtype: torch.dtype, experts: int) -> bool:
     """Whether the kernel computes the gradients of so many experts."""
     on_gpu = triton is not None and device.type == "cuda"
-    return on_gpu and dtype in KERNEL_DTYPES and experts <= MOST_EXPERTS
+    return on_gpu and dtype in KERNEL_DTYPES and experts <= MOST_EXPERTS and starts_on(device)
+
+
+@cache
+def starts_on(device: torch.device) -> bool:
+    """Whether kernels start on a GPU: Triton compiles what launches them, with a C compiler and Python.h."""
+    try:
+        dmerged_NP = torch.zeros(1, 128, dtype=KERNEL_DTYPES[0], device=device)
+        launch(dmerged_NP, dmerged_NP[:, :1], dmerged_NP, torch.empty_like(dmerged_NP), add=False)
+    except Exception as error:  # of many kinds, by what is missing
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        warnings.warn(f"Triton's kernels do not start ({reason}); matrix products run instead", stacklevel=2)
+        return False
+    return True
 
 
 @torch.library.custom_op("loriini::merge", mutates_args=())

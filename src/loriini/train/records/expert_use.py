@@ -44,7 +44,11 @@ class ExpertUse:
 
 @torch.no_grad()
 def expert_use(routings: tuple[Routing, ...]) -> ExpertUse:
-    """The sums over one micro-batch's routing decisions, one of every layer."""
+    """The sums over one micro-batch's routing decisions, one of every layer; of one expert, zeros."""
+    if routings[0].gates.shape[-1] == 1:  # nothing is recorded of a dense model
+        none_L = torch.zeros(len(routings), device=routings[0].gates.device)
+        none_LE = none_L[:, None]
+        return ExpertUse(none_L, none_LE, none_LE, none_LE, none_LE, none_L, none_L)
 
     def layers(statistic: Callable[[Routing], Tensor]) -> Tensor:
         return torch.stack([statistic(r) for r in routings])
