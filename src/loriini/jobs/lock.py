@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,30 +30,33 @@ def folder_lock(folder: Path) -> Iterator[None]:
     only files that are open for writing: there, `.lock` in the folder is locked, and left. Where that cannot
     be locked either, it is warned of, and nothing is locked.
     """
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
+    with ExitStack() as opened:
         try:
-            _lock(descriptor, folder)
+            _lock(folder, folder, os.O_RDONLY, opened)
         except OSError:
-            os.close(descriptor)
-            descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT)
             try:
-                _lock(descriptor, folder)
+                _lock(folder, folder / LOCK, os.O_RDWR | os.O_CREAT, opened)
             except OSError as error:
-                warn(f"{folder}: cannot be locked ({error}); let only one command at a time write there")
+                _warn_of_no_lock(folder, str(error))
         yield
-    finally:
-        os.close(descriptor)
 
 
-def _lock(descriptor: int, folder: Path) -> None:
-    """Lock an open file or folder. OSError where the file system does not."""
+def _lock(folder: Path, path: Path, flags: int, opened: ExitStack) -> None:
+    """Open a path of a folder and lock it until `opened` is closed. OSError where the file system does not."""
+    descriptor = os.open(path, flags)
+    opened.callback(os.close, descriptor)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise FolderLocked(
             f"{folder}: another process is at work here; wait until it is done, or choose another folder"
         ) from None
+
+
+@cache
+def _warn_of_no_lock(folder: Path, reason: str) -> None:
+    """Once for each folder."""
+    warn(f"{folder}: cannot be locked ({reason}); let only one command at a time write there")
 
 
 @contextmanager

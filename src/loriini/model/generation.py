@@ -34,7 +34,7 @@ class RoutedGenerationMixin(GenerationMixin):
         """The mask (B, H) as it is, also for a static cache, whose layers are replaced by routed ones."""
         return attention_mask
 
-    def _valid_auto_compile_criteria(self, *_: Any) -> bool:
+    def _valid_auto_compile_criteria(self, *_: Any, **__: Any) -> bool:
         """Nothing is compiled by itself, as transformers would with a static cache: ours grows instead."""
         return False
 
