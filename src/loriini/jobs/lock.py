@@ -31,20 +31,26 @@ def folder_lock(folder: Path) -> Iterator[None]:
     be locked either, it is warned of, and nothing is locked.
     """
     with ExitStack() as opened:
+        descriptor = _open(folder, os.O_RDONLY, opened)
         try:
-            _lock(folder, folder, os.O_RDONLY, opened)
+            _lock(descriptor, folder)
         except OSError:
             try:
-                _lock(folder, folder / LOCK, os.O_RDWR | os.O_CREAT, opened)
+                _lock(_open(folder / LOCK, os.O_RDWR | os.O_CREAT, opened), folder)
             except OSError as error:
                 _warn_of_no_lock(folder, str(error))
         yield
 
 
-def _lock(folder: Path, path: Path, flags: int, opened: ExitStack) -> None:
-    """Open a path of a folder and lock it until `opened` is closed. OSError where the file system does not."""
+def _open(path: Path, flags: int, opened: ExitStack) -> int:
+    """A descriptor of a path, which is closed with `opened`, and the lock with it."""
     descriptor = os.open(path, flags)
     opened.callback(os.close, descriptor)
+    return descriptor
+
+
+def _lock(descriptor: int, folder: Path) -> None:
+    """Lock what is open of a folder. OSError where the file system does not."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
