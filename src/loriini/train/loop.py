@@ -69,7 +69,8 @@ def train(
         heldout_digest = next((measure.digest for measure in measures if measure.digest), None)
         if on_first_rank(lambda: claim_run(run, corpus, out, heldout_digest)):
             return on_first_rank(lambda: report_finished(out))
-        keep_freed_memory()
+        if pick_device().type == "cpu":  # on a GPU, checkpoints alone take much of the machine's memory
+            keep_freed_memory()
         state = start_or_resume(run, corpus, out, initial, intact)
         on_first_rank(lambda: rewind_records(measures, state.progress.step, out))
         return train_to_end(state, run, corpus, out, measures, deadline)

@@ -28,6 +28,8 @@ MOST_EXPERTS = 64
 """More experts take more registers than a thread has."""
 KERNEL_DTYPES = (torch.bfloat16, torch.float16)
 """Products of float32 do not run on tensor cores; the kernel would hold its blocks in local memory."""
+PROGRAMS = 2
+"""Of the kernel on a processor at once: what an H100's registers hold, with 144 to 240 a thread."""
 FEW_UNITS = 2
 """Up to so many units are merged faster on a CPU by bags of rows than by a matrix product."""
 FEW_PARAMETERS = 1 << 16
@@ -172,8 +174,7 @@ def launch(
     blocks = triton.cdiv(P, block_P)
     if programs is None:
         processors = torch.cuda.get_device_properties(dmerged_NP.device).multi_processor_count
-        per_processor = 3 if block_E == 16 else 2  # as many as the registers of an H100 hold at once
-        programs = min(blocks, per_processor * processors)
+        programs = min(blocks, PROGRAMS * processors)
     parts_KNE = torch.zeros(programs, N, E, dtype=torch.float32, device=dmerged_NP.device)
     merge_gradients_kernel[(programs,)](
         dmerged_NP.contiguous(),
