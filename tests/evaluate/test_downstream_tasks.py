@@ -335,14 +335,3 @@ def test_the_hubs_documents_are_read_by_the_same_tasks(folder: Path, monkeypatch
     assert [instance.args for instance in task.instances] == [
         (EXAMPLES["piqa"].contexts[0], answer) for answer in EXAMPLES["piqa"].answers
     ]
-
-
-@pytest.mark.parametrize(("options", "warned"), [("ABCD", True), ("ABCDE", False)])
-def test_so_is_commonsense_qa_with_four(
-    options: str, warned: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines = "".join(f"\n{letter}. word {letter}" for letter in options)
-    query = f"Question: What?\nChoices:{lines}\nAnswer:"
-    write_rows(tmp_path / "commonsense_qa.jsonl", [{"query": query, "choices": list(options), "gold": 1}])
-    load("commonsense_qa", tmp_path)
-    assert ("fewer options than the 5 of commonsense_qa" in capsys.readouterr().err) == warned

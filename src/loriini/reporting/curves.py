@@ -6,8 +6,10 @@ from operator import or_
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from scipy.special import entr
+
+from loriini.routing.stats import entropy
 
 Metrics = Sequence[Mapping[str, Any]]
 """The objects of a `metrics.jsonl`, one a step."""
@@ -32,9 +34,8 @@ def with_load_entropy(metrics: Metrics) -> Metrics:
 
     A single step's is too low where few units choose: an even choice by 8 of them leaves experts out.
     """
-    return [
-        {**m, "load_entropy": entr(np.array(m["load"], np.float64)).sum(-1)} for m in metrics if "load" in m
-    ]
+    loads = [(m, torch.from_numpy(np.array(m["load"], np.float64))) for m in metrics if "load" in m]
+    return [{**m, "load_entropy": entropy(load).numpy()} for m, load in loads]
 
 
 def smooth(metrics: Metrics, key: str) -> tuple[Floats, Floats]:

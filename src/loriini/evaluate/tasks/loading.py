@@ -119,8 +119,8 @@ def _from_files(key: str, request: Request, data: Path) -> Loaded:
         wanted, manager = name, _index()
     if wanted not in manager.all_subtasks:
         raise _unknown(name, manager.all_subtasks)
-    options = OPTIONS.get(name, 0)
-    if len(first.get("choices", range(options))) < options:
+    options, choices = OPTIONS.get(name, 0), first.get("choices")
+    if isinstance(choices, list) and len(choices) < options:  # those of the Hub's rows are an object
         warn(f"{file}: fewer options than the {options} of {name}; do not compare with published figures")
     changes = {setting: field for setting, field in task.changes if field in first}
     found = _load_local(manager, {wanted: splits}, file, changes)["tasks"][wanted]

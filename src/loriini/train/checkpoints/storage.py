@@ -148,10 +148,11 @@ class CheckpointWriter:
                 return
             shutil.rmtree(final, ignore_errors=True)
             commit(temporary, final)
-        except OSError as error:
+        except Exception as error:
             if self.parallel.first:
                 shutil.rmtree(temporary, ignore_errors=True)  # the disk may be full
-                warn(f"{final}: not written ({error}); the next checkpoint is tried when it is due")
+                if isinstance(error, OSError):
+                    warn(f"{final}: not written ({error}); the next checkpoint is tried when it is due")
             raise
         for old in superseded(final, self.keep, self.keep_every, self.steady):
             shutil.rmtree(old)
