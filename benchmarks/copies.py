@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from experiment import Experiment, portable, train
-from leaderboard import tuned_cells, with_seeds
+from leaderboard import tuned_cells
 from loriini.compare.cells import Cell
 from loriini.compare.job import measure_trials
 from loriini.compare.running import place_cells
 from loriini.evaluate.runs import EvaluationSettings
-from tuning import add_options
+from tuning import add_options, reported_seeds, with_seeds
 
 KEPT = ("perplexity", "training_loss", "difference", "finished_seeds")
 """Of a model's results."""
@@ -38,10 +38,10 @@ def cells_at(rate: str, corpus: Path, steps: int, batch_size: int) -> list[Cell]
 
 
 def results_at(
-    cells: Sequence[Cell], experiment: Experiment, evaluation: EvaluationSettings
+    cells: Sequence[Cell], seeds: range, experiment: Experiment, evaluation: EvaluationSettings
 ) -> dict[str, Any]:
     """By model what was measured; the `difference` is from the dense model with the same rate and seeds."""
-    trials = place_cells(with_seeds(cells, experiment), experiment.out / "runs")
+    trials = place_cells(with_seeds(cells, seeds), experiment.out / "runs")
     train(trials, experiment.jobs)
     found = measure_trials(trials, evaluation, {}, experiment.out / "evaluations")
     return {v["name"]: {key: v[key] for key in KEPT if key in v} for v in found["variants"]}
@@ -56,7 +56,8 @@ def main() -> None:
     corpus = experiment.prepare()["similar"]
     evaluation = experiment.evaluation(arguments.instances)
     cells = {rate: cells_at(rate, corpus, experiment.steps, arguments.batch_size) for rate in arguments.rates}
-    rates = {rate: results_at(each, experiment, evaluation) for rate, each in cells.items()}
+    seeds = reported_seeds(experiment.seeds)
+    results = {rate: results_at(each, seeds, experiment, evaluation) for rate, each in cells.items()}
     first = next(iter(cells.values()))
     experiment.write(
         {
@@ -66,7 +67,7 @@ def main() -> None:
             "runs": {cell.variant: portable(cell.run) for cell in first},
             "skipped_tokens": evaluation.skip,
             "instances": evaluation.instances,
-            "rates": rates,
+            "rates": results,
         }
     )
 

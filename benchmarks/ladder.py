@@ -2,10 +2,10 @@
 
 python benchmarks/ladder.py --text PATH… --out WORK --results benchmarks/results/ladder.json
 
-At each width the dense model is trained once with each learning rate, and with further ones where the best
-is at the edge; all designs of this width are trained with the one of its lowest training loss and other
-seeds, so that only the baseline is tuned. All read the same tokens. `figures.py` makes docs/ladder.md of the
-results.
+At each width the dense model is trained with each learning rate and some seeds, and with further rates where
+the best is at the edge; all designs of this width are trained with the one of its lowest training loss and
+other seeds, so that only the baseline is tuned. All read the same tokens. `figures.py` makes docs/ladder.md
+of the results.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from loriini.recipes import quickstart_run
 from loriini.recipes.redesign import scaled_shape
 from loriini.routing import DESIGNS
 from loriini.train.run import Run
-from tuning import FIRST_SEED, RATE, add_options, for_few_steps, sweep, tuned_results
+from tuning import FIRST_REPORTED, RATE, Rates, add_options, for_few_steps, sweep, tuned_results
 
 BASELINE = "dense"
 OTHERS = ("lory", "mixtral")
@@ -52,6 +52,7 @@ def parse() -> argparse.Namespace:
         "--designs", nargs="+", default=OTHERS, choices=DESIGNS, metavar="DESIGN", help=of_designs
     )
     add_options(parser, RATES, "learning rates, two or more")
+    Rates.add_option(parser)
     parser.add_argument("--width", type=int, default=WIDTH, help="of the largest size")
     parser.add_argument("--sizes", type=int, default=4)
     return parser.parse_args()
@@ -73,19 +74,19 @@ def with_rate(cell: Cell, rate: str) -> Cell:
 def main() -> None:
     """Tune the baseline at every width, train all designs with all seeds, evaluate, and write results."""
     arguments = parse()
-    experiment = Experiment.of(arguments)
+    experiment, rates = Experiment.of(arguments), Rates.of(arguments)
     corpus = experiment.prepare()["similar"]
     cache, runs = experiment.out / "ladder-evaluations", experiment.out / "runs"
     base = base_run(corpus, arguments.width, experiment.steps, arguments.batch_size)
     ladder = Ladder(arguments.sizes, "equal")
 
-    def tuned_cells(width: int, rates: Sequence[str]) -> list[Cell]:
-        cells = make_cells([BASELINE], base, [], {RATE: list(rates)}, 1, ladder)
+    def tuned_cells(width: int, tries: Sequence[str]) -> list[Cell]:
+        cells = make_cells([BASELINE], base, [], {RATE: list(tries)}, 1, ladder)
         return [for_few_steps(cell) for cell in cells if cell.width == width]
 
     widths = [arguments.width >> i for i in reversed(range(arguments.sizes))]
-    _, tried = sweep(tuned_cells, "width", widths, arguments.rates, experiment, cache)
-    base = replace(base, seed=FIRST_SEED)
+    tried = sweep(tuned_cells, "width", widths, rates, experiment, cache)
+    base = replace(base, seed=FIRST_REPORTED)
     made = make_cells([BASELINE, *arguments.designs], base, [], {}, experiment.seeds, ladder)
     cells = [with_rate(for_few_steps(cell), tried[cell.width]["rate"]) for cell in made]
     trials = place_cells(cells, runs)
@@ -94,7 +95,7 @@ def main() -> None:
     print(write_comparison({**found, **experiment.about, "ladder_tokens": ladder.tokens}, experiment.out))
     results = {
         "experiment": "ladder",
-        **tuned_results(experiment, found, KEPT, arguments.rates, tried, cells[-1].run),
+        **tuned_results(experiment, found, KEPT, rates, tried, cells[-1].run),
         "ladder": found["ladder"],
     }
     experiment.write(results)

@@ -22,14 +22,16 @@ from loriini.reporting.wording import listing
 from pages import (
     LONG_DOCUMENTS,
     between,
+    choosing_seeds,
     command_line,
-    edges,
+    losses_text,
     make_it,
     markdown,
-    rate_table,
     seeds_text,
     setup_table,
+    tried_rates,
     tried_rates_text,
+    uncertain_choice,
     whole_page,
 )
 
@@ -79,9 +81,8 @@ def body(results: Results) -> Iterable[str]:
         "",
         "## Learning rates\n",
         rates_text(results),
-        f"Training loss of {baseline} with seed 0, mean of the last tenth of the steps:\n",
-        rate_table("width", by_width(results)),
-        "",
+        f"{losses_text(results)}, of {baseline}:\n",
+        *tried_rates("width", by_width(results)),
         *(f"- {remark}\n" for remark in results["remarks"]),
         make_it(command(results), OPTIONS),
     )
@@ -120,7 +121,7 @@ def too_short(designs: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
     said = (
         f"Intervals overlap, which is no test of a difference: {listing(unclear)}. Trainings this short, or "
-        "rates chosen by one seed, may not suit the wider models.\n"
+        "their learning rates, may not suit the wider models.\n"
     )
     return [said] if unclear else []
 
@@ -135,21 +136,21 @@ def made_with(results: Results) -> str:
 
 def rates_text(results: Results) -> str:
     """How learning rates were chosen, and for whom."""
-    at_edge = [f"width {width}" for width, tried in by_width(results) if tried["edge"]]
     baseline = results["ladder"]["baseline"]
     said = (
-        f"At each width {baseline} was trained with seed 0 and {tried_rates_text(results)}",
+        f"At each width {baseline} was trained with {choosing_seeds(results)} and "
+        f"{tried_rates_text(results)}",
         "All designs of this width were trained with the rate of its lowest training loss and "
         f"{seeds_text(results)}.",
         "The other designs might gain by rates of their own.",
-        edges(at_edge),
+        uncertain_choice(by_width(results), "widths"),
     )
     return "\n".join(f"- {each}" for each in said) + "\n"
 
 
-def by_width(results: Results) -> list[tuple[str, Mapping[str, Any]]]:
+def by_width(results: Results) -> dict[str, Mapping[str, Any]]:
     """What was tried at each width, the smallest first."""
-    return sorted(results["tried"].items(), key=lambda item: int(item[0]))
+    return dict(sorted(results["tried"].items(), key=lambda item: int(item[0])))
 
 
 def command(results: Results) -> str:

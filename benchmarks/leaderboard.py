@@ -2,18 +2,19 @@
 
 python benchmarks/leaderboard.py --text PATH… --out WORK --results benchmarks/results/leaderboard.json
 
-Every design, by default all causal ones, is trained once with each rate, and with further ones where the
-best is at the edge; the one with the lowest training loss is trained with other seeds, by which designs are
-compared. Held-out text is used only then. No design has a dense warm-up there, which many could not have;
-those that can are trained once more with it, and once more with a single dense step, after which experts are
-copies as well: what a warm-up changes by its initial weights alone. `figures.py` makes docs/leaderboard.md of
-the results.
+Every design, by default all causal ones, is trained with each rate and some seeds, and with further rates
+where the best is at the edge; the one with the lowest training loss is trained with other seeds, by which
+designs are compared. Held-out text is used only then. No design has a dense warm-up there, which many could
+not have. Those that can are trained with it too, at rates of their own, and at these with a single dense
+step, after which experts are copies as well: what a warm-up changes by its initial weights alone.
+`figures.py` makes docs/leaderboard.md of the results.
 """
 
 import argparse
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,18 @@ from loriini.recipes import quickstart_run
 from loriini.routing import DESIGNS
 from narrowed import is_soft, narrow
 from ranking import is_told_labels, of_equal_size
-from tuning import FIRST_SEED, RATE, Tried, add_options, for_few_steps, sweep, tuned_results
+from tuning import (
+    RATE,
+    CellsOf,
+    Rates,
+    Tried,
+    add_options,
+    for_few_steps,
+    reported_seeds,
+    sweep,
+    tuned_results,
+    with_seeds,
+)
 
 CAUSAL = tuple(name for name, design in DESIGNS.items() if design.causality != "none")
 WARMUP = "warmup.dense_share"
@@ -60,13 +72,14 @@ def parse() -> argparse.Namespace:
     parser = Experiment.parser(steps=500)
     parser.add_argument("--designs", nargs="+", default=CAUSAL, choices=CAUSAL, metavar="DESIGN")
     add_options(parser, RATES, "learning rates, the same for all designs")
+    Rates.add_option(parser)
     return parser.parse_args()
 
 
 def tuned_cells(
     design: str, rates: Sequence[str], corpus: Path, steps: int, batch_size: int, dense_share: float = 0.0
 ) -> list[Cell]:
-    """A design with every rate and the first seed; label routing has an expert for each domain.
+    """A design with every rate and seed 0; label routing has an expert for each domain.
 
     Its dense warm-up is `dense_share` of the steps if it admits one, else none.
     """
@@ -79,16 +92,31 @@ def tuned_cells(
     return [for_few_steps(cell) for cell in cells]
 
 
-def best_cells(trials: Sequence[Trial], tried: Tried) -> list[Cell]:
-    """The cell of each design's best rate."""
-    cells = [trial.cell for trial in trials]
-    best = [c for c in cells if tried[c.run.name].get("rate") == c.settings[RATE]]
-    return [replace(cell, variant=cell.run.name) for cell in best]
+def warmed_cells(
+    design: str, rates: Sequence[str], corpus: Path, steps: int, batch_size: int, dense_steps: int
+) -> list[Cell]:
+    """A design with every rate, seed 0 and a dense warm-up of `dense_steps`; none if it admits none."""
+    share = dense_steps / steps
+    return [
+        replace(
+            cell,
+            variant=f"{cell.variant} dense_steps={dense_steps}",
+            settings={**cell.settings, WARMUP: str(share)},
+        )
+        for cell in tuned_cells(design, rates, corpus, steps, batch_size, share)
+        if cell.run.copy_step
+    ]
+
+
+def best_cells(cells_of: CellsOf, tried: Tried) -> list[Cell]:
+    """A cell for each design, with its best rate and seed 0; none where all diverged."""
+    best = ((design, one["rate"]) for design, one in tried.items() if "rate" in one)
+    return [cell for design, rate in best for cell in cells_of(design, [rate])]
 
 
 def with_first(trials: Sequence[Trial], design: str) -> list[Trial]:
     """The trials, those of one design first: the others are compared with it."""
-    return sorted(trials, key=lambda trial: trial.cell.variant != design)
+    return sorted(trials, key=lambda trial: trial.cell.run.name != design)
 
 
 def leader(variants: Sequence[Mapping[str, Any]]) -> str:
@@ -115,25 +143,10 @@ def against(
     return {v["design"]: v["difference"][OVERALL] for v in variants if "difference" in v}
 
 
-def warmed_cells(
-    best: Sequence[Cell], corpus: Path, steps: int, batch_size: int, dense_steps: int
-) -> list[Cell]:
-    """Of those that admit a dense warm-up, the cells with one of `dense_steps`, and with the same rate."""
-    share = dense_steps / steps
-    found = []
-    for cell in best:
-        design = cell.run.name
-        (warm,) = tuned_cells(design, [cell.settings[RATE]], corpus, steps, batch_size, share)
-        if warm.run.copy_step:
-            variant = f"{design} dense_steps={dense_steps}"
-            found.append(replace(warm, variant=variant, settings={**warm.settings, WARMUP: str(share)}))
-    return found
-
-
 def warmup_results(
     trials: Sequence[Trial], warm: Sequence[Trial], evaluation: EvaluationSettings, cache: Path
 ) -> dict[str, Any]:
-    """What a dense warm-up changes: of each design in `warm` its dense steps and perplexity.
+    """What a dense warm-up changes: of each design in `warm` its dense steps, rate and perplexity.
 
     The `difference` is to the same design without it, `to_first` to the first design; `trials` are those
     without.
@@ -141,7 +154,8 @@ def warmup_results(
     cold, found = by_design(trials), {}
     first = next(iter(cold.values()))
     for design, own in by_design(warm).items():
-        found[design] = {"dense_steps": own[0].cell.run.copy_step}
+        cell = own[0].cell
+        found[design] = {"dense_steps": cell.run.copy_step, "rate": cell.settings[RATE]}
         for name, others in (("difference", cold[design]), ("to_first", first)):
             variant = measure_trials([*others, *own], evaluation, {}, cache)["variants"][1]
             if "difference" in variant:
@@ -163,50 +177,44 @@ def without_seconds(found: Mapping[str, Any]) -> dict[str, Any]:
     return {**found, "variants": variants}
 
 
-def with_seeds(cells: Sequence[Cell], experiment: Experiment) -> list[Cell]:
-    """The cells with every seed that is reported."""
-    seeds = range(FIRST_SEED, FIRST_SEED + experiment.seeds)
-    return [replace(cell, run=replace(cell.run, seed=seed)) for seed in seeds for cell in cells]
-
-
 def main() -> None:
     """Sweep, train the best with all seeds, evaluate, and write results and report."""
     arguments = parse()
-    experiment = Experiment.of(arguments)
+    experiment, rates = Experiment.of(arguments), Rates.of(arguments)
     corpus = experiment.prepare()["similar"]
-    cache, runs = experiment.out / "evaluations", experiment.out / "runs"
-    sizes = (experiment.steps, arguments.batch_size)
-    swept, tried = sweep(
-        lambda design, rates: tuned_cells(design, rates, corpus, *sizes),
-        "design",
-        arguments.designs,
-        arguments.rates,
-        experiment,
-        cache,
-    )
-    best = best_cells(swept, tried)
-    cells = with_seeds(best, experiment)
-    trials = place_cells(cells, runs)
-    train(trials, experiment.jobs)
     evaluation = experiment.evaluation(arguments.instances)
+    cache, seeds = experiment.out / "evaluations", reported_seeds(experiment.seeds)
+    sizes = {"corpus": corpus, "steps": experiment.steps, "batch_size": arguments.batch_size}
+
+    def trained(cells_of: CellsOf, tried: Tried) -> list[Trial]:
+        cells = with_seeds(best_cells(cells_of, tried), seeds)
+        trials = place_cells(cells, experiment.out / "runs")
+        train(trials, experiment.jobs)
+        return trials
+
+    cold_cells = partial(tuned_cells, **sizes)
+    tried = sweep(cold_cells, "design", arguments.designs, rates, experiment, cache)
+    trials = trained(cold_cells, tried)
     found = measure_trials(trials, evaluation, {}, cache)
     print(write_comparison({**found, **experiment.about}, experiment.out))
     best_design = leader(found["variants"])
     share = quickstart_run("lory", "small").warmup.dense_share
-    warmed = {}
-    for name, dense_steps in (("warmed", max(1, round(share * experiment.steps))), ("copied", 1)):
-        warm = place_cells(with_seeds(warmed_cells(best, corpus, *sizes, dense_steps), experiment), runs)
-        train(warm, experiment.jobs)
-        warmed[name] = warmup_results(trials, warm, evaluation, cache)
+    warm_cells = partial(warmed_cells, **sizes, dense_steps=max(1, round(share * experiment.steps)))
+    admitted = [design for design in arguments.designs if warm_cells(design, rates.values[:1])]
+    tried_warm = sweep(warm_cells, "design", admitted, rates, experiment, cache)
+    warmed = trained(warm_cells, tried_warm)
+    copied = trained(partial(warmed_cells, **sizes, dense_steps=1), tried_warm)
     results = {
         "experiment": "leaderboard",
-        **tuned_results(experiment, without_seconds(found), KEPT, arguments.rates, tried, cells[0].run),
+        **tuned_results(experiment, without_seconds(found), KEPT, rates, tried, trials[0].cell.run),
         "causal": list(CAUSAL),
         "leader": {"design": best_design, "differences": against(trials, best_design, evaluation, cache)},
         "narrowed": {
             design: narrow(own, evaluation) for design, own in by_design(filter(is_soft, trials)).items()
         },
-        **warmed,
+        "tried_warm": tried_warm,
+        "warmed": warmup_results(trials, warmed, evaluation, cache),
+        "copied": warmup_results(trials, copied, evaluation, cache),
     }
     experiment.write(results)
 

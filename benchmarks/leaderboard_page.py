@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from leaderboard_tables import (
@@ -21,20 +20,21 @@ from leaderboard_tables import (
 from loriini.compare.remarks import EQUAL_ACTIVE
 from loriini.compare.report import verdict_of
 from loriini.compare.sections import first_segment_caveat
-from loriini.compare.seeds import t_factor
 from loriini.evaluate.intervals import OVERALL
 from loriini.reporting.wording import listing
 from pages import (
     LONG_DOCUMENTS,
     between,
+    choosing_seeds,
     command_line,
-    edges,
+    losses_text,
     make_it,
     markdown,
-    rate_table,
     seeds_text,
     setup_table,
+    tried_rates,
     tried_rates_text,
+    uncertain_choice,
     whole_page,
 )
 from ranking import is_counted, is_told_labels, of_equal_size, of_other_size, size_over_first
@@ -70,18 +70,13 @@ BUDGETS_DECIDE_NOTHING = (
 
 def leaderboard_page(path: Path) -> str:
     """The page; without results, how to make them."""
-    text = partial(body, warmup=path.with_name("warmup.json"), without_routing=path.with_name("copies.json"))
+    text = partial(body, without_routing=path.with_name("copies.json"))
     return whole_page(path, HEAD, text, make_it(COMMAND, OPTIONS))
 
 
-def body(results: Row, warmup: Path, without_routing: Path) -> Iterable[str]:
-    """The page's text below its head.
-
-    `warmup` is the file of a leaderboard of few designs and more seeds, `without_routing` of `copies.py`.
-    """
-    warmups = json.loads(warmup.read_text()) if warmup.exists() else results
+def body(results: Row, without_routing: Path) -> Iterable[str]:
+    """The page's text below its head; `without_routing` is the file of `copies.py`."""
     control = json.loads(without_routing.read_text()) if without_routing.exists() else {}
-    at_edge = [name for name, tried in results["tried"].items() if tried["edge"]]
     designs = " ".join(v["design"] for v in results["variants"])
     return (
         "## Set-up\n",
@@ -96,7 +91,6 @@ def body(results: Row, warmup: Path, without_routing: Path) -> Iterable[str]:
         "",
         "How to read this:\n",
         *caution(results),
-        *other_rates(results, warmups),
         *self_routed(results),
         "",
         "## Equal active parameters, equal tokens\n",
@@ -113,15 +107,15 @@ def body(results: Row, warmup: Path, without_routing: Path) -> Iterable[str]:
         budget_note(results),
         budget_table(results),
         "",
-        *warmed(results, warmups),
+        *warmed(results),
         *copies(control),
         *narrowed(results),
         "## Learning rates\n",
         chosen_rates(results),
-        "Training loss of seed 0, mean of the last tenth of the steps:\n",
-        rate_table("design", results["tried"].items()),
-        "",
-        f"{edges(at_edge)}\n",
+        f"{losses_text(results)}:\n",
+        *tried_rates("design", results["tried"]),
+        *["With a dense warm-up:\n", *tried_rates("design", results["tried_warm"])]
+        * bool(results["tried_warm"]),
         make_it(command_line(COMMAND, results, {"designs": designs}), OPTIONS),
     )
 
@@ -146,27 +140,12 @@ def measured(results: Row) -> str:
 def chosen_rates(results: Row) -> str:
     """How learning rates were chosen, and by which trainings designs are compared."""
     said = (
-        f"Every design was trained with seed 0 and {tried_rates_text(results)}",
-        f"The rate of the lowest training loss was trained with {seeds_text(results)}. Held-out text has no "
-        "part in the choice.",
-        *uncertain_choice(results["variants"]),
+        f"Every design was trained with {choosing_seeds(results)} and {tried_rates_text(results)}",
+        f"The rate of the lowest mean training loss was trained with {seeds_text(results)}. Held-out text "
+        "has no part in the choice.",
+        uncertain_choice(results["tried"], "designs"),
     )
     return "\n".join(f"- {each}" for each in said) + "\n"
-
-
-def uncertain_choice(variants: Sequence[Row]) -> list[str]:
-    """How much the losses that rates were chosen by differ between seeds."""
-    deviations = [
-        (loss["high"] - loss["low"]) / 2 / t_factor(len(v["finished_seeds"]))
-        for v in variants
-        if (loss := v.get("training_loss")) and loss["low"] is not None
-    ]
-    if not deviations:
-        return []
-    return [
-        "The choice of a rate by one seed is uncertain: between seeds the training loss of a design varies "
-        f"by {fmean(deviations):.2f} nats (standard deviation, mean over designs). No interval covers this."
-    ]
 
 
 def made_with(results: Row) -> str:
@@ -231,21 +210,6 @@ def caution(results: Row) -> Sequence[str]:
         "- **Sizes.** Trainings are short and models small. The order may be another at other sizes "
         "([`loriini compare --ladder`](compare.md#a-ladder-of-sizes)).",
     )
-
-
-def other_rates(results: Row, repeated: Row) -> list[str]:
-    """The designs that were given another rate when they were trained again."""
-    moved = [
-        f"{design} {again['rate']} instead of {tried['rate']}"
-        for design, tried in results["tried"].items()
-        if (again := repeated["tried"].get(design, tried))["rate"] != tried["rate"]
-    ]
-    if not moved:
-        return []
-    return [
-        f"- **Trained again** on another day and processor, other rates were chosen: {listing(moved)} "
-        "([what followed](#a-single-dense-step)). Places here may change by as much."
-    ]
 
 
 def self_routed(results: Row) -> list[str]:

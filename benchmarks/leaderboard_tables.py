@@ -63,62 +63,46 @@ def domain_table(results: Row) -> str:
     return markdown(["design", *domains], rows)
 
 
-def warmed(results: Row, warmups: Row) -> list[str]:
-    """The designs that admit a dense warm-up, with it; `warmups` are results with one of a single step."""
-    cold = {v["design"]: v["perplexity"][OVERALL] for v in by_perplexity(results["variants"])}
-    rows = [
-        [
-            *(design, mean_text(without), mean_text(warm["perplexity"])),
-            *cells_of(warm.get("difference")),
-            *cells_of(warm.get("to_first")),
-        ]
-        for design, without in cold.items()
-        if "perplexity" in (warm := results["warmed"].get(design, {}))
-    ]
+def warmed(results: Row) -> list[str]:
+    """The designs that admit a dense warm-up: without it, after a single dense step, and with all of it."""
+    rows = [row for v in by_perplexity(results["variants"]) for row in rows_by_dense_steps(results, v)]
     if not rows:
         return []
     steps = next(iter(results["warmed"].values()))["dense_steps"]
-    to_first = f"with, relative to {baseline(results)}"
+    relative = ("relative to none", *INTERVALS, f"relative to {baseline(results)}", *INTERVALS)
     return [
         "## What a dense warm-up changes\n",
-        f"Perplexity of the designs that admit a dense warm-up, without it and with one of {steps} of "
-        f"{results['run']['steps']} steps. The learning rate is the one chosen without it. These trainings "
-        "are short; in longer ones a warm-up may change less.\n",
-        markdown(["design", "without", "with", "change", *INTERVALS, to_first, *INTERVALS], rows),
+        f"Perplexity of the designs that admit a dense warm-up: without it, with one of {steps} of "
+        f"{results['run']['steps']} steps, and with a single dense step. These trainings are short; in "
+        "longer ones a warm-up may change less.\n",
+        "- **A single dense step.** A warm-up also changes the initial weights, since it copies one FFN into "
+        "all experts. Experts of independent weights have a smaller merge: with even gates, the matrices of "
+        "E experts begin √E times smaller. A single dense step makes these copies, and no more. Where both "
+        "rows of a design are far from the model without a warm-up, the copies make most of the difference. "
+        "The two rows are not compared with each other.",
+        "- **Learning rates** are chosen without a warm-up and with it, each by trainings of its own "
+        "([below](#learning-rates)); that with it is the one of the single step too.\n",
+        markdown(["design", "dense steps", "rate", "perplexity", *relative], rows),
         "",
-        *causes(warmups),
     ]
 
 
-def causes(results: Row) -> list[str]:
-    """What copies of one FFN change by themselves, as after a single dense step, and what dense steps add."""
-    rows = [
-        [design, f"{each['dense_steps']}", mean_text(each["perplexity"])]
-        + [cell for name in ("difference", "to_first") for cell in cells_of(each.get(name))]
-        for design in results.get("copied", {})
-        for each in (results["copied"][design], results["warmed"][design])
-        if "perplexity" in each
+def rows_by_dense_steps(results: Row, variant: Row) -> list[Sequence[str]]:
+    """A design's rows of `warmed`; none where it admits no dense warm-up."""
+    design = variant["design"]
+    cold = {
+        "dense_steps": 0,
+        "rate": results["tried"][design]["rate"],
+        "perplexity": variant["perplexity"][OVERALL],
+        "to_first": variant.get("difference", {}).get(OVERALL),
+    }
+    warm = [
+        found for name in ("copied", "warmed") if "perplexity" in (found := results[name].get(design, {}))
     ]
-    if not rows:
-        return []
-    to_first = f"relative to {baseline(results)}"
-    rates = listing([f"{design} {tried['rate']}" for design, tried in results["tried"].items()])
     return [
-        "### A single dense step\n",
-        "A warm-up also changes the initial weights, since it copies one FFN into all experts. Experts of "
-        "independent weights have a smaller merge: with even gates, the matrices of E experts begin √E times "
-        "smaller.\n",
-        f"A single dense step makes these copies, and no more ({seeds_of(results)}). Where both rows of a "
-        "design are far from the model without a warm-up, the copies make most of the difference. The two "
-        "rows are not compared with each other.\n",
-        f"These are trainings of their own, whose rates were chosen anew, without a warm-up: {rates}. Where "
-        "a design has another rate than [above](#learning-rates), the two results may differ by more than "
-        "their intervals, which do not cover this choice.\n",
-        markdown(
-            ["design", "dense steps", "perplexity", "relative to none", *INTERVALS, to_first, *INTERVALS],
-            rows,
-        ),
-        "",
+        [design, str(each["dense_steps"]), each["rate"], mean_text(each["perplexity"])]
+        + [cell for name in ("difference", "to_first") for cell in cells_of(each.get(name))]
+        for each in ([cold, *warm] if warm else [])
     ]
 
 
@@ -146,7 +130,8 @@ def copies(results: Row) -> list[str]:
 
 def seeds_of(results: Row) -> str:
     """How many seeds, and when: trainings of their own, with the same settings."""
-    return f"{results['seeds']} seeds, {results['machine']['processor']}, {results['date']}"
+    machine = results["machine"]
+    return f"{results['seeds']} seeds, {machine['processor']}, {machine['precision']}, {results['date']}"
 
 
 def narrowed(results: Row) -> list[str]:

@@ -100,7 +100,7 @@ def setup_table(results: Mapping[str, Any], model: str) -> str:
         "scored on": f"{of_each} instances of {text['length']} tokens of each of {len(text['instances'])} "
         f"domains, without the first {text['skip']} tokens of an instance",
         "machine": f"{machine['processor']}, {machine['cores']} cores, {machine['jobs']} trainings at once, "
-        f"{threads} each, torch {machine['torch']}",
+        f"{threads} each, {machine['precision']}, torch {machine['torch']}",
         "date": results["date"],
     }
     return markdown(["setting", "value"], rows.items()) + "\n"
@@ -131,12 +131,47 @@ def tried_rates_text(results: Mapping[str, Any]) -> str:
     return f"each of the learning rates {listing(rates)}.{more}"
 
 
+def choosing_seeds(results: Mapping[str, Any]) -> str:
+    """The seeds of a sweep."""
+    return numbered_seeds(range(results["rate_seeds"]))
+
+
 def seeds_text(results: Mapping[str, Any]) -> str:
     """The seeds that are reported."""
     seeds = sorted({seed for v in results["variants"] for seed in v["finished_seeds"]})
-    plural = len(seeds) != 1
-    named = f"seed{'s' * plural} {listing([str(seed) for seed in seeds])}"
-    return f"{named}, which {'alone are' if plural else 'is'} reported"
+    return f"{numbered_seeds(seeds)}, which {'alone are' if len(seeds) != 1 else 'is'} reported"
+
+
+def numbered_seeds(seeds: Iterable[int]) -> str:
+    """Seeds by their numbers."""
+    numbers = list(map(str, seeds))
+    return f"seed{'s' * (len(numbers) != 1)} {listing(numbers)}"
+
+
+def uncertain_choice(tried: Mapping[str, Mapping[str, Any]], what: str) -> str:
+    """How many single seeds would have chosen another rate."""
+    if all(len(one["by_seed"]) == 1 for one in tried.values()):
+        return "A single seed chose the rates. No interval covers this choice."
+    others = [
+        name
+        for name, one in tried.items()
+        if any(best_of(losses) != one["rate"] for losses in one["by_seed"].values())
+    ]
+    alike = f"For {len(tried) - len(others)} of {len(tried)} {what} each seed alone chooses the same rate"
+    named = f", not for {listing(others)}" if others else ""
+    return f"{alike}{named}. No interval covers this choice."
+
+
+def best_of(losses: Mapping[str, float | None]) -> str | None:
+    """The rate of the lowest loss; None where all diverged."""
+    finite = {rate: loss for rate, loss in losses.items() if loss is not None}
+    return min(finite, key=lambda rate: finite[rate], default=None)
+
+
+def losses_text(results: Mapping[str, Any]) -> str:
+    """What the losses of a sweep are."""
+    mean = "mean over seeds and" if results["rate_seeds"] > 1 else "mean over"
+    return f"Training loss, {mean} the last tenth of the steps"
 
 
 def loss_text(tried: Mapping[str, Any], rate: str) -> str:
@@ -155,6 +190,12 @@ def rate_table(head: str, tried: Iterable[tuple[str, Mapping[str, Any]]]) -> str
     return markdown([head, *rates, "chosen"], rows)
 
 
+def tried_rates(head: str, tried: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The table of what was tried, and whose best rate is at the edge of it."""
+    at_edge = [name for name, one in tried.items() if one["edge"]]
+    return [rate_table(head, tried.items()), "", f"{edges(at_edge)}\n"]
+
+
 def edges(names: Sequence[str]) -> str:
     """Whose best rate is at the edge of those tried."""
     if not names:
@@ -171,6 +212,7 @@ def command_line(command: str, results: Mapping[str, Any], more: Mapping[str, An
         "instances": max(results["heldout"]["instances"].values()),
         "jobs": results["machine"]["jobs"],
         "rates": " ".join(results["rates"]),
+        "rate-seeds": results["rate_seeds"],
         **more,
     }
     return " \\\n  ".join((command, *(f"--{name} {value}" for name, value in options.items())))

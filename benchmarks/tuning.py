@@ -1,27 +1,32 @@
 """What the experiments share that tune learning rates: options, the sweep, what was tried, results."""
 
 import argparse
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from experiment import CHARACTERS, Experiment, portable, train
 from loriini.compare.cells import Cell
 from loriini.compare.job import measure_trials
-from loriini.compare.running import Trial, place_cells
+from loriini.compare.running import place_cells
 from loriini.train.run import Run
 
 RATE = "optimizer.learning_rate"
-FIRST_SEED = 1
-"""Of those that are reported; seed 0 chooses the rate, and its loss is too low for it."""
 EXTENSIONS = 2
 """How often rates are added where the best is at the edge of those tried."""
+
+
+FIRST_REPORTED = 100
+"""Of the seeds that are reported. Those from 0 choose the rate, whose loss is too low for them."""
 
 DEVIATION = 0.64
 """Of initial weights, times √width: 0.02 at width 1024."""
 
 Tried = dict[Any, dict[str, Any]]
+CellsOf = Callable[[Any, Sequence[str]], list[Cell]]
+"""Makes the cells of one thing that is tuned, with some rates and seed 0."""
 
 
 def add_options(parser: argparse.ArgumentParser, rates: Sequence[str], of_rates: str) -> None:
@@ -29,6 +34,34 @@ def add_options(parser: argparse.ArgumentParser, rates: Sequence[str], of_rates:
     parser.add_argument("--rates", nargs="+", default=rates, metavar="RATE", help=of_rates)
     parser.add_argument("--batch-size", type=int, default=2, help="instances of a step")
     parser.add_argument("--instances", type=int, default=32, help="held-out instances of each domain")
+
+
+@dataclass(frozen=True)
+class Rates:
+    """The learning rates of a sweep, and how many seeds each is trained with."""
+
+    values: tuple[str, ...]
+    seeds: int
+
+    @staticmethod
+    def add_option(parser: argparse.ArgumentParser) -> None:
+        """The option of the number of seeds; `add_options` has that of the rates."""
+        of_each = "trainings with each rate; their seeds choose it and are not reported"
+        parser.add_argument("--rate-seeds", type=int, default=1, metavar="N", help=of_each)
+
+    @classmethod
+    def of(cls, arguments: argparse.Namespace) -> "Rates":
+        return cls(tuple(arguments.rates), arguments.rate_seeds)
+
+
+def reported_seeds(count: int) -> range:
+    """Seeds that have no part in the choice of rates."""
+    return range(FIRST_REPORTED, FIRST_REPORTED + count)
+
+
+def with_seeds(cells: Sequence[Cell], seeds: Iterable[int]) -> list[Cell]:
+    """The cells with each seed, the first seed of all first."""
+    return [replace(cell, run=replace(cell.run, seed=seed)) for seed in seeds for cell in cells]
 
 
 def for_few_steps(cell: Cell) -> Cell:
@@ -44,30 +77,29 @@ def for_few_steps(cell: Cell) -> Cell:
 
 
 def sweep(
-    cells_of: Callable[[Any, Sequence[str]], Sequence[Cell]],
+    cells_of: CellsOf,
     key: str,
     tuned: Iterable[Any],
-    rates: Sequence[str],
+    rates: Rates,
     experiment: Experiment,
     cache: Path,
-) -> tuple[list[Trial], Tried]:
+) -> Tried:
     """Train every one of `tuned` with every rate, and where the best is at the edge, with the next rate too.
 
-    `cells_of` makes the cells of one of `tuned`, a value of the variants' `key`, with some rates. Returns all
-    trials, and what `tried_rates` says of them.
+    `tuned` are values of the variants' `key`. Returns what `tried_rates` says of all trials.
     """
-    rates_of = {one: list(rates) for one in tuned}
+    rates_of = {one: list(rates.values) for one in tuned}
     for extension in range(EXTENSIONS + 1):
         cells = [cell for one, tries in rates_of.items() for cell in cells_of(one, tries)]
-        trials = place_cells(cells, experiment.out / "runs")
+        trials = place_cells(with_seeds(cells, range(rates.seeds)), experiment.out / "runs")
         train(trials, experiment.jobs)
-        tried = tried_rates(measure_trials(trials, None, {}, cache)["variants"], key)
+        tried = tried_rates(measure_trials(trials, None, {}, cache), key)
         at_edge = [one for one in rates_of if tried[one].get("edge")]
         if extension == EXTENSIONS or not at_edge:
             break
         for one in at_edge:
             rates_of[one].append(next_rate(rates_of[one], tried[one]["rate"]))
-    return trials, tried
+    return tried
 
 
 def next_rate(rates: Sequence[str], best: str) -> str:
@@ -77,14 +109,20 @@ def next_rate(rates: Sequence[str], best: str) -> str:
     return f"{digits.removesuffix('.0')}e{int(exponent)}"
 
 
-def tried_rates(variants: Iterable[Mapping[str, Any]], key: str) -> Tried:
-    """For each value of a variant's `key`: training loss by rate, the best, and whether it is at the edge."""
+def tried_rates(found: Mapping[str, Any], key: str) -> Tried:
+    """For each value of the variants' `key` the best rate, and whether it is at the edge.
+
+    `training_loss` is the mean over seeds by rate, `by_seed` that of each seed; None where it diverged.
+    """
     tried: Tried = {}
-    for v in variants:
-        one = tried.setdefault(v[key], {"training_loss": {}})
+    for v in found["variants"]:
+        one = tried.setdefault(v[key], {"training_loss": {}, "by_seed": defaultdict(dict)})
         one["training_loss"][v["settings"][RATE]] = v.get("training_loss", {}).get("mean")
         if v["chosen"]:
             one |= {"rate": v["settings"][RATE], "edge": bool(v["edge"])}
+    for cell in found["cells"]:
+        loss = cell["training_loss"] if cell["state"] == "finished" else None
+        tried[cell[key]]["by_seed"][str(cell["seed"])][cell["settings"][RATE]] = loss
     return tried
 
 
@@ -92,7 +130,7 @@ def tuned_results(
     experiment: Experiment,
     found: Mapping[str, Any],
     kept: Sequence[str],
-    rates: Sequence[str],
+    rates: Rates,
     tried: Tried,
     run: Run,
 ) -> dict[str, Any]:
@@ -102,7 +140,8 @@ def tuned_results(
         "characters": CHARACTERS,
         "heldout": found["heldout"],
         "seeds": experiment.seeds,
-        "rates": list(rates),
+        "rates": list(rates.values),
+        "rate_seeds": rates.seeds,
         "tried": {str(key): one for key, one in tried.items()},
         "run": portable(run),
         "remarks": found["remarks"],

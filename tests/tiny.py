@@ -37,6 +37,19 @@ def over_blocks(cases: Sequence[Any]) -> list[Any]:
     return parameters
 
 
+def covering_designs() -> list[str]:
+    """Designs that together have every scorer, selection and unit of all designs."""
+
+    def choices(name: str) -> set[tuple[str, str]]:
+        return {(axis, getattr(DESIGNS[name], axis)) for axis in ("scorer", "selection", "unit")}
+
+    missing, chosen = set().union(*map(choices, DESIGNS)), []
+    while missing:
+        chosen.append(max(DESIGNS, key=lambda name: len(choices(name) & missing)))
+        missing -= choices(chosen[-1])
+    return chosen
+
+
 def tiny_config(routing: str | RoutingConfig = "lory", **changes: Any) -> LoriiniConfig:
     """Two layers, four experts, segments of four tokens; weights so large that tokens differ in routing."""
     design = replace(DESIGNS[routing], segment_length=SEGMENT) if isinstance(routing, str) else routing

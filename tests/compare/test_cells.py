@@ -16,6 +16,7 @@ from loriini.recipes import RECIPES, quickstart_run, with_design
 from loriini.recipes.redesign import active_ffns
 from loriini.routing import DESIGNS
 from loriini.train.corpora import TrainingCorpus
+from loriini.train.overrides.apply import override
 
 TINY = base_run("tiny")
 
@@ -117,7 +118,35 @@ def test_a_folder_is_shared_by_the_settings_and_the_corpus(compared: Compared) -
         place_cells([replace(cell, run=replace(cell.run, length=64))], compared.out)
 
 
+CORPUS = cast(TrainingCorpus, SimpleNamespace(digest="corpus", vocab_size=64))
+
+
 def test_finished_cells_keep_their_folders() -> None:
     """Another hash would train everything again that was compared with an earlier version."""
-    corpus = cast(TrainingCorpus, SimpleNamespace(digest="corpus", vocab_size=64))
-    assert run_digest(quickstart_run("lory", "small"), corpus) == "2412fc3d"
+    assert run_digest(quickstart_run("lory", "small"), CORPUS) == "2412fc3d"
+
+
+@pytest.mark.parametrize(
+    ("setting", "trains_the_same"),
+    [
+        ("checkpoint.keep=3", True),
+        ("evaluate.sample_every=20", True),
+        ("guard.max_skips=50", True),
+        ("guard.spike=6", False),
+        ("micro_batch_size=4", True),
+        ("model.recompute_merge=false", True),
+        ("per_expert_every=5", True),
+        ("seed=1", False),
+        ("speed.compile=true", True),
+        ("warmup.dense_share=0.1", False),
+    ],
+)
+def test_only_what_changes_the_training_needs_another_folder(setting: str, trains_the_same: bool) -> None:
+    run = quickstart_run("lory", "small")
+    changed = override(run, [f"--{setting}"])
+    assert (run_digest(changed, CORPUS) == run_digest(run, CORPUS)) == trains_the_same
+
+
+def test_a_micro_batch_is_trained_otherwise_where_its_units_are_compared() -> None:
+    run = quickstart_run("mixtral", "small")
+    assert run_digest(override(run, ["--micro_batch_size=4"]), CORPUS) != run_digest(run, CORPUS)

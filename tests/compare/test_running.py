@@ -20,12 +20,13 @@ import torch
 from compare.conftest import Compared, overrides
 from loriini.compare import running
 from loriini.compare.cells import base_run, make_cells
-from loriini.compare.running import Trial, place_cells, run_state, train_trials
+from loriini.compare.running import Trial, place_cells, train_trials
 from loriini.errors import InputError
 from loriini.estimate.choice import memory_here
 from loriini.hardware import JOBS_HERE
 from loriini.jobs.lock import folder_lock
 from loriini.signals import Interrupted
+from loriini.train.overrides.apply import override
 from loriini.train.records.metrics import METRICS, read_metrics
 
 STEP = '{"step": 1, "loss": 2.5, "tokens": 64, "tokens_per_second": 32.0, "skipped": %s}\n'
@@ -76,9 +77,9 @@ def test_a_cell_is_trained_by_the_command_and_left_when_it_is_done(
     compared: Compared, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (trial,) = trials(compared, tmp_path, ("lory",))
-    assert run_state(trial.folder) == "new"
+    assert trial.state == "new"
     assert train_trials([trial]) == {}
-    assert run_state(trial.folder) == "finished"
+    assert trial.state == "finished"
     assert len(read_metrics(trial.folder / METRICS)) == trial.cell.run.steps
     assert re.search(r"lory, seed 0: finished, loss \d\.\d+, \d+ s \(0 left\)", capsys.readouterr().err)
     with training_is():  # nothing is started
@@ -92,7 +93,7 @@ def test_the_others_go_on_when_one_fails_or_diverges(
     with training_is(FAIL, DIVERGE, FINISH) as threads:
         failures = train_trials(three, jobs=1)
     assert failures == {three[0].folder: "loriini: no luck today"}
-    assert [run_state(trial.folder) for trial in three] == ["started", "diverged", "finished"]
+    assert [trial.state for trial in three] == ["started", "diverged", "finished"]
     lines = [line for line in capsys.readouterr().err.splitlines() if " left" in line and "cells" not in line]
     assert lines == [
         "warning: dense, seed 0 failed, 2 left: loriini: no luck today",
@@ -102,6 +103,9 @@ def test_the_others_go_on_when_one_fails_or_diverges(
     assert threads == ["4", "4", "4"]
     with training_is(FINISH):  # only what failed is tried again
         assert train_trials(three, jobs=2) == {}
+    more = override(three[1].cell.run, ["--guard.max_skips=20"])
+    with training_is(FINISH):  # and what diverged, once it may skip more steps
+        assert train_trials([replace(three[1], cell=replace(three[1].cell, run=more))]) == {}
 
 
 def test_jobs_share_the_cores(compared: Compared, tmp_path: Path) -> None:
@@ -134,7 +138,7 @@ def test_a_cell_that_another_process_trains_is_waited_for(compared: Compared, tm
     with folder_lock(first.folder), training_is(FINISH):
 
         def finish_first() -> None:
-            while run_state(second.folder) != "finished":
+            while second.state != "finished":
                 time.sleep(0.01)
             shutil.copy(second.folder / METRICS, first.folder)
             shutil.copytree(second.folder / "model", first.folder / "model")

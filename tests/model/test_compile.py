@@ -9,8 +9,16 @@ import torch
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from loriini import DESIGNS, LoriiniForCausalLM
-from tiny import assert_same_gradients, gradients, label_arguments, over_blocks, random_ids, tiny_model
+from loriini import LoriiniForCausalLM
+from tiny import (
+    assert_same_gradients,
+    covering_designs,
+    gradients,
+    label_arguments,
+    over_blocks,
+    random_ids,
+    tiny_model,
+)
 
 # torch itself uses what it deprecates, when it traces autograd functions.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -34,19 +42,6 @@ def step(
     out = model(ids, labels=ids, use_cache=False, **label_arguments(parameters, len(ids)))
     out.loss.backward()
     return out.logits.detach(), gradients(parameters)
-
-
-def covering_designs() -> list[str]:
-    """Designs that together have every scorer, selection and unit of all designs."""
-
-    def choices(name: str) -> set[tuple[str, str]]:
-        return {(axis, getattr(DESIGNS[name], axis)) for axis in ("scorer", "selection", "unit")}
-
-    missing, chosen = set().union(*map(choices, DESIGNS)), []
-    while missing:
-        chosen.append(max(DESIGNS, key=lambda name: len(choices(name) & missing)))
-        missing -= choices(chosen[-1])
-    return chosen
 
 
 @pytest.mark.parametrize(("design", "block"), over_blocks(covering_designs()))

@@ -64,7 +64,7 @@ LOSSES = {
     "segment-then-token": {"load_balance": 0.01},
     "token-top-p": {"load_balance": 0.01, "confidence_entropy": 1e-4},
     "aoe": {"load_balance": 0.01},
-    "aoe-top-p": {"load_balance": 0.01, "confidence_entropy": 1e-4},
+    "aoe-top-p": {"confidence_entropy": 1e-4},
     "relu": {"gate_l1": 0.01},
 }
 LEAKY = {"smear", "sequence-top1", "sequence-top2", "global-top1", "global-top2"}

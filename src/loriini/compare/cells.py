@@ -15,7 +15,7 @@ from loriini.recipes import families, with_routing
 from loriini.routing import DESIGNS, RoutingConfig
 from loriini.routing.design import HAS_EFFECT
 from loriini.train.corpora import TrainingCorpus
-from loriini.train.folder import CHANGEABLE
+from loriini.train.folder import NOT_OF_TRAINING, compares_micro_batches
 from loriini.train.overrides.apply import override, override_pairs
 from loriini.train.overrides.names import setting_name
 from loriini.train.run import Run
@@ -27,7 +27,7 @@ NOT_IN_GRID = {
     "seed": "give --seeds N",
     "name": "runs are named by their design and settings",
     "routing": "the designs are the first arguments",
-    **dict.fromkeys(sorted(CHANGEABLE), "it does not change what is trained"),
+    **dict.fromkeys((*NOT_OF_TRAINING, "evaluate"), "it does not change what is trained"),
 }
 
 
@@ -119,9 +119,9 @@ def check_overrides(overrides: Sequence[str]) -> None:
 def check_grid(grid: Grid, base: Run) -> None:
     """InputError for a setting that does not exist or cannot vary, and for a value it cannot have."""
     for name, values in grid.items():
-        section = name.split(".")[0]
-        if name in NOT_IN_GRID or section in CHANGEABLE:
-            raise InputError(f"--grid {name}: {NOT_IN_GRID.get(name, NOT_IN_GRID[section])}; leave it out")
+        for given in (name, name.partition(".")[0]):
+            if given in NOT_IN_GRID and not name.startswith("routing."):
+                raise InputError(f"--grid {name}: {NOT_IN_GRID[given]}; leave it out")
         if name.startswith("routing."):
             continue  # which values go together depends on the design
         for value in values:
@@ -210,7 +210,7 @@ def as_arguments(settings: Mapping[str, str]) -> list[str]:
 
 
 NOT_IN_DIGEST = ("parallel", "speed", "watch", "guard", "order", "corpus")
-"""Settings that are left out of the hash; fixed: changing this list would change the hashes of older runs."""
+"""Sections that are left out of the hash; fixed: changing this list would change the hashes of older runs."""
 
 
 def run_digest(run: Run, corpus: TrainingCorpus) -> str:
@@ -220,8 +220,22 @@ def run_digest(run: Run, corpus: TrainingCorpus) -> str:
     """
     default = Run(name="", routing=RoutingConfig()).to_dict()
     settings = {name: value for name, value in run.to_dict().items() if name not in NOT_IN_DIGEST}
+    for name in not_of_training(run):
+        section, _, setting = name.partition(".")
+        if setting and section in settings:
+            settings[section] = {**settings[section], setting: default[section][setting]}
+        elif section in settings:
+            settings[section] = default[section]
     changed = {name: _without_defaults(value, default[name]) for name, value in settings.items()}
-    return digest({**changed, "corpus_digest": corpus.digest, "vocab_size": corpus.vocab_size})[:8]
+    spike = {"spike": run.guard.spike} if run.guard.spike else {}
+    about = {**spike, "corpus_digest": corpus.digest, "vocab_size": corpus.vocab_size}
+    return digest({**changed, **about})[:8]
+
+
+def not_of_training(run: Run) -> tuple[str, ...]:
+    """The settings that leave what this run trains unchanged, up to rounding."""
+    fixed = compares_micro_batches(run.to_dict()["routing"])
+    return (*NOT_OF_TRAINING, "evaluate", *(() if fixed else ("micro_batch_size",)))
 
 
 def _without_defaults(value: object, default: object) -> object:

@@ -12,7 +12,7 @@ from loriini.compare.existing import existing_trials
 from loriini.compare.measures import evaluate_trials
 from loriini.compare.report import write_comparison
 from loriini.compare.results import Results, compare_trials
-from loriini.compare.running import Trial, check_jobs, place_cells, run_state, threads_of, train_trials
+from loriini.compare.running import Trial, check_jobs, place_cells, threads_of, train_trials
 from loriini.compare.sizes import Ladder
 from loriini.errors import InputError, WorkerDied
 from loriini.evaluate.heldout import check_domains, check_lengths, documents_of, tokenize_by_domain
@@ -146,7 +146,7 @@ def measure_trials(
     cache: Path,
 ) -> Results:
     """The results of trials that are trained, all evaluated on the same tokens with one `skip`."""
-    finished = [trial for trial in trials if run_state(trial.folder) == "finished"]
+    finished = [trial for trial in trials if trial.state == "finished"]
     evaluations: dict[Path, dict[str, Any]] = {}
     text: dict[str, Any] = {}
     documents = None
@@ -201,7 +201,7 @@ def describe_cells(settings: CompareSettings, out: Path) -> list[dict[str, Any]]
         cells = [replace(cell, run=replace(cell.run, corpus=(small.resolve(),))) for cell in cells]
     if cells[0].run.corpus:
         vocabulary = read_corpora(cells[0].run.corpus).vocab_size
-        states = {i: run_state(trial.folder) for i, trial in enumerate(place_cells(cells, out / "runs"))}
+        states = {i: trial.state for i, trial in enumerate(place_cells(cells, out / "runs"))}
     elif settings.has_small_corpus:
         vocabulary = SMALL_VOCABULARY
     else:

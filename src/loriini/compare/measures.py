@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from loriini.atomic import write_json
-from loriini.compare.running import Trial, run_state, training_seconds
+from loriini.compare.running import Trial, training_seconds
 from loriini.errors import InputError
 from loriini.evaluate.heldout import HeldOut, heldout_digest
 from loriini.evaluate.runs import EvaluationSettings, evaluate_on
@@ -64,7 +64,7 @@ def training_measures(trial: Trial) -> dict[str, Any]:
     trained = run.config(corpus.vocab_size, 0)
     total, active = trained.parameters()
     return {
-        "state": run_state(trial.folder),
+        "state": trial.state,
         **asdict(corpus),
         "parameters": {"total": total, "active": active},
         "flops_per_token": trained.flops_per_token(run.length),

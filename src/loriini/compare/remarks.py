@@ -9,13 +9,13 @@ from loriini.compare.cells import Cell, run_settings
 from loriini.compare.measures import Cells, by_variant, is_number
 from loriini.compare.running import Trial
 from loriini.reporting.wording import listing
-from loriini.train.folder import CHANGEABLE
+from loriini.train.folder import NOT_OF_TRAINING
 
 REMARKED_SEPARATELY = ("steps", "batch_size", "length", "seed", "warmup")
 """Settings on which there are other remarks."""
 DESIGN_SETTINGS = ("name", "routing", "model.num_experts", "model.low_rank", "model.intermediate_size")
 """Settings by which designs of equal active size differ."""
-NOT_OF_TRAINING = (*CHANGEABLE, "micro_batch_size", "evaluate", "init")
+NOT_REMARKED = (*NOT_OF_TRAINING, "micro_batch_size", "evaluate", "init")
 """Settings that do not change what is trained; `init` is compared by its digest."""
 EQUAL_ACTIVE = 1.05
 """Ratio of active parameters up to which two models count as of equal size."""
@@ -44,7 +44,7 @@ def unequal_training(cells: Sequence[Cell]) -> Iterator[str]:
     of_width = defaultdict[int | None, list[Cell]](list)
     for cell in cells:
         of_width[cell.width].append(cell)
-    left_out = (*REMARKED_SEPARATELY, *DESIGN_SETTINGS, *NOT_OF_TRAINING)
+    left_out = (*REMARKED_SEPARATELY, *DESIGN_SETTINGS, *NOT_REMARKED)
     for same_width in of_width.values():
         settings = [run_settings(cell.run, left_out) for cell in same_width]
         for name in dict.fromkeys(name for of_cell in settings for name in of_cell):

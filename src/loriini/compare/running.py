@@ -22,7 +22,7 @@ from loriini.signals import Interrupted, deferred_interrupts
 from loriini.train.corpora import read_corpora
 from loriini.train.folder import check_length, claim_run, has_model, make_folder
 from loriini.train.records.metrics import METRICS, read_metrics
-from loriini.train.run import RUN, read_run
+from loriini.train.run import RUN
 
 State = Literal["new", "started", "finished", "diverged"]
 DONE = ("finished", "diverged")
@@ -40,6 +40,17 @@ class Trial:
     @property
     def name(self) -> str:
         return f"{self.cell.variant}, seed {self.cell.seed}"
+
+    @property
+    def state(self) -> State:
+        """The state of its run; `diverged`: stopped after too many skipped steps in a row."""
+        if has_model(self.folder):
+            return "finished"
+        if not (self.folder / RUN).exists():
+            return "new"
+        most = self.cell.run.guard.max_skips  # may be more than before: then the run goes on
+        last = read_metrics(self.folder / METRICS)[-most:]
+        return "diverged" if len(last) == most and all(step["skipped"] for step in last) else "started"
 
 
 def place_cells(cells: Iterable[Cell], folder: Path) -> list[Trial]:
@@ -61,17 +72,6 @@ def place_cells(cells: Iterable[Cell], folder: Path) -> list[Trial]:
     return trials
 
 
-def run_state(folder: Path) -> State:
-    """The state of the run in a folder; `diverged`: stopped after too many skipped steps in a row."""
-    if has_model(folder):
-        return "finished"
-    if not (folder / RUN).exists():
-        return "new"
-    most = read_run(folder / RUN)[0].guard.max_skips
-    last = read_metrics(folder / METRICS)[-most:]
-    return "diverged" if len(last) == most and all(step["skipped"] for step in last) else "started"
-
-
 def train_trials(
     trials: Sequence[Trial], jobs: int = 1, on_end: Callable[[Trial], None] | None = None
 ) -> dict[Path, str]:
@@ -82,7 +82,7 @@ def train_trials(
     SIGTERM, once every running cell is saved.
     """
     check_jobs(jobs)
-    left = [trial for trial in trials if run_state(trial.folder) not in DONE]
+    left = [trial for trial in trials if trial.state not in DONE]
     inform(f"{len(trials)} cells, {len(left)} of them to train, {jobs} at once")
     with progress("cells", len(trials)) as advance:
         advance(len(trials) - len(left))
@@ -91,7 +91,7 @@ def train_trials(
 
 def training_commands(trials: Iterable[Trial]) -> list[str]:
     """A command for each trial that is not done, for other machines that see its folder and its corpus."""
-    left = [trial for trial in trials if run_state(trial.folder) not in DONE]
+    left = [trial for trial in trials if trial.state not in DONE]
     for trial in left:
         claim_trial(trial)
     return [shlex.join(["loriini", *resuming(trial.folder.resolve())]) for trial in left]
@@ -161,7 +161,7 @@ class _Processes:
             if len(self.running) == self.jobs:
                 return
             trial = self.waiting.popleft()
-            if run_state(trial.folder) in DONE:  # by another process
+            if trial.state in DONE:  # by another process
                 self._end(trial)
             elif _is_locked(trial.folder):
                 self.waiting.append(trial)
@@ -180,7 +180,7 @@ class _Processes:
             if code != 0 and _is_locked(trial.folder):  # another process began it in the same moment
                 self.waiting.append(trial)
                 continue
-            if code != 0 and run_state(trial.folder) not in DONE:
+            if code != 0 and trial.state not in DONE:
                 self.failures[trial.folder] = last_line(trial.folder / LOG) or f"exit code {code}"
             self._end(trial)
 
@@ -192,7 +192,7 @@ class _Processes:
         if reason := self.failures.get(trial.folder):
             warn(f"{trial.name} failed, {left}: {reason}")
         else:
-            inform(f"{trial.name}: {training_state(trial.folder)} ({left})")
+            inform(f"{trial.name}: {training_state(trial)} ({left})")
         if self.on_end is not None:
             self.on_end(trial)
 
@@ -224,10 +224,10 @@ def start_training(trial: Trial, place: Mapping[str, str]) -> "subprocess.Popen[
         )
 
 
-def training_state(folder: Path) -> str:
+def training_state(trial: Trial) -> str:
     """How a run ended: its last loss and its seconds of training."""
-    metrics = read_metrics(folder / METRICS)
-    if run_state(folder) == "diverged":
+    metrics = read_metrics(trial.folder / METRICS)
+    if trial.state == "diverged":
         return f"diverged after {len(metrics)} steps"
     seconds = sum(training_seconds(metrics))
     loss = metrics[-1]["loss"]

@@ -138,16 +138,22 @@ def count_documents(document_N: Sequence[int], instances: int) -> int:
     return int(numbered(document_N, instances).max()) + 1
 
 
+def degrees_of_freedom(documents: Sequence[int]) -> float:
+    """Those of a mean over domains: Welch's, for documents with the same variance in all domains.
+
+    (Σ 1/G)² / Σ 1/(G² (G - 1)); `documents` is how many G each domain has, at least 2.
+    """
+    G = np.asarray(documents, np.float64)
+    return float((1 / G).sum() ** 2 / (1 / (G**2 * (G - 1))).sum())
+
+
 def few_documents_factor(documents: Sequence[int]) -> float:
     """How much wider Student's t interval of a mean over domains is than a normal one.
 
-    `documents` is how many each domain has. The degrees of freedom are Welch's, (Σ 1/G)² / Σ 1/(G² (G - 1)),
-    for documents with the same variance in all domains.
+    `documents` is how many each domain has.
     """
-    G = np.asarray(documents, np.float64)
-    freedom = (1 / G).sum() ** 2 / (1 / (G**2 * (G - 1))).sum()
     upper = (1 + CONFIDENCE) / 2
-    return float(stdtrit(freedom, upper) / ndtri(upper))
+    return float(stdtrit(degrees_of_freedom(documents), upper) / ndtri(upper))
 
 
 def widened(resampled: _Floats, measured: ArrayLike, documents: Sequence[int]) -> _Floats:

@@ -55,8 +55,6 @@ def routing_context(
         prompt_lengths = _cached_prompt_lengths(cache, x_BLD, mask_BH, prompt_lengths, together)
     elif prompt_lengths is not None:
         check_prompt(prompt_lengths, count_tokens(x_BLD, mask_BH), together)
-    elif inference_routing is not None:
-        prompt_lengths = count_tokens(x_BLD, mask_BH)
     context = RoutingContext(
         batch=x_BLD.shape[0],
         length=x_BLD.shape[1],

@@ -94,7 +94,7 @@ class Mixture(nn.Module):
     ) -> Tensor:
         """Move whole units, without slots for padding, to their experts; else token by token."""
         length, gates_NE = x_BLD.shape[1], routing.gates
-        units, padded = len(gates_NE), routing.valid is not None
+        units, padded = gates_NE.shape[0], routing.valid is not None
         counts = fixed_counts(self.config.routing, units, self.num_experts, self.training, padded)
         if layout.slots_per_unit > 1 and layout.slots_BL is None:
             y_NSD = self.experts("by_outputs", layout.group(x_BLD).flatten(0, 1), gates_NE, known, counts)

@@ -58,9 +58,10 @@ A finding is a list of claims. A claim is a quantity and the range in which it s
 | does not hold | its 95 % interval lies outside | one of its m claims fails with an interval of 1 − 0.05/m |
 | undecided | its 95 % interval crosses a bound | otherwise |
 
-- **Intervals** cover seeds and, for what is measured on held-out text, the choice of this text. The two are \
-added in quadrature. The held-out text of a domain of long documents, as books and repositories are, begins \
-in few of them; the interval does not cover another choice of these.
+- **Intervals** cover seeds and, for losses and questions on held-out text, the choice of this text. The \
+two are added in quadrature. Those of routes, such as the agreement of experts and domains, cover seeds \
+alone. The held-out text of a domain of long documents, as books and repositories are, begins in few of \
+them; the interval does not cover another choice of these.
 - **Bounds** that the paper does not state, such as how weak an agreement of experts and domains is, are ours.
 - **Many claims.** A finding of many claims is tested with a wider interval, so that at most one true \
 finding in twenty is said not to hold.

@@ -93,7 +93,7 @@ def train_and_write(plans: Sequence[Plan], writer: ItemWriter, jobs: int) -> dic
         job = _Job(plans, writer, measuring)
         try:
             job.start()
-            failures = train_trials(trials, jobs, job.trained)
+            failures = train_trials(trials, jobs, job.trained) if trials else {}
             job.finish()
         except BaseException:
             measuring.shutdown(cancel_futures=True)
@@ -111,7 +111,8 @@ def rows_to_explain(out: Path, plan: Plan) -> frozenset[str]:
 class _Job:
     """Measures trainings as they end, and writes items whose trainings have all ended.
 
-    Measuring runs in a thread, while the main thread waits for the processes that train.
+    While the main thread waits for the processes that train, this is done in another one. What takes longer,
+    such as timing, comes after that in the main thread, where it can be interrupted.
     """
 
     def __init__(self, plans: Sequence[Plan], writer: ItemWriter, executor: ThreadPoolExecutor) -> None:
@@ -138,31 +139,40 @@ class _Job:
         self.ended.add(trial.folder)
         if is_trained(trial):
             names = sorted(self.names[trial.folder])
-            self._submit(trial.name, partial(self.writer.measure, self.trainings[trial.folder], names))
+            self._do(trial.name, partial(self.writer.measure, self.trainings[trial.folder], names))
         self._finish_items()
 
     def finish(self) -> None:
-        """Time what is timed, and write every item that can be; then raises what measuring one raised."""
+        """Compute what remains, and write every item that can be; then raises what measuring one raised."""
+        wait(self.futures)
         self.training = False
         self._finish_items()
-        wait(self.futures)
         for future in self.futures:
             future.result()
 
-    def _submit(self, name: str, work: Callable[[], object]) -> None:
-        context = contextvars.copy_context()
-        self.futures.append(self.executor.submit(context.run, warned, name, work))
+    def _do(self, name: str, work: Callable[[], object]) -> None:
+        if self.training:
+            context = contextvars.copy_context()
+            self.futures.append(self.executor.submit(context.run, warned, name, work))
+            return
+        done = Future[None]()
+        self.futures.append(done)
+        try:
+            warned(name, work)
+            done.set_result(None)
+        except Exception as error:
+            done.set_exception(error)
 
     def _finish_items(self) -> None:
         done = [plan for plan in self.open if self._may_finish(plan)]
         for plan in done:
             self.open.remove(plan)
-            self._submit(plan.experiment.item, partial(self.writer.write, plan))
+            self._do(plan.experiment.item, partial(self.writer.write, plan))
 
     def _may_finish(self, plan: Plan) -> bool:
-        """Whether all trainings of an item ended, and all others where it is timed."""
+        """Whether all trainings of an item ended, and all others where something else is computed."""
         trained = all(trial.folder in self.ended for trial in plan.trials)
-        return trained and not (plan.experiment.timed and self.training)
+        return trained and not (plan.experiment.compute and self.training)
 
 
 def warned(name: str, work: Callable[[], object]) -> None:

@@ -21,7 +21,7 @@ import torch
 from loriini.analyze.routes import routes_by_domain
 from loriini.atomic import write_json
 from loriini.compare.measures import last_part, learning_curve, mean_or_none, model_state
-from loriini.compare.running import Trial, run_state, training_seconds
+from loriini.compare.running import Trial, training_seconds
 from loriini.evaluate.heldout import HeldOut, documents_of
 from loriini.evaluate.perplexity import EvaluationRouting, evaluate, score_tokens
 from loriini.evaluate.runs import RouterFree
@@ -73,7 +73,7 @@ def training(trial: Trial) -> dict[str, Any]:
     metrics = read_metrics(trial.folder / METRICS)
     tokens = column(metrics, "tokens")
     measured: dict[str, Any] = {
-        "state": run_state(trial.folder),
+        "state": trial.state,
         "training_loss": mean_or_none(m["loss"] for m in last_part(metrics)),
         "steps": len(metrics),
         "tokens": float(tokens[-1]),

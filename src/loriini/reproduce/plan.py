@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from loriini.compare.cells import Cell
-from loriini.compare.running import DONE, Trial, place_cells, run_state
+from loriini.compare.running import DONE, Trial, place_cells
 from loriini.published.items import PaperRun
 from loriini.reproduce.experiments.experiment import Experiment
 from loriini.reproduce.scales import Scale, scaled_run
@@ -108,4 +108,4 @@ def unique_trials(plans: Sequence[Plan]) -> list[Trial]:
 
 def is_trained(trial: Trial) -> bool:
     """Whether a training ended, with a model or by diverging, so that there is something to measure."""
-    return run_state(trial.folder) in DONE
+    return trial.state in DONE

@@ -283,7 +283,7 @@ DESIGNS: dict[str, RoutingConfig] = {
     "random": replace(_sparse, scorer="random"),
     "label": replace(_sparse, unit="sequence", scorer="label", top_k=1),
     "aoe": _aoe,
-    "aoe-top-p": replace(_aoe, selection="top_p", confidence_entropy=1e-4),
+    "aoe-top-p": replace(_aoe, selection="top_p", confidence_entropy=1e-4, load_balance=0.0),
     "aoe-ec": replace(_aoe, selection="expert_choice", capacity_factor=2.0, load_balance=0.0),
     "token-top-p": replace(_mixtral, selection="top_p", confidence_entropy=1e-4),
     "token-ec2": replace(_expert_choice, capacity_factor=2.0),

@@ -26,6 +26,10 @@ class Routing(Movable):
     valid: Tensor | None = None
 
 
+# a part of every output
+torch.export.register_dataclass(Routing, serialized_type_name="loriini.Routing")
+
+
 class Router(nn.Module):
     """Makes the decisions of one layer; without a scorer where gates do not depend on logits.
 

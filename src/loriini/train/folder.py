@@ -20,25 +20,29 @@ from loriini.train.records.metrics import EVALUATION, METRICS, read_metrics, rea
 from loriini.train.run import RUN, Run, read_run, run_of_json
 from loriini.train.run_progress import RunProgress
 
-CHANGEABLE = (
+NOT_OF_TRAINING = (
     "parallel",
     "speed",
     "watch",
-    "guard",
+    "guard.max_skips",
     "checkpoint",
     "order",
     "corpus",
-    "evaluate.heldout",
-    "evaluate.every",
-    "evaluate.sample_every",
     "model.recompute_merge",
     "per_expert_every",
 )
-"""Settings that may change when a run is resumed: they leave what is trained unchanged, up to rounding and
-to the steps that the guard skips.
+"""Settings that leave what is trained unchanged, up to rounding; so do those of `evaluate`.
 
-Corpora and held-out documents may be elsewhere; their content is compared by its digest.
+Corpora may be elsewhere; their content is compared by its digest.
 """
+MAY_CHANGE = (
+    *NOT_OF_TRAINING,
+    "guard.spike",
+    "evaluate.heldout",
+    "evaluate.every",
+    "evaluate.sample_every",
+)
+"""Settings that may change when a run is resumed. Held-out documents may be elsewhere, as corpora may."""
 
 PLAN = (
     "steps",
@@ -104,7 +108,7 @@ def report_reading(run: Run, corpus: TrainingCorpus) -> None:
 def claim_run(run: Run, corpus: TrainingCorpus, out: Path, heldout_digest: str | None = None) -> bool:
     """Write `run.json`, or check that it is this run's; returns whether the run is finished already.
 
-    Raises InputError for another run's folder. Settings in CHANGEABLE may have changed; `run.json` then
+    Raises InputError for another run's folder. Settings in MAY_CHANGE may have changed; `run.json` then
     follows (once it is finished, only in the paths of its corpora). A value that is `auto` on one side is
     taken from the other, and so is the digest of held-out text. To train the run, lock the folder first.
     """
@@ -170,9 +174,8 @@ def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any], also: Se
 
     `micro_batch_size` may change unless a loss or a selection is over the units of a micro-batch.
     """
-    fixed = compares_micro_batches(now["routing"])
-    changeable = CHANGEABLE if fixed else (*CHANGEABLE, "micro_batch_size")
-    may_change = tuple(f"{name}." for name in (*changeable, *also))
+    micro_batches = () if compares_micro_batches(now["routing"]) else ("micro_batch_size",)
+    may_change = tuple(f"{name}." for name in (*MAY_CHANGE, *micro_batches, *also))
     return ", ".join(name for name in differing(now, before) if not f"{name}.".startswith(may_change))
 
 

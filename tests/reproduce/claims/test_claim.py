@@ -63,7 +63,7 @@ def test_equal_values_on_a_bound_decide_nothing(low: float, high: float, verdict
 def on_text(*resamples: float, value: float = -1.0) -> OnText:
     """A quantity with the same value and resamples for three seeds, apart from noise of one per cent."""
     values = {seed: value * (1 + seed / 100) for seed in range(3)}
-    return OnText(values, lambda: {seed: np.array(resamples) for seed in values})
+    return OnText(values, lambda: {seed: np.array(resamples) for seed in values}, math.inf)
 
 
 @pytest.mark.parametrize(
@@ -153,11 +153,14 @@ def test_what_is_computed_needs_no_seeds() -> None:
     assert exactly("x", 1.01, 0.0, 1.0).verdict == FAILS
 
 
-def told(mean: float, deviation: float, text: float | None = None) -> dict[str, Any]:
+def told(
+    mean: float, deviation: float, text: float | None = None, freedom: float = math.inf
+) -> dict[str, Any]:
     """A claim of three seeds that something is below 0, with the half-widths of its intervals."""
     values = {seed: mean + deviation * (seed - 1) / (t_factor(3)) for seed in range(3)}
-    drawn = values if text is None else OnText(values, lambda: dict.fromkeys(values, mean + text * SPREAD))
-    return Claim("x", drawn, high=0.0).to_dict()
+    if text is not None:
+        values = OnText(values, lambda: dict.fromkeys(values, mean + text * SPREAD), freedom)
+    return Claim("x", values, high=0.0).to_dict()
 
 
 SPREAD = np.random.default_rng(0).normal(0, 1 / 1.96, 100_000)
@@ -187,6 +190,8 @@ def test_among_many_claims_one_has_to_fail_by_more() -> None:
     on_both = told(1, 0.01, 0.6)
     assert (on_both["verdict"], overall([on_both, *[holds] * 9])) == (FAILS, FAILS)
     assert overall([told(1, 0.01, 0.8), *[holds] * 9]) == UNDECIDED  # 1.4 times as wide over text
+    few_documents = told(1, 0.01, 0.6, freedom=4)
+    assert (few_documents["verdict"], overall([few_documents, *[holds] * 9])) == (FAILS, UNDECIDED)  # 2.0
 
 
 def test_both_sources_of_chance_are_added() -> None:

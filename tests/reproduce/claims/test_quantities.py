@@ -5,12 +5,12 @@ import numpy as np
 from loriini.reproduce.claims.quantities import OnText, difference, extreme, mean_of, ratio
 
 
-def on_text(value: float, *resamples: float) -> OnText:
-    return OnText({0: value}, lambda: {0: np.array(resamples)})
+def on_text(value: float, *resamples: float, freedom: float = 9.0) -> OnText:
+    return OnText({0: value}, lambda: {0: np.array(resamples)}, freedom)
 
 
 def test_quantities_are_combined_alike_on_resampled_text() -> None:
-    one, other = on_text(2.0, 1.0, 4.0), on_text(4.0, 2.0, 2.0)
+    one, other = on_text(2.0, 1.0, 4.0), on_text(4.0, 2.0, 2.0, freedom=3.0)
     for combine, expected in (
         (difference, [-1.0, 2.0]),
         (ratio, [0.5, 2.0]),
@@ -21,6 +21,8 @@ def test_quantities_are_combined_alike_on_resampled_text() -> None:
         found = combine(one, other)
         assert isinstance(found, OnText)
         assert found.resamples()[0].tolist() == expected
+    assert difference(one, other).freedom == 3.0  # that of the fewest documents
+    assert difference(one, {0: 1.0}).freedom == 9.0
 
 
 def test_an_extreme_is_the_same_quantity_for_all_seeds_that_all_have() -> None:

@@ -13,7 +13,7 @@ def test_a_claim_that_nothing_tests_states_no_range() -> None:
 
 def test_both_intervals_are_printed() -> None:
     values = {seed: -1 - seed / 100 for seed in range(3)}
-    quantity = OnText(values, lambda: {seed: np.full(2, -1.5) for seed in values})
+    quantity = OnText(values, lambda: {seed: np.full(2, -1.5) for seed in values}, 9.0)
     said = measured_text(Claim("x", quantity, unit="nats").to_dict())
     assert said == "−1.01 (seeds −1.03 to −0.985, text −1.5 to −1.5) nats"
 

@@ -64,7 +64,7 @@ bfloat16 on a CPU without AMX with states as rows, beyond them as columns."""
 
 def affine_by_summing(gates_ME: Tensor) -> Affine:
     """An affine map of each token by the merge of its experts, never formed: Σ_i e_i (x W_iᵀ + b_i)."""
-    gates_EM = gates_ME.T if len(gates_ME) <= FEW_TOKENS else gates_ME.T.contiguous()
+    gates_EM = gates_ME.T if gates_ME.shape[0] <= FEW_TOKENS else gates_ME.T.contiguous()
 
     def affine(x_MD: Tensor, weight_EOD: Tensor, bias_EO: Tensor | None = None, /) -> Tensor:
         gates_EM1 = gates_EM.to(x_MD.dtype)[:, :, None]

@@ -88,7 +88,7 @@ class PickRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, a_RW: Tensor, rows_P: Tensor) -> Tensor:
         ctx.save_for_backward(rows_P)
-        ctx.rows = len(a_RW)
+        ctx.rows = a_RW.shape[0]
         return a_RW.index_select(0, rows_P)
 
     @staticmethod
@@ -110,7 +110,7 @@ def _by_unit(gates_NE: Tensor, K: int) -> Pairs:
     gates_NK, experts_NK = gates_NE.topk(K)
     experts_P, order_P = experts_NK.flatten().sort(stable=True)
     places_P = torch.empty_like(order_P).scatter(
-        0, order_P, torch.arange(len(order_P), device=order_P.device)
+        0, order_P, torch.arange(order_P.shape[0], device=order_P.device)
     )
     experts_E = torch.arange(gates_NE.shape[1], device=gates_NE.device)
     return Pairs(

@@ -116,7 +116,7 @@ class Experts(nn.Module):
 
     def merged(self, x_NSD: Tensor, weights: Tensors) -> Tensor:
         """The FFN of each unit by its own weights, those of `merge`; (N, S, D)."""
-        if len(x_NSD) == 1:  # in bfloat16 on a CPU a batched product of one matrix is many times slower
+        if x_NSD.shape[0] == 1:  # in bfloat16 on a CPU a batched product of one matrix is many times slower
             return self.ffn(x_NSD[0], {name: weight[0] for name, weight in weights.items()}, linear)[None]
         return self.ffn(x_NSD, weights, affine_by_unit)
 
@@ -145,7 +145,7 @@ class Experts(nn.Module):
         affine = affine_by_expert(pairs.experts_P.repeat_interleave(slots), pairs.ends_E * slots)
         known_P = {name: pairs.pick(activations) for name, activations in known.items()}
         y_P = self.ffn(x_P.flatten(0, -2), self.stacked(), affine, known_P)
-        return pairs.collect(y_P.view_as(x_P), len(x))
+        return pairs.collect(y_P.view_as(x_P), x.shape[0])
 
     def single(self, x: Tensor) -> Tensor:
         """The FFN of the only expert."""
@@ -253,5 +253,5 @@ def by_outputs_loop(
     counts: FixedCounts = NOT_FIXED,
 ) -> Tensor:
     """The naive twin of `by_outputs`: every expert computes every unit, from the beginning."""
-    gates_EN = gates_NE.T.reshape(-1, len(x), *(1 for _ in x.shape[1:]))
+    gates_EN = gates_NE.T.reshape(-1, x.shape[0], *(1 for _ in x.shape[1:]))
     return torch.stack([gates_EN[i] * experts.of_expert(i, x) for i in range(experts.num_experts)]).sum(0)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import stdtrit
 
 from loriini.compare.seeds import MeanInterval, over_seeds, t_factor
 from loriini.evaluate.intervals import CONFIDENCE, percentile_interval
@@ -29,7 +29,7 @@ CLOSE = 0.02
 class Claim:
     """That the mean of `values` over seeds lies between `low` and `high`.
 
-    A single bound of 0 is strict: above 0, or below it. With both bounds 0 the mean is exactly 0.
+    A single bound of 0 is strict: above 0, or below it.
     """
 
     quantity: str
@@ -83,6 +83,7 @@ class Claim:
             **{name: rounded(value) for name, value in self.seed_interval.to_dict().items()},
             "text_low": text_low,
             "text_high": text_high,
+            "text_freedom": self.values.freedom if isinstance(self.values, OnText) else None,
             "range": [bound if math.isfinite(bound) else None for bound in (self.low, self.high)],
             "unit": self.unit,
             "seeds": len(self.finite),
@@ -105,8 +106,8 @@ def judged(claim: JudgedClaim, claims: int = 1) -> str:
     mean, low, high = claim["mean"], claim["low"], claim["high"]
     if mean is None or (low is None and not claim["exact"]):
         return UNDECIDED
-    least, greatest = bounds = claim["range"]
-    if not claim["exact"] and low == high and mean in bounds and least != greatest:
+    bounds = claim["range"]
+    if not claim["exact"] and low == high and mean in bounds:
         return UNDECIDED
     down, up = (0.0, 0.0) if claim["exact"] else deviations(claim, claims * claim.get("chosen_from", 1))
     sides = {side(value, bounds) for value in (mean - down, mean + up)}
@@ -117,7 +118,8 @@ def deviations(claim: JudgedClaim, quantities: int) -> tuple[float, float]:
     """How far the deciding interval reaches below and above the mean of one of `quantities`."""
     mean, confidence = claim["mean"], 1 - (1 - CONFIDENCE) / quantities
     over_training = t_factor(claim["seeds"], confidence) / t_factor(claim["seeds"])
-    over_text = float(ndtri((1 + confidence) / 2) / ndtri((1 + CONFIDENCE) / 2))
+    freedom = claim.get("text_freedom") or math.inf  # results of earlier versions do not say
+    over_text = float(stdtrit(freedom, (1 + confidence) / 2) / stdtrit(freedom, (1 + CONFIDENCE) / 2))
     text_low, text_high = claim["text_low"], claim["text_high"]
     if text_low is None:
         text_low = text_high = mean

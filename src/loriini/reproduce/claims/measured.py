@@ -1,5 +1,6 @@
 """What was measured of an item's runs, by row and seed, and quantities of it for claims and charts."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,6 +13,7 @@ from loriini.evaluate.intervals import (
     RESAMPLES,
     Documents,
     count_documents,
+    degrees_of_freedom,
     resampled_means,
     widened,
 )
@@ -65,7 +67,9 @@ class Measured:
         }
         means = {seed: fmean(map(fmean, by_domain.values())) for seed, by_domain in by_seed.items()}
         documents: Documents = next(iter(self.each(row, "documents").values()), {})
-        return OnText(means, partial(resampled, by_seed, documents))
+        counts = counts_of_documents(by_seed, documents)
+        freedom = degrees_of_freedom(counts) if min(counts, default=0) > 1 else math.nan
+        return OnText(means, partial(resampled, by_seed, documents), freedom)
 
     def perplexity(self, row: str, domain: str) -> dict[int, float]:
         """Perplexity of a domain's held-out text by seed."""
@@ -91,13 +95,22 @@ class Measured:
         return [row for row in rows if self.rows.get(row)]
 
 
-def resampled(by_seed: Mapping[int, Mapping[str, Sequence[float]]], documents: Documents) -> Resamples:
+BySeed = Mapping[int, Mapping[str, Sequence[float]]]
+"""By seed and domain what was measured, one value a held-out instance."""
+
+
+def counts_of_documents(by_seed: BySeed, documents: Documents) -> list[int]:
+    """How many documents each domain's instances begin in."""
+    domains = next(iter(by_seed.values()), {})
+    return [count_documents(documents.get(domain, ()), len(losses)) for domain, losses in domains.items()]
+
+
+def resampled(by_seed: BySeed, documents: Documents) -> Resamples:
     """By seed, the mean over domains on every resample of their documents; NaN with a single instance.
 
     They are widened where documents are few.
     """
-    domains = next(iter(by_seed.values()))
-    counts = [count_documents(documents.get(domain, ()), len(losses)) for domain, losses in domains.items()]
+    domains, counts = next(iter(by_seed.values())), counts_of_documents(by_seed, documents)
     if min(counts) < 2:
         return {seed: np.full(RESAMPLES, np.nan) for seed in by_seed}
     means_SR = np.mean(

@@ -21,11 +21,14 @@ Resamples = Mapping[int, NDArray[np.float64]]
 
 
 class OnText(dict[int, float]):
-    """A quantity by seed that is measured on held-out text; `resamples` gives it on resamples of the text."""
+    """A quantity by seed that is measured on held-out text; `resamples` gives it on resamples of the text.
 
-    def __init__(self, values: Values, resamples: Callable[[], Resamples]) -> None:
+    `freedom` are the degrees of freedom of the interval over them.
+    """
+
+    def __init__(self, values: Values, resamples: Callable[[], Resamples], freedom: float) -> None:
         super().__init__(values)
-        self.resamples = resamples
+        self.resamples, self.freedom = resamples, freedom
 
 
 def combined(of: Callable[[Any], Any], several: Sequence[Values]) -> dict[int, float]:
@@ -35,14 +38,15 @@ def combined(of: Callable[[Any], Any], several: Sequence[Values]) -> dict[int, f
     """
     shared = sorted(set.intersection(*(set(values) for values in several))) if several else []
     found = {seed: float(of([values[seed] for values in several])) for seed in shared}
-    if not any(isinstance(values, OnText) for values in several):
+    on_text = [values for values in several if isinstance(values, OnText)]
+    if not on_text:
         return found
 
     def resamples() -> Resamples:
         drawn = [values.resamples() if isinstance(values, OnText) else values for values in several]
         return {seed: of([values[seed] for values in drawn]) for seed in shared}
 
-    return OnText(found, resamples)
+    return OnText(found, resamples, min(values.freedom for values in on_text))
 
 
 def difference(one: Values, other: Values) -> dict[int, float]:

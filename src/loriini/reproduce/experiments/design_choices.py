@@ -201,7 +201,6 @@ def lasting(seen_SLE: NDArray[np.bool_]) -> NDArray[np.bool_]:
 def stays_in_use(m: Measured) -> Iterator[Claim]:
     """Every expert of every layer keeps a share of the choices."""
     (row,) = m.rows
-    yield Claim("share of collapsed experts at the end", collapsed(m, row), 0.0, 0.0)
     yield Claim("smallest load relative to the even share", least_load(m, row), low=UNUSED)
 
 

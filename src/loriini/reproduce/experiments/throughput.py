@@ -1,6 +1,6 @@
 """Training steps and forward passes, timed in turn on this machine, and the memory of training."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -10,6 +10,7 @@ from loriini.bench.memory import step_bytes
 from loriini.bench.models import on_device, run_config, step_case
 from loriini.bench.timing import Case, Work, in_rounds
 from loriini.evaluate.runs import RouterFree
+from loriini.progress import progress
 from loriini.published.items import PaperRun
 from loriini.reproduce.scales import Scale, scaled_run
 from loriini.train.run import Run
@@ -32,7 +33,7 @@ def timed_run(paper: PaperRun, scale: Scale) -> Run:
 def step_rates(runs: Mapping[str, Run], vocab_size: int, rounds: int) -> dict[str, list[float]]:
     """Tokens per second of each run's training step, for each of `rounds` rounds in which all take a turn."""
     cases = [step_case(name, measurable(run, vocab_size)) for name, run in runs.items()]
-    by_run = zip(*in_rounds(cases, rounds), strict=True)
+    by_run = zip(*reported_rounds("steps", cases, rounds), strict=True)
     return {
         name: [run.batch_size * run.length / seconds for seconds in of_run]
         for (name, run), of_run in zip(runs.items(), by_run, strict=True)
@@ -46,7 +47,16 @@ def forward_seconds(run: Run, vocab_size: int, how: Mapping[str, str], rounds: i
     """
     run = measurable(run, vocab_size)
     cases = [Case(name, run.model.num_experts, partial(build_forward, run, by)) for name, by in how.items()]
-    return dict(zip(how, map(list, zip(*in_rounds(cases, rounds), strict=True)), strict=True))
+    by_case = zip(*reported_rounds("forward passes", cases, rounds), strict=True)
+    return dict(zip(how, map(list, by_case), strict=True))
+
+
+def reported_rounds(name: str, cases: Sequence[Case], rounds: int) -> Iterator[list[float]]:
+    """The rounds of `in_rounds`, with progress."""
+    with progress(name, rounds) as advance:
+        for seconds in in_rounds(cases, rounds):
+            advance()
+            yield seconds
 
 
 def build_forward(run: Run, how: str) -> Work:

@@ -1,12 +1,14 @@
 """AoE's toy study as an item: who classifies what, at several widths and with several heads."""
 
 from collections.abc import Iterator, Mapping
+from statistics import fmean
 from typing import Any
 
 import torch
 
+from loriini.progress import progress
 from loriini.reproduce.charts import Chart, band, lines
-from loriini.reproduce.claims.claim import HOLDS, Claim
+from loriini.reproduce.claims.claim import Claim
 from loriini.reproduce.claims.measured import Measured
 from loriini.reproduce.claims.quantities import Values
 from loriini.reproduce.experiments.experiment import Experiment
@@ -29,10 +31,11 @@ LOWEST = "{}: lowest accuracy of a class"
 def toy(scale: Scale, seeds: int) -> Mapping[str, Any]:
     """Loads, norms and accuracy over training of both classifiers in every study, by seed."""
     found = {}
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(), progress("studies", len(STUDIES)) as advance:
         for row, study in STUDIES.items():
             several = range(max(seeds, study.seeds))
             found[row] = {n: [list(train_classifier(n, seed, study)) for seed in several] for n in MODELS}
+            advance()
     return {"rows": list(STUDIES), "studies": found}
 
 
@@ -88,7 +91,7 @@ def who_classifies_what(m: Measured) -> Iterator[Claim]:
         if row != MAIN and study.width == study.expert_width:
             found = who_takes_what(m, row)
             for name, what, low in (("AoE", OTHER, 0.5), ("MoE", SPREAD, EVENLY)):
-                if Claim("", found[LOWEST.format(name)], low=LEARNED).verdict == HOLDS:
+                if fmean(found[LOWEST.format(name)].values()) >= LEARNED:
                     yield Claim(f"{row}: {what}", found[what], low=low)
 
 
