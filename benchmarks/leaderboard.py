@@ -111,7 +111,11 @@ def warmed_cells(
 def best_cells(cells_of: CellsOf, tried: Tried) -> list[Cell]:
     """A cell for each design, with its best rate and seed 0; none where all diverged."""
     best = ((design, one["rate"]) for design, one in tried.items() if "rate" in one)
-    return [cell for design, rate in best for cell in cells_of(design, [rate])]
+    return [
+        replace(cell, settings={**cell.settings, RATE: rate})
+        for design, rate in best
+        for cell in cells_of(design, [rate])
+    ]
 
 
 def with_first(trials: Sequence[Trial], design: str) -> list[Trial]:

@@ -1,12 +1,15 @@
 """What is written atomically is there whole or not at all, and synced before it has its name."""
 
 import ast
+import errno
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -76,6 +79,23 @@ def test_a_rename_comes_after_the_syncs_of_all_it_holds_and_before_the_parents(
     assert events[-2:] == [("replace", str(temporary)), ("fsync", str(tmp_path))]
     assert set(content(tmp_path / "target").values()) == {NEW}
     assert [path.name for path in tmp_path.iterdir()] == ["target"]
+
+
+@pytest.mark.parametrize("of_folders", [True, False])
+def test_a_file_system_that_cannot_sync_folders_is_written_to(
+    of_folders: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync = os.fsync
+
+    def refuse(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode) == of_folders:
+            raise OSError(errno.EINVAL, "no")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with nullcontext() if of_folders else pytest.raises(OSError, match="no"):
+        write_json(tmp_path / "a.json", {})
+    assert (tmp_path / "a.json").exists() == of_folders
 
 
 @pytest.mark.parametrize("write", [write_file, write_folder])

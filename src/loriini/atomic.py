@@ -1,5 +1,6 @@
 """Atomic and durable writing of files and folders: whole or not at all, also after a power loss."""
 
+import errno
 import json
 import os
 import shutil
@@ -12,6 +13,10 @@ from uuid import uuid4
 LOCK = ".lock"
 """The file in a folder that is locked where folders cannot be (`loriini.jobs.lock`)."""
 
+UNFINISHED = ".unfinished"
+FOLDERS_WITHOUT_SYNC = (errno.EINVAL, errno.EBADF, errno.ENOTSUP)
+"""Errors of file systems, such as CIFS, that cannot sync a folder."""
+
 
 @contextmanager
 def atomic(path: Path, temporary: Path | None = None) -> Iterator[Path]:
@@ -22,7 +27,7 @@ def atomic(path: Path, temporary: Path | None = None) -> Iterator[Path]:
     `temporary` (by default `.NAME.unfinished`) is, and the next attempt removes it.
     """
     path = Path(os.path.abspath(path))
-    temporary = temporary or path.with_name(f".{path.name}.unfinished")
+    temporary = temporary or unfinished(path)
     _remove(temporary)
     try:
         yield temporary
@@ -30,6 +35,11 @@ def atomic(path: Path, temporary: Path | None = None) -> Iterator[Path]:
     except BaseException:
         _remove(temporary)
         raise
+
+
+def unfinished(path: Path) -> Path:
+    """Where a file or folder is written until it is whole."""
+    return path.with_name(f".{path.name}{UNFINISHED}")
 
 
 def commit(temporary: Path, path: Path) -> None:
@@ -59,10 +69,13 @@ def discard(temporary: Path) -> None:
 
 
 def fsync(path: Path) -> None:
-    """Write a file's bytes, or a folder's entries, to the disk."""
+    """Write a file's bytes, or a folder's entries if its file system can, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in FOLDERS_WITHOUT_SYNC or not path.is_dir():
+            raise
     finally:
         os.close(descriptor)
 
@@ -83,7 +96,7 @@ def write_json(path: Path, value: Any, sort_keys: bool = True) -> None:
 def is_unused(folder: Path) -> bool:
     """Whether a folder holds nothing but its lock and what killed attempts at writing left."""
     names = [path.name for path in folder.iterdir() if path.name != LOCK]
-    return all(name.startswith(".") and name.endswith(".unfinished") for name in names)
+    return all(name.startswith(".") and name.endswith(UNFINISHED) for name in names)
 
 
 def _remove(path: Path) -> None:

@@ -53,9 +53,8 @@ def recipe(name: str, overrides: Sequence[str], init: str | None = None, out: Pa
     if (recorded := recorded_run(out)) and recorded.init == init:
         names = ("model", "routing", "warmup", "init", "init_digest")
         return override(replace(base, **{field: getattr(recorded, field) for field in names}), overrides)
-    length = override(
-        base, overrides_of("--length", overrides)
-    ).length  # the other overrides apply to the model's design
+    # the other overrides apply to the model's design
+    length = override(base, overrides_of("--length", overrides)).length
     return start_from(replace(base, length=length), init, overrides, keep_design=init != base_init)
 
 

@@ -123,6 +123,20 @@ def repeated(seconds: float, call: Callable[[], None]) -> Iterator[None]:
         thread.join()
 
 
+@contextmanager
+def without_progress_bars() -> Iterator[None]:
+    """Turn transformers' progress bars off, and on again if they were."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
 def announce(name: str, names: Sequence[str], kind: str = "stage") -> None:
     """Print which of several parts of a job begins, and which are left."""
     number = names.index(name) + 1

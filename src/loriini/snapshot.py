@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*(@[\w./-]+)?")
 """ORG/NAME, or ORG/NAME@REVISION."""
 
-FILES = ("*.json", "*.safetensors", "*.model", "*.txt")
+FILES = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
 """What a model or tokenizer is read from: never code, never pickled weights."""
+OTHER_FORMATS = ["original/*", "onnx/*", "openvino/*", "checkpoint-*/*"]
+"""Folders of the same weights in other formats, and of earlier steps."""
 TOKENIZER_FILES = (
     "token*",
     "special_tokens_map.json",
@@ -75,7 +77,13 @@ def local_folder(name: str | Path, files: tuple[str, ...] = FILES) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     repository, _, revision = str(name).partition("@")
-    download = partial(snapshot_download, repository, revision=revision or None, allow_patterns=list(files))
+    download = partial(
+        snapshot_download,
+        repository,
+        revision=revision or None,
+        allow_patterns=list(files),
+        ignore_patterns=OTHER_FORMATS,
+    )
     try:
         return Path(_or_downloaded_before(download))
     except LocalEntryNotFoundError:

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,8 @@ WARMED = ("lory", "label")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The results of a leaderboard of four designs, two rates and two seeds, trained in this process."""
     rates = ("--rates", "1e-4", "8e-3", "--designs", *DESIGNS)
-    return results_of("leaderboard", tmp_path_factory.mktemp("leaderboard"), "--steps=3", *rates)
+    more = ("--steps=3", "--rate-seeds=2", *rates)
+    return results_of("leaderboard", tmp_path_factory.mktemp("leaderboard"), *more)
 
 
 def test_the_rate_of_the_lowest_training_loss_is_trained_with_other_seeds(made: Path) -> None:
@@ -29,43 +29,49 @@ def test_the_rate_of_the_lowest_training_loss_is_trained_with_other_seeds(made: 
     assert [v["design"] for v in found["variants"]] == [*DESIGNS]
     for v in found["variants"]:
         tried = found["tried"][v["design"]]
-        assert v["finished_seeds"] == [1, 2]
-        assert tried["rate"] == min(tried["training_loss"], key=tried["training_loss"].get)
+        assert v["finished_seeds"] == [100, 101]
+        losses = tried["training_loss"]
+        assert tried["rate"] == min(losses, key=losses.get)
+        by_seed = [tried["by_seed"][seed] for seed in ("0", "1")]
+        assert losses == pytest.approx({rate: (by_seed[0][rate] + by_seed[1][rate]) / 2 for rate in losses})
         assert v["settings"] == {"optimizer.learning_rate": tried["rate"]}
     assert found["run"]["model"]["initializer_range"] == 0.08  # of width 64
     folders = [path.name for path in (made.parent / "work" / "runs").iterdir()]
-    rates = [rate for tried in found["tried"].values() for rate in tried["training_loss"]]
-    # Every rate with seed 0, one with both others, and there also with a dense warm-up: here of one step.
-    assert len(folders) == len(rates) + 2 * (len(DESIGNS) + len(WARMED))
+    tried = [*found["tried"].values(), *found["tried_warm"].values()]
+    rates = [rate for one in tried for rate in one["training_loss"]]
+    # Every rate with two seeds, one with two others; with a dense warm-up, here of one step, alike.
+    assert len(folders) == 2 * len(rates) + 2 * (len(DESIGNS) + len(WARMED))
 
 
 def test_none_has_a_dense_warmup_and_those_that_can_are_trained_with_it_too(made: Path) -> None:
     found = json.loads(made.read_text())
     assert found["run"]["warmup"]["dense_share"] == 0
-    assert found["warmed"].keys() == set(WARMED)
+    assert found["warmed"].keys() == found["tried_warm"].keys() == set(WARMED)
     means = {v["design"]: v["perplexity"]["all"]["mean"] for v in found["variants"]}
     for design, warm in found["warmed"].items():
         assert warm["dense_steps"] == 1  # of three
         assert found["copied"][design] == warm  # as after a single one
+        assert warm["rate"] == found["tried_warm"][design]["rate"]
         ratio = warm["perplexity"]["mean"] / means[design]
         assert warm["difference"]["change"] == pytest.approx(ratio - 1, abs=1e-6)
         to_dense = warm["perplexity"]["mean"] / means["dense"] - 1
         assert warm["to_first"]["change"] == pytest.approx(to_dense, abs=1e-6)
     runs = [json.loads(path.read_text()) for path in (made.parent / "work" / "runs").glob("*/run.json")]
-    assert sorted(run["name"] for run in runs if run["warmup"]["dense_share"]) == ["label"] * 2 + ["lory"] * 2
+    assert {run["name"] for run in runs if run["warmup"]["dense_share"]} == set(WARMED)
     text = script("leaderboard_page").leaderboard_page(made)
-    (rows,) = re.findall(r"## What a dense warm-up changes\n\n.*?\n\n(.*?)\n\n", text, re.DOTALL)
-    assert {row.split(" | ")[0] for row in rows.splitlines()[2:]} == {"| lory", "| label"}
-    causes = text.split("whose rates were chosen anew")[1].split("\n\n")[1]
-    assert [row.split(" | ")[:2] for row in causes.splitlines()[2:]] == [
-        *[["| label", "1"]] * 2,
-        *[["| lory", "1"]] * 2,
-    ]
+    section = text.split("## What a dense warm-up changes\n")[1].split("\n## ")[0]
+    rows = [line.split(" | ") for line in section.splitlines() if line.startswith("| l")]
+    for design in WARMED:
+        of_design = [row[1:4] for row in rows if row[0] == f"| {design}"]
+        cold, warm = (found[key][design]["rate"] for key in ("tried", "tried_warm"))
+        assert [row[:2] for row in of_design] == [["0", cold], ["1", warm], ["1", warm]]
+        assert of_design[0][2].startswith(f"{means[design]:.1f}"[:3])
 
 
 def test_rates_are_added_beyond_the_best_until_it_is_between_others(made: Path) -> None:
     tuning = script("tuning")
-    for tried in json.loads(made.read_text())["tried"].values():
+    found = json.loads(made.read_text())
+    for tried in (*found["tried"].values(), *found["tried_warm"].values()):
         rates = sorted(map(float, tried["training_loss"]))
         assert len(rates) > 2  # of two, one is the best, and at an edge
         assert tried["edge"] == (float(tried["rate"]) in (rates[0], rates[-1]))
@@ -198,11 +204,15 @@ def variant(design: str, total: int, seeds: list[int], perplexity: float | None)
 
 HAND_MADE: dict[str, Any] = {
     "date": "2026-01-02",
-    "machine": {"processor": "Some CPU", "cores": 4, "torch": "2.0", "jobs": 2, "threads": 1},
+    "machine": {
+        **{"processor": "Some CPU", "cores": 4, "torch": "2.0"},
+        **{"jobs": 2, "threads": 1, "precision": "bf16"},
+    },
     "heldout": {"instances": {"web": 32, "books": 32}, "length": 512, "skip": 128},
     "causal": ["dense", "lory", "switch", "aoe"],
     "seeds": 3,
     "rates": ["2e-3", "4e-3", "8e-3"],
+    "rate_seeds": 2,
     "tried": {},
     "run": {
         "steps": 1000,
@@ -229,14 +239,12 @@ def test_the_head_names_what_was_measured_and_how() -> None:
     alone = {**HAND_MADE, "causal": ["dense"], "variants": HAND_MADE["variants"][:1]}
     assert page.measured(alone) == "Measured: 1 of 1 causal designs (dense).\n"
     said = page.chosen_rates(HAND_MADE)
-    assert "with seed 0 and each of the learning rates 2e-3, 4e-3 and 8e-3.\n- The rate" in said
-    further = {"lory": {"training_loss": {"8e-3": 2.0, "1.6e-2": 3.0}}}
+    assert "with seeds 0 and 1 and each of the learning rates 2e-3, 4e-3 and 8e-3.\n- The rate" in said
+    losses = {"8e-3": 2.0, "1.6e-2": 3.0}
+    further = {"lory": {"training_loss": losses, "by_seed": {"0": losses}, "rate": "8e-3"}}
     said = page.chosen_rates({**HAND_MADE, "tried": further})
     assert "2e-3, 4e-3 and 8e-3. If the best was the greatest or the least, twice or half" in said
     assert "was trained with seeds 0, 1 and 2, which alone are reported. Held-out text has" in said
-    spread = {"mean": 5.0, "low": 5.0 - 4.302653 / 3**0.5 / 10, "high": 5.0 + 4.302653 / 3**0.5 / 10}
-    uncertain = [{**variant("dense", 500_000, [0, 1, 2], 50.0), "training_loss": spread}]
-    assert "varies by 0.10 nats" in page.chosen_rates({**HAND_MADE, "variants": uncertain})
     one_seed = [variant("dense", 500_000, [1], 50.0)]
     assert "with seed 1, which is reported." in page.chosen_rates({**HAND_MADE, "variants": one_seed})
     assert page.made_with(HAND_MADE).splitlines()[2:] == [
@@ -248,19 +256,25 @@ def test_the_head_names_what_was_measured_and_how() -> None:
         "| seeds | 3 |",
         "| scored on | 32 instances of 512 tokens of each of 2 domains, without the first 128 tokens of an "
         "instance |",
-        "| machine | Some CPU, 4 cores, 2 trainings at once, 1 thread each, torch 2.0 |",
+        "| machine | Some CPU, 4 cores, 2 trainings at once, 1 thread each, bf16, torch 2.0 |",
         "| date | 2026-01-02 |",
     ]
     wide = {"model": {"hidden_size": 64, "initializer_range": 0.02}}
     assert script("pages").deviation_text(wide) == "0.02"
 
 
-def test_rates_that_were_chosen_otherwise_are_named() -> None:
-    page, tried = script("leaderboard_page"), {"dense": {"rate": "4e-3"}, "lory": {"rate": "4e-3"}}
-    again = {**tried, "lory": {"rate": "8e-3"}}
-    assert page.other_rates({"tried": tried}, {"tried": tried}) == []
-    (said,) = page.other_rates({"tried": tried}, {"tried": again})
-    assert "other rates were chosen: lory 8e-3 instead of 4e-3 (" in said
+def test_designs_for_which_single_seeds_choose_other_rates_are_named() -> None:
+    said = script("pages").uncertain_choice
+    first, second = {"4e-3": 2.0, "8e-3": 3.0}, {"4e-3": 2.0, "8e-3": 1.0}
+    tried = {
+        "dense": {"rate": "4e-3", "by_seed": {"0": first, "1": {**first, "8e-3": None}}},
+        "lory": {"rate": "4e-3", "by_seed": {"0": first, "1": second}},
+    }
+    assert said(tried, "designs").startswith(
+        "For 1 of 2 designs each seed alone chooses the same rate, not for lory."
+    )
+    one_seed = {name: {**one, "by_seed": {"0": first}} for name, one in tried.items()}
+    assert said(one_seed, "designs").startswith("A single seed chose the rates.")
 
 
 def test_a_design_that_fails_is_named(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:

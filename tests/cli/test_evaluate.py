@@ -28,10 +28,10 @@ def test_evaluate_prints_and_writes_the_contracts_measures(
         *("perplexity", "perplexity_all", "tokens"),
         *("bits_per_byte", "bits_per_byte_counted", "bytes"),
     }
-    assert results.keys() == {*measures, "skip", "routing", "causality"}
+    assert results.keys() == {*measures, "skip", "routing", "causality", "first_segment"}
     assert (results["skip"], results["routing"]) == (16, "training")
     assert all(results[measure].keys() == WORDS.keys() for measure in measures)
-    assert results["causality"] == "after_first_segment"
+    assert (results["causality"], results["first_segment"]) == ("after_first_segment", "self")
     assert json.loads((tmp_path / "new" / "results.json").read_text()) == results
     assert json.loads(call(capsys, "evaluate", made.run / "model", *documents).out) == results
 

@@ -136,6 +136,12 @@ def test_a_file_that_is_written_is_no_pipe_or_device(tmp_path: Path) -> None:
             output_file("mark")(str(tmp_path / name))
 
 
+def test_a_name_must_leave_room_for_that_of_an_unfinished_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="File name too long; choose another path"):
+        output_file("mark")(str(tmp_path / ("n" * 250)))
+    output_file("mark")(str(tmp_path / ("n" * 240)))
+
+
 def test_a_link_to_a_file_that_is_written_is_followed(tmp_path: Path) -> None:
     (tmp_path / "there.json").write_text("a mark")
     for name in ("there", "later"):

@@ -1,6 +1,7 @@
 """Runs from files, from Python files named as such, and from other packages."""
 
 import json
+import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,23 @@ def test_a_python_file_is_executed_where_it_is_named(tmp_path: Path) -> None:
     path.write_text("import absent_package")
     with pytest.raises(InputError, match=r"cannot be executed .ModuleNotFoundError"):
         find_recipe(f"{path}:mine")
+
+
+def test_a_python_file_is_run_as_python_runs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It imports its neighbours, and its dataclasses find their module."""
+    monkeypatch.setattr("sys.modules", dict(sys.modules))
+    (tmp_path / "neighbour_of_a_recipe.py").write_text("WIDTH = 24\n")
+    path = tmp_path / "with_classes.py"
+    path.write_text(
+        "from __future__ import annotations\nfrom dataclasses import dataclass, replace\n"
+        "from typing import ClassVar\nfrom neighbour_of_a_recipe import WIDTH\n"
+        "from loriini.recipes import RECIPES\n"
+        "@dataclass\nclass Sizes:\n    name: ClassVar[str] = 'of a class'\n    width: int = WIDTH\n"
+        "mine = replace(RECIPES['tiny-lory'], name=f'{Sizes.name} {Sizes().width}')\n"
+    )
+    before = list(sys.path)
+    assert find_recipe(f"{path}:mine").name == "of a class 24"
+    assert sys.path == before
 
 
 def test_recipes_of_other_packages_are_entry_points(

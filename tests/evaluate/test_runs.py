@@ -137,6 +137,13 @@ def test_positions_beyond_the_context_are_warned_of(
         assert capsys.readouterr().err.count(f"--length 33: {run} was trained on 32 tokens") == warned
 
 
+def test_a_folder_beside_the_tokenizer_is_no_part_of_it(tmp_path: Path, documents: str) -> None:
+    run = saved(tmp_path, "dense")
+    (run / "tokenizer").mkdir()
+    (found,) = evaluate_runs([run], EvaluationSettings((documents,)))
+    assert found["perplexity"]
+
+
 def test_models_of_different_tokenizers_do_not_compare(tmp_path: Path, documents: str) -> None:
     runs = [saved(tmp_path / name, "dense") for name in ("a", "b")]
     order = [*range(1, EOS), 0]

@@ -55,6 +55,13 @@ def test_copying_is_refused_beside_shared_experts() -> None:
         copy_into_experts(tiny_model("dense", num_experts=1), tiny_config("deepseek-v3"))
 
 
+def test_conversions_keep_the_kernel_of_attention() -> None:
+    dense = LoriiniForCausalLM._from_config(tiny_config("dense", num_experts=1), attn_implementation="eager")
+    mixture = copy_into_experts(dense, tiny_config("lory"))
+    for model in (mixture, soft_to_top_k(mixture, 2)):
+        assert model.config._attn_implementation == "eager"
+
+
 def test_only_a_dense_model_is_copied() -> None:
     with pytest.raises(ValueError, match=r"has 4 experts; it must be dense"):
         copy_into_experts(tiny_model("lory"), tiny_config("lory"))

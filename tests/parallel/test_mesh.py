@@ -18,7 +18,15 @@ from safetensors.torch import load_file
 from loriini import DESIGNS, LoriiniForCausalLM
 from loriini.errors import InputError
 from loriini.model.mixture import Mixture
-from loriini.parallel.mesh import Parallel, ParallelConfig, check_mesh, join_mesh, on_first_rank
+from loriini.parallel.mesh import (
+    OF_TORCHRUN,
+    Parallel,
+    ParallelConfig,
+    check_mesh,
+    join_mesh,
+    on_first_rank,
+    world_size,
+)
 from loriini.parallel.sharding import build_model
 from loriini.train.checkpoints.storage import CheckpointConfig
 from loriini.train.loop import train
@@ -235,6 +243,24 @@ def test_a_mesh_that_does_not_divide_is_refused(
     config = tiny_config(**{"routing": "lory", **changes})
     with pytest.raises(InputError, match=message):
         check_mesh(mesh, world_size, 4, config)
+
+
+@pytest.mark.parametrize(
+    ("size", "others", "message"),
+    [
+        ("2", {"RANK": "0"}, "WORLD_SIZE is 2, without LOCAL_RANK; start with torchrun, or unset it"),
+        ("auto", dict.fromkeys(OF_TORCHRUN, "0"), "WORLD_SIZE is auto, which is no number; start"),
+    ],
+)
+def test_a_world_size_that_torchrun_did_not_set_is_refused(
+    size: str, others: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in OF_TORCHRUN:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"WORLD_SIZE": size, **others}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(InputError, match=message):
+        world_size()
 
 
 @pytest.mark.parametrize("design", ["lory", "prefix", "smear", "ec-segment", "sequence-top1", "global-top2"])

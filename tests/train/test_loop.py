@@ -141,7 +141,7 @@ def test_an_interrupted_run_resumes_to_the_same_bits(
     run, out = scratch_or_copied(design), tmp_path / "run"
     stop(run, corpus, out, step)
     assert len(metrics(out)) == step
-    assert not (out / "model").exists()
+    assert (out / "model").exists() == (step == STEPS)
     assert train(run, corpus, out) == out / "model"
     assert_same_run(out, uninterrupted(run))
 
@@ -217,6 +217,14 @@ def test_an_interrupt_while_the_model_is_saved_costs_no_step(
         train(run, corpus, tmp_path)
     monkeypatch.setattr(loop, "training_step", lambda *arguments: pytest.fail("a step was taken again"))
     assert train(run, corpus, tmp_path) == tmp_path / "model"
+
+
+def test_an_interrupt_in_the_last_step_saves_the_final_model(corpus: TrainingCorpus, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        after_step(patch, 2, signal_self)
+        with pytest.raises(Interrupted, match="the run is finished"):
+            train(tiny_run(steps=2), corpus, tmp_path)
+    assert (tmp_path / "model" / "model.safetensors").exists()
 
 
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(

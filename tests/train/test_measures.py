@@ -1,6 +1,7 @@
 """Measures are recorded once for each step, and change nothing."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,13 @@ def test_due_measures_are_taken_and_one_entry_is_the_score(tmp_path: Path) -> No
     assert measure_all(measures, model, 10, 10, None) == StepResults({"a": 1.0, "b": 2.0, "c": 3.0}, 2.0)
     assert lines(tmp_path / "a.jsonl") == [{"step": 2, "a": 1.0, "b": 2.0}]
     assert model.training
+
+
+def test_what_is_not_finite_is_null(tmp_path: Path) -> None:
+    model = LoriiniForCausalLM(tiny_run("dense").config(64, 63))
+    diverged = Measure("a.jsonl", 1, lambda model: {"a": {"web": math.nan}, "b": math.inf})
+    measure_all([diverged], model, 1, 1, tmp_path)
+    assert lines(tmp_path / "a.jsonl") == [{"step": 1, "a": {"web": None}, "b": None}]
 
 
 def test_a_run_out_of_time_saves_and_resumes_to_the_same_end(corpus: TrainingCorpus, tmp_path: Path) -> None:

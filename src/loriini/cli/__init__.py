@@ -29,6 +29,8 @@ from loriini.cli.parser import Arguments, Command, make_parser
 from loriini.errors import InputError, Unfinished, WorkerDied
 
 WRONG_INPUT, INTERRUPTED, BUG_STATUS = 2, 130, 1
+READER_GONE = 141
+"""As for any program that SIGPIPE ends, such as one before `| head`."""
 
 COMMANDS: dict[Command, Arguments] = {
     quickstart.quickstart: quickstart.quickstart_arguments,
@@ -71,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         _fail(f"\ninterrupted; {str(error) or RESUME}", INTERRUPTED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(BUG_STATUS)
+        sys.exit(READER_GONE)
     except (OSError, MemoryError, RuntimeError, ImportError) as error:
         message = one_line(error, argv[0] if argv else "")
         if message is None:

@@ -82,15 +82,15 @@ def evaluate(arguments: argparse.Namespace) -> None:
     check_models(*arguments.runs)
     results = _run_tasks(arguments) if arguments.tasks else _perplexities(arguments)
     written = results if len(results) > 1 else results[0]
+    print(json.dumps(written, indent=1), flush=True)  # first, as the file may not be written
+    print(_tasks_table(results) if arguments.tasks else _perplexity_table(results), file=sys.stderr)
+    for line in () if arguments.tasks else _differences(results):
+        print(line, file=sys.stderr)
     if arguments.out:
         from loriini.atomic import write_json
 
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
         write_json(arguments.out, written)
-    print(json.dumps(written, indent=1))
-    print(_tasks_table(results) if arguments.tasks else _perplexity_table(results), file=sys.stderr)
-    for line in () if arguments.tasks else _differences(results):
-        print(line, file=sys.stderr)
 
 
 def _run_tasks(arguments: argparse.Namespace) -> list[dict[str, Any]]:

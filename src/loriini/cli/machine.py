@@ -7,9 +7,11 @@ import os
 import stat
 import sys
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 
+from loriini.atomic import unfinished
 from loriini.errors import DISK_ERRORS, OUT_OF_RESOURCES, InputError, is_out_of_memory, printable
 
 RESUME = "run the same command again to resume"
@@ -103,6 +105,9 @@ def check_output(option: str, path: Path, is_file: bool) -> None:
             if is_file:
                 raise InputError(f"{option} {text}: is a folder; give the name of a file")
             return
+        if is_file:
+            with suppress(FileNotFoundError):
+                os.lstat(unfinished(path))  # its name is longer
         found = os.stat(path)
     except FileNotFoundError:
         above = next(parent for parent in (*path.parents, Path.cwd()) if parent.exists())

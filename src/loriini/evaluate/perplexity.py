@@ -103,7 +103,9 @@ def evaluate(
                 measured |= _of_instances(losses_NL, counted_NL, document_mask)
             for name, value in measured.items():
                 results[name][domain] = value
-    settings = {"document_mask": True} if document_mask else {}
+    settings: dict[str, Any] = {"document_mask": True} if document_mask else {}
+    if model.config.design.segmented and routing == "training":
+        settings["first_segment"] = model.config.design.first_segment
     causality = _causality(model.config, routing)
     return {**results, "skip": skip, "routing": routing, "causality": causality, **settings}
 

@@ -209,7 +209,7 @@ def _same_tokens(
 def tokenizer_digest(run: Path) -> str:
     """A hash of a model's tokenizer files; models of one digest make the same tokens."""
     folder = model_folder(run)
-    files = sorted({file for pattern in TOKENIZER_FILES for file in folder.glob(pattern)})
+    files = sorted({file for pattern in TOKENIZER_FILES for file in folder.glob(pattern) if file.is_file()})
     return sha256(b"".join(file.read_bytes() for file in files) or str(run).encode()).hexdigest()
 
 

@@ -17,7 +17,7 @@ def copy_into_experts(dense: LoriiniForCausalLM, config: LoriiniConfig) -> Lorii
     """
     if problem := copy_problem(dense.config, config):
         raise ValueError(problem)
-    mixture = LoriiniForCausalLM._from_config(config, dtype=dense.dtype).to(dense.device)
+    mixture = _like(dense, config)
     source = dense.state_dict()
     target = mixture.state_dict()
     copied = {
@@ -57,7 +57,7 @@ def change_design(mixture: LoriiniForCausalLM, config: LoriiniConfig) -> Loriini
             f"routing.num_shared_experts is {ours.num_shared_experts}, "
             f"but the mixture has {theirs.num_shared_experts}"
         )
-    changed = LoriiniForCausalLM._from_config(config, dtype=mixture.dtype).to(mixture.device)
+    changed = _like(mixture, config)
     kept, source = keeps_routers(theirs, ours), mixture.state_dict()
     weights = {
         name: source.get(name, weight) if kept else weight if ".mlp.router." in name else source[name]
@@ -65,6 +65,14 @@ def change_design(mixture: LoriiniForCausalLM, config: LoriiniConfig) -> Loriini
     }
     changed.load_state_dict(weights)
     return changed.train(mixture.training)
+
+
+def _like(model: LoriiniForCausalLM, config: LoriiniConfig) -> LoriiniForCausalLM:
+    """A new model of `config` with a model's dtype, device and kernel of attention."""
+    new = LoriiniForCausalLM._from_config(
+        config, dtype=model.dtype, attn_implementation=model.config._attn_implementation
+    )
+    return new.to(model.device)
 
 
 def keeps_routers(old: RoutingConfig, new: RoutingConfig) -> bool:

@@ -18,7 +18,7 @@ from loriini.json_file import read_object
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.modeling import LoriiniForCausalLM
 from loriini.model.pretrained import FAMILIES, config_from_transformers, from_transformers, read_complete
-from loriini.model.saving import without_progress_bars
+from loriini.progress import without_progress_bars
 from loriini.snapshot import check_weights, holds_tokenizer, model_folder
 
 ADAPTER = "adapter_config.json"

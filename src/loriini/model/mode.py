@@ -22,6 +22,6 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 @contextmanager
 def undisturbed(model: PreTrainedModel) -> Iterator[None]:
     """The same, and on leaving restore the random state."""
-    devices = [torch.cuda.current_device()] if model.device.type == "cuda" else []
+    devices = [model.device] if model.device.type == "cuda" else []
     with evaluation_mode(model), torch.random.fork_rng(devices):
         yield

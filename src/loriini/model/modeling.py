@@ -264,6 +264,8 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         - `routing_draws` (B,): each sequence's draw of a random router in evaluation; by default one for all.
         - `prompt_lengths` (B,): how many of each sequence's first tokens, without padding, route it.
         - `cache` (`past_key_values` before transformers 5.24): an empty `DynamicCache`, or one filled here.
+        - `use_cache`: make a cache and return it. The configuration's `use_cache` is for `generate` alone: a
+          call that fills a cache takes its tokens for the prompt that routes them.
         - `inference_routing`: `prompt`, or `segment` to decide again whenever a segment is full.
         - `logits_to_keep`: how many last positions get logits, or the indices of those that do; 0: all.
         - `skip_logits`: with labels, neither hold nor return all logits, if the output head is not wrapped.

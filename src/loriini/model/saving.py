@@ -1,29 +1,15 @@
 """A model as a Hugging Face folder: weights, configuration, tokenizer and model card."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import logging
 
 from loriini.atomic import atomic
+from loriini.progress import without_progress_bars
 
 CARD = "README.md"
 REQUIRED = ("config.json", "tokenizer_config.json")
-
-
-@contextmanager
-def without_progress_bars() -> Iterator[None]:
-    """Turn transformers' progress bars off, and on again if they were."""
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
 
 
 def save_model_folder(

@@ -173,9 +173,21 @@ def _sharing_conflicts(config: ParallelConfig, model: LoriiniConfig, document_ma
         )
 
 
+OF_TORCHRUN = ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+"""What torchrun tells each of several processes."""
+
+
 def world_size() -> int:
-    """The number of processes that torchrun started; 1 without it."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+    """The number of processes that torchrun started; 1 without it.
+
+    InputError where something else set WORLD_SIZE.
+    """
+    size = os.environ.get("WORLD_SIZE", "1")
+    missing = [name for name in OF_TORCHRUN if name not in os.environ]
+    if size != "1" and (missing or not size.isdecimal()):
+        lacking = f"without {missing[0]}" if missing else "which is no number"
+        raise InputError(f"WORLD_SIZE is {size}, {lacking}; start with torchrun, or unset it")
+    return int(size)
 
 
 def group_size() -> int:

@@ -283,5 +283,5 @@ def training_record(folder: Path, steps: Sequence[int] = ()) -> TrainingRecord |
         steps=run.steps,
         tokens=metrics.get("tokens"),
         loss=metrics.get("loss"),
-        perplexity=measured.get("perplexity", {}),
+        perplexity={domain: p for domain, p in measured.get("perplexity", {}).items() if p is not None},
     )

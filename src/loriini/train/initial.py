@@ -6,15 +6,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from transformers.utils import logging
-
 from loriini.corpus.tokenized.tokenizer import same_vocabulary
 from loriini.errors import InputError
 from loriini.jobs import artifact
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.conversion import change_design, copy_into_experts, copy_problem, keeps_routers
 from loriini.model.loading import read_config, read_model, readable
-from loriini.progress import inform, warn
+from loriini.progress import inform, warn, without_progress_bars
 from loriini.snapshot import holds_tokenizer, is_hub_id, local_folder, model_folder
 from loriini.train.checkpoints.model import checkpoint_config, checkpoint_tokenizer
 from loriini.train.checkpoints.state import STATE, newest_checkpoint, problem_of, read_state
@@ -89,8 +87,7 @@ class InitialModel:
             return
         if expected is not None and self.digest() != expected:
             raise InputError(f"{self.folder}: not the weights that the run began with; start another run")
-        logging.disable_progress_bar()
-        with readable(self.folder):
+        with readable(self.folder), without_progress_bars():
             if self.is_checkpoint:
                 self._model = LoriiniForCausalLM(self.config)
                 read_weights(self.folder, self._model)

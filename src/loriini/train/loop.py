@@ -146,9 +146,9 @@ def reason_to_stop(
     if progress.skips >= run.guard.max_skips:
         return skips_error(out, progress.step, progress.skips)
     message = f"{out}: saved after step {progress.step} of {run.steps}; run the same command again to resume"
-    if interrupted:
-        return Interrupted(message)
-    return Unfinished(message) if late and progress.step < run.steps else None
+    if progress.step == run.steps:
+        return None  # the final model is saved first
+    return Interrupted(message) if interrupted else Unfinished(message) if late else None
 
 
 def checkpoint_writer(run: Run, out: Path, parallel: Parallel) -> CheckpointWriter:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from loriini.fields import Count, CountOrZero, check_fields
+from loriini.json_file import without_nan
 from loriini.model import LoriiniForCausalLM
 from loriini.model.mode import undisturbed
 from loriini.sources import OnError
@@ -88,5 +89,5 @@ def measure_all(
         score = result[measure.score] if measure.score else score
         if out is not None:
             with open(out / measure.file, "a") as file:
-                file.write(json.dumps({"step": step, **result}) + "\n")
+                file.write(json.dumps({"step": step, **without_nan(result)}) + "\n")
     return StepResults(entries, score)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import BertConfig, BertModel, BertTokenizerFast
+from transformers import BertConfig, BertModel, BertTokenizerFast, RobertaConfig, RobertaModel
 
 from hostile.planted import planted
 from hostile.runner import MARKER
@@ -149,6 +149,18 @@ def test_the_number_of_threads_does_not_change_the_bytes(
 
 def test_long_texts_are_truncated_to_the_models_maximum(plain_model: Path) -> None:
     encode = encoders.load_encoder(str(plain_model))
+    long, longer = encode(["nectar " * 600, "nectar " * 600 + "graph"])
+    assert np.array_equal(long, longer)
+
+
+def test_positions_of_padding_hold_no_tokens(plain_model: Path, tmp_path: Path) -> None:
+    """RoBERTa counts positions from that of padding, and here its tokenizer states no limit."""
+    tokenizer = BertTokenizerFast(str(plain_model / "vocab.txt"))
+    tokenizer.save_pretrained(tmp_path)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = RobertaConfig(vocab_size=len(tokenizer), max_position_embeddings=34, pad_token_id=1, **sizes)
+    RobertaModel(config).save_pretrained(tmp_path)
+    encode = encoders.load_encoder(str(tmp_path))
     long, longer = encode(["nectar " * 600, "nectar " * 600 + "graph"])
     assert np.array_equal(long, longer)
 

@@ -92,6 +92,8 @@ def test_similar_walk_goes_where_the_last_documents_agree() -> None:
 
 
 def test_a_window_of_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="window is 32768; it must be 1 to 32767"):  # votes would overflow
+        walks.similar_walk(np.zeros((3, 1), np.int32), window=1 << 15)
     with pytest.raises(ValueError, match="window is 0"):
         walks.similar_walk(np.zeros((2, 1), np.int64), window=0)
 

@@ -1,6 +1,7 @@
 """Checkpoints hold everything that a continuation needs, whole or not at all."""
 
 import json
+import shutil
 import threading
 import time
 from contextlib import AbstractContextManager, nullcontext
@@ -103,6 +104,24 @@ def test_a_write_that_fails_does_not_prevent_the_next(
             checkpoints.save(*stepped(), RunProgress(5))
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000002"]
     assert capsys.readouterr().err.count("not written (no space)") == 3
+
+
+def test_an_old_one_that_cannot_be_removed_is_no_failed_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    remove = shutil.rmtree
+
+    def keep_old(path: Path, ignore_errors: bool = False) -> None:
+        if not ignore_errors:
+            raise OSError("busy")
+        remove(path, ignore_errors)
+
+    monkeypatch.setattr(storage.shutil, "rmtree", keep_old)
+    with CheckpointWriter(tmp_path, keep=1) as checkpoints:
+        for step in (1, 2, 3, 4):
+            checkpoints.save(*stepped(), RunProgress(step))
+    assert len(list(tmp_path.iterdir())) == 4
+    assert "step-00000001: not removed (busy); the next" in capsys.readouterr().err
 
 
 def test_a_checkpoint_is_complete_before_the_next_begins(

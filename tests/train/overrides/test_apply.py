@@ -76,6 +76,7 @@ def test_overrides_set_what_they_name(arguments: list[str], expected: Run) -> No
         (["--steps", "many"], "--steps many: it is not of type int"),
         (["--micro_batch_size", "some"], "--micro_batch_size some: it is not of type int, nor auto"),
         (["--model.rope_scaling", "linear"], "--model.rope_scaling linear: it is not of type json"),
+        (["--model.rope_scaling", "[" * 100_000], "it is not of type json"),
         (["--optimizer.eps", "small"], "--optimizer.eps small: it is not of type float"),
         (["--optimizer.eps", "nan"], "--optimizer.eps is nan; it must be a finite number"),
         (["--precision", "fp8"], "--precision fp8: it is one of: auto, bf16, fp32"),

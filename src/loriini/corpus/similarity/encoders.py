@@ -7,15 +7,17 @@ Axes: N texts, L tokens, B texts in a batch, D embedding width.
 """
 
 import json
+import math
 import os
 import re
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from textwrap import shorten
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +28,7 @@ from loriini.corpus.settings import EncoderBackend, Pooling, check_encoder
 from loriini.errors import InputError, is_system_error
 from loriini.hardware import has_bf16, pick_device
 from loriini.jobs.processes import WORKER
-from loriini.progress import console
+from loriini.progress import console, without_progress_bars
 from loriini.snapshot import check_weights
 
 Encoder = Callable[[list[str]], NDArray[np.float32]]
@@ -49,6 +51,8 @@ MODULES = {
 """Modules of sentence-transformers that import nothing named in their settings, unlike Router or Asym."""
 ACTIVATION = re.compile(r"torch\.nn\.modules\.\w+\.[A-Z]\w*")
 """Activation functions that a Dense layer may name."""
+MOST_TOKENS = 8192
+"""Of a text, even where an encoder sets no limit."""
 LENGTH_MULTIPLE = 16
 """Lengths are rounded up to a multiple of it, so that fewer shapes occur."""
 
@@ -108,14 +112,12 @@ def load_encoder(name: str, pooling: Pooling = "mean", backend: EncoderBackend =
         InputError: there is no such model, `pooling` has no effect on it, or an extra is not installed.
     """
     check_encoder(name, pooling, backend)
-    from transformers.utils import cached_file, logging
+    from transformers.utils import cached_file
 
-    if not console.is_terminal:
-        logging.disable_progress_bar()
     device = worker_device() if backend == "torch" else torch.device("cpu")
     dtype = torch.bfloat16 if backend == "torch" and has_bf16(device) else torch.float32
     path = os.path.expanduser(name)
-    with _readable(name):
+    with _readable(name), nullcontext() if console.is_terminal else without_progress_bars():
         modules = cached_file(path, "modules.json", _raise_exceptions_for_missing_entries=False)
         if modules:
             check_modules(Path(modules), partial(cached_file, path))
@@ -223,14 +225,24 @@ def _pooled(path: str, pooling: Pooling, device: torch.device, dtype: torch.dtyp
         raise ValueError(f"it lacks {missing[0]}")
     check_weights(model)
     model = model.to(device).eval()
-    positions = getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length
+    most = min(tokenizer.model_max_length, _positions(model), MOST_TOKENS)
 
     def tokenize(texts: list[str]) -> tuple[Tensor, Tensor]:
-        most = min(tokenizer.model_max_length, positions)
         tokens = tokenizer(texts, padding=True, truncation=True, max_length=most, return_tensors="pt")
         return tokens["input_ids"], tokens["attention_mask"]
 
     return Network(tokenize, PooledEncoder(model, pooling), device)
+
+
+def _positions(model: Any) -> float:
+    """How many tokens a model has positions for; infinite if it does not say.
+
+    RoBERTa and models like it count positions from their padding's, so that some are never used.
+    """
+    positions = getattr(model.config, "max_position_embeddings", None) or math.inf
+    table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
+    unused = getattr(table, "padding_idx", None)
+    return positions - (0 if unused is None else unused + 1)
 
 
 def _sentence_encoder(path: str, device: torch.device, dtype: torch.dtype) -> Network:

@@ -21,6 +21,8 @@ _Compiled = TypeVar("_Compiled", bound=Callable[..., Any])
 
 LOOK_BACK = 50
 """Documents whose neighbours `similar_walk` searches before it jumps; `plain_walk` searches only the last."""
+VOTES = np.int16
+"""The type of a document's count of votes."""
 DEFAULT_WINDOW = 3
 """Documents that vote in `similar_walk` when the instances are not known."""
 
@@ -74,10 +76,11 @@ def similar_walk(
             walk always goes to the most similar neighbour.
 
     Returns:
-        As `plain_walk`. ValueError also for a `window` below 1.
+        As `plain_walk`. ValueError also for a `window` below 1 or above 32,767.
     """
-    if window < 1:
-        raise ValueError(f"window is {window}; it must be at least 1")
+    most = np.iinfo(VOTES).max
+    if not 1 <= window <= most:
+        raise ValueError(f"window is {window}; it must be 1 to {most}")
     neighbors_NK = _checked(neighbors_NK)
     starts_M = _by_degree(_degrees(neighbors_NK), random_order(len(neighbors_NK), seed, left_out))
     return _walk(neighbors_NK, starts_M, LOOK_BACK, window)
@@ -125,7 +128,7 @@ def _walk(neighbors_NK: Neighbors, starts_M: Ids, look_back: int, window: int) -
     columns = neighbors_NK.shape[1]
     used = np.ones(neighbors_NK.shape[0], np.bool_)
     used[starts_M] = False
-    votes = np.zeros(neighbors_NK.shape[0] if window > 1 else 0, np.int16)
+    votes = np.zeros(neighbors_NK.shape[0] if window > 1 else 0, VOTES)
     order = np.empty(len(starts_M), np.int64)
     slot = np.zeros(look_back, np.int64)
     cursor = 0

@@ -27,11 +27,12 @@ from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future as TorchFuture
 
-from loriini.atomic import commit, write_json
+from loriini.atomic import commit, unfinished, write_json
 from loriini.errors import InputError
 from loriini.fields import Count, CountOrZero, check_fields
 from loriini.hardware import pick_device
 from loriini.jobs.artifact import file_hashes
+from loriini.json_file import without_nan
 from loriini.parallel.mesh import SINGLE_PROCESS, Parallel
 from loriini.progress import warn
 from loriini.snapshot import check_weights
@@ -126,7 +127,7 @@ class CheckpointWriter:
         else:
             self._failed = False
         final = self.folder / f"step-{progress.step:08d}"
-        state = {"progress": asdict(progress), "score": score, "run": self.settings}
+        state = {"progress": asdict(progress), "score": without_nan(score), "run": self.settings}
         tensors = tensors_of(model, optimizer, self.parallel)
         written = write_files(unfinished(final), tensors, state, self.parallel)
         self._pending = self._thread.submit(self._finish, written, final)
@@ -155,12 +156,10 @@ class CheckpointWriter:
                     warn(f"{final}: not written ({error}); the next checkpoint is tried when it is due")
             raise
         for old in superseded(final, self.keep, self.keep_every, self.steady):
-            shutil.rmtree(old)
-
-
-def unfinished(final: Path) -> Path:
-    """The folder of a checkpoint until it is complete."""
-    return final.with_name(f".{final.name}.unfinished")
+            try:
+                shutil.rmtree(old)
+            except OSError as error:
+                warn(f"{old}: not removed ({error}); the next checkpoint tries again")
 
 
 @dataclass(frozen=True)

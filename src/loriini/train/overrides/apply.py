@@ -124,5 +124,5 @@ def _parse(text: str, kind: Any) -> Any:
         raise ValueError("it has parts; set one of them")
     try:
         return json.loads(text) if kind is dict else kind(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ValueError(f"it is not of type {type_text(kind)}") from None
