@@ -20,7 +20,7 @@ from experiment_tables import LONG_RUN, batching_table, by_seed, defaults_table,
 from ladder_page import ladder_page, ladder_pictures
 from leaderboard_page import leaderboard_page
 from loriini.analyze.routes import ROUTES, Routes
-from loriini.compare.seeds import over_seeds
+from loriini.compare.seeds import geometric
 from loriini.reporting import plots
 from loriini.reporting.plots import DENSE_COLOR, GREY, MIXTURE_COLOR, picture
 from loriini.train.records.metrics import METRICS, read_metrics
@@ -40,17 +40,17 @@ def by_name(experiment: dict[str, Any]) -> dict[str, np.ndarray]:
 
 @picture
 def cells(values: dict[str, np.ndarray]) -> Figure:
-    """Every run's seeds as dots on a line of perplexity, with mean and, of several seeds, 95 % interval."""
+    """Every run's seeds as dots on a line of perplexity, with geometric mean and 95 % interval of several."""
     figure = Figure(figsize=(6.4, 0.5 + 0.42 * len(values)), layout="constrained")
     axes = figure.subplots()
     for place, (name, seeds) in enumerate(reversed(values.items())):
         color = DENSE_COLOR if name.startswith("dense") else MIXTURE_COLOR
-        found = over_seeds(seeds.tolist())
-        half = None if np.isnan(found.high) else found.high - found.mean
-        axes.errorbar(found.mean, place, xerr=half, color=color, marker="|", ms=14, capsize=3)
+        found = geometric(seeds.tolist())
+        ends = None if np.isnan(found.high) else [[found.mean - found.low], [found.high - found.mean]]
+        axes.errorbar(found.mean, place, xerr=ends, color=color, marker="|", ms=14, capsize=3)
         axes.plot(seeds, np.full(len(seeds), place), "o", color=color, ms=4, alpha=0.5)
         axes.annotate(
-            f"{seeds.mean():.1f}", (seeds.mean(), place), (0, 9), textcoords="offset points", ha="center"
+            f"{found.mean:.1f}", (found.mean, place), (0, 9), textcoords="offset points", ha="center"
         )
     axes.set_yticks(range(len(values)), list(reversed(values)))
     axes.set_ylim(-0.6, len(values) - 0.2)

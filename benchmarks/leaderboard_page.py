@@ -56,7 +56,8 @@ COMMAND = (
     "python benchmarks/leaderboard.py --text PATH… --out WORK --results benchmarks/results/leaderboard.json"
 )
 OPTIONS = "`--designs`, `--rates`, `--steps`, `--seeds` and `--instances` make it shorter or longer."
-COLUMNS = """- **Perplexity** is the mean over domains, with its 95 % interval over seeds.
+COLUMNS = """- **Perplexity** is the mean over domains, in which hard domains weigh more, with its 95 % \
+interval over seeds.
 - **Differences** are relative, with two 95 % intervals: over seeds, and over held-out text \
 ([intervals](compare.md#intervals)).
 - **Active** are the parameters that one token uses, **parameters** all of the model's.

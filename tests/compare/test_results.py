@@ -116,6 +116,27 @@ def test_runs_that_are_there_are_grouped_by_seed(compared: Compared, tmp_path: P
     assert "No held-out text was given" in page
 
 
+def test_a_models_folder_stands_for_its_run(compared: Compared) -> None:
+    folder = compared.folder("lory", 0)
+    assert existing_trials([folder / "model"]) == existing_trials([folder])
+
+
+def test_precisions_that_machines_chose_are_compared(compared: Compared, tmp_path: Path) -> None:
+    folders = [shutil.copytree(compared.folder(name, 0), tmp_path / name) for name in ("dense", "lory")]
+    trials = [
+        replace(trial, cell=replace(trial.cell, run=replace(trial.cell.run, precision="auto")))
+        for trial in existing_trials(folders)
+    ]
+    written = json.loads((folders[1] / "run.json").read_text())
+    chosen = written["precision"]
+    other = "fp32" if chosen == "bf16" else "bf16"
+    (folders[1] / "run.json").write_text(json.dumps({**written, "precision": other}))
+    assert (
+        f"The runs differ in precision: {chosen} (dense); {other} (lory)."
+        in (compare_trials(trials, {}, {})["remarks"])
+    )
+
+
 def test_unequal_runs_are_named_by_what_differs(compared: Compared, tmp_path: Path) -> None:
     longer = [*compared.arguments, "--steps", "14"]
     compare_here("lory", "--seeds", 1, "--out", tmp_path, *longer)

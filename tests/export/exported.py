@@ -8,7 +8,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from loriini import DESIGNS, LoriiniForCausalLM, RoutingConfig
-from loriini.export.converting import Decision, convert
+from loriini.export.converting import RoutedBy, convert
 from tiny import label_arguments, random_ids, tiny_model
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
@@ -72,13 +72,13 @@ def model_of(design: RoutingConfig, **settings: Any) -> LoriiniForCausalLM:
     return model
 
 
-def decided_by(model: LoriiniForCausalLM, prompt_BL: torch.Tensor | None = None) -> Decision:
+def decided_by(model: LoriiniForCausalLM, prompt_BL: torch.Tensor | None = None) -> RoutedBy:
     """A decision by a prompt, or by the label of the first expert."""
     prompt_BL = random_ids(1, 6) if prompt_BL is None else prompt_BL
-    return Decision(prompt_BL, label_arguments(model, 1).get("routing_labels"))
+    return RoutedBy(prompt_BL, label_arguments(model, 1).get("routing_labels"))
 
 
-def assert_equal(model: LoriiniForCausalLM, exported: PreTrainedModel, decision: Decision) -> None:
+def assert_equal(model: LoriiniForCausalLM, exported: PreTrainedModel, decision: RoutedBy) -> None:
     """Logits and greedy text are the model's, routed by the decision's prompt where it has one."""
     labels = {"routing_labels": decision.labels_B}
     prompt_BL = random_ids(1, 6) if decision.prompt_BL is None else decision.prompt_BL
@@ -91,8 +91,8 @@ def assert_equal(model: LoriiniForCausalLM, exported: PreTrainedModel, decision:
     assert torch.equal(exported.generate(prompt_BL, **arguments), ours)
 
 
-def converted(model: LoriiniForCausalLM, to: str, decision: Decision | None = None) -> PreTrainedModel:
-    return convert(model, to, decision or Decision())
+def converted(model: LoriiniForCausalLM, to: str, decision: RoutedBy | None = None) -> PreTrainedModel:
+    return convert(model, to, decision or RoutedBy())
 
 
 def byte_tokenizer(merges: int = 0) -> PreTrainedTokenizerBase:

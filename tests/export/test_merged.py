@@ -19,7 +19,7 @@ from export.exported import (
 )
 from loriini import DESIGNS, RoutingConfig
 from loriini.errors import InputError
-from loriini.export.converting import Decision
+from loriini.export.converting import RoutedBy
 from loriini.export.export import ExportSettings, export_model
 from loriini.model.conversion import soft_to_top_k
 from tiny import random_ids, tiny_model
@@ -89,7 +89,7 @@ def test_layers_that_choose_different_numbers_of_experts_are_padded() -> None:
     decision = decided_by(model)
     routings = model(decision.prompt_BL, prompt_lengths=torch.tensor([6])).routings
     counts = [int((routing.gates > 0).sum()) for routing in routings]
-    llama = converted(model, "llama", Decision(decision.prompt_BL))
+    llama = converted(model, "llama", RoutedBy(decision.prompt_BL))
     assert llama.config.intermediate_size == max(counts) * 24
     assert_equal(model, llama, decision)
 

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 from export.exported import CLOSE, SERVED_CASES, assert_equal, case_name, converted, model_of
 from loriini import DESIGNS, RoutingConfig
 from loriini.errors import InputError
-from loriini.export.converting import CONVERTERS, Decision, formats_of
+from loriini.export.converting import CONVERTERS, RoutedBy, formats_of
 from loriini.export.formats import FORMATS
 from loriini.export.served import SERVED
 from loriini.model.pretrained import from_transformers
@@ -29,7 +29,7 @@ def test_the_logits_and_the_text_are_the_models(
     model = model_of(design, **settings)
     exported = converted(model, to)
     assert exported.config.model_type == to
-    assert_equal(model, exported, Decision())
+    assert_equal(model, exported, RoutedBy())
 
 
 @pytest.mark.parametrize("to", SERVED)

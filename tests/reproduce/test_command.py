@@ -142,6 +142,8 @@ def test_at_the_papers_scale_commands_are_printed(tmp_path: Path, capsys: pytest
     assert sum("--corpus CORPORA/Common-Crawl-random" in command for command in commands) == 2
     assert sum("--corpus CORPORA/Common-Crawl-similar" in command for command in commands) == 2
     assert all("64 GPUs" in line and "hours" in line for line in lines if line.startswith("# 0.3b"))
+    main(["reproduce", "lory-table4", "--scale", "paper", "--out", str(tmp_path / "out")])
+    assert "# It trains nothing: loriini reproduce lory-table4 --out DIR" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("item", [name for name, row in EXPERIMENTS.items() if paper_runs(row)])

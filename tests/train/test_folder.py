@@ -34,12 +34,13 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> TrainingCorpus:
 
 
 def test_a_finished_run_is_left_as_it_is_and_another_is_refused(
-    corpus: TrainingCorpus, tmp_path: Path
+    corpus: TrainingCorpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     train(tiny_run(steps=1), corpus, tmp_path)
     times = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     again = tiny_run(steps=1, guard=GuardConfig(max_skips=2))
     assert train(again, corpus, tmp_path) == tmp_path / "model"
+    assert "that it was trained with; without effect: guard.max_skips\n" in capsys.readouterr().err
     with pytest.raises(
         InputError, match=r"run\.json: .*different: optimizer\.learning_rate, seed\); choose another --out"
     ):

@@ -107,6 +107,7 @@ def _print_paper_commands(items: tuple[str, ...], seeds: int) -> None:
     from loriini.reproduce.listing import paper_commands
 
     for experiment in find_experiments(items):
-        print(
-            f"# {experiment.item}: {experiment.published.title}", *paper_commands(experiment, seeds), sep="\n"
-        )
+        item = experiment.item
+        computed = f"# It trains nothing: loriini reproduce {item} --out DIR"
+        commands = list(paper_commands(experiment, seeds)) or [computed]
+        print(f"# {item}: {experiment.published.title}", *commands, sep="\n")

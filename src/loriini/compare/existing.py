@@ -58,6 +58,9 @@ def existing_trials(folders: Sequence[Path]) -> list[Trial]:
 
 
 def _read(folder: Path) -> _ExistingRun:
+    """The run of a folder, or of the model's folder in it."""
+    if not (folder / RUN).exists() and (folder.parent / RUN).exists() and folder.name == "model":
+        folder = folder.parent
     if not (folder / RUN).exists():
         raise InputError(f"{folder}: no run here (no {RUN}); give the folder of a run that was trained")
     run, written = read_run(folder / RUN)

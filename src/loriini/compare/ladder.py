@@ -14,7 +14,7 @@ from loriini.reporting.wording import large, percent
 Table = tuple[list[str], list[list[str]]]
 """A header and rows."""
 BENT = (
-    "the points bend, so that a power law fits them badly and nothing is read from it; see the measured "
+    "the points bend by more than seeds differ, so that nothing is read from a power law; see the measured "
     "differences of each size"
 )
 LOSS_CAPTION = "Means and intervals over seeds. Thick lines: fitted laws; thin ones join points that bend."
@@ -28,7 +28,8 @@ LAW_NOTES = (
     "Residual: root mean square of log loss.",
     "The sentences use the law without a floor. They extrapolate beyond the largest size by at most the log "
     "FLOPs of the whole ladder.",
-    "Points bend where a parabola's interval excludes a straight line. Nothing is read from them.",
+    "Points bend where a parabola's interval, by the scatter of single seeds, excludes a straight line. What "
+    "all seeds of a size share, such as a learning rate, can bend them too. Nothing is read from them.",
 )
 
 

@@ -74,8 +74,9 @@ def bends(x_SW: Floats, y_SW: Floats) -> bool:
 
     A parabola is fitted to the points of all seeds, each seed with a height of its own. They bend where the
     t interval of its second-order term, from the points' scatter about it, excludes 0. A floor bends log loss
-    over log FLOPs upwards; it is not tested itself, since it is at least 0 and has no such interval. With
-    fewer than three sizes, or three of one seed, nothing is clear.
+    over log FLOPs upwards; it is not tested itself, since it is at least 0 and has no such interval. What all
+    seeds of a size share, such as its learning rate, bends points as well. With fewer than three sizes, or
+    three of one seed, nothing is clear.
     """
     seeds, sizes = y_SW.shape
     freedom = y_SW.size - seeds - 2

@@ -1,11 +1,13 @@
 """The results of a comparison as one JSON object: every cell, and every variant over its seeds."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from loriini.compare.cells import Cell
 from loriini.compare.differences import DifferencesOf, Score, Scores, differences_from, equal_budgets
 from loriini.compare.laws import measure_ladder
 from loriini.compare.measures import Cells, by_variant, training_measures
@@ -17,6 +19,7 @@ from loriini.evaluate.intervals import Documents, differences_by_domain
 from loriini.json_file import without_nan
 from loriini.model import LoriiniConfig
 from loriini.train.records.metrics import METRICS, read_metrics
+from loriini.train.run import RUN, read_run
 
 Evaluations = Mapping[Path, Mapping[str, Any]]
 """What `evaluate` returned with `instance_losses`, by the folder of the run."""
@@ -49,11 +52,17 @@ def compare_trials(
         "baseline": largest and largest["name"],
         "remarks": [
             *(remark for same_size in by_width(cells).values() for remark in remarks(same_size)),
-            *unequal_training([trial.cell for trial in trials]),
+            *unequal_training(list(map(trained_cell, trials))),
             *counted_first_segments(trials, evaluations),
         ],
     }
     return without_nan(results if None in sizes else {**results, "ladder": measure_ladder(variants, cells)})
+
+
+def trained_cell(trial: Trial) -> Cell:
+    """A trial's cell with the settings that it was trained with, where some were `auto`."""
+    path = trial.folder / RUN
+    return replace(trial.cell, run=read_run(path)[0]) if path.exists() else trial.cell
 
 
 def variant_results(

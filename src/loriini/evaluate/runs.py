@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import PreTrainedTokenizerBase
 
 from loriini.errors import InputError
 from loriini.evaluate.document_tokens import opening_ids
@@ -213,6 +214,25 @@ def tokenizer_digest(run: Path) -> str:
     return sha256(b"".join(file.read_bytes() for file in files) or str(run).encode()).hexdigest()
 
 
+def warn_of_conditions(
+    run: Path, model: LoriiniForCausalLM, tokenizer: PreTrainedTokenizerBase, settings: EvaluationSettings
+) -> None:
+    """Warn of what makes a perplexity higher than in the model's own use, or lower than a causal model's."""
+    if opening_ids(tokenizer):
+        warn(
+            f"{run}: its tokenizer begins a text with {tokenizer.bos_token}, which is left out here, where "
+            "documents are joined; with it perplexity may be lower"
+        )
+    if trained_with_document_mask(run) and not settings.document_mask:
+        warn(
+            f"{run} was trained with document_mask, and here its documents attend to those before them; "
+            "--document-mask keeps them apart"
+        )
+    warning = causality_warning(model.config.design)
+    if warning and settings.routing != "prompt":
+        warn(f"{run}: {warning}")
+
+
 def evaluate_on(
     run: Path, heldout: Mapping[str, HeldOut], settings: EvaluationSettings, title: str | None
 ) -> dict[str, Any]:
@@ -221,23 +241,11 @@ def evaluate_on(
     Losses need not be finite.
     """
     model, tokenizer = load_model(run, settings.device)
-    if opening_ids(tokenizer):
-        warn(
-            f"{run}: its tokenizer begins a text with {tokenizer.bos_token}, which is left out here, where "
-            "documents are joined; with it perplexity may be lower"
-        )
     for text in heldout.values():
         check_ids(text.ids, model)
     if settings.router_free:
         settings.router_free.apply(model)
-    if trained_with_document_mask(run) and not settings.document_mask:
-        warn(
-            f"{run} was trained with document_mask, and here its documents attend to those before them; "
-            "--document-mask keeps them apart"
-        )
-    warning = causality_warning(model.config.design)
-    if warning and settings.routing != "prompt":
-        warn(f"{run}: {warning}" if title else warning)
+    warn_of_conditions(run, model, tokenizer, settings)
     started = time.perf_counter()
     results = evaluate(
         model,

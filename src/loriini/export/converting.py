@@ -18,42 +18,42 @@ from loriini.model.loading import check_ids
 
 
 @dataclass(frozen=True)
-class Decision:
+class RoutedBy:
     """What routes a model once, for the formats that have no router."""
 
     prompt_BL: Tensor | None = None
     labels_B: Tensor | None = None
 
 
-Convert = Callable[[LoriiniForCausalLM, Decision], PreTrainedModel]
+Convert = Callable[[LoriiniForCausalLM, RoutedBy], PreTrainedModel]
 
 
-def as_it_is(model: LoriiniForCausalLM, decision: Decision) -> PreTrainedModel:
+def as_it_is(model: LoriiniForCausalLM, routed_by: RoutedBy) -> PreTrainedModel:
     """The model itself."""
     return model
 
 
-def as_llama(model: LoriiniForCausalLM, decision: Decision) -> PreTrainedModel:
+def as_llama(model: LoriiniForCausalLM, routed_by: RoutedBy) -> PreTrainedModel:
     """A Llama of the experts that a prompt or a label chooses."""
     config = model.config
     if model.device.type == "meta":  # any experts do, to see whether their shapes are a Llama's
         return to_llama(model, [torch.eye(config.num_experts)[0]] * config.num_hidden_layers)
-    ids_BL = torch.zeros(1, 1, dtype=torch.long) if decision.prompt_BL is None else decision.prompt_BL
-    return to_llama(model, prompt_gates(model, ids_BL.to(model.device), decision.labels_B))
+    ids_BL = torch.zeros(1, 1, dtype=torch.long) if routed_by.prompt_BL is None else routed_by.prompt_BL
+    return to_llama(model, prompt_gates(model, ids_BL.to(model.device), routed_by.labels_B))
 
 
-def as_served(name: str, model: LoriiniForCausalLM, decision: Decision) -> PreTrainedModel:
+def as_served(name: str, model: LoriiniForCausalLM, routed_by: RoutedBy) -> PreTrainedModel:
     """The mixture `name` of SERVED."""
     return to_served(model, name)
 
 
-def for_gguf(model: LoriiniForCausalLM, decision: Decision) -> PreTrainedModel:
+def for_gguf(model: LoriiniForCausalLM, routed_by: RoutedBy) -> PreTrainedModel:
     """The first of the other formats that llama.cpp has; InputError with the reason of the nearest one."""
     routed = model.config.design.unit == "token"
     reasons, nearest = [], None
     for name in SERVED if routed else ["llama"]:
         try:
-            converted = CONVERTERS[name](model, decision)
+            converted = CONVERTERS[name](model, routed_by)
         except InputError as error:
             reasons.append(str(error))
             continue
@@ -79,17 +79,17 @@ def formats_of(config: LoriiniConfig) -> list[str]:
     found = []
     for name, converter in CONVERTERS.items():
         try:
-            converter(model, Decision())
+            converter(model, RoutedBy())
         except InputError:
             continue
         found.append(name)
     return found
 
 
-def convert(model: LoriiniForCausalLM, to: str, decision: Decision) -> PreTrainedModel:
+def convert(model: LoriiniForCausalLM, to: str, routed_by: RoutedBy) -> PreTrainedModel:
     """The model in a format; InputError with the reason and the formats that would do."""
     try:
-        return CONVERTERS[to](model, decision)
+        return CONVERTERS[to](model, routed_by)
     except InputError as error:
         others = " or ".join(formats_of(model.config))
         raise InputError(f"this model cannot be exported as {to}: {error}; use --to {others}") from None
@@ -100,7 +100,7 @@ def decide(
     tokenizer: PreTrainedTokenizerBase,
     prompt: str | None,
     label: str | None,
-) -> Decision:
+) -> RoutedBy:
     """The decision of a prompt and a label. InputError where one is missing, too long or without effect."""
     config = model.config
     refuse_unused_label(label, config)
@@ -108,7 +108,7 @@ def decide(
     if not needs_prompt(config):
         if prompt:
             raise InputError("--prompt: this model's experts do not depend on a prompt; leave it out")
-        return Decision(None, labels_B)
+        return RoutedBy(None, labels_B)
     ids: Sequence[int] = tokenizer(prompt or "", add_special_tokens=False, verbose=False)["input_ids"]
     if not ids:
         what = "a prompt" if prompt is None else "the prompt is empty, but it"
@@ -120,4 +120,4 @@ def decide(
         )
     ids_BL = torch.tensor([ids], device=model.device)
     check_ids(ids_BL, model)
-    return Decision(ids_BL, labels_B)
+    return RoutedBy(ids_BL, labels_B)

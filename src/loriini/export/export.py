@@ -16,7 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from loriini.atomic import atomic, write_json
 from loriini.errors import InputError
 from loriini.export.checkpoints import checkpoint_folder, load_checkpoints
-from loriini.export.converting import Decision, convert, decide
+from loriini.export.converting import RoutedBy, convert, decide
 from loriini.export.earlier import add_earlier_settings
 from loriini.export.formats import DTYPES, FORMATS
 from loriini.export.gguf_file import FILE, check_gguf, import_gguf, write_gguf
@@ -117,15 +117,15 @@ def export_model(
             model = soft_to_top_k(model, settings.top_k, settings.combination or "parameters")
         except ValueError as error:
             raise InputError(f"--top-k {settings.top_k}: {error}") from error
-    decision = Decision()
+    routed_by = RoutedBy()
     if FORMATS[settings.to].decided and not not_a_llama(model.config):
-        decision = decide(model, tokenizer, settings.prompt, settings.label)
+        routed_by = decide(model, tokenizer, settings.prompt, settings.label)
     elif settings.prompt or settings.label:
         raise InputError("--prompt, --label: this model routes every token by itself; leave them out")
     if settings.to == "gguf":
         check_gguf(tokenizer)
-    trained_in, exported = model.dtype, convert(model, settings.to, decision)
-    difference = _finish(exported, model, decision, settings.dtype)
+    trained_in, exported = model.dtype, convert(model, settings.to, routed_by)
+    difference = _finish(exported, model, routed_by, settings.dtype)
     how = None if exported is model else _origin(exported, trained_in, settings, difference)
     card = model_card(model.config, record, how)
     target = Path(os.path.realpath(out))  # a link cannot be replaced by a folder
@@ -146,7 +146,7 @@ def export_model(
 
 
 def _finish(
-    exported: PreTrainedModel, model: LoriiniForCausalLM, decision: Decision, dtype: str | None
+    exported: PreTrainedModel, model: LoriiniForCausalLM, routed_by: RoutedBy, dtype: str | None
 ) -> float:
     """Compare an export with the model, then cast it; returns its largest difference of a logit, as written.
 
@@ -155,7 +155,7 @@ def _finish(
     casts = dtype is not None and getattr(torch, dtype) != exported.dtype
     if exported is model and not casts:
         return 0.0
-    expected = probe(model, decision.prompt_BL, decision.labels_B)
+    expected = probe(model, routed_by.prompt_BL, routed_by.labels_B)
     difference = 0.0 if exported is model else compare(expected, exported)
     if casts:
         cast(exported, getattr(torch, str(dtype)))

@@ -122,9 +122,11 @@ class ClusterExecutor:
         if lost := [task.name for task in tasks if not is_finished(parts, task)]:
             raise WorkerDied(f"{len(lost)} tasks were lost, {lost[0]} the first; the jobs' logs: {logs}")
 
-    def jobs(self, executor: type[PipelineExecutor], tasks: Sequence[Task], parts: Path, logs: Path) -> Any:
+    def executor_of(
+        self, kind: type[PipelineExecutor], tasks: Sequence[Task], parts: Path, logs: Path
+    ) -> Any:
         """datatrove's executor of the tasks."""
-        return executor(
+        return kind(
             pipeline=[TaskShare(tasks, parts, logs)],
             tasks=min(self.workers, len(tasks)),
             logging_dir=str(logs),
@@ -172,7 +174,7 @@ class _Slurm(SlurmPipelineExecutor):
 
 def _run_on_slurm(cluster: ClusterExecutor, tasks: Sequence[Task], parts: Path, logs: Path) -> None:
     """Submit arrays of jobs and wait for them; when we stop earlier, the remaining jobs are cancelled."""
-    jobs = cluster.jobs(_Slurm, tasks, parts, logs)
+    jobs = cluster.executor_of(_Slurm, tasks, parts, logs)
     try:
         _submit(jobs)
         gone_since = None
@@ -228,7 +230,7 @@ def _run_on_ray(cluster: ClusterExecutor, tasks: Sequence[Task], parts: Path, lo
                 f"executor 'ray': no cluster can be joined ({shorten(str(error), 200)}); "
                 "check RAY_ADDRESS, or unset it for this machine's own"
             ) from error
-    cluster.jobs(RayPipelineExecutor, tasks, parts, logs).run()
+    cluster.executor_of(RayPipelineExecutor, tasks, parts, logs).run()
 
 
 def _check_failures(tasks: Sequence[Task], logs: Path) -> None:

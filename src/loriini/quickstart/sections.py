@@ -33,6 +33,7 @@ CAUSALITY = {
     "none": "The mixture routes by text that includes the tokens to be predicted. Its perplexity is not "
     "that of a causal model and does not compare with the dense model's.",
 }
+MEAN = "The mean is over the domains' perplexities, in which hard domains weigh more."
 SHAPE = {
     "hidden_size": "hidden width",
     "intermediate_size": "feed-forward width",
@@ -121,7 +122,7 @@ def headline(c: Comparison) -> Html:
         p.cards(cards),
         p.note(
             CAUSALITY[c.settings["causality"]].format(T=c.settings["segment_length"], L=c.settings["length"]),
-            f" Every domain counts the same. {_active_parameters(c)}",
+            f" {MEAN} {_active_parameters(c)}",
             _uncertainty(c),
         ),
     )
@@ -219,7 +220,7 @@ def perplexity(c: Comparison) -> Html:
     views = {"Tokens after the first segment, as compared above": c.counted} if c.segmented else {}
     views["All tokens"] = c.whole
     return p.join(
-        p.paragraph("Lower is better. Every domain counts the same in the mean."),
+        p.paragraph(f"Lower is better. {MEAN}"),
         p.pair(*(_view(c, name, scores) for name, scores in views.items())),
     )
 

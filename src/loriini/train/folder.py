@@ -44,6 +44,8 @@ MAY_CHANGE = (
 )
 """Settings that may change when a run is resumed. Held-out documents may be elsewhere, as corpora may."""
 
+PATHS = ("corpus", "evaluate.heldout")
+"""Settings that name text, whose digest is compared."""
 PLAN = (
     "steps",
     "optimizer.warmup",
@@ -127,6 +129,9 @@ def claim_run(run: Run, corpus: TrainingCorpus, out: Path, heldout_digest: str |
     now, then = with_digest_of(now, then), with_digest_of(then, now)
     refuse_changes(then, now, path)
     finished = has_model(out)
+    kept = [name for name in differing(now, then) if name not in PATHS]
+    if finished and kept:
+        inform(f"{path}: keeps the settings that it was trained with; without effect: {', '.join(kept)}")
     settings = {**written, "corpus": now["corpus"]} if finished else {**now, "processes": processes}
     if written != settings:
         write_json(path, settings)

@@ -121,16 +121,23 @@ def train_to_end(
                 checkpoints.save(state.model, state.optimizer, state.progress, results.score)
             if stop:
                 raise stop
-        try:
-            checkpoints.wait()  # it then drops an old one: room for the model
-        except OSError:
-            with suppress(Exception):  # such as a disk that is full for the model, too
-                save_gathered(state, corpus, out)
-            raise
-        save_gathered(state, corpus, out)
+        save_final(checkpoints, state, corpus, out)
         if parallel.first and interrupted():
             raise Interrupted(f"{out}: the run is finished")
     return out / "model"
+
+
+def save_final(
+    checkpoints: CheckpointWriter, state: TrainingState, corpus: TrainingCorpus, out: Path
+) -> None:
+    """Save the final model after the last checkpoint, also where that could not be written."""
+    try:
+        checkpoints.wait()  # it then drops an old one: room for the model
+    except OSError:
+        with suppress(Exception):  # such as a disk that is full for the model, too
+            save_gathered(state, corpus, out)
+        raise
+    save_gathered(state, corpus, out)
 
 
 def save_gathered(state: TrainingState, corpus: TrainingCorpus, out: Path) -> None:

@@ -51,7 +51,7 @@ def test_a_claim_is_decided_by_its_interval(values: tuple[float, ...], verdict: 
         (0.0, math.inf, UNDECIDED),
         (-math.inf, 0.0, UNDECIDED),
         (-0.1, 0.0, UNDECIDED),
-        (0.0, 0.0, HOLDS),
+        (0.0, 0.0, UNDECIDED),
         (-0.1, 0.1, HOLDS),
         (0.1, math.inf, FAILS),
     ],
