@@ -71,6 +71,10 @@ KEPT = (
 def parse() -> argparse.Namespace:
     parser = Experiment.parser(steps=500)
     parser.add_argument("--designs", nargs="+", default=CAUSAL, choices=CAUSAL, metavar="DESIGN")
+    to_warm = "those to train with a dense warm-up too, where they admit one"
+    parser.add_argument(
+        "--warm-designs", nargs="*", default=CAUSAL, choices=CAUSAL, metavar="DESIGN", help=to_warm
+    )
     add_options(parser, RATES, "learning rates, the same for all designs")
     Rates.add_option(parser)
     return parser.parse_args()
@@ -204,7 +208,8 @@ def main() -> None:
     best_design = leader(found["variants"])
     share = quickstart_run("lory", "small").warmup.dense_share
     warm_cells = partial(warmed_cells, **sizes, dense_steps=max(1, round(share * experiment.steps)))
-    admitted = [design for design in arguments.designs if warm_cells(design, rates.values[:1])]
+    to_warm = [name for name in arguments.designs if name in arguments.warm_designs]
+    admitted = [design for design in to_warm if warm_cells(design, rates.values[:1])]
     tried_warm = sweep(warm_cells, "design", admitted, rates, experiment, cache)
     warmed = trained(warm_cells, tried_warm)
     copied = trained(partial(warmed_cells, **sizes, dense_steps=1), tried_warm)

@@ -55,7 +55,10 @@ losses do not compare.
 COMMAND = (
     "python benchmarks/leaderboard.py --text PATH… --out WORK --results benchmarks/results/leaderboard.json"
 )
-OPTIONS = "`--designs`, `--rates`, `--steps`, `--seeds` and `--instances` make it shorter or longer."
+OPTIONS = (
+    "`--designs`, `--warm-designs`, `--rates`, `--rate-seeds`, `--steps`, `--seeds` and `--instances` make it "
+    "shorter or longer."
+)
 COLUMNS = """- **Perplexity** is the mean over domains, in which hard domains weigh more, with its 95 % \
 interval over seeds.
 - **Differences** are relative, with two 95 % intervals: over seeds, and over held-out text \
@@ -78,7 +81,10 @@ def leaderboard_page(path: Path) -> str:
 def body(results: Row, without_routing: Path) -> Iterable[str]:
     """The page's text below its head; `without_routing` is the file of `copies.py`."""
     control = json.loads(without_routing.read_text()) if without_routing.exists() else {}
-    designs = " ".join(v["design"] for v in results["variants"])
+    designs = {
+        "designs": " ".join(v["design"] for v in results["variants"]),
+        "warm-designs": " ".join(results["tried_warm"]),
+    }
     return (
         "## Set-up\n",
         made_with(results),
@@ -117,7 +123,7 @@ def body(results: Row, without_routing: Path) -> Iterable[str]:
         *tried_rates("design", results["tried"]),
         *["With a dense warm-up:\n", *tried_rates("design", results["tried_warm"])]
         * bool(results["tried_warm"]),
-        make_it(command_line(COMMAND, results, {"designs": designs}), OPTIONS),
+        make_it(command_line(COMMAND, results, designs), OPTIONS),
     )
 
 
@@ -195,7 +201,7 @@ def helped_by_warmup(results: Row) -> list[str]:
     if not better:
         return []
     return [
-        f"- **Dense warm-up.** Better with it than without, of {len(differences)} designs that admit one: "
+        f"- **Dense warm-up.** Of {listing(list(differences))}, better with it than without: "
         f"{listing(better)} ([by how much](#what-a-dense-warm-up-changes))."
     ]
 

@@ -72,7 +72,7 @@ def warmed(results: Row) -> list[str]:
     relative = ("relative to none", *INTERVALS, f"relative to {baseline(results)}", *INTERVALS)
     return [
         "## What a dense warm-up changes\n",
-        f"Perplexity of the designs that admit a dense warm-up: without it, with one of {steps} of "
+        f"Perplexity of designs that admit a dense warm-up: without it, with one of {steps} of "
         f"{results['run']['steps']} steps, and with a single dense step. These trainings are short; in "
         "longer ones a warm-up may change less.\n",
         "- **A single dense step.** A warm-up also changes the initial weights, since it copies one FFN into "

@@ -191,9 +191,7 @@ def test_the_page_names_the_designs_that_a_dense_warmup_makes_better() -> None:
         "label": {},
     }
     (said,) = page.helped_by_warmup({"warmed": warmed})
-    assert said.startswith(
-        "- **Dense warm-up.** Better with it than without, of 2 designs that admit one: lory ("
-    )
+    assert said.startswith("- **Dense warm-up.** Of lory and frozen, better with it than without: lory (")
     assert page.helped_by_warmup({"warmed": {"frozen": warmed["frozen"]}}) == []
 
 
