@@ -56,8 +56,8 @@ COMMAND = (
     "python benchmarks/leaderboard.py --text PATH… --out WORK --results benchmarks/results/leaderboard.json"
 )
 OPTIONS = (
-    "`--designs`, `--warm-designs`, `--rates`, `--rate-seeds`, `--steps`, `--seeds` and `--instances` make it "
-    "shorter or longer."
+    "`--designs`, `--warm-designs`, `--rates`, `--rate-seeds`, `--steps`, `--seeds` and `--instances` make "
+    "it shorter or longer."
 )
 COLUMNS = """- **Perplexity** is the mean over domains, in which hard domains weigh more, with its 95 % \
 interval over seeds.
