@@ -196,8 +196,8 @@ OTHERS: Sequence[tuple[Callable[[Row], bool], str]] = (
     ),
     (
         lambda row: row["what"] == "ffn",
-        "- **`ffn`** is forward and backward of one layer's mixture, routing and merging included. Its "
-        "baseline is the dense FFN.",
+        "- **`ffn`** is forward and backward of one layer's mixture for a step's micro-batches: routing, "
+        "merging, and a cast of its weights once a step. Its baseline is the dense FFN.",
     ),
     (
         lambda row: row["what"] == "decode",

@@ -21,8 +21,9 @@ from loriini.bench.models import (
 from loriini.bench.sizes import BenchSize
 from loriini.bench.timing import Case, Work
 from loriini.estimate.operations import Machine
-from loriini.hardware import autocast, pick_device
+from loriini.hardware import autocast, autocast_dtype, pick_device
 from loriini.model.cache import CACHE
+from loriini.model.low_precision import experts_cast_once
 from loriini.routing.unit import RoutingContext, unit_layout
 from loriini.train.run import Run
 
@@ -107,14 +108,14 @@ def ffns(size: BenchSize) -> Iterator[Comparison]:
         Case(name, n, partial(build_ffn, bench_run(size, name, n)))
         for name, n in [("dense", 1), *(("lory", n) for n in size.experts)]
     )
-    tokens = size.micro_batch_sizes[0] * size.length
-    yield Comparison("ffn", dense, cases, tokens)
+    yield Comparison("ffn", dense, cases, size.batch_size * size.length)
 
 
 def build_ffn(run: Run) -> Work:
-    """A micro-batch through the first mixture of a model of one layer."""
+    """A step's micro-batches through the mixture of a model of one layer, whose experts are cast once."""
     config = run_config(replace(run, model=replace(run.model, num_hidden_layers=1)))
-    mixture = on_device(config).train().model.mixtures[0]
+    model = on_device(config).train()
+    (mixture,) = model.model.mixtures
     context = RoutingContext(instances_at_once(run), run.length, device=pick_device())
     layout = unit_layout(mixture.config.routing, context)
     shape = (instances_at_once(run), run.length, config.hidden_size)
@@ -122,10 +123,12 @@ def build_ffn(run: Run) -> Work:
     gradient = torch.randn(shape, device=pick_device())
 
     def work() -> None:
-        with autocast(run.precision):
-            y = mixture(x, context, layout)[0]
-        y.backward(gradient.to(y.dtype))
-        x.grad = None
+        with experts_cast_once(model, autocast_dtype(run.precision)):
+            for _ in range(run.batch_size // instances_at_once(run)):
+                with autocast(run.precision):
+                    y = mixture(x, context, layout)[0]
+                y.backward(gradient.to(y.dtype))
+                x.grad = None
         mixture.zero_grad(set_to_none=True)
 
     work()
