@@ -1,4 +1,7 @@
-"""torch.export: whole models as graphs of any number of sequences, which can be written to files."""
+"""torch.export: whole models as graphs of any number of sequences, which can be written to files.
+
+Where a shape is read by `len`, it becomes a constant of the graph; `shape[0]` stays a symbol.
+"""
 
 from pathlib import Path
 

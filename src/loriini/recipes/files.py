@@ -84,7 +84,7 @@ def python_recipe(path: Path, name: str) -> Run:
 
     As where Python itself runs a file, it can import modules next to it.
     """
-    spec = spec_from_file_location(path.stem, path)
+    spec = spec_from_file_location(f"recipe {path.stem}", path)  # no other module's name
     if not path.is_file() or spec is None or spec.loader is None:
         raise InputError(f"{path}: no such Python file; check the path")
     module = sys.modules[spec.name] = module_from_spec(spec)  # where a dataclass looks for its module
