@@ -1,5 +1,6 @@
 """How plots of several lines tell them apart: colours, line styles, limits and a legend."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ from loriini.reporting.plots import DENSE_COLOR
 
 COLORS = (DENSE_COLOR, "#e5484d", "#3b7dd8", "#2f9e6e", "#c77d0a", "#9a63e0", "#0e9aa7", "#d4569c")
 """Colours of the lines, in order; each is legible on white and on black."""
+ROWS, ROW_HEIGHT = 4, 0.22
+"""Rows of a legend that a figure has room for, and the height of another one in inches."""
 DASHES = ("-", "--", "-.", ":")
 """Line styles, so that colour alone distinguishes nothing: every line of four has another."""
 
@@ -25,7 +28,9 @@ def limit_to(axes: Axes, shown: Sequence[NDArray[np.float64]]) -> None:
 
 
 def legend(figure: Figure, axes: Axes, width: int = 48, **style: Any) -> None:
-    """Names below the plot, in columns that fit them into a `width` in characters."""
+    """Names below the plot, in columns that fit them into a `width` in characters; many make it taller."""
     handles, labels = axes.get_legend_handles_labels()
     columns = max(1, min(3, width // (max(map(len, labels)) + 6)))
+    more_rows = max(0, math.ceil(len(labels) / columns) - ROWS)
+    figure.set_figheight(figure.get_figheight() + ROW_HEIGHT * more_rows)
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, **style)
