@@ -192,7 +192,7 @@ def rate_table(head: str, tried: Iterable[tuple[str, Mapping[str, Any]]]) -> str
 
 def tried_rates(head: str, tried: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """The table of what was tried, and whose best rate is at the edge of it."""
-    at_edge = [name for name, one in tried.items() if one["edge"]]
+    at_edge = [f"{head} {name}" for name, one in tried.items() if one["edge"]]
     return [rate_table(head, tried.items()), "", f"{edges(at_edge)}\n"]
 
 

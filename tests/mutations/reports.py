@@ -125,8 +125,8 @@ REPORTS = (
     Mutation(
         "a moved corpus makes another run",
         "train/folder.py",
-        '    "corpus",\n    "evaluate.heldout",',
-        '    "evaluate.heldout",',
+        '    "corpus",\n    "model.recompute_merge",',
+        '    "model.recompute_merge",',
         "tests/train/test_folder.py",
     ),
     Mutation(

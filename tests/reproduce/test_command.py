@@ -4,7 +4,6 @@ import json
 import re
 import shlex
 import shutil
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -252,23 +251,6 @@ def test_a_training_that_fails_leaves_the_other_items_written(
     assert found["verdict"] == UNDECIDED
     overview = json.loads((out / "results.json").read_text())["items"]
     assert overview["lory-fig3"]["verdict"] == UNDECIDED
-
-
-def test_what_takes_long_is_computed_where_it_can_be_interrupted(
-    reproduced: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    in_main_thread = []
-    compute = writing.ItemWriter.compute
-
-    def noted(self: writing.ItemWriter, experiment: Experiment) -> Any:
-        if experiment.compute:
-            in_main_thread.append(threading.current_thread() is threading.main_thread())
-        return compute(self, experiment)
-
-    monkeypatch.setattr(writing.ItemWriter, "compute", noted)
-    out = shutil.copytree(reproduced, tmp_path / "out")
-    reproduce_items(ReproduceSettings(("lory-table4", "lory-fig3"), text=(str(text),), seeds=1), out)
-    assert in_main_thread == [True]
 
 
 def test_an_error_of_measuring_leaves_the_other_items_written(

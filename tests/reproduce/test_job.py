@@ -1,10 +1,15 @@
-"""A folder of reproductions belongs to one scale and one text."""
+"""A folder of reproductions belongs to one scale and one text; what takes long can be interrupted."""
 
+import shutil
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from loriini.errors import InputError
+from loriini.reproduce import writing
+from loriini.reproduce.experiments.experiment import Experiment
 from loriini.reproduce.job import ReproduceSettings, claim_folder, reproduce_items
 from loriini.reproduce.scales import find_scale
 from loriini.reproduce.texts import Texts
@@ -28,3 +33,20 @@ def test_another_text_needs_another_folder_once_there_are_runs(
     claim_folder(settings, texts[1], tmp_path)
     with pytest.raises(InputError, match="made with another text; choose another --out"):
         claim_folder(settings, texts[0], tmp_path)
+
+
+def test_what_takes_long_is_computed_where_it_can_be_interrupted(
+    reproduced: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_main_thread = []
+    compute = writing.ItemWriter.compute
+
+    def noted(self: writing.ItemWriter, experiment: Experiment) -> Any:
+        if experiment.compute:
+            in_main_thread.append(threading.current_thread() is threading.main_thread())
+        return compute(self, experiment)
+
+    monkeypatch.setattr(writing.ItemWriter, "compute", noted)
+    out = shutil.copytree(reproduced, tmp_path / "out")
+    reproduce_items(ReproduceSettings(("lory-table4", "lory-fig3"), text=(str(text),), seeds=1), out)
+    assert in_main_thread == [True]
