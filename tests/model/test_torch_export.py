@@ -10,8 +10,11 @@ import torch
 
 from tiny import covering_designs, label_arguments, random_ids, tiny_model
 
-# torch itself uses what it deprecates, when it traces autograd functions.
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+# torch itself uses what it deprecates, when it traces autograd functions; 2.11 warns of files that it reads.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:The given buffer is not writable"),
+]
 
 
 @pytest.mark.parametrize("design", covering_designs())
