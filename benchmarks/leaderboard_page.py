@@ -30,9 +30,9 @@ from pages import (
     losses_text,
     make_it,
     markdown,
+    rates_section,
     seeds_text,
     setup_table,
-    tried_rates,
     tried_rates_text,
     uncertain_choice,
     whole_page,
@@ -120,8 +120,8 @@ def body(results: Row, without_routing: Path) -> Iterable[str]:
         "## Learning rates\n",
         chosen_rates(results),
         f"{losses_text(results)}:\n",
-        *tried_rates("design", results["tried"]),
-        *["With a dense warm-up:\n", *tried_rates("design", results["tried_warm"])]
+        *rates_section("design", results["tried"]),
+        *["With a dense warm-up:\n", *rates_section("design", results["tried_warm"])]
         * bool(results["tried_warm"]),
         make_it(command_line(COMMAND, results, designs), OPTIONS),
     )

@@ -190,7 +190,7 @@ def rate_table(head: str, tried: Iterable[tuple[str, Mapping[str, Any]]]) -> str
     return markdown([head, *rates, "chosen"], rows)
 
 
-def tried_rates(head: str, tried: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def rates_section(head: str, tried: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """The table of what was tried, and whose best rate is at the edge of it."""
     at_edge = [f"{head} {name}" for name, one in tried.items() if one["edge"]]
     return [rate_table(head, tried.items()), "", f"{edges(at_edge)}\n"]

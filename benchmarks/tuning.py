@@ -16,8 +16,6 @@ from loriini.train.run import Run
 RATE = "optimizer.learning_rate"
 EXTENSIONS = 2
 """How often rates are added where the best is at the edge of those tried."""
-
-
 FIRST_REPORTED = 100
 """Of the seeds that are reported. Those from 0 choose the rate, whose loss is too low for them."""
 

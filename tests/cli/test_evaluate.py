@@ -86,9 +86,9 @@ def test_what_is_not_causal_says_so_once(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def assert_warned(errors: str, words: str | None) -> None:
+    def assert_warned(errors: str, words: str | None, of: str = "") -> None:
         assert errors.count("not causal") == (words is not None)
-        assert words is None or words in errors
+        assert words is None or f"warning: {of}{words}" in errors
 
     capsys.readouterr()
     run = trained(tiny_run(design, steps=2, warmup=WarmupConfig(dense_share=0)), tmp_path)
@@ -96,7 +96,7 @@ def test_what_is_not_causal_says_so_once(
     text = tmp_path / "held-out.txt"
     text.write_text(" ".join(f"w{i % 50}" for i in range(100)))
     ended = call(capsys, "evaluate", run, "--documents", text)
-    assert_warned(ended.err, evaluation)
+    assert_warned(ended.err, evaluation, f"{run}: ")
     assert json.loads(ended.out)["causality"] == ("none" if evaluation else "strict")
     call(capsys, "analyze", run, "--documents", text)
     assert (run / "report.html").read_text().count("not causal") == (training is not None)

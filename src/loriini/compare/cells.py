@@ -15,7 +15,7 @@ from loriini.recipes import families, with_routing
 from loriini.routing import DESIGNS, RoutingConfig
 from loriini.routing.design import HAS_EFFECT
 from loriini.train.corpora import TrainingCorpus
-from loriini.train.folder import NOT_OF_TRAINING, compares_micro_batches
+from loriini.train.folder import NOT_OF_TRAINING, free_micro_batch
 from loriini.train.overrides.apply import override, override_pairs
 from loriini.train.overrides.names import setting_name
 from loriini.train.run import Run
@@ -27,7 +27,7 @@ NOT_IN_GRID = {
     "seed": "give --seeds N",
     "name": "runs are named by their design and settings",
     "routing": "the designs are the first arguments",
-    **dict.fromkeys((*NOT_OF_TRAINING, "evaluate"), "it does not change what is trained"),
+    **dict.fromkeys(NOT_OF_TRAINING, "it does not change what is trained"),
 }
 
 
@@ -220,7 +220,7 @@ def run_digest(run: Run, corpus: TrainingCorpus) -> str:
     """
     default = Run(name="", routing=RoutingConfig()).to_dict()
     settings = {name: value for name, value in run.to_dict().items() if name not in NOT_IN_DIGEST}
-    for name in not_of_training(run):
+    for name in (*NOT_OF_TRAINING, *free_micro_batch(run.routing.to_dict())):
         section, _, setting = name.partition(".")
         if setting and section in settings:
             settings[section] = {**settings[section], setting: default[section][setting]}
@@ -230,12 +230,6 @@ def run_digest(run: Run, corpus: TrainingCorpus) -> str:
     spike = {"spike": run.guard.spike} if run.guard.spike else {}
     about = {**spike, "corpus_digest": corpus.digest, "vocab_size": corpus.vocab_size}
     return digest({**changed, **about})[:8]
-
-
-def not_of_training(run: Run) -> tuple[str, ...]:
-    """The settings that leave what this run trains unchanged, up to rounding."""
-    fixed = compares_micro_batches(run.to_dict()["routing"])
-    return (*NOT_OF_TRAINING, "evaluate", *(() if fixed else ("micro_batch_size",)))
 
 
 def _without_defaults(value: object, default: object) -> object:

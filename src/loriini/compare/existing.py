@@ -13,7 +13,7 @@ from loriini.snapshot import holds_tokenizer
 from loriini.train.folder import NOT_OF_TRAINING
 from loriini.train.run import RUN, Run, read_run, recorded_corpus
 
-NO_VARIANT = {"seed", "name", "evaluate", *NOT_OF_TRAINING}
+NO_VARIANT = {"seed", "name", *NOT_OF_TRAINING}
 """Settings in which runs of one variant may differ."""
 
 

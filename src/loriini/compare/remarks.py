@@ -15,7 +15,7 @@ REMARKED_SEPARATELY = ("steps", "batch_size", "length", "seed", "warmup")
 """Settings on which there are other remarks."""
 DESIGN_SETTINGS = ("name", "routing", "model.num_experts", "model.low_rank", "model.intermediate_size")
 """Settings by which designs of equal active size differ."""
-NOT_REMARKED = (*NOT_OF_TRAINING, "micro_batch_size", "evaluate", "init")
+NOT_REMARKED = (*NOT_OF_TRAINING, "micro_batch_size", "init")
 """Settings that do not change what is trained; `init` is compared by its digest."""
 EQUAL_ACTIVE = 1.05
 """Ratio of active parameters up to which two models count as of equal size."""

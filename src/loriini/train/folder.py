@@ -26,17 +26,18 @@ NOT_OF_TRAINING = (
     "watch",
     "guard.max_skips",
     "checkpoint",
+    "evaluate",
     "order",
     "corpus",
     "model.recompute_merge",
     "per_expert_every",
 )
-"""Settings that leave what is trained unchanged, up to rounding; so do those of `evaluate`.
+"""Settings that leave what is trained unchanged, up to rounding, whatever the design.
 
 Corpora may be elsewhere; their content is compared by its digest.
 """
 MAY_CHANGE = (
-    *NOT_OF_TRAINING,
+    *(name for name in NOT_OF_TRAINING if name != "evaluate"),
     "guard.spike",
     "evaluate.heldout",
     "evaluate.every",
@@ -129,8 +130,7 @@ def claim_run(run: Run, corpus: TrainingCorpus, out: Path, heldout_digest: str |
     now, then = with_digest_of(now, then), with_digest_of(then, now)
     refuse_changes(then, now, path)
     finished = has_model(out)
-    kept = [name for name in differing(now, then) if name not in PATHS]
-    if finished and kept:
+    if finished and (kept := [name for name in differing(now, then) if name not in PATHS]):
         inform(f"{path}: keeps the settings that it was trained with; without effect: {', '.join(kept)}")
     settings = {**written, "corpus": now["corpus"]} if finished else {**now, "processes": processes}
     if written != settings:
@@ -157,6 +157,11 @@ def compares_micro_batches(routing: Mapping[str, Any]) -> bool:
     return bool(routing["load_balance"] > 0 or routing["selection"] == "expert_choice")
 
 
+def free_micro_batch(routing: Mapping[str, Any]) -> tuple[str, ...]:
+    """The setting of the micro-batch where it leaves what is trained unchanged, up to rounding."""
+    return () if compares_micro_batches(routing) else ("micro_batch_size",)
+
+
 def check_pool(run: Run, before: int, now: int, path: Path) -> None:
     """InputError where another number of processes would compare units among more or fewer instances.
 
@@ -179,8 +184,8 @@ def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any], also: Se
 
     `micro_batch_size` may change unless a loss or a selection is over the units of a micro-batch.
     """
-    micro_batches = () if compares_micro_batches(now["routing"]) else ("micro_batch_size",)
-    may_change = tuple(f"{name}." for name in (*MAY_CHANGE, *micro_batches, *also))
+    changeable = (*MAY_CHANGE, *free_micro_batch(now["routing"]), *also)
+    may_change = tuple(f"{name}." for name in changeable)
     return ", ".join(name for name in differing(now, before) if not f"{name}.".startswith(may_change))
 
 
