@@ -34,7 +34,7 @@ from loriini.model.experts.stacked import by_outputs_loop, by_parameters_loop
 from loriini.model.low_precision import experts_cast_once
 from loriini.routing.selection import SELECTIONS, fixed_counts
 from loriini.train.run import Run
-from loriini.train.speed import compile_layers
+from loriini.train.speed import SpeedConfig, speed_up
 from measuring import write_results
 
 MERGED = ("lory", "prefix", "smear")
@@ -78,7 +78,10 @@ def checked(name: str, precision: str, errors: dict[str, float] | str, limit: fl
 
 
 def compiled_checks(size: BenchSize) -> Iterator[dict[str, Any]]:
-    """Gradients of a compiled step beside those of an eager one, on copies cast once, as in training."""
+    """Gradients of a compiled step beside those of an eager one, on copies cast once, as in training.
+
+    The compiled one has the fused loss, the eager one all logits.
+    """
     if not has_bf16(pick_device()):
         return
     for design, experts in (("dense", 1), *(("lory", n) for n in size.experts), ("mixtral", size.experts[0])):
@@ -92,11 +95,10 @@ def compiled_errors(size: BenchSize, design: str, experts: int) -> dict[str, flo
     for compiled in (False, True):
         torch.manual_seed(0)
         model = on_device(run_config(bench_run(size, design, experts))).train()
-        if compiled:
-            compile_layers(model.model.layers)
+        speed_up(model, SpeedConfig(compile=compiled))
         for _ in range(2):
             with autocast("bf16"), experts_cast_once(model, torch.bfloat16):
-                loss = model(ids, shift_labels=ids).loss
+                loss = model(ids, shift_labels=ids, skip_logits=compiled).loss
                 loss.backward()
         found.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
     eager, other = found

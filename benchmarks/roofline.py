@@ -17,11 +17,11 @@ import torch
 
 from bound_figures import bound_cells
 from loriini.bench.models import bench_run, run_config
+from loriini.bench.operations import Machine
 from loriini.bench.peaks import measure_peaks
 from loriini.bench.sizes import CPU, CUDA, QUICK, BenchSize
+from loriini.bench.walk import seconds_by_group, walk_step
 from loriini.cli.output import format_table
-from loriini.estimate.operations import Machine
-from loriini.estimate.walk import seconds_by_group, walk_step
 from measuring import write_results
 
 

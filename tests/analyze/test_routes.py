@@ -17,7 +17,6 @@ from loriini.analyze.routes import (
     routes_by_domain,
     routes_of_sequences,
     shares,
-    top_experts,
 )
 from loriini.errors import InputError
 from loriini.evaluate.heldout import HeldOut
@@ -84,7 +83,7 @@ def test_a_share_of_choices_is_no_mean_weight() -> None:
     assert routes.expert_load.tolist() == [[0.5, 0.125, 0.375]]
     assert routes.load_range.tolist() == [0.375]
     assert np.exp(routes.load_entropy[0]) == pytest.approx(2.6494, abs=1e-4)
-    assert top_experts(routes.choice_shares).tolist() == [[0, 0]]
+    assert routes.choice_shares.argmax(-1).tolist() == [[0, 0]]
     assert routes.most_bits[0] == pytest.approx(np.log2(3 / 2))  # the second choice is another expert
     assert made().most_bits.tolist() == [1]  # of two domains
 

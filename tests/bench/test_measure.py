@@ -15,11 +15,11 @@ from torch._dynamo.exc import FailOnRecompileLimitHit
 
 from loriini.bench import measure, models, parts, sizes
 from loriini.bench.models import build_steps, start
+from loriini.bench.operations import Machine
 from loriini.bench.parts import Comparison
 from loriini.bench.rows import by_round
 from loriini.bench.timing import Case, in_rounds, measured, speed, that_fit
 from loriini.cli import main
-from loriini.estimate.operations import Machine
 from loriini.train import step
 
 KEYS = {"what", "design", "experts", "dtype", "ratio", "baseline", "median_s", "runs", "tokens_per_step"}

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from loriini.bench import models
+from loriini.bench.operations import Machine
 from loriini.bench.parts import aoe_steps, merged_steps, sparse_steps
 from loriini.bench.sizes import BENCH_SIZES
-from loriini.estimate.operations import Machine
 
 
 @pytest.mark.parametrize("key", [key for key in BENCH_SIZES if key != ("cuda", True)], ids=str)

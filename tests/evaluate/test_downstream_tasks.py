@@ -16,8 +16,8 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from loriini.errors import InputError
 from loriini.evaluate.runs import RouterFree
-from loriini.evaluate.tasks import GROUPS, TASKS, TaskSettings, evaluate_tasks, loading, running, table_of
-from loriini.evaluate.tasks.catalog import Request, requested
+from loriini.evaluate.tasks import TaskSettings, evaluate_tasks, loading, running, table_of
+from loriini.evaluate.tasks.catalog import GROUPS, TASKS, Request, requested
 from loriini.evaluate.tasks.local import read_splits
 from loriini.export.export import ExportSettings, export_model
 from tiny import tiny_model

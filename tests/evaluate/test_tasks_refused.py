@@ -8,8 +8,8 @@ import pytest
 from local_tasks import EXAMPLES, mmlu_rows, write_all, write_rows
 
 from loriini.errors import InputError
-from loriini.evaluate.tasks import TASKS, TaskSettings, evaluate_tasks, loading
-from loriini.evaluate.tasks.catalog import Request, requested
+from loriini.evaluate.tasks import TaskSettings, evaluate_tasks, loading
+from loriini.evaluate.tasks.catalog import TASKS, Request, requested
 
 pytest.importorskip("lm_eval", reason="the harness is in the extra loriini[tasks]")
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from loriini.estimate.activations import saved_bytes
 from loriini.model import LoriiniForCausalLM
-from loriini.model.loss import IGNORE_INDEX, fused_loss, token_losses
+from loriini.model.loss import ALIGNED, IGNORE_INDEX, fused_loss, token_losses
 from tiny import assert_same_gradients, gradients, over_blocks, random_ids, tiny_model
 
 
@@ -109,7 +109,11 @@ def test_under_autocast_products_are_in_bfloat16_and_the_sum_in_float32(biased: 
 @pytest.mark.parametrize("most_logits", [1, 61 * 7, 61 * 80])
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("z", [0.0, 0.3])
-def test_gradients_of_the_fused_loss_are_exact(z: float, biased: bool, most_logits: int) -> None:
+@pytest.mark.parametrize("multiple", [1, 64])
+def test_gradients_of_the_fused_loss_are_exact(
+    z: float, biased: bool, most_logits: int, multiple: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ALIGNED, "cpu", multiple)  # as on a GPU
     states, head, bias = (torch.randn(*s, dtype=torch.double) for s in ((2, 40, 16), (61, 16), (61,)))
     targets = torch.randint(61, (2, 40))
     targets[0, 3:9] = IGNORE_INDEX

@@ -7,7 +7,8 @@ import pytest
 from loriini import DESIGNS
 from loriini.cli import COMMANDS, evaluate
 from loriini.cli.parser import make_parser
-from loriini.published import ITEMS, SETUP, TABLES, published_values
+from loriini.published import ITEMS, TABLES, published_values
+from loriini.published.values import SETUP
 from loriini.recipes import RECIPES
 from loriini.train.overrides.apply import override
 

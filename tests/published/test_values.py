@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from loriini.evaluate.tasks import GROUPS, TASKS
-from loriini.published import ITEMS, OUR_NAMES, PARAMETERS, SETUP, TABLES, Table, published_values
-from loriini.published.values import Paper
+from loriini.evaluate.tasks.catalog import GROUPS, TASKS
+from loriini.published import ITEMS, PARAMETERS, TABLES, published_values
+from loriini.published.values import OUR_NAMES, SETUP, Paper, Table
 
 AVERAGES = {"Avg": 0.1, "AVG.": 0.01}
 """The last digit printed: the mean of rounded cells, rounded, is at most this far from the printed one."""

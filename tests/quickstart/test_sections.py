@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from loriini.quickstart import sections
-from loriini.quickstart.sections import Comparison
+from loriini.quickstart.sections import QuickstartFiles
 from quickstart.conftest import difference
 from reports import HOSTILE, text_of
 
 
-def compared(job: Path, design: str = "lory", **settings: Any) -> Comparison:
+def compared(job: Path, design: str = "lory", **settings: Any) -> QuickstartFiles:
     """What the files of a job say, its mixture renamed, without curves."""
     results = json.loads((job / "results.json").read_text().replace("lory", design))
     said = json.loads((job / "settings.json").read_text())
-    return Comparison(results, {**said, "design": design, **settings}, {})
+    return QuickstartFiles(results, {**said, "design": design, **settings}, {})
 
 
 def test_the_headline_says_what_was_measured(job: Path) -> None:

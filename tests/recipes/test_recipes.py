@@ -9,7 +9,7 @@ from loriini import DESIGNS, LoriiniForCausalLM
 from loriini.errors import InputError
 from loriini.estimate.memory import GpuCluster
 from loriini.launch import dry_run
-from loriini.published import LORY, PARAMETERS
+from loriini.published.parameters import LORY, PARAMETERS
 from loriini.recipes import RECIPES, SIZES, VOCABULARY, describe, quickstart_run, shape_of
 from loriini.recipes.aoe import aoe_recipes
 from loriini.recipes.design_choices import design_choices_recipes

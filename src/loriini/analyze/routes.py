@@ -295,8 +295,3 @@ def mutual_information(counts: ArrayLike) -> Floats:
 def shares(amounts: Floats) -> Floats:
     """Amounts (…, E) as shares of their sum; zeros stay."""
     return amounts / np.maximum(amounts.sum(-1, keepdims=True), np.finfo(np.float64).tiny)
-
-
-def top_experts(shares: ArrayLike) -> NDArray[np.int64]:
-    """The expert with the largest share in each layer for each domain (L, D), of shares (L, D, E)."""
-    return np.asarray(shares).argmax(-1)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from loriini.analyze.routes import Routes, top_experts
+from loriini.analyze.routes import Routes
 from loriini.reporting import page as p
 from loriini.reporting import plots
 from loriini.reporting.curves import (
@@ -289,7 +289,7 @@ def _set_apart(routes: Routes) -> Html:
 
 def _favourites(routes: Routes) -> Html:
     """The most chosen expert and its share, by domain and layer."""
-    top_LD, share_LD = top_experts(routes.choice_shares), routes.choice_shares.max(-1)
+    top_LD, share_LD = routes.choice_shares.argmax(-1), routes.choice_shares.max(-1)
     layers = range(len(top_LD))
     rows = (
         [name, *(f"{top_LD[layer, i]} ({share_LD[layer, i]:.2f})" for layer in layers)]

@@ -1,7 +1,7 @@
 """Sources of the instances in batches: a single one, or several joined."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -74,22 +74,13 @@ class JoinedInstances:
         return self.parts[0].length
 
     def read(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
-        tokens_BL = np.empty((len(ids_B), self.length + 1), dtype=np.int64)
-        for part, here_B, own_ids in self._owners(ids_B):
-            tokens_BL[here_B] = part.read(own_ids)
-        return tokens_BL
+        return self._gather(ids_B, lambda part, ids: part.read(ids), self.length + 1)
 
     def positions(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
-        positions_BL = np.empty((len(ids_B), self.length + 1), dtype=np.int64)
-        for part, here_B, own_ids in self._owners(ids_B):
-            positions_BL[here_B] = part.positions(own_ids)
-        return positions_BL
+        return self._gather(ids_B, lambda part, ids: part.positions(ids), self.length + 1)
 
     def labels(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
-        labels_B = np.empty(len(ids_B), dtype=np.int64)
-        for part, here_B, own_ids in self._owners(ids_B):
-            labels_B[here_B] = part.labels(own_ids)
-        return labels_B
+        return self._gather(ids_B, lambda part, ids: part.labels(ids))
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -102,15 +93,20 @@ class JoinedInstances:
             )
         return names[0]
 
-    def _owners(
-        self, ids_B: NDArray[np.int64]
-    ) -> Iterator[tuple[InstanceSource, NDArray[np.bool_], NDArray[np.int64]]]:
-        """Each source that holds some of the instances, a mask (B,) of them, and their ids in the source."""
+    def _gather(
+        self,
+        ids_B: NDArray[np.int64],
+        read: Callable[[InstanceSource, NDArray[np.int64]], NDArray[np.int64]],
+        *shape: int,
+    ) -> NDArray[np.int64]:
+        """What `read` takes from each source's own instances, of a `shape` each, in the order of `ids_B`."""
         starts = np.cumsum([0, *map(len, self.parts)])
         owners_B = np.searchsorted(starts, ids_B, side="right") - 1
+        gathered = np.empty((len(ids_B), *shape), dtype=np.int64)
         for i in np.unique(owners_B):
             here_B = owners_B == i
-            yield self.parts[i], here_B, ids_B[here_B] - starts[i]
+            gathered[here_B] = read(self.parts[i], ids_B[here_B] - starts[i])
+        return gathered
 
 
 def mixture_of(source: InstanceSource) -> JoinedInstances | None:

@@ -11,10 +11,10 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
 
 from loriini.batches.loader import BatchLoader, Position
+from loriini.bench.operations import Machine
 from loriini.bench.sizes import BenchSize
 from loriini.bench.timing import Case, Work
-from loriini.estimate.operations import Machine
-from loriini.estimate.walk import seconds_by_group, walk_step
+from loriini.bench.walk import seconds_by_group, walk_step
 from loriini.hardware import autocast_dtype, has_bf16, pick_device
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.parallel.mesh import SINGLE_PROCESS

@@ -18,9 +18,9 @@ from loriini.bench.models import (
     step_case,
     weight_dtype,
 )
+from loriini.bench.operations import Machine
 from loriini.bench.sizes import BenchSize
 from loriini.bench.timing import Case, Work
-from loriini.estimate.operations import Machine
 from loriini.hardware import autocast, autocast_dtype, pick_device
 from loriini.model.cache import CACHE
 from loriini.model.low_precision import experts_cast_once

@@ -2,8 +2,8 @@
 
 import torch
 
+from loriini.bench.operations import Machine
 from loriini.bench.timing import Work, timed
-from loriini.estimate.operations import Machine
 from loriini.hardware import has_bf16, pick_device
 
 REPETITIONS = 10

@@ -8,12 +8,12 @@ from statistics import median
 from typing import Any
 
 from loriini.bench.memory import memory_rows
+from loriini.bench.operations import Machine
 from loriini.bench.parts import COMPARISONS, Comparison
 from loriini.bench.peaks import measure_peaks
 from loriini.bench.sizes import BenchSize, bench_size
 from loriini.bench.timing import Case, Row, in_rounds, row, that_fit
 from loriini.errors import InputError
-from loriini.estimate.operations import Machine
 from loriini.hardware import describe_machine, keep_freed_memory
 from loriini.progress import progress
 from loriini.published import published_values

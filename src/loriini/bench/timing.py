@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import torch
 
+from loriini.bench.operations import Machine
 from loriini.errors import is_out_of_memory
-from loriini.estimate.operations import Machine
 from loriini.hardware import has_bf16, pick_device
 from loriini.progress import warn
 

@@ -209,30 +209,13 @@ def as_arguments(settings: Mapping[str, str]) -> list[str]:
     return [f"--{name}={value}" for name, value in settings.items()]
 
 
-NOT_IN_DIGEST = ("parallel", "speed", "watch", "guard", "order", "corpus")
-"""Sections that are left out of the hash; fixed: changing this list would change the hashes of older runs."""
-
-
 def run_digest(run: Run, corpus: TrainingCorpus) -> str:
     """A hash of what is trained: the settings that differ from their defaults, and the corpus.
 
     Defaults are left out so that a new setting does not change the hash of older runs.
     """
-    default = Run(name="", routing=RoutingConfig()).to_dict()
-    settings = {name: value for name, value in run.to_dict().items() if name not in NOT_IN_DIGEST}
-    for name in (*NOT_OF_TRAINING, *free_micro_batch(run.routing.to_dict())):
-        section, _, setting = name.partition(".")
-        if setting and section in settings:
-            settings[section] = {**settings[section], setting: default[section][setting]}
-        elif section in settings:
-            settings[section] = default[section]
-    changed = {name: _without_defaults(value, default[name]) for name, value in settings.items()}
-    spike = {"spike": run.guard.spike} if run.guard.spike else {}
-    about = {**spike, "corpus_digest": corpus.digest, "vocab_size": corpus.vocab_size}
-    return digest({**changed, **about})[:8]
-
-
-def _without_defaults(value: object, default: object) -> object:
-    if isinstance(value, dict) and isinstance(default, dict):
-        return {name: part for name, part in value.items() if part != default[name]}
-    return None if value == default else value
+    left_out = (*NOT_OF_TRAINING, *free_micro_batch(run.routing.to_dict()))
+    default = run_settings(Run(name="", routing=RoutingConfig()), left_out)
+    settings = run_settings(run, left_out)
+    changed = {name: value for name, value in settings.items() if value != default.get(name)}
+    return digest({**changed, "corpus_digest": corpus.digest, "vocab_size": corpus.vocab_size})[:8]

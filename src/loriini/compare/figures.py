@@ -20,7 +20,7 @@ from matplotlib.ticker import (
 from loriini.compare.rows import Change, LadderDesign, VariantRow
 from loriini.evaluate.intervals import OVERALL
 from loriini.reporting.curves import running_mean
-from loriini.reporting.plots import FIGURE_WIDTH, INK, picture
+from loriini.reporting.plots import INK, one_plot, picture
 from loriini.reporting.series import COLORS, DASHES, legend, limit_to
 
 AXIS_TITLES = {
@@ -40,8 +40,7 @@ def learning_curves(cells: Mapping[str, Sequence[Mapping[str, Any]]], axis: str)
 
     `cells` are those of each variant, with the same steps. The initial drop is cut off.
     """
-    figure = Figure(figsize=(FIGURE_WIDTH, 3.2), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = one_plot(3.2)
     shown = []
     for i, (name, of_variant) in enumerate(cells.items()):
         color, dash = COLORS[i % len(COLORS)], DASHES[i % len(DASHES)]
@@ -67,8 +66,7 @@ def differences(variants: Sequence[VariantRow], baseline: str, places: Mapping[s
 
     `places` are those of the variants among all that the report shows, by name; each has one colour there.
     """
-    figure = Figure(figsize=(FIGURE_WIDTH, 1.1 + 0.55 * len(variants)), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = one_plot(1.1 + 0.55 * len(variants))
     for place, variant in enumerate(variants):
         difference = variant["difference"][OVERALL]
         color = COLORS[places[variant["name"]] % len(COLORS)]
@@ -92,8 +90,7 @@ def loss_over_compute(designs: Sequence[LadderDesign]) -> Figure:
 
     Thin lines join the points of a design without a law, and of one whose points bend.
     """
-    figure = Figure(figsize=(FIGURE_WIDTH, 3.4), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = one_plot(3.4)
     for i, design in enumerate(designs):
         color, dash = COLORS[i % len(COLORS)], DASHES[i % len(DASHES)]
         flops = np.array(design["flops"])
@@ -124,8 +121,7 @@ def gain_over_compute(designs: Sequence[LadderDesign], baseline: str) -> Figure:
     `designs` are the ladder's, the baseline first; those whose points bend are left out. Beside a line, its
     interval at the largest size.
     """
-    figure = Figure(figsize=(FIGURE_WIDTH, 3.4), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = one_plot(3.4)
     axes.axhline(0, color=INK, linewidth=1)
     for i, design in enumerate(designs):
         if "trend" not in design or design["trend"]["bends"]:

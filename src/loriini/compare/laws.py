@@ -19,11 +19,12 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from loriini.compare.cells import variant_name
-from loriini.compare.lines import Floats, Lines, bends, lines_of
+from loriini.compare.lines import Lines, bends, lines_of
 from loriini.compare.measures import Cells
 from loriini.compare.rows import VariantRow
 from loriini.compare.seeds import MeanInterval, over_seeds
 from loriini.compare.variants import unswept_settings
+from loriini.reporting.curves import Floats
 
 SIZES_OF_A_FLOOR = 4
 """Fewest sizes to which a law with three parameters is fitted."""

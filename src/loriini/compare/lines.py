@@ -4,13 +4,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from loriini.compare.seeds import MeanInterval, over_seeds
-from loriini.evaluate.intervals import CONFIDENCE
-
-Floats = NDArray[np.float64]
+from loriini.evaluate.intervals import t_quantile
+from loriini.reporting.curves import Floats
 
 SMALLEST_BEND = 1e-4
 """Least bend that counts, in log loss from chord to middle of a parabola; less changes no number shown."""
@@ -48,7 +45,7 @@ class Lines:
         if count > 2:
             of_fit = self.variance * (constant**2 / count + slope**2 / self.spread)
             error = math.sqrt(of_fit + constant**2 * self.moved)
-            half = float(stdtrit(count - 2, (1 + CONFIDENCE) / 2)) * error
+            half = t_quantile(count - 2) * error
             ends.append((interval.mean - half, interval.mean + half))
         if not ends:
             return interval
@@ -88,5 +85,5 @@ def bends(x_SW: Floats, y_SW: Floats) -> bool:
     fitted_2 = np.linalg.lstsq(terms_N2, y_N)[0]
     variance = ((y_N - terms_N2 @ fitted_2) ** 2).sum() / freedom
     error = math.sqrt(variance * np.linalg.inv(terms_N2.T @ terms_N2)[1, 1])
-    half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error
+    half = t_quantile(freedom) * error
     return bool(abs(fitted_2[1]) > max(half, SMALLEST_BEND))

@@ -42,7 +42,7 @@ class ParameterCounts(TypedDict):
     active: int
 
 
-class Choice(TypedDict):
+class GridChoice(TypedDict):
     """Whether a sweep chose a variant, and the settings in which it lies at the edge of what was tried."""
 
     chosen: bool

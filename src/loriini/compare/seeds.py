@@ -6,9 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
 
-from loriini.evaluate.intervals import CONFIDENCE, Difference
+from loriini.evaluate.intervals import CONFIDENCE, Difference, t_quantile
 
 InstanceLosses = Mapping[str, Sequence[float]]
 """Domain → mean negative log-likelihood of each held-out instance."""
@@ -29,7 +28,7 @@ class MeanInterval:
 
 def t_factor(seeds: int, confidence: float = CONFIDENCE) -> float:
     """Half the width of the interval of a mean over seeds, in standard deviations between seeds."""
-    return float(stdtrit(seeds - 1, (1 + confidence) / 2)) / math.sqrt(seeds)
+    return t_quantile(seeds - 1, confidence) / math.sqrt(seeds)
 
 
 def over_seeds(values: Sequence[float]) -> MeanInterval:

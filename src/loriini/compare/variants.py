@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any, TypeVar
 
 from loriini.compare.measures import Cells, is_number
-from loriini.compare.rows import Choice, VariantRow
+from loriini.compare.rows import GridChoice, VariantRow
 from loriini.compare.seeds import geometric, over_seeds
 from loriini.evaluate.intervals import OVERALL
 
@@ -86,7 +86,7 @@ def unswept_settings(variant: VariantRow) -> dict[str, str]:
     return {name: value for name, value in settings if not name.startswith("optimizer.")}
 
 
-def choices(variants: Sequence[VariantRow]) -> dict[str, Choice]:
+def choices(variants: Sequence[VariantRow]) -> dict[str, GridChoice]:
     """By name, whether a variant is `chosen`: of those that differ in `optimizer.` settings alone, the best.
 
     The best has the most finished seeds and, among those with equally many, the lowest training loss in the

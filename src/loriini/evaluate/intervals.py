@@ -5,13 +5,13 @@ Axes: M quantities, N instances, G documents, R resamples.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import expm1, isnan, nan
+from math import expm1, inf, isnan, nan
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import logsumexp, ndtri, stdtrit
+from scipy.special import logsumexp, stdtrit
 
 _Floats = NDArray[np.float64]
 Documents = Mapping[str, Sequence[int]]
@@ -147,13 +147,17 @@ def degrees_of_freedom(documents: Sequence[int]) -> float:
     return float((1 / G).sum() ** 2 / (1 / (G**2 * (G - 1))).sum())
 
 
+def t_quantile(freedom: float, confidence: float = CONFIDENCE) -> float:
+    """Half the width of Student's t interval, in standard errors; infinite freedom: a normal interval."""
+    return float(stdtrit(freedom, (1 + confidence) / 2))
+
+
 def few_documents_factor(documents: Sequence[int]) -> float:
     """How much wider Student's t interval of a mean over domains is than a normal one.
 
     `documents` is how many each domain has.
     """
-    upper = (1 + CONFIDENCE) / 2
-    return float(stdtrit(degrees_of_freedom(documents), upper) / ndtri(upper))
+    return t_quantile(degrees_of_freedom(documents)) / t_quantile(inf)
 
 
 def widened(resampled: _Floats, measured: ArrayLike, documents: Sequence[int]) -> _Floats:

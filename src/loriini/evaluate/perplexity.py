@@ -163,12 +163,9 @@ def check_routing(
 
 
 def check_comparable(results: Mapping[str, Mapping[str, Any]]) -> None:
-    """InputError for evaluations, by name, that skip differently or count different tokens.
-
-    Files written before `skip` was recorded are compared by their numbers of tokens alone.
-    """
+    """InputError for evaluations, by name, that skip differently or count different tokens."""
     for what in ("skip", "tokens"):
-        values = {name: result[what] for name, result in results.items() if what in result}
+        values = {name: result[what] for name, result in results.items()}
         if any(value != next(iter(values.values())) for value in values.values()):
             listed = ", ".join(f"{name}: {value}" for name, value in values.items())
             raise InputError(

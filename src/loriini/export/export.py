@@ -58,7 +58,7 @@ class ExportSettings:
     top_k: int | None = None
     """Narrow a soft mixture to its top k experts first."""
     combination: str | None = None
-    """How the narrowed mixture combines its experts; None: by parameters, as before."""
+    """How the narrowed mixture combines its experts; None: by parameters, as it did."""
     prompt: str | None = None
     label: str | None = None
 

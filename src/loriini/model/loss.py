@@ -1,5 +1,7 @@
 """The loss of next tokens, from states or from their logits."""
 
+import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -12,6 +14,15 @@ IGNORE_INDEX = -100
 """The label, and the target, of what the loss leaves out; PyTorch's default."""
 MOST_LOGITS = 1 << 25
 """Logits that are held at once where not all are wanted: 128 MiB in float32."""
+ALIGNED = {"cuda": 64}
+"""Logits of a row are a multiple of this on a GPU, whose products are slow where rows of 16-bit numbers do
+not begin at multiples of 16 bytes, as those of GPT-2's vocabulary of 50,257."""
+
+
+LossOfRows = Callable[
+    [Tensor, Tensor, Tensor | None, Tensor, torch.dtype, float], tuple[Tensor, Tensor | None, Tensor]
+]
+"""`loss_of_rows`, or the same compiled."""
 
 
 class CallLoss(NamedTuple):
@@ -105,12 +116,41 @@ def add_z_loss(
 
 
 def loss_in_parts(
-    states_BLD: Tensor, head: nn.Linear, targets_BL: Tensor, items: Tensor | int, z: float
+    states_BLD: Tensor,
+    head: nn.Linear,
+    targets_BL: Tensor,
+    items: Tensor | int,
+    z: float,
+    of_rows: LossOfRows,
 ) -> CallLoss:
     """The summed loss of targets, divided by `items`, without holding all logits."""
     if torch.is_grad_enabled() or z:
-        return fused_loss(states_BLD, head.weight, targets_BL, items, head.bias, z=z)
+        return fused_loss(states_BLD, head.weight, targets_BL, items, head.bias, z=z, of_rows=of_rows)
     return call_loss(token_losses(states_BLD, head, targets_BL, head.out_features).sum() / items)
+
+
+def loss_of_rows(
+    states: Tensor, head: Tensor, bias: Tensor | None, targets: Tensor, exact: torch.dtype, z: float
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """The summed loss of some rows and the z-loss in it, in `exact`, and its gradient by their logits.
+
+    Compiled, it reads the logits without copying them to `exact`.
+    """
+    counted = (targets != IGNORE_INDEX)[:, None]
+    target, counts = targets[:, None].where(counted, 0), counted.to(exact)
+    logits = nn.functional.linear(states, head, bias)
+    log_probabilities = logits.log_softmax(-1, dtype=exact)
+    of_target = log_probabilities.gather(1, target)
+    loss, z_loss = -(of_target * counts).sum(), None
+    scale = counts
+    if z:
+        log_z = logits.gather(1, target) - of_target
+        z_loss = z * (log_z.square() * counts).sum()
+        loss = loss + z_loss
+        scale = scale * (1 + 2 * z * log_z)
+    d_target = of_target.exp() * scale - counts  # before it is rounded, as it may be close to 0
+    d_logits = torch.mul(log_probabilities.exp_(), scale, out=logits)  # in the memory of the logits
+    return loss, z_loss, d_logits.scatter_(1, target, d_target.to(d_logits.dtype))
 
 
 def fused_loss(
@@ -121,6 +161,7 @@ def fused_loss(
     bias_V: Tensor | None = None,
     most_logits: int = MOST_LOGITS,
     z: float = 0.0,
+    of_rows: LossOfRows = loss_of_rows,
 ) -> CallLoss:
     """Cross-entropy of next tokens, summed and divided by `num_items`, with `most_logits` at once.
 
@@ -132,10 +173,20 @@ def fused_loss(
     autocasts = torch.is_autocast_enabled(device)
     dtype = torch.get_autocast_dtype(device) if autocasts else states_BLD.dtype
     rows = max(1, most_logits // len(head_VD))
-    arguments = (states_BLD.flatten(0, 1), head_VD, bias_V, targets_BL.flatten(), dtype, rows, z)
+    arguments = (states_BLD.flatten(0, 1), head_VD, bias_V, targets_BL.flatten(), dtype, rows, z, of_rows)
     with torch.autocast(device, enabled=False):  # which would copy the logits to float32 first
         total, z_total = _SummedLoss.apply(*arguments)
     return call_loss(total / num_items, z_total / num_items if z else None)
+
+
+def aligned_head(head_VD: Tensor, bias_V: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+    """A head and its bias in `dtype`, with rows added up to a multiple of ALIGNED, whose logits are -inf."""
+    more = -len(head_VD) % ALIGNED.get(head_VD.device.type, 1)
+    if not more:
+        return head_VD.to(dtype), None if bias_V is None else bias_V.to(dtype)
+    bias_V = head_VD.new_zeros(len(head_VD)) if bias_V is None else bias_V
+    pad = nn.functional.pad
+    return pad(head_VD.to(dtype), (0, 0, 0, more)), pad(bias_V.to(dtype), (0, more), value=-math.inf)
 
 
 class _SummedLoss(torch.autograd.Function):
@@ -151,15 +202,16 @@ class _SummedLoss(torch.autograd.Function):
         dtype: torch.dtype,
         rows: int,
         z: float,
+        of_rows: LossOfRows,
     ) -> tuple[Tensor, Tensor]:
         exact = torch.promote_types(dtype, torch.float32)
-        head, bias = head_VD.to(dtype), None if bias_V is None else bias_V.to(dtype)
+        head, bias = aligned_head(head_VD, bias_V, dtype)
         d_states, d_head = torch.empty_like(states_MD), torch.zeros_like(head, dtype=exact)
-        d_bias = None if bias is None else torch.zeros_like(bias, dtype=exact)
+        d_bias = None if bias_V is None else torch.zeros(len(head), dtype=exact, device=head.device)
         total, z_total = (torch.zeros((), dtype=exact, device=head.device) for _ in range(2))
         parts = (each.split(rows) for each in (states_MD, targets_M, d_states))
         for states, targets, d_states_here in zip(*parts, strict=True):
-            loss, z_loss, d_logits = _loss_and_gradient(states.to(dtype), head, bias, targets, exact, z)
+            loss, z_loss, d_logits = of_rows(states.to(dtype), head, bias, targets, exact, z)
             total += loss
             if z_loss is not None:
                 z_total += z_loss
@@ -168,7 +220,8 @@ class _SummedLoss(torch.autograd.Function):
             if d_bias is not None:
                 d_bias += d_logits.sum(0)
             del d_logits  # before the next part's are made
-        ctx.save_for_backward(d_states, d_head, d_bias)
+        V = len(head_VD)
+        ctx.save_for_backward(d_states, d_head[:V], None if d_bias is None else d_bias[:V])
         ctx.mark_non_differentiable(z_total)
         return total, z_total
 
@@ -176,27 +229,7 @@ class _SummedLoss(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_total: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         gradients = (None if each is None else each * d_total for each in ctx.saved_tensors)
-        return (*gradients, None, None, None, None)
-
-
-def _loss_and_gradient(
-    states: Tensor, head: Tensor, bias: Tensor | None, targets: Tensor, exact: torch.dtype, z: float
-) -> tuple[Tensor, Tensor | None, Tensor]:
-    """The summed loss of some rows and the z-loss in it, in `exact`, and its gradient by their logits."""
-    counts = (targets != IGNORE_INDEX)[:, None]
-    target = targets[:, None].where(counts, 0)
-    logits = nn.functional.linear(states, head, bias)
-    log_probabilities = logits.log_softmax(-1, dtype=exact)
-    of_target = log_probabilities.gather(1, target)
-    loss, z_loss = -(of_target * counts).sum(), None
-    d_logits = log_probabilities.exp_()
-    if z:
-        log_z = logits.gather(1, target) - of_target
-        z_loss = z * (log_z.square() * counts).sum()
-        loss = loss + z_loss
-        d_logits *= 1 + 2 * z * log_z
-    d_logits.scatter_add_(1, target, -torch.ones_like(target, dtype=exact))
-    return loss, z_loss, torch.mul(d_logits, counts, out=logits)  # in the memory of the logits
+        return (*gradients, None, None, None, None, None)
 
 
 def token_losses(

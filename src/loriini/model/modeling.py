@@ -24,6 +24,7 @@ from loriini.model.loss import (
     counted_targets,
     kept_states,
     loss_in_parts,
+    loss_of_rows,
     next_tokens,
     reads_weights_alone,
     share_of_batch,
@@ -233,6 +234,7 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         self.model = LoriiniModel(config)
         self.vocab_size = config.vocab_size
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.lm_head_bias)
+        self.loss_of_rows = loss_of_rows
         self.post_init()
 
     def forward(
@@ -334,7 +336,7 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         items = counted_items(labels_BL, targets_BL, items)
         z = self.config.output_z if self.training else 0.0
         if logits_BLV is None:
-            return loss_in_parts(states_BLD, self.lm_head, targets_BL, items, z)
+            return loss_in_parts(states_BLD, self.lm_head, targets_BL, items, z, self.loss_of_rows)
         loss: Tensor = self.loss_function(
             logits_BLV, None, self.vocab_size, num_items_in_batch=items, shift_labels=targets_BL
         )

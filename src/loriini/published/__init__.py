@@ -5,10 +5,10 @@ print a measurement next to it.
 """
 
 from loriini.published import aoe, design_choices, lory, soap
-from loriini.published.items import ITEMS, Item, PaperRun
-from loriini.published.parameters import AOE, DESIGN_CHOICES, LORY, PARAMETERS
-from loriini.published.training import TRAINING, PublishedTraining
-from loriini.published.values import OUR_NAMES, SETUP, PublishedValue, Table
+from loriini.published.items import ITEMS
+from loriini.published.parameters import PARAMETERS
+from loriini.published.training import TRAINING
+from loriini.published.values import PublishedValue
 
 TABLES = (*lory.TABLES, *soap.TABLES, *design_choices.TABLES, *aoe.TABLES)
 
@@ -27,20 +27,4 @@ def published_values(item: str, row: str | None = None, column: str | None = Non
     ]
 
 
-__all__ = [
-    "AOE",
-    "DESIGN_CHOICES",
-    "ITEMS",
-    "LORY",
-    "OUR_NAMES",
-    "PARAMETERS",
-    "SETUP",
-    "TABLES",
-    "TRAINING",
-    "Item",
-    "PaperRun",
-    "PublishedTraining",
-    "PublishedValue",
-    "Table",
-    "published_values",
-]
+__all__ = ["ITEMS", "PARAMETERS", "TABLES", "TRAINING", "published_values"]

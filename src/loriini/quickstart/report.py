@@ -11,7 +11,7 @@ from loriini.errors import InputError
 from loriini.json_file import UNREADABLE
 from loriini.quickstart import sections
 from loriini.quickstart.next_commands import what_next
-from loriini.quickstart.sections import Comparison
+from loriini.quickstart.sections import QuickstartFiles
 from loriini.quickstart.settings import DENSE
 from loriini.train.records.metrics import METRICS, read_metrics
 
@@ -24,7 +24,7 @@ def write_report(folder: Path) -> Path:
     settings = read_json(folder / "settings.json")
     runs = {name: folder / "runs" / name for name in (DENSE, settings["design"])}
     metrics = {name: read_metrics(run / METRICS) for name, run in runs.items()}
-    c = Comparison(read_json(folder / "results.json"), settings, metrics)
+    c = QuickstartFiles(read_json(folder / "results.json"), settings, metrics)
     design = routing_of(runs[c.design])
     shown = {
         "What was trained, on what": sections.setup(c),

@@ -8,7 +8,6 @@ from typing import Any
 
 from loriini.analyze.sections import document_and_nearest
 from loriini.evaluate.intervals import OVERALL, Difference
-from loriini.evaluate.perplexity import check_comparable
 from loriini.quickstart.settings import DENSE
 from loriini.reporting import page as p
 from loriini.reporting import plots
@@ -43,18 +42,12 @@ SHAPE = {
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """The content of a quickstart's files; `metrics` by DENSE and the design.
-
-    InputError for models that were evaluated on different tokens.
-    """
+class QuickstartFiles:
+    """The content of a quickstart's files; `metrics` by DENSE and the design."""
 
     results: Mapping[str, Any]
     settings: Mapping[str, Any]
     metrics: Mapping[str, Metrics]
-
-    def __post_init__(self) -> None:
-        check_comparable({name: self.results[name] for name in (DENSE, self.design)})
 
     @property
     def design(self) -> str:
@@ -62,14 +55,17 @@ class Comparison:
         return self.settings["design"]
 
     @property
-    def counted(self) -> "Scores":
+    def counted(self) -> "Perplexities":
         """Perplexity of the tokens that are compared: those after the first segment, if there is one."""
-        return Scores(self.results[DENSE]["perplexity"], self.results[self.design]["perplexity"])
+        return self._of_both("perplexity")
 
     @property
-    def whole(self) -> "Scores":
+    def whole(self) -> "Perplexities":
         """Perplexity of all tokens."""
-        return Scores(self.results[DENSE]["perplexity_all"], self.results[self.design]["perplexity_all"])
+        return self._of_both("perplexity_all")
+
+    def _of_both(self, measure: str) -> "Perplexities":
+        return Perplexities(self.results[DENSE][measure], self.results[self.design][measure])
 
     @property
     def segmented(self) -> bool:
@@ -85,7 +81,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Scores:
+class Perplexities:
     """Perplexity of both models by domain."""
 
     dense: Mapping[str, float]
@@ -97,7 +93,7 @@ class Scores:
         return fmean(self.dense.values()), fmean(self.mixture.values())
 
 
-def headline(c: Comparison) -> Html:
+def headline(c: QuickstartFiles) -> Html:
     """The result in words, as far as the interval supports it, and what was measured."""
     tokens, (dense, mixture) = c.results["tokens"], c.counted.means
     change = mixture / dense - 1
@@ -128,7 +124,7 @@ def headline(c: Comparison) -> Html:
     )
 
 
-def _verdict(c: Comparison) -> str:
+def _verdict(c: QuickstartFiles) -> str:
     """The headline: a winner only where the interval of the overall difference excludes 0."""
     dense, mixture = c.counted.means
     scores = f"perplexity {mixture:.2f} against {dense:.2f}"
@@ -145,7 +141,7 @@ def _verdict(c: Comparison) -> str:
     return f"With one seed, {better} predicts unseen text better than {worse}: {scores}"
 
 
-def _domains(c: Comparison) -> str:
+def _domains(c: QuickstartFiles) -> str:
     """The domains in which the mixture is better, worse or undecided, by their intervals."""
     domains = {name: difference for name, difference in c.differences.items() if name != OVERALL}
     if not domains or c.settings["causality"] == "none":
@@ -158,13 +154,13 @@ def _domains(c: Comparison) -> str:
     return f"It is {'; '.join(f'{word} {listing(names)}' for word, names in decided.items() if names)}."
 
 
-def _active_parameters(c: Comparison) -> str:
+def _active_parameters(c: QuickstartFiles) -> str:
     """A remark where the mixture computes more for a token than the dense model does."""
     ratio = c.results["parameters"][f"{c.design}_active"] / c.results["parameters"][DENSE]
     return f"For each token {c.design} uses {ratio:.2f} times the dense parameters. " if ratio > 1.05 else ""
 
 
-def _uncertainty(c: Comparison) -> str:
+def _uncertainty(c: QuickstartFiles) -> str:
     seed = (
         "these are single trainings with one seed, and another seed gives another difference, easily by a "
         "per cent or more at this size."
@@ -178,7 +174,7 @@ def _uncertainty(c: Comparison) -> str:
     )
 
 
-def setup(c: Comparison) -> Html:
+def setup(c: QuickstartFiles) -> Html:
     """The two models, the documents and the machine."""
     s, parameters, rates = c.settings, c.results["parameters"], c.settings["learning_rates"]
     dense, total, active = (
@@ -215,7 +211,7 @@ def _amount(part: Mapping[str, int] | None) -> list[str]:
     return [f"{part['documents']:,}", large(part["characters"])] if part else ["–", "–"]
 
 
-def perplexity(c: Comparison) -> Html:
+def perplexity(c: QuickstartFiles) -> Html:
     """Perplexity by domain as bars and tables: of the compared tokens, and of all if these differ."""
     views = {"Tokens after the first segment, as compared above": c.counted} if c.segmented else {}
     views["All tokens"] = c.whole
@@ -225,7 +221,7 @@ def perplexity(c: Comparison) -> Html:
     )
 
 
-def _view(c: Comparison, name: str, scores: Scores) -> Html:
+def _view(c: QuickstartFiles, name: str, scores: Perplexities) -> Html:
     """Perplexity of some tokens by domain; intervals belong to the compared tokens."""
     differences = c.differences if scores == c.counted else {}
     rows = [_row(d, scores.dense[d], scores.mixture[d], differences.get(d)) for d in scores.dense]
@@ -246,7 +242,7 @@ def _row(name: str, dense: float, mixture: float, difference: Difference | None)
     return [name, f"{dense:.2f}", f"{mixture:.2f}", percent(mixture / dense - 1), *bounds]
 
 
-def similar_documents(c: Comparison, neighbors: Sequence[Mapping[str, Any]]) -> Html:
+def similar_documents(c: QuickstartFiles, neighbors: Sequence[Mapping[str, Any]]) -> Html:
     """How similar the documents of an instance are, and some documents with their nearest neighbours."""
     order = c.results["order"]
     examples = [document_and_nearest(document) for document in neighbors]
@@ -275,7 +271,7 @@ def similar_documents(c: Comparison, neighbors: Sequence[Mapping[str, Any]]) -> 
     )
 
 
-def samples(c: Comparison, texts: Sequence[Mapping[str, str]]) -> Html | None:
+def samples(c: QuickstartFiles, texts: Sequence[Mapping[str, str]]) -> Html | None:
     """How both models continue the same prompts; None without any."""
     if not texts:
         return None
@@ -283,13 +279,13 @@ def samples(c: Comparison, texts: Sequence[Mapping[str, str]]) -> Html | None:
     return p.join(p.paragraph(lead), *(part for text in texts for part in _sample(c, text)))
 
 
-def _sample(c: Comparison, text: Mapping[str, str]) -> Iterator[Html]:
+def _sample(c: QuickstartFiles, text: Mapping[str, str]) -> Iterator[Html]:
     yield p.element("h3", text["domain"])
     yield p.quotation("prompt", text["prompt"])
     yield p.pair(p.quotation(DENSE, text[DENSE]), p.quotation(c.design, text[c.design]))
 
 
-def cost(c: Comparison) -> Html:
+def cost(c: QuickstartFiles) -> Html:
     """Time and memory of each stage, the longest first, and the speed of both trainings."""
     seconds = dict(sorted(c.results["seconds"].items(), key=lambda stage: -stage[1]))
     peaks = c.settings.get("peak_memory_bytes", {})

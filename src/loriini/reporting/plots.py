@@ -92,7 +92,7 @@ def to_svg(figure: Figure) -> str:
 @picture
 def loss_curves(runs: Mapping[str, Metrics]) -> Figure:
     """Training loss over tokens: every step faint, the running mean strong; the initial drop is cut off."""
-    figure, axes = _axes(2.9)
+    figure, axes = one_plot(2.9)
     means = []
     for (name, metrics), color in zip(runs.items(), (DENSE_COLOR, MIXTURE_COLOR)[-len(runs) :], strict=True):
         tokens, loss = column(metrics, "tokens"), column(metrics, "loss")
@@ -111,7 +111,7 @@ def loss_curves(runs: Mapping[str, Metrics]) -> Figure:
 @picture
 def loss_difference(dense: Metrics, mixture: Metrics) -> Figure:
     """The mixture's loss minus the dense model's over their common steps; below 0 the mixture is better."""
-    figure, axes = _axes(2.9)
+    figure, axes = one_plot(2.9)
     steps = min(len(dense), len(mixture))
     tokens = column(mixture[:steps], "tokens")
     difference = column(mixture[:steps], "loss") - column(dense[:steps], "loss")
@@ -129,7 +129,7 @@ def loss_difference(dense: Metrics, mixture: Metrics) -> Figure:
 @picture
 def perplexity_bars(dense: Mapping[str, float], mixture: Mapping[str, float], name: str) -> Figure:
     """Two bars a domain; the mixture's is labelled with its difference in per cent."""
-    figure, axes = _axes(0.7 + 0.55 * len(dense))
+    figure, axes = one_plot(0.7 + 0.55 * len(dense))
     places = np.arange(len(dense))
     differences = [f"{mixture[d]:.1f}, {percent(mixture[d] / dense[d] - 1)}" for d in dense]
     _bars(axes, places - 0.2, dense.values(), [f"{x:.1f}" for x in dense.values()], DENSE_COLOR, "dense")
@@ -142,7 +142,7 @@ def perplexity_bars(dense: Mapping[str, float], mixture: Mapping[str, float], na
 @picture
 def bars(values: Mapping[str, float], labels: Sequence[str]) -> Figure:
     """A horizontal bar for each value, with its name and its label."""
-    figure, axes = _axes(0.3 + 0.36 * len(values))
+    figure, axes = one_plot(0.3 + 0.36 * len(values))
     _bars(axes, np.arange(len(values)), values.values(), labels, MIXTURE_COLOR, height=0.6)
     _label_bars(axes, list(values))
     return figure
@@ -153,7 +153,7 @@ def histogram_bars(
     values: Mapping[str, Sequence[float]], title: str, unit: str, doubling: bool = False
 ) -> Figure:
     """A histogram of `counts` between `edges`; `doubling` makes the axis logarithmic."""
-    figure, axes = _axes(2.4)
+    figure, axes = one_plot(2.4)
     axes.stairs(values["counts"], values["edges"], fill=True, color=MIXTURE_COLOR)
     axes.set_title(title)
     axes.set_xlabel(unit)
@@ -192,7 +192,7 @@ def shares_by_domain(shares: ArrayLike, domains: Sequence[str]) -> Figure:
 @picture
 def utilisation_curves(metrics: Metrics) -> Figure:
     """Share of experts active in windows of ten steps: a line a layer, and their mean."""
-    figure, axes = _axes(2.9)
+    figure, axes = one_plot(2.9)
     _layer_lines(axes, *utilisation(metrics))
     axes.set_ylim(0, 1.04)
     axes.yaxis.set_major_formatter(PercentFormatter(1))
@@ -203,7 +203,7 @@ def utilisation_curves(metrics: Metrics) -> Figure:
 @picture
 def entropy_curves(metrics: Metrics, key: str, title: str) -> Figure:
     """Effective number of experts, the exponential of an entropy: a line a layer, and their mean."""
-    figure, axes = _axes(2.9)
+    figure, axes = one_plot(2.9)
     experts = metrics[-1]["experts"]
     tokens, entropy = smooth(metrics, key)
     _layer_lines(axes, tokens, np.exp(entropy))
@@ -241,7 +241,7 @@ def activation_norms(metrics: Metrics) -> Figure:
     return figure
 
 
-def _axes(height: float) -> tuple[Figure, Axes]:
+def one_plot(height: float) -> tuple[Figure, Axes]:
     """A figure of the usual width with one plot."""
     figure = Figure(figsize=(FIGURE_WIDTH, height), layout="constrained")
     return figure, figure.add_subplot()

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from loriini.reporting.curves import running_mean
-from loriini.reporting.plots import FIGURE_WIDTH, picture, shares_by_domain
+from loriini.reporting.plots import one_plot, picture, shares_by_domain
 from loriini.reporting.series import COLORS, DASHES, legend, limit_to
 from loriini.reproduce.claims.quantities import Values, rounded, rounded_interval
 
@@ -67,8 +67,7 @@ def draw(chart: Chart) -> str:
 @picture
 def draw_lines(chart: Chart) -> Figure:
     """A line for each series, and a band from its lowest to its highest seed."""
-    figure = Figure(figsize=(FIGURE_WIDTH, 3.2), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = one_plot(3.2)
     shown = []
     for i, (name, line) in enumerate(chart["series"].items()):
         color = COLORS[i % len(COLORS)]
@@ -104,8 +103,7 @@ def draw_dots(chart: Chart) -> Figure:
         (only,) = categories
         series, categories = {only: {name: interval[only] for name, interval in series.items()}}, list(series)
     height = 1.0 + 0.12 * len(categories) * (len(series) + 1.2) + 0.1 * len(series)
-    figure = Figure(figsize=(FIGURE_WIDTH, height), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = one_plot(height)
     step = 0.8 / max(1, len(series))
     for i, (name, of_series) in enumerate(series.items()):
         color = COLORS[i % len(COLORS)]

@@ -1,4 +1,4 @@
-"""Routing designs: six independent choices, a module each. Imports torch only."""
+"""Routing designs: six independent choices, a module each."""
 
 from loriini.routing.design import DESIGNS, RoutingConfig, causality_warning
 from loriini.routing.router import Router, Routing

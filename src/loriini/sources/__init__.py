@@ -12,14 +12,12 @@ from loriini.sources.inputs import (
     input_identity,
     parse_input,
 )
-from loriini.sources.options import ON_ERROR, OnError, ReadOptions
-from loriini.sources.read import read_documents, read_file, read_files
-from loriini.sources.records import MAX_DOCUMENT_CHARACTERS, BadRecord, Fields
+from loriini.sources.options import OnError, ReadOptions
+from loriini.sources.read import read_documents, read_file
+from loriini.sources.records import MAX_DOCUMENT_CHARACTERS, Fields
 
 __all__ = [
     "MAX_DOCUMENT_CHARACTERS",
-    "ON_ERROR",
-    "BadRecord",
     "Dropped",
     "Fields",
     "InputFile",
@@ -32,5 +30,4 @@ __all__ = [
     "parse_input",
     "read_documents",
     "read_file",
-    "read_files",
 ]

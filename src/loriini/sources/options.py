@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal
 
 from loriini.errors import InputError
 from loriini.sources.document import Document
@@ -11,7 +11,6 @@ from loriini.sources.records import MAX_DOCUMENT_CHARACTERS, BadRecord, Fields
 from loriini.sources.sampling import hash_fraction
 
 OnError = Literal["stop", "skip"]
-ON_ERROR = get_args(OnError)
 NOT_SAMPLED = "not in the sample of "
 """The beginning of the reason for dropping documents outside a sample."""
 
@@ -29,10 +28,6 @@ class ReadOptions:
     on_drop: OnDrop = ignore_dropped
     min_characters: int = 0
     max_document_characters: int = MAX_DOCUMENT_CHARACTERS
-
-    def __post_init__(self) -> None:
-        if self.on_error not in ON_ERROR:
-            raise ValueError(f"on_error is {self.on_error!r}; it must be one of: {', '.join(ON_ERROR)}")
 
     def report(self, bad: BadRecord, where: str) -> None:
         """Raise InputError for a bad record at `where`, or drop it."""

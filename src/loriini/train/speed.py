@@ -11,6 +11,7 @@ from loriini.errors import InputError
 from loriini.fields import check_fields
 from loriini.hardware import pick_device
 from loriini.model import LoriiniForCausalLM
+from loriini.model.loss import loss_of_rows
 
 COMPILERS = {True: ("g++", "clang++"), False: ("gcc", "clang")}
 """Compilers that torch.compile calls: C++ on a CPU, C for the launchers of a GPU's kernels."""
@@ -24,7 +25,7 @@ class SpeedConfig:
     """Keep only the states between layers and recompute the rest in the backward pass: a fraction of the
     memory for about a third more computation."""
     compile: bool = False
-    """Compile every layer with torch.compile; the first steps are slow."""
+    """Compile every layer and the loss with torch.compile; the first steps are slow."""
 
     def __post_init__(self) -> None:
         check_fields(self, "speed.")
@@ -49,6 +50,7 @@ def speed_up(model: LoriiniForCausalLM, config: SpeedConfig) -> None:
         (model.activation_checkpointing_enable if newer else model.gradient_checkpointing_enable)()
     if config.compile:
         compile_layers(model.model.layers)
+        model.loss_of_rows = torch.compile(loss_of_rows)
 
 
 def compile_layers(layers: nn.ModuleList) -> None:

@@ -1,6 +1,5 @@
 """Downstream tasks of lm-evaluation-harness, with the papers' groups, over the Hub's data or local files."""
 
-from loriini.evaluate.tasks.catalog import GROUPS, TASKS
 from loriini.evaluate.tasks.running import TaskSettings, evaluate_tasks, table_of
 
-__all__ = ["GROUPS", "TASKS", "TaskSettings", "evaluate_tasks", "table_of"]
+__all__ = ["TaskSettings", "evaluate_tasks", "table_of"]

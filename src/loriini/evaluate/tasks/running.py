@@ -2,7 +2,6 @@
 
 import io
 import logging
-import os
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from loriini.evaluate.runs import RouterFree
 from loriini.evaluate.tasks.catalog import requested
 from loriini.evaluate.tasks.loading import Loaded, check_installed, load_tasks
 from loriini.hardware import autocast_dtype
+from loriini.jobs.processes import environment_variables
 from loriini.model.labels import refuse_unused_label
 from loriini.model.loading import find_device, load_config, load_model, run_precision
 from loriini.progress import Advance, progress, warn
@@ -165,21 +165,19 @@ def _cell(result: dict[str, Any]) -> str:
 @contextmanager
 def _harness_quiet() -> Iterator[None]:
     """Hide what the harness prints, its progress bars, and all but errors of its log."""
-    logger, init, processes = logging.getLogger("lm_eval"), tqdm.__init__, os.environ.get("DISABLE_MULTIPROC")
+    logger, init = logging.getLogger("lm_eval"), tqdm.__init__
     level = logger.level
 
     def hidden(self: Any, *arguments: Any, **settings: Any) -> None:
         init(self, *arguments, **{**settings, "disable": True})
 
     logger.setLevel(logging.ERROR)  # its warnings are about settings made here
-    os.environ["DISABLE_MULTIPROC"] = "1"
     tqdm.__init__ = hidden
     try:
-        with redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        one_process = environment_variables({"DISABLE_MULTIPROC": "1"})
+        with one_process, redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="sklearn")  # F1 of resamples without a positive answer
             yield
     finally:
         logger.setLevel(level)
         tqdm.__init__ = init
-        if processes is None:
-            del os.environ["DISABLE_MULTIPROC"]

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
 
 from loriini.compare.seeds import MeanInterval, over_seeds, t_factor
-from loriini.evaluate.intervals import CONFIDENCE, percentile_interval
+from loriini.evaluate.intervals import CONFIDENCE, percentile_interval, t_quantile
 from loriini.reproduce.claims.quantities import OnText, Values, combined, difference, rounded
 
 HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
@@ -118,8 +117,8 @@ def deviations(claim: JudgedClaim, quantities: int) -> tuple[float, float]:
     """How far the deciding interval reaches below and above the mean of one of `quantities`."""
     mean, confidence = claim["mean"], 1 - (1 - CONFIDENCE) / quantities
     over_training = t_factor(claim["seeds"], confidence) / t_factor(claim["seeds"])
-    freedom = claim.get("text_freedom") or math.inf  # results of earlier versions do not say
-    over_text = float(stdtrit(freedom, (1 + confidence) / 2) / stdtrit(freedom, (1 + CONFIDENCE) / 2))
+    freedom = claim.get("text_freedom") or math.inf  # None: not over text
+    over_text = t_quantile(freedom, confidence) / t_quantile(freedom)
     text_low, text_high = claim["text_low"], claim["text_high"]
     if text_low is None:
         text_low = text_high = mean

@@ -12,7 +12,7 @@ from loriini.reproduce.claims.reasons import Finding, Reason
 from loriini.reproduce.scales import Scale
 from loriini.reproduce.texts import KINDS
 
-Columns = Callable[[Measured, str], Mapping[str, Values]]
+MeasuredColumns = Callable[[Measured, str], Mapping[str, Values]]
 """Measured quantities of a row by column: those of the published values, and others."""
 
 
@@ -24,7 +24,7 @@ class Experiment:
     claims: Finding
     measures: tuple[str, ...] = ()
     """Names in `measures`; what is recorded during training is always there."""
-    columns: Columns = lambda measured, row: {}
+    columns: MeasuredColumns = lambda measured, row: {}
     charts: Callable[[Measured], Iterable[Chart]] = lambda measured: ()
     more_runs: Mapping[str, PaperRun] = field(default_factory=dict)
     """Runs besides the item's own, which a claim compares with."""

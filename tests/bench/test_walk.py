@@ -7,8 +7,8 @@ import torch
 
 from bench.tinybench import TINY
 from loriini.bench.models import bench_run, run_config
-from loriini.estimate.operations import Machine, Operation, fused
-from loriini.estimate.walk import seconds_by_group, walk_step
+from loriini.bench.operations import Machine, Operation, fused
+from loriini.bench.walk import seconds_by_group, walk_step
 
 SIZE = replace(TINY, vocab_size=96, shape=replace(TINY.shape, num_hidden_layers=3))
 INSTANCES, MICRO_BATCHES, E = 2, 3, 4
