@@ -18,6 +18,7 @@ from loriini.reproduce.claims.reasons import Finding
 from loriini.reproduce.claims.wording import sentence
 from loriini.reproduce.experiments.catalog import EXPERIMENTS, ITEM_ORDER
 from loriini.reproduce.experiments.experiment import Experiment
+from loriini.reproduce.experiments.throughput import conditions
 from loriini.reproduce.plan import Training
 from loriini.reproduce.scales import find_scale, scaled_run
 from loriini.train.run import Run
@@ -46,6 +47,8 @@ def item_results(
     trainings, texts = (*own, *further), by_text(own, extra)
     claims, decisive, verdict = judge(experiment.claims, texts)
     remarks = [experiment.note, extra.get("remark"), *later_tokens(own), *experiment.remarks(texts[0])]
+    if experiment.timed:
+        remarks += conditions([*experiment.published.runs.values()], find_scale(about["scale"]))
     charts = ((m.text, chart) for m in texts for chart in experiment.charts(m))
     return {
         "item": experiment.item,

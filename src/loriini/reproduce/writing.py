@@ -47,7 +47,7 @@ class ItemWriter:
         done = (training for training in plan.further if is_trained(training.trial))
         further = self._measured(done, experiment)
         results = item_results(
-            self._with_amounts(experiment), own, further, self.compute(experiment), self._about()
+            self._with_amounts(experiment), own, further, self.compute(experiment), self._about(experiment)
         )
         with waiting_lock(self.measures):
             folder.mkdir(exist_ok=True)
@@ -88,10 +88,11 @@ class ItemWriter:
             return experiment
         return replace(experiment, note=f"{experiment.note}; {self.texts.amounts(experiment.kind)}")
 
-    def _about(self) -> dict[str, Any]:
+    def _about(self, experiment: Experiment) -> dict[str, Any]:
         """Scale, seeds, text, machine and date of results."""
         machine = describe_machine()
-        del machine["precision"]  # which the runs decide
+        if not experiment.timed:
+            del machine["precision"]  # which the runs decide
         return {
             "scale": self.texts.scale.name,
             "seeds": self.seeds,

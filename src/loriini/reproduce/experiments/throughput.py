@@ -30,6 +30,20 @@ def timed_run(paper: PaperRun, scale: Scale) -> Run:
     return scaled_run(paper, replace(TIMED[scale.name], segment_length=256))
 
 
+def conditions(papers: Sequence[PaperRun], scale: Scale) -> Iterator[str]:
+    """What rates depend on: the sizes that are timed at a scale, and the session."""
+    runs = [timed_run(paper, scale) for paper in papers]
+    run = max(runs, key=lambda run: run.model.num_experts)
+    shape, segmented = run.model, run.routing.segmented
+    segments = run.batch_size * run.length // run.routing.segment_length
+    merged = f", {segments} segments: with more of them merging takes a smaller share" if segmented else ""
+    yield (
+        f"timed are models of width {shape.hidden_size} with {shape.num_hidden_layers} layers, in steps of "
+        f"one micro-batch of {run.batch_size} × {run.length:,} tokens{merged}"
+    )
+    yield "intervals are over rounds of one session, and other sessions may lie outside them"
+
+
 def step_rates(runs: Mapping[str, Run], vocab_size: int, rounds: int) -> dict[str, list[float]]:
     """Tokens per second of each run's training step, for each of `rounds` rounds in which all take a turn."""
     cases = [step_case(name, measurable(run, vocab_size)) for name, run in runs.items()]
