@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from loriini.published import published_values
+from loriini.published import ITEMS, published_values
 from loriini.reproduce.claims.claim import HOLDS
 from loriini.reproduce.claims.measured import Measured
 from loriini.reproduce.experiments import sending, sent, toy
 from loriini.reproduce.experiments.catalog import EXPERIMENTS
 from loriini.reproduce.experiments.computed import slower_and_larger
-from loriini.reproduce.scales import TINY
+from loriini.reproduce.experiments.throughput import conditions
+from loriini.reproduce.scales import TINY, find_scale
 from loriini.reproduce.texts import Texts
 from loriini.reproduce.writing import ItemWriter
 
@@ -89,6 +90,16 @@ def test_widths_of_which_the_paper_says_nothing_decide_nothing() -> None:
     unlearned = min(named)
     studies[unlearned] = {name: [[{**point, "accuracy": [1, 1, 0]}], [point]] for name in toy.MODELS}
     assert judged() == named - {unlearned}
+
+
+def test_what_is_timed_is_said_with_its_sizes() -> None:
+    small = find_scale("small")
+    lory, aoe = (
+        "; ".join(conditions([*ITEMS[item].runs.values()], small)) for item in ("lory-table3", "aoe-table4")
+    )
+    assert "width 512 with 4 layers, in steps of one micro-batch of 4 × 1,024 tokens, 16 segments" in lory
+    assert "width 384 with 4 layers" in aoe
+    assert "segments" not in aoe
 
 
 def test_throughput_is_in_the_unit_of_the_table() -> None:
