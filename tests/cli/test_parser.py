@@ -128,6 +128,22 @@ def test_threads_wait_without_spinning_unless_told(
         assert os.environ["OMP_WAIT_POLICY"] == after
 
 
+@pytest.mark.parametrize("given", ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", None])
+def test_a_gpus_memory_grows_in_place_unless_told(
+    given: str | None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    if given:
+        monkeypatch.setenv(given, "max_split_size_mb:128")
+    call(capsys, "designs")
+    found = {name: os.environ[name] for name in os.environ if name.endswith("ALLOC_CONF")}
+    assert found == (
+        {given: "max_split_size_mb:128"} if given else {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+    )
+
+
 def test_a_file_that_is_written_is_no_pipe_or_device(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("pipe")

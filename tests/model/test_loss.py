@@ -8,7 +8,7 @@ from torch import Tensor
 
 from loriini.estimate.activations import saved_bytes
 from loriini.model import LoriiniForCausalLM
-from loriini.model.loss import ALIGNED, IGNORE_INDEX, fused_loss, token_losses
+from loriini.model.loss import ALIGNED, IGNORE_INDEX, fused_loss, rows_at_once, token_losses
 from tiny import assert_same_gradients, gradients, over_blocks, random_ids, tiny_model
 
 
@@ -213,3 +213,8 @@ def test_losses_of_tokens_hold_few_logits_at_once() -> None:
     head.register_forward_hook(lambda module, inputs, logits: rows.append(len(logits)))
     token_losses(states, head, targets, 5000, most_logits=5000 * 10)
     assert rows == [10] * 6 + [4]
+
+
+@pytest.mark.parametrize(("vocabulary", "rows"), [(50_257, 640), (1 << 19, 64), (1 << 26, 1), (32_000, 1024)])
+def test_logits_at_once_are_whole_tiles(vocabulary: int, rows: int) -> None:
+    assert rows_at_once(vocabulary) == rows

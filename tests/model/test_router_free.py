@@ -74,7 +74,8 @@ def test_activations_choose_as_in_the_naive_twin(
     found = torch.autograd.grad(seen["y"].square().sum(), weights, retain_graph=True)
     wanted = torch.autograd.grad(y.square().sum(), weights)
     for actual, gradient in zip(found, wanted, strict=True):
-        torch.testing.assert_close(actual, gradient, rtol=1e-3, atol=1e-3)
+        rounding = 1e-4 * gradient.abs().max().item()  # of sums of large terms
+        torch.testing.assert_close(actual, gradient, rtol=1e-3, atol=rounding)
 
 
 def flops_of_a_layer(model: LoriiniForCausalLM, tokens: int) -> int:

@@ -4,10 +4,12 @@ import json
 import subprocess
 import sys
 import warnings
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from safetensors.torch import load_file
 from loriini import DESIGNS, LoriiniForCausalLM
 from loriini.errors import InputError
 from loriini.model.mixture import Mixture
+from loriini.parallel import mesh
 from loriini.parallel.mesh import (
     OF_TORCHRUN,
     Parallel,
@@ -28,6 +31,7 @@ from loriini.parallel.mesh import (
     world_size,
 )
 from loriini.parallel.sharding import build_model
+from loriini.signals import Interrupted
 from loriini.train.checkpoints.storage import CheckpointConfig
 from loriini.train.loop import train
 from loriini.train.measures import Measure
@@ -150,8 +154,8 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
     two += [(train_measured, run_in("lory", EXPERTS), folder / "measured")]
     four = [(train_in, run, folder / f"4 {name}") for name, run in RUNS[4].items()]
     for name, stops in RESUMED.items():
-        for tasks, (step, mesh) in zip((two, four), stops, strict=True):
-            tasks.append((stop_at, step, run_in(name, mesh), folder / f"{name} resumed"))
+        for tasks, (step, parallel) in zip((two, four), stops, strict=True):
+            tasks.append((stop_at, step, run_in(name, parallel), folder / f"{name} resumed"))
     returned = job(2, in_one_group, [*two, (refusal,)])
     job(4, in_one_group, four)
     return folder, returned
@@ -300,3 +304,30 @@ def test_trainings_in_turn_find_each_others_processes(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     ended = subprocess.run([*command, tmp_path / "script.py"], capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("device", "error", "ended"),
+    [
+        ("cuda", None, 1),
+        ("cuda", RuntimeError(), 0),
+        ("cuda", Interrupted(), 1),
+        ("cpu", RuntimeError(), 1),
+    ],
+)
+def test_a_process_that_fails_alone_does_not_wait_for_the_others(
+    device: str, error: BaseException | None, ended: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NCCL's group ends in all processes together; the others wait for this one's next sum."""
+    destroy = Mock()
+    for name, value in {**dict.fromkeys(OF_TORCHRUN, "0"), "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(mesh, "pick_device", lambda: torch.device(device))
+    monkeypatch.setattr(mesh, "rendezvous_store", dict)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda index: None)
+    monkeypatch.setattr(dist, "init_process_group", lambda backend, timeout: None)
+    monkeypatch.setattr(dist, "destroy_process_group", destroy)
+    with nullcontext() if error is None else pytest.raises(type(error)), mesh.process_group():
+        if error is not None:
+            raise error
+    assert destroy.call_count == ended

@@ -19,7 +19,7 @@ LIBRARIES = ("transformers", "huggingface_hub", "datasets", "torch", "filelock")
 LESS_MEMORY = {
     "quickstart": "give a smaller --size",
     "prepare": "lower --workers or --neighbors",
-    "train": "lower --batch_size, --length or the model's sizes",
+    "train": "lower --micro_batch_size or --length, set --speed.activation_checkpointing true",
     "evaluate": "lower --length",
     "compare": "lower --jobs, --batch_size, --length or the model's sizes",
     "reproduce": "lower --jobs, or give a smaller --scale",
@@ -31,9 +31,10 @@ def prepare_process() -> None:
     """Reopen closed standard streams, let them write any text, and configure the libraries.
 
     A closed stream is `/dev/null`, as for Python itself: the work is done, and the exit code is the same.
-    OpenMP's threads wait without spinning, so that they hold each other up less on busy cores;
-    this must be set before torch is imported. An error of ours is one line; the warnings with which libraries
-    precede it are left out. InputError where the working folder was removed.
+    OpenMP's threads wait without spinning, so that they hold each other up less on busy cores, and a GPU's
+    memory is not split up by tensors of changing sizes; both must be set before torch is imported. An error
+    of ours is one line; the warnings with which libraries precede it are left out. InputError where the
+    working folder was removed.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass  # otherwise a file of ours would get the number of a closed stream, and messages
@@ -45,6 +46,8 @@ def prepare_process() -> None:
         elif isinstance(stream, io.TextIOWrapper):  # for paths that are not UTF-8
             stream.reconfigure(errors="backslashreplace" if number else "surrogateescape")
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # see benchmarks/busy_machine.py
+    if "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:  # the variable's older name
+        os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")

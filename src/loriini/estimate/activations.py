@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.configuration import BLOCK_SIZES
 from loriini.model.context import packed_positions
-from loriini.model.loss import MOST_LOGITS
+from loriini.model.loss import rows_at_once
 from loriini.parallel.sharding import local_part
 from loriini.routing import RoutingConfig
 from loriini.routing.unit import packed_context, unit_layout, units_of_rows
@@ -186,7 +186,7 @@ def logits_bytes(config: LoriiniConfig, tokens: int, dtype: torch.dtype) -> int:
     A CPU copies logits to float32 before it takes their log-probabilities.
     """
     cast = 0 if dtype == torch.float32 else dtype.itemsize
-    rows = min(tokens, max(1, MOST_LOGITS // config.vocab_size))
+    rows = min(tokens, rows_at_once(config.vocab_size))
     return rows * config.vocab_size * (8 + cast) + (rows + config.vocab_size) * config.hidden_size * cast
 
 

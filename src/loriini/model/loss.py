@@ -14,6 +14,8 @@ IGNORE_INDEX = -100
 """The label, and the target, of what the loss leaves out; PyTorch's default."""
 MOST_LOGITS = 1 << 25
 """Logits that are held at once where not all are wanted: 128 MiB in float32."""
+TILE = 128
+"""Rows of a tile of a GPU's matrix product, which computes whole ones."""
 ALIGNED = {"cuda": 64}
 """Logits of a row are a multiple of this on a GPU, whose products are slow where rows of 16-bit numbers do
 not begin at multiples of 16 bytes, as those of GPT-2's vocabulary of 50,257."""
@@ -172,11 +174,17 @@ def fused_loss(
     device = states_BLD.device.type
     autocasts = torch.is_autocast_enabled(device)
     dtype = torch.get_autocast_dtype(device) if autocasts else states_BLD.dtype
-    rows = max(1, most_logits // len(head_VD))
+    rows = rows_at_once(len(head_VD), most_logits)
     arguments = (states_BLD.flatten(0, 1), head_VD, bias_V, targets_BL.flatten(), dtype, rows, z, of_rows)
     with torch.autocast(device, enabled=False):  # which would copy the logits to float32 first
         total, z_total = _SummedLoss.apply(*arguments)
     return call_loss(total / num_items, z_total / num_items if z else None)
+
+
+def rows_at_once(vocabulary: int, most_logits: int = MOST_LOGITS) -> int:
+    """How many rows of logits are held at once: at least 1, and whole tiles of a matrix product."""
+    rows = max(1, most_logits // vocabulary)
+    return rows if rows < TILE else rows // TILE * TILE
 
 
 def aligned_head(head_VD: Tensor, bias_V: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
@@ -239,7 +247,7 @@ def token_losses(
 
     Its naive twin holds the logits of all positions.
     """
-    size = max(1, most_logits // vocab_size)
+    size = rows_at_once(vocab_size, most_logits)
     parts = zip(states_BLD.flatten(0, 1).split(size), targets_BL.flatten().split(size), strict=True)
     losses = [
         nn.functional.cross_entropy(

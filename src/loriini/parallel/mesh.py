@@ -20,10 +20,11 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.rendezvous import rendezvous
 
-from loriini.errors import InputError
+from loriini.errors import InputError, Unfinished
 from loriini.fields import Count, CountOrZero, check_fields, refuse_first
 from loriini.hardware import pick_device
 from loriini.model import LoriiniConfig
+from loriini.signals import Interrupted
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
@@ -173,6 +174,8 @@ def _sharing_conflicts(config: ParallelConfig, model: LoriiniConfig, document_ma
         )
 
 
+RAISED_BY_ALL = (Interrupted, Unfinished)
+"""What ends every process of a group."""
 OF_TORCHRUN = ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 """What torchrun tells each of several processes."""
 
@@ -197,7 +200,11 @@ def group_size() -> int:
 
 @contextmanager
 def process_group() -> Iterator[None]:
-    """While inside, the processes that torchrun started can communicate. Does nothing for a single one."""
+    """While inside, the processes that torchrun started can communicate. Does nothing for a single one.
+
+    A process that fails alone does not end NCCL's group, which would wait for the others while they wait for
+    it: it exits, and torchrun ends them.
+    """
     if world_size() == 1 or dist.is_initialized():
         yield
         return
@@ -209,8 +216,11 @@ def process_group() -> Iterator[None]:
     dist.init_process_group(backend, timeout=timedelta(minutes=30), **rendezvous_store())
     try:
         yield
-    finally:
-        dist.destroy_process_group()
+    except BaseException as error:
+        if device.type == "cpu" or isinstance(error, RAISED_BY_ALL):
+            dist.destroy_process_group()
+        raise
+    dist.destroy_process_group()
 
 
 _groups = count()

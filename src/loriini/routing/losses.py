@@ -1,4 +1,7 @@
-"""Auxiliary losses: functions of a `Routing`, returned and never stored."""
+"""Auxiliary losses: functions of a `Routing`, returned and never stored.
+
+Like statistics they are scalars, or (layers,) of a `Routing` of several layers.
+"""
 
 from collections.abc import Callable
 
@@ -7,7 +10,7 @@ from torch import Tensor
 
 from loriini.routing.design import RoutingConfig
 from loriini.routing.router import Routing
-from loriini.routing.stats import without_padding
+from loriini.routing.stats import choices, mean_over_units, of_layers, units
 
 Average = Callable[[Tensor], Tensor]
 """Takes a statistic of this process's units to its mean over all processes.
@@ -16,35 +19,30 @@ Then the mean of the processes' losses, each weighted by its units, is the loss 
 """
 
 
-def _mean(values: Tensor) -> Tensor:
-    """The mean over units, the first axis; 0 without any."""
-    return values.sum(0) / max(1, len(values))
-
-
 def load_balance(routing: Routing, average: Average | None = None) -> Tensor:
     """E · Σ_i f_i P_i (AoE equation 2; Switch equation 4); scalar.
 
     f_i is the share of units that choose expert i, so that Σ f_i = k and the loss is k when balanced, as in
     transformers, and with `average` of the units of all processes; P_i is the mean softmax of the logits.
     """
-    logits, gates = without_padding(routing)
-    counted = torch.cat([(gates > 0).float().sum(0), logits.new_full((1,), len(logits))])
+    chosen = choices(routing)
+    counted = torch.cat([chosen, units(routing).expand(*chosen.shape[:-1], 1)], dim=-1)
     counted = counted if average is None else average(counted)
-    f = counted[:-1] / counted[-1].clamp(min=torch.finfo(counted.dtype).tiny)
-    return logits.shape[-1] * (f * _mean(logits.softmax(-1))).sum()
+    f = counted[..., :-1] / counted[..., -1:].clamp(min=torch.finfo(counted.dtype).tiny)
+    P = mean_over_units(routing.logits.softmax(-1), routing)
+    return P.shape[-1] * (f * P).sum(-1)
 
 
 def confidence_entropy(routing: Routing, average: Average | None = None) -> Tensor:
     """Mean entropy, in nats, of the softmax of the logits (AoE section 4.3); scalar."""
-    logits, _ = without_padding(routing)
-    log_p = logits.log_softmax(-1)
-    return -_mean((log_p.exp() * log_p).sum(-1))
+    log_p = routing.logits.log_softmax(-1)
+    return -mean_over_units(log_p.exp() * log_p, routing).sum(-1)
 
 
 def router_z(routing: Routing, average: Average | None = None) -> Tensor:
     """Mean squared logsumexp of the logits (ST-MoE equation 5); scalar."""
-    logits, _ = without_padding(routing)
-    return _mean(logits.logsumexp(-1).square())
+    squares = routing.logits.logsumexp(-1, keepdim=True).square()
+    return mean_over_units(squares, routing).squeeze(-1)
 
 
 def gate_l1(routing: Routing, average: Average | None = None) -> Tensor:
@@ -52,8 +50,7 @@ def gate_l1(routing: Routing, average: Average | None = None) -> Tensor:
 
     ReMoE adapts its weight towards a target sparsity; here the weight is constant.
     """
-    _, gates = without_padding(routing)
-    return _mean(gates.abs().sum(-1))
+    return mean_over_units(routing.gates.abs(), routing).sum(-1)
 
 
 LOSSES: dict[str, Callable[[Routing, Average | None], Tensor]] = {
@@ -68,15 +65,13 @@ LOSSES: dict[str, Callable[[Routing, Average | None], Tensor]] = {
 def auxiliary_loss(
     routings: tuple[Routing, ...], design: RoutingConfig, average: Average | None = None
 ) -> Tensor | None:
-    """The weighted auxiliary losses, each computed per layer and averaged over layers; None without any.
+    """The weighted auxiliary losses, each the mean of its values of all layers; None without any.
 
     `average` is for losses that are not means over units.
     """
-    device = routings[0].gates.device  # layers may be on several
-    weighted = [
-        getattr(design, name)
-        * torch.stack([loss(routing, average).to(device) for routing in routings]).mean()
-        for name, loss in LOSSES.items()
-        if getattr(design, name) != 0
-    ]
-    return torch.stack(weighted).sum() if weighted else None
+    weights = {name: weight for name in LOSSES if (weight := getattr(design, name)) != 0}
+    if not weights:
+        return None
+    layers = of_layers(routings)
+    weighted = [weight * LOSSES[name](layers, average).mean() for name, weight in weights.items()]
+    return torch.stack(weighted).sum()

@@ -1,4 +1,12 @@
-"""Statistics of routing: functions of a `Routing`, returned and never stored."""
+"""Statistics of routing: functions of a `Routing`, returned and never stored.
+
+Those of several layers are computed together, on the `Routing` that `of_layers` makes: layers are then a
+first axis of every result. None waits for the device.
+
+Axes: N units, E experts, X values of a unit.
+"""
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -6,25 +14,39 @@ from torch import Tensor
 from loriini.routing.router import Routing
 
 
-def without_padding(routing: Routing) -> tuple[Tensor, Tensor]:
-    """Logits and gates (units, E) of the units that hold tokens."""
-    if routing.valid is None:
-        return routing.logits, routing.gates
-    return routing.logits[routing.valid], routing.gates[routing.valid]
+def of_layers(routings: Sequence[Routing]) -> Routing:
+    """The routings of layers with the same units as one, on the device of the first: (layers, N, E)."""
+    first = routings[0]
+    logits, gates = (
+        torch.stack([getattr(routing, name).to(first.gates.device) for routing in routings])
+        for name in ("logits", "gates")
+    )
+    return Routing(logits, gates, first.unit_shape, first.valid)
+
+
+def sum_over_units(values_NX: Tensor, routing: Routing) -> Tensor:
+    """The sum of values (…, N, X) over the units that hold tokens; (…, X)."""
+    if routing.valid is not None:  # chosen by a mask, as indexing would wait for the number of units
+        values_NX = values_NX.masked_fill(~routing.valid[:, None], 0)
+    return values_NX.sum(-2)
+
+
+def mean_over_units(values_NX: Tensor, routing: Routing) -> Tensor:
+    """The mean of values (…, N, X) over the units that hold tokens; 0 without any; (…, X)."""
+    return sum_over_units(values_NX, routing) / units(routing).clamp(min=1)
 
 
 def units(routing: Routing) -> Tensor:
     """Number of units that hold tokens; scalar."""
     logits = routing.logits
     if routing.valid is None:
-        return logits.new_full((), len(logits))  # filled on the device, where `new_tensor` would wait for it
+        return logits.new_full((), logits.shape[-2])  # filled on the device, where `new_tensor` would wait
     return routing.valid.sum().to(logits)
 
 
 def choices(routing: Routing) -> Tensor:
     """Number of units that chose each expert (E,)."""
-    _, gates = without_padding(routing)
-    return (gates > 0).float().sum(0)
+    return sum_over_units((routing.gates > 0).float(), routing)
 
 
 def shares(amounts_E: Tensor) -> Tensor:
@@ -39,8 +61,7 @@ def entropy(weights_E: Tensor) -> Tensor:
 
 def mean_gates(routing: Routing) -> Tensor:
     """Mean gate of each expert over the units that hold tokens (E,)."""
-    _, gates = without_padding(routing)
-    return gates.mean(0)
+    return mean_over_units(routing.gates, routing)
 
 
 def gate_entropy(routing: Routing) -> Tensor:
@@ -48,17 +69,14 @@ def gate_entropy(routing: Routing) -> Tensor:
 
     0 if every unit gives all its weight, of any size, to one expert; log E if all gates are equal.
     """
-    _, gates = without_padding(routing)
-    return entropy(shares(gates)).mean()
+    return mean_over_units(entropy(shares(routing.gates))[..., None], routing).squeeze(-1)
 
 
 def mean_logits(routing: Routing) -> Tensor:
     """Mean logit of each expert (E,): its mean activation norm where experts score themselves."""
-    logits, _ = without_padding(routing)
-    return logits.mean(0)
+    return mean_over_units(routing.logits, routing)
 
 
 def active_experts(routing: Routing) -> Tensor:
     """Which experts have a weight over 2/E for at least one unit (E,), bool (Lory appendix G.1)."""
-    _, gates = without_padding(routing)
-    return (gates > 2 / gates.shape[-1]).any(0)
+    return sum_over_units((routing.gates > 2 / routing.gates.shape[-1]).float(), routing) > 0

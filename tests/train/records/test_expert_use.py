@@ -27,7 +27,9 @@ def entropy(*weights: float) -> float:
     return round(-sum(w * math.log(w) for w in weights), 4)
 
 
-EVEN = routing([[0.25] * 4, [0.25] * 4], [[0.0] * 4, [0.0] * 4])
+EVEN = routing(
+    [[0.25] * 4, [0.25] * 4, [0, 0, 0, 1.0]], [[0.0] * 4, [0.0] * 4, [9, 9, 0, 0]], valid=[True, True, False]
+)
 CHOSEN = routing(
     [[0.6, 0.4, 0, 0], [0.0, 0.45, 0.0, 0.55], [0, 0, 1.0, 0]],
     [[math.log(3), 0, -99, -99], [0, 2 * math.log(3), -99, 2 * math.log(3)], [9, 9, 9, 9]],

@@ -1,7 +1,7 @@
 """How a step used the experts: sums over units, and the statistics that `metrics.jsonl` records of them."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -50,20 +50,16 @@ def expert_use(routings: tuple[Routing, ...]) -> ExpertUse:
         none_LE = none_L[:, None]
         return ExpertUse(none_L, none_LE, none_LE, none_LE, none_LE, none_L, none_L)
 
-    def layers(statistic: Callable[[Routing], Tensor]) -> Tensor:
-        return torch.stack([statistic(r) for r in routings])
-
-    def summed(mean: Callable[[Routing], Tensor]) -> Tensor:
-        return torch.stack([stats.units(r) * mean(r) for r in routings])
-
+    layers = stats.of_layers(routings)
+    units = stats.units(layers)
     return ExpertUse(
-        units=layers(stats.units),
-        choices=layers(stats.choices),
-        gates=summed(stats.mean_gates),
-        logits=summed(stats.mean_logits),
-        active=layers(stats.active_experts).float(),
-        gate_entropy=summed(stats.gate_entropy),
-        confidence_entropy=summed(losses.confidence_entropy),
+        units=units.expand(len(routings)),
+        choices=stats.choices(layers),
+        gates=units * stats.mean_gates(layers),
+        logits=units * stats.mean_logits(layers),
+        active=stats.active_experts(layers).float(),
+        gate_entropy=units * stats.gate_entropy(layers),
+        confidence_entropy=units * losses.confidence_entropy(layers),
     )
 
 
