@@ -16,7 +16,7 @@ from loriini.errors import Unfinished
 from loriini.hardware import keep_freed_memory, pick_device, resolve_precision
 from loriini.jobs.lock import folder_lock
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.parallel.mesh import Parallel, join_mesh, on_first_rank, process_group
+from loriini.parallel.mesh import Parallel, group_size, join_mesh, on_first_rank, process_group
 from loriini.parallel.sharding import build_model, gather_model
 from loriini.progress import inform, progress, warn
 from loriini.routing import causality_warning
@@ -33,7 +33,7 @@ from loriini.train.records.metrics import METRICS, rewind
 from loriini.train.records.trackers import check_trackers, recording
 from loriini.train.run import RUN, Run
 from loriini.train.run_progress import RunProgress
-from loriini.train.speed import check_compiler, speed_up
+from loriini.train.speed import check_compiler, speed_up, warn_if_not_compiled
 from loriini.train.step import TrainingState, read_batch, training_step
 from loriini.train.upcycle import upcycle
 
@@ -64,6 +64,7 @@ def train(
         initial = InitialModel(run.init, run.length) if run.init else None
         if initial:
             on_first_rank(lambda: check_initial(initial, run, corpus, out))
+        on_first_rank(lambda: warn_if_not_compiled(run.speed, group_size()))
         on_first_rank(lambda: make_folder(run, corpus, out))
         on_first_rank(lambda: stack.enter_context(folder_lock(out)))
         heldout_digest = next((measure.digest for measure in measures if measure.digest), None)
