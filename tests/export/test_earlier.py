@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import AutoConfig, AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
 from export.exported import byte_tokenizer, model_of
 from loriini import DESIGNS
@@ -42,3 +42,18 @@ def test_both_versions_find_the_settings(
     assert json.loads((tmp_path / "out/tokenizer_config.json").read_text())["tokenizer_class"] == (
         "PreTrainedTokenizerFast"
     )
+
+
+def test_the_sides_of_a_tokenizers_own_class_are_kept(tmp_path: Path) -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.padding_side = tokenizer.truncation_side = "left"
+    export_model(model_of(DESIGNS["mixtral"], vocab_size=260), tokenizer, ExportSettings("mixtral"), tmp_path)
+    read = AutoTokenizer.from_pretrained(tmp_path)
+    assert (read.padding_side, read.truncation_side) == ("left", "left")
+
+
+def test_a_chat_models_ends_are_kept(tmp_path: Path) -> None:
+    model = model_of(DESIGNS["mixtral"], vocab_size=260, eos_token_id=256)
+    model.generation_config.eos_token_id = [256, 3]
+    export_model(model, byte_tokenizer(), ExportSettings("mixtral"), tmp_path)
+    assert GenerationConfig.from_pretrained(tmp_path).eos_token_id == [256, 3]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from export.exported import byte_tokenizer, case_name, model_of
+from export.exported import EOS, byte_tokenizer, case_name, model_of
 from loriini import DESIGNS, RoutingConfig
 from loriini.errors import InputError
 from loriini.export.export import ExportSettings, export_model
@@ -87,6 +87,22 @@ def test_matrices_have_the_type_asked_for_and_vectors_and_routers_are_float32(
     read = gguf.quants.dequantize(down.data, down.tensor_type)
     expected = model.model.mixtures[1].experts.down_proj.detach().float().numpy()
     np.testing.assert_allclose(read, expected, rtol=1e-2, atol=1e-3)
+
+
+def test_a_chats_template_and_the_ends_of_its_turns_are_written(tmp_path: Path) -> None:
+    tokenizer = byte_tokenizer(merges=2)
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}!{% endfor %}"
+    model = model_of(MIXTRAL, vocab_size=len(tokenizer), eos_token_id=EOS)
+    model.generation_config.eos_token_id = [EOS, 257]
+    reader = gguf.GGUFReader(export_model(model, tokenizer, ExportSettings("gguf"), tmp_path / "out"))
+    assert reader.get_field("tokenizer.chat_template").contents() == tokenizer.chat_template
+    assert reader.get_field("tokenizer.ggml.eos_token_id").contents() == EOS
+    assert reader.get_field("tokenizer.ggml.eot_token_id").contents() == 257
+
+
+def test_a_tokenizer_without_merges_is_refused() -> None:
+    with pytest.raises(InputError, match=r"merges none, which llama\.cpp does not load; use --to llama"):
+        gguf_vocabulary(byte_tokenizer(), 260)
 
 
 def test_ids_without_a_token_are_filled() -> None:

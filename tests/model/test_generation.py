@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 import torch
+from peft import PromptTuningConfig, get_peft_model
 from torch import Tensor
 from torch.nn.functional import pad
 from transformers import DynamicCache
 
+from export.exported import byte_tokenizer
 from loriini import LoriiniForCausalLM
 from loriini.export.merged import to_llama
 from loriini.model.cache import CACHE, RoutedCacheLayer
@@ -172,6 +174,41 @@ def test_assisted_decoding_equals_greedy(assistant: str, mode: str) -> None:
     assisted = generated(model, ids, inference_routing=mode, assistant_model=draft)
     assert torch.equal(assisted[0], tokens)
     torch.testing.assert_close(assisted[1], logits, **CLOSE)
+
+
+def test_drafts_of_the_first_layers_leave_the_model_as_it_is() -> None:
+    model, ids = tiny_model("mixtral", num_hidden_layers=3), random_ids(1, 6)
+    tokens, _ = generated(model, ids)
+    for _ in range(2):
+        assert torch.equal(generated(model, ids, assistant_early_exit=1)[0], tokens)
+
+
+def test_an_assistant_with_tokens_of_its_own_counts_its_own_prompt() -> None:
+    tokenizer = byte_tokenizer()
+    model, draft = (tiny_model("lory", vocab_size=len(tokenizer)) for _ in range(2))
+    ids = tokenizer("an owl sees a mouse", return_tensors="pt")["input_ids"]
+    other = byte_tokenizer(merges=40)
+    draft.resize_token_embeddings(len(other))
+    draft.generation_config.update(num_assistant_tokens=3, pad_token_id=2)
+    tokens, _ = generated(model, ids)
+    assisted = generated(model, ids, assistant_model=draft, tokenizer=tokenizer, assistant_tokenizer=other)
+    assert torch.equal(assisted[0], tokens)
+
+
+@pytest.mark.filterwarnings(
+    "ignore:`is_gradient_checkpointing` is deprecated",  # peft asks transformers by its old name
+    "ignore:Position ids are not supported",  # peft leaves out those that generation counts
+)
+def test_tokens_that_are_tuned_before_a_prompt_route_it_too() -> None:
+    model, ids = tiny_model("lory"), random_ids(2, 7)
+    tuned = get_peft_model(model, PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=4)).eval()
+    torch.nn.init.normal_(tuned.prompt_encoder["default"].embedding.weight, std=0.5)
+    settings = {"max_new_tokens": 1, "pad_token_id": 2, "output_logits": True}
+    mask = torch.ones_like(ids)
+    out = tuned.generate(input_ids=ids, attention_mask=mask, return_dict_in_generate=True, **settings)
+    embeds = torch.cat([tuned.get_prompt(2), model.get_input_embeddings()(ids)], dim=1)
+    expected = model(inputs_embeds=embeds, prompt_lengths=torch.full((2,), 11)).logits[:, -1]
+    torch.testing.assert_close(out.logits[0], expected, **CLOSE)
 
 
 @pytest.mark.parametrize(("name", "mode", "block"), over_blocks(MERGING_CASES))

@@ -7,6 +7,7 @@ word: rotary positions of another base give other logits.
 from pathlib import Path
 from typing import Any
 
+from transformers import PreTrainedTokenizerBase
 from transformers.models.auto.tokenization_auto import TOKENIZER_CONFIG_FILE
 from transformers.utils import CONFIG_NAME
 
@@ -14,11 +15,12 @@ from loriini.atomic import write_json
 from loriini.json_file import read_object
 
 
-def add_earlier_settings(folder: Path) -> None:
+def add_earlier_settings(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     """Add version 4's settings to the configuration and the tokenizer of an exported model's folder."""
-    for name, earlier in ((CONFIG_NAME, model_settings), (TOKENIZER_CONFIG_FILE, tokenizer_settings)):
-        values = read_object(folder / name, "export again")
-        write_json(folder / name, {**values, **earlier(values)})
+    config = read_object(folder / CONFIG_NAME, "export again")
+    write_json(folder / CONFIG_NAME, {**config, **model_settings(config)})
+    values = read_object(folder / TOKENIZER_CONFIG_FILE, "export again")
+    write_json(folder / TOKENIZER_CONFIG_FILE, {**values, **tokenizer_settings(tokenizer)})
 
 
 def model_settings(config: dict[str, Any]) -> dict[str, Any]:
@@ -32,9 +34,14 @@ def model_settings(config: dict[str, Any]) -> dict[str, Any]:
     return earlier
 
 
-def tokenizer_settings(config: dict[str, Any]) -> dict[str, Any]:
-    """A class that both versions have, and no `token_type_ids`, which these models do not take."""
+def tokenizer_settings(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    """A class that both versions have, with the sides that the tokenizer's own class may pad and cut.
+
+    Without `token_type_ids`, which these models do not take.
+    """
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
+        "padding_side": tokenizer.padding_side,
+        "truncation_side": tokenizer.truncation_side,
         "model_input_names": ["input_ids", "attention_mask"],
     }

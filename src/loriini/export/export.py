@@ -125,6 +125,8 @@ def export_model(
     if settings.to == "gguf":
         check_gguf(tokenizer)
     trained_in, exported = model.dtype, convert(model, settings.to, routed_by)
+    for token in ("bos_token_id", "eos_token_id"):  # a chat model ends at several
+        setattr(exported.generation_config, token, getattr(model.generation_config, token))
     difference = _finish(exported, model, routed_by, settings.dtype)
     how = None if exported is model else _origin(exported, trained_in, settings, difference)
     card = model_card(model.config, record, how)
@@ -138,7 +140,7 @@ def export_model(
         else:
             save_model_folder(exported, tokenizer, card, folder)
             if exported is not model:
-                add_earlier_settings(folder)
+                add_earlier_settings(folder, tokenizer)
         write_json(
             folder / SETTINGS, {**asdict(settings), "source": source, "max_logit_difference": difference}
         )

@@ -109,6 +109,10 @@ def write_gguf(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, dtype
         if (token := getattr(tokenizer, f"{role}_token_id")) is not None:
             getattr(writer, f"add_{role}_token_id")(token)
     writer.add_add_bos_token(False)
+    for turn_ends in _other_ends(model, tokenizer):
+        writer.add_eot_token_id(turn_ends)
+    if tokenizer.chat_template:
+        writer.add_chat_template(tokenizer.chat_template)
     for name, tensor in gguf_tensors(model, architecture):
         array = tensor.float().cpu().numpy()
         small = array.ndim == 1 or any(part in name for part in FLOAT32_ONLY)
@@ -118,6 +122,13 @@ def write_gguf(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, dtype
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def _other_ends(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """The token besides the tokenizer's EOS at which generation ends, the first of several."""
+    ends = model.generation_config.eos_token_id
+    others = [token for token in (ends if isinstance(ends, list) else [ends]) if token is not None]
+    return [token for token in others if token != tokenizer.eos_token_id][:1]
 
 
 def not_gguf(config: PretrainedConfig) -> str | None:

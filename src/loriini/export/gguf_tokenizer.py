@@ -37,6 +37,11 @@ def gguf_vocabulary(tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> Gguf
             "its tokenizer is not a byte-level BPE that splits text as GPT-2 does; use --to llama or --to "
             "mixtral, and llama.cpp's own convert_hf_to_gguf.py on that folder"
         )
+    if not parts["model"]["merges"]:
+        raise InputError(
+            "its tokenizer has bytes alone and merges none, which llama.cpp does not load; use --to llama or "
+            "--to mixtral"
+        )
     texts = {i: text for text, i in parts["model"]["vocab"].items()}
     types = dict.fromkeys(texts, NORMAL)
     for added in parts["added_tokens"]:

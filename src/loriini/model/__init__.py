@@ -1,6 +1,7 @@
 """The language model: transformers' blocks around our mixtures of experts."""
 
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.modeling import LoriiniForCausalLM, LoriiniModel
@@ -8,5 +9,7 @@ from loriini.model.modeling import LoriiniForCausalLM, LoriiniModel
 AutoConfig.register(LoriiniConfig.model_type, LoriiniConfig, exist_ok=True)
 AutoModel.register(LoriiniConfig, LoriiniModel, exist_ok=True)
 AutoModelForCausalLM.register(LoriiniConfig, LoriiniForCausalLM, exist_ok=True)
+# Trainer asks this table whether labels are to be shifted where it smooths them.
+MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[LoriiniConfig.model_type] = LoriiniForCausalLM.__name__
 
 __all__ = ["LoriiniConfig", "LoriiniForCausalLM", "LoriiniModel"]

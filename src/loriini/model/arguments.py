@@ -79,15 +79,19 @@ def check_shapes(
         )
 
 
-def check_attention(config: LoriiniConfig, context: RoutingContext, paged: bool) -> None:
-    """ValueError for calls in which attention or routing would mix sequences."""
+def check_paged(config: LoriiniConfig, paged: bool) -> None:
+    """ValueError for continuous batching of a design whose units are of several tokens."""
+    if paged and config.design.pooled:
+        raise ValueError("continuous batching keeps no routing between its calls; use generate()")
+
+
+def check_attention(config: LoriiniConfig, context: RoutingContext) -> None:
+    """ValueError for calls in which attention would mix sequences."""
     if context.packed and context.batch > 1 and "flash" in str(config._attn_implementation):
         raise ValueError(
             "flash attention keeps packed documents apart in a batch of one row only; pass one row, or load "
             "the model with attn_implementation='sdpa'"
         )
-    if paged and config.design.pooled:
-        raise ValueError("continuous batching keeps no routing between its calls; use generate()")
 
 
 def check_names(others: Iterable[str]) -> None:

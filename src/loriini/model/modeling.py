@@ -9,7 +9,7 @@ from transformers.cache_utils import Cache
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from loriini.model.arguments import check_attention, check_names
+from loriini.model.arguments import check_attention, check_names, check_paged
 from loriini.model.block import BLOCKS
 from loriini.model.cache import CACHE, routed_cache
 from loriini.model.configuration import LoriiniConfig
@@ -165,6 +165,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
         cache = routed_cache(cache, past_key_values, use_cache, self.config.num_hidden_layers)
         routed = cache if isinstance(cache, Cache) else None
         paged = cache is not routed
+        check_paged(self.config, paged)
         context = routing_context(
             self.config,
             x_BLD,
@@ -176,7 +177,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
             inference_routing=inference_routing,
             draw=self._draw(routing_draws),
         )
-        check_attention(self.config, context, paged)
+        check_attention(self.config, context)
         check_names(kwargs)
         mask = self._causal_mask(x_BLD, context, attention_mask, routed)
         position_ids = context.position_ids() if position_ids is None else position_ids
@@ -187,7 +188,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
         layout = unit_layout(self.config.routing, context)
         routings: list[Routing] = []
         states, keeps_states = [x_BLD], _given(output_hidden_states, self.config.output_hidden_states)
-        for layer in self.layers:
+        for layer in self.layers[: self.config.num_hidden_layers]:  # fewer for `assistant_early_exit`
             first = routings[0] if routings and self.config.routing.scope == "global" else None
             x_BLD, routing = layer(x_BLD, context, layout, first, **attention)
             routings.append(routing)
