@@ -103,12 +103,14 @@ def model_folder(path: Path) -> Path:
     path = local_folder(path)
     folder = path / "model" if (path / "model").is_dir() else path
     if not (folder / "config.json").exists():
-        unfinished = (path / "run.json").exists()
-        finish = (
-            f"finish it with `loriini train --resume {path}`, or take a checkpoint of it with "
-            f"`loriini export {path} --to hf --step N --out FOLDER`"
-        )
-        remedy = finish if unfinished else "give a run's folder, or a model of the Hub as ORG/NAME"
+        export = "`loriini export {} --to hf --step N --out FOLDER`"
+        if (path / "run.json").exists():
+            resume = f"finish it with `loriini train --resume {path}`"
+            remedy = f"{resume}, or take a checkpoint of it with {export.format(path)}"
+        elif (path.parent.parent / "run.json").exists():
+            remedy = f"take the checkpoint with {export.format(path.parent.parent)}"
+        else:
+            remedy = "give a run's folder, or a model of the Hub as ORG/NAME"
         raise InputError(f"{path}: no trained model here; {remedy}")
     return folder
 

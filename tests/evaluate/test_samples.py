@@ -99,7 +99,7 @@ def test_the_label_says_which_expert_writes(tokenizer: PreTrainedTokenizerBase) 
         for label in ("code", "prose")
     )
     assert code != prose
-    with pytest.raises(InputError, match="routes by label; give one; the model's labels are: code, prose"):
+    with pytest.raises(InputError, match=r"give one \(--label\); the model's labels are: code, prose"):
         continue_text(model, tokenizer, PROMPT, Generation(12))
 
 

@@ -1,8 +1,12 @@
 """What weights are before training."""
 
 import pytest
+import torch
+from torch import nn
 
-from tiny import tiny_model
+from loriini.model.initialization import draw_weights
+from loriini.routing.scorer import ScorerModule
+from tiny import tiny_config, tiny_model
 
 DEVIATION = 0.02
 
@@ -17,3 +21,16 @@ def test_factorized_gate_projections_start_with_the_deviation_of_full_ones(d: in
     assert experts.low_proj.std().item() == pytest.approx(experts.gate_proj.std().item(), rel=0.1)
     for full in (experts.up_proj, experts.down_proj):
         assert full.std().item() == pytest.approx(DEVIATION, rel=0.05)
+
+
+class Cosine(ScorerModule):
+    def __init__(self) -> None:
+        super().__init__(tiny_config().router_settings(0))
+        self.weight, self.temperature = nn.Parameter(torch.zeros(4, 16)), nn.Parameter(torch.full((1,), 10.0))
+
+
+def test_a_scorers_vectors_keep_the_values_of_its_constructor() -> None:
+    scorer = Cosine()
+    draw_weights(scorer, tiny_config(initializer_range=DEVIATION))
+    assert scorer.temperature.tolist() == [10.0]
+    assert scorer.weight.std().item() == pytest.approx(DEVIATION, rel=0.3)

@@ -7,16 +7,27 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
+from live_bytes import LiveBytes
 from loriini import DESIGNS, LoriiniConfig, LoriiniForCausalLM
 from loriini.estimate.activations import saved_bytes
 from loriini.estimate.memory import others_states
+from loriini.model.conversion import copy_into_experts
 from loriini.model.experts.stacked import Experts
 from loriini.parallel import sharding
 from loriini.parallel.mesh import Parallel, ParallelConfig, join_mesh
-from loriini.parallel.sharding import build_model, clip_gradients, full_tensor, split_experts
+from loriini.parallel.sharding import (
+    build_model,
+    clip_gradients,
+    full_tensor,
+    gather_model,
+    split_experts,
+    weights_and_buffers,
+)
 from loriini.routing.scorer import ScorerModule
+from loriini.train.upcycle import copy_into_sharded_experts
 from sharded import BATCH, LENGTH, backward, batch
 from tiny import SEGMENT, assert_same_gradients, gradients, label_arguments, tiny_config
 from together import in_one_group, job
@@ -130,11 +141,52 @@ def keep_weights(seen: dict[str, Any], name: str, module: torch.nn.Module, _: An
         seen[f"{name}.{weight}"] = str(value.dtype), value.detach().clone().float().numpy()
 
 
+def gathered(configs: list[LoriiniConfig], mesh: ParallelConfig) -> list[tuple[bool, bool, bool, float]]:
+    """Of a sharded model that is gathered: whether it is the same, has as many parameters and drew no random
+    number; and how many whole models are alive at once, without four tensors on their way.
+    """
+    results = []
+    parallel = join_mesh(mesh)
+    for config in configs:
+        source = LoriiniForCausalLM(config)
+        model = build_model(config, parallel, "fp32", make=lambda config: source)  # noqa: B023
+        random = torch.get_rng_state()
+        with LiveBytes() as live:
+            live.count(model.parameters())
+            whole = gather_model(model, parallel)
+        if whole is None:
+            continue
+        expected, actual = weights_and_buffers(source), weights_and_buffers(whole)
+        same = all(torch.equal(actual[name], tensor) for name, tensor in expected.items())
+        undrawn = torch.equal(random, torch.get_rng_state())
+        ours, theirs = ([p.nbytes for p in m.parameters()] for m in (source, whole))
+        results.append((same, undrawn, ours == theirs, (live.peak - 4 * max(ours)) / sum(ours)))
+    return results
+
+
+def copied_into_experts(config: LoriiniConfig, mesh: ParallelConfig) -> tuple[dict[str, Any], int]:
+    """The weights of a mixture copied from a sharded dense model, and the bytes broadcast for it."""
+    parallel, sent, broadcast = join_mesh(mesh), [], dist.broadcast
+
+    def counted(value: Tensor, src: int) -> None:
+        sent.append(value.nbytes)
+        broadcast(value, src)
+
+    torch.manual_seed(0)
+    dense = build_model(tiny_config("dense", num_experts=1), parallel, "fp32")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dist, "broadcast", counted)
+        mixture = copy_into_sharded_experts(dense, config, parallel, "fp32")
+    return {name: full_tensor(t).numpy() for name, t in weights_and_buffers(mixture).items()}, sum(sent)
+
+
 TWO_PROCESSES = {
     "bf16": (weights_in_bf16, ROUTED),
     "fsdp": (sharded_gradients, CONFIGURATIONS[::4], FSDP),
     "experts": (sharded_gradients, CONFIGURATIONS, EXPERTS),
     "whole": (sharded_gradients, SELECTING[::2], WHOLE),
+    "gathered": (gathered, CONFIGURATIONS, EXPERTS),
+    "copied": (copied_into_experts, tiny_config(), EXPERTS),
     "clipped": (clipped_norm, tiny_config("aoe"), EXPERTS),
     "saved": (saved_more, KEEPING, EXPERTS),
     "saved of whole": (saved_more, [tiny_config("ec-token", hidden_size=64)], WHOLE),
@@ -188,6 +240,26 @@ def test_routers_compute_on_float32_weights_where_layers_are_in_bf16(two_process
             if ".router." in name:
                 actual = torch.from_numpy(found["gradients"][name])
                 assert (actual - gradient).norm() < 0.05 * gradient.norm()
+
+
+def test_a_model_is_gathered_without_another_copy_of_it(two_processes: dict[str, Any]) -> None:
+    for config, (same, undrawn, tied, alive) in zip(CONFIGURATIONS, two_processes["gathered"], strict=True):
+        assert same, config.routing
+        assert undrawn
+        assert tied
+        assert alive < 1.6  # half of it sharded, and the whole
+
+
+def test_copies_of_a_sharded_model_are_those_of_a_single_process(two_processes: dict[str, Any]) -> None:
+    """Routers get the same random numbers; only they are sent, as experts are copied from the dense model."""
+    weights, sent = two_processes["copied"]
+    torch.manual_seed(0)
+    dense = LoriiniForCausalLM(tiny_config("dense", num_experts=1))
+    expected = weights_and_buffers(copy_into_experts(dense, tiny_config()))
+    assert weights.keys() == expected.keys()
+    assert all(torch.equal(torch.from_numpy(weights[name]), value) for name, value in expected.items())
+    assert sent == sum(expected[name].nbytes for name in expected.keys() - dense.state_dict().keys())
+    assert 0 < sent < 0.1 * sum(value.nbytes for value in expected.values())
 
 
 def test_gradients_are_clipped_to_their_norm(two_processes: dict[str, Any]) -> None:

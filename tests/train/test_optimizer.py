@@ -75,6 +75,7 @@ def test_parameter_groups() -> None:
     assert groups["model.layers.0.self_attn.q_proj.weight"] == "rest"
     assert groups["model.layers.0.input_layernorm.weight"] == groups["model.norm.weight"] == "vectors"
     assert groups["model.layers.1.mlp.router.scorer.weight"] == "router"
+    assert parameter_group("model.layers.1.mlp.router.scorer.temperature", torch.ones(1)) == "router_vectors"
     assert groups["model.layers.1.mlp.experts.down_proj"] == "experts"
     groups = {n: parameter_group(n, p) for n, p in tiny_model("mixtral", block="gpt2").named_parameters()}
     assert groups["model.positions.weight"] == groups["model.layers.0.self_attn.c_attn.weight"] == "rest"

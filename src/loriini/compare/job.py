@@ -25,12 +25,14 @@ from loriini.evaluate.runs import (
 from loriini.fields import as_argument
 from loriini.hardware import describe_machine
 from loriini.jobs.lock import waiting_lock
+from loriini.json_file import read_object
 from loriini.model.loading import tokenizer_in
 from loriini.recipes import default_vocabulary, is_tiny
 from loriini.sources.inputs import input_files
 from loriini.train.corpora import SMALL_VOCABULARY, read_corpora, small_corpus
 
 MOST_SEEDS = 1000
+RESULTS = "results.json"
 
 
 @dataclass(frozen=True)
@@ -120,8 +122,24 @@ def place_designs(
 
 
 def compare_runs(folders: Sequence[Path], evaluation: EvaluationSettings | None, out: Path) -> Path:
-    """Compare existing runs; without held-out text, by their training alone. Returns the report's path."""
-    return finish(existing_trials(folders), evaluation, {}, out, {"runs": [str(path) for path in folders]})
+    """Compare existing runs; without held-out text, by their training alone. Returns the report's path.
+
+    InputError where `out` holds a comparison with more in it.
+    """
+    runs = [str(path) for path in folders]
+    refuse_less(out / RESULTS, runs, heldout=evaluation is not None)
+    return finish(existing_trials(folders), evaluation, {}, out, {"runs": runs})
+
+
+def refuse_less(path: Path, runs: Sequence[str], heldout: bool) -> None:
+    """InputError where these results would replace others that say more: other runs, or held-out text."""
+    before = read_object(path, "choose another --out") if path.exists() else {"runs": []}
+    if "runs" not in before:
+        raise InputError(f"{path}: compares designs; choose another --out")
+    if others := [run for run in before["runs"] if run not in runs]:
+        raise InputError(f"{path}: also compares {', '.join(others)}; name them too, or choose another --out")
+    if before.get("heldout") and not heldout:
+        raise InputError(f"{path}: compares on held-out text; give --heldout, or choose another --out")
 
 
 def finish(
@@ -135,7 +153,7 @@ def finish(
     results = measure_trials(trials, evaluation, failures, out / "evaluations")
     results |= {"date": time.strftime("%Y-%m-%d"), **about}
     with waiting_lock(out):  # another command may end at the same time
-        write_json(out / "results.json", results)
+        write_json(out / RESULTS, results)
         return write_comparison(results, out)
 
 

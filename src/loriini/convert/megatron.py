@@ -61,7 +61,10 @@ def read_megatron(prefix: Path) -> tuple[NDArray[np.integer], NDArray[np.int64]]
     tokens, index = megatron_files(prefix)
     for path in (index, tokens):
         if not path.exists():
-            raise InputError(f"{path}: no such file; a Megatron data set is a .bin and an .idx of one name")
+            raise InputError(
+                f"{path}: no such file; a Megatron data set is a .bin and an .idx of one name; "
+                "ids without an index, as nanoGPT's, are read from parquet, a row a document (input_ids)"
+            )
     with open(index, "rb") as file:
         head = file.read(HEADER.size)
     if len(head) < HEADER.size or not head.startswith(MAGIC):

@@ -142,9 +142,10 @@ def check_lengths(
             )
         if predicted <= skip:
             lower = f"lower {option} below {predicted}, or raise --length"
+            more = "give it more held-out text, or leave it out (`loriini prepare --min-characters`)"
             raise InputError(
                 f"domain {domain!r} has instances of {predicted} predicted tokens, and the first {skip} are "
-                f"skipped; {lower if predicted == length else 'give it more held-out text'}"
+                f"skipped; {lower if predicted == length else more}"
             )
 
 

@@ -138,7 +138,7 @@ def _not_top_k_of_tokens(config: LoriiniConfig) -> Iterator[str]:
         yield "its first layer decides for all (scope=global)"
     if r.scorer not in ("linear", "frozen", "random") and not r.fixed:
         yield f"its router is not linear (scorer={r.scorer})"
-    if r.selection in ("top_p", "positive"):
+    if r.experts_vary:
         yield f"the number of experts varies (selection={r.selection})"
     if r.balance_bias != 0:
         yield "its selection has a bias (balance_bias)"

@@ -131,7 +131,7 @@ def describe_design(config: LoriiniConfig) -> str:
         "top_p": f"the top p = {r.top_p:g}",
         "expert_choice": f"expert choice (capacity factor {r.capacity_factor:g})",
         "positive": "those of positive score",
-    }[r.selection]
+    }.get(r.selection, f"those of selection {r.selection}")
     shared = f" and {r.num_shared_experts} shared" if r.num_shared_experts else ""
     return (
         f"{names[0] if names else 'a design of its own'}: one decision for each {unit} in "

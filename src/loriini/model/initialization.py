@@ -15,13 +15,14 @@ from loriini.routing.scorer import ScorerModule
 def draw_weights(module: nn.Module, config: LoriiniConfig) -> None:
     """Draw the module's own parameters from N(0, `initializer_range`) and set biases to 0.
 
-    What transformers initialises itself is left as it is. Weights that a checkpoint has loaded are kept.
+    A scorer's vectors, such as a learned temperature, keep the values that its constructor gave them. What
+    transformers initialises itself is left as it is. Weights that a checkpoint has loaded are kept.
     """
     if isinstance(module, Experts | ScorerModule | Conv1D):
         for name, weight in module.named_parameters(recurse=False):
             if name.endswith("bias"):
                 init.zeros_(weight)
-            else:
+            elif weight.dim() > 1:
                 init.normal_(weight, mean=0.0, std=config.initializer_range)
     # GPT-2 scales down what adds to the residual stream: two branches a layer.
     residual = config.initializer_range / (2 * config.num_hidden_layers) ** 0.5

@@ -19,7 +19,8 @@ def labels_of(model: LoriiniForCausalLM, domain: str | None, batch: int) -> Tens
         return None
     names = model.config.label_names or []
     if domain not in names:
-        wrong = "this model routes by label; give one" if domain is None else f"no label is named {domain!r}"
+        missing = "this model routes by label; give one (--label)"
+        wrong = missing if domain is None else f"no label is named {domain!r}"
         raise InputError(f"{wrong}; the model's labels are: {', '.join(names) or 'not in its config'}")
     return torch.full((batch,), names.index(domain), device=model.device)
 

@@ -5,7 +5,7 @@ FSDP2 shards every layer over (replicate, data). Experts that are split over a g
 """
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -166,15 +166,30 @@ def expand_into_experts(tensor: Tensor, parameter: Tensor) -> Tensor:
     return expanded
 
 
-def broadcast_weights(model: LoriiniForCausalLM, parallel: Parallel, source: nn.Module | None) -> None:
-    """Give a sharded model the weights and buffers of the first process's `source`, tensor by tensor."""
-    values = {} if source is None else {**dict(source.named_buffers()), **source.state_dict()}
-    for name, target in {**dict(model.named_buffers()), **model.state_dict()}.items():
+def broadcast_weights(
+    model: LoriiniForCausalLM,
+    parallel: Parallel,
+    source: nn.Module | None,
+    leave_out: Container[str] = (),
+) -> None:
+    """Give a sharded model the weights and buffers of the first process's `source`, tensor by tensor.
+
+    Those whose names are in `leave_out` stay as they are.
+    """
+    values = {} if source is None else weights_and_buffers(source)
+    for name, target in weights_and_buffers(model).items():
+        if name in leave_out:
+            continue
         value = torch.empty(target.shape, dtype=target.dtype, device=target.device)
         if parallel.first:
             value.copy_(values[name])
         dist.broadcast(value, src=0)
         copy_part(target, value)
+
+
+def weights_and_buffers(model: nn.Module) -> dict[str, Tensor]:
+    """A model's tensors by name, those among them that its state leaves out."""
+    return {**dict(model.named_buffers()), **model.state_dict()}
 
 
 def gather_model(model: LoriiniForCausalLM, parallel: Parallel) -> LoriiniForCausalLM | None:
@@ -184,17 +199,21 @@ def gather_model(model: LoriiniForCausalLM, parallel: Parallel) -> LoriiniForCau
     """
     if parallel.mesh is None:
         return model
-    values = {}
-    for name, tensor in model.state_dict().items():
-        value = full_tensor(tensor).cpu()
+    gathered = empty_model(model.config) if parallel.first else None
+    targets = {} if gathered is None else weights_and_buffers(gathered)
+    for name, tensor in weights_and_buffers(model).items():
+        value = full_tensor(tensor)
         if parallel.first:
-            values[name] = value
-    if not parallel.first:
-        return None
-    with torch.random.fork_rng(devices=[]):
-        gathered = LoriiniForCausalLM(model.config)
-    gathered.load_state_dict(values)
+            targets[name].copy_(value)
     return gathered
+
+
+def empty_model(config: LoriiniConfig) -> LoriiniForCausalLM:
+    """A model on the CPU with uninitialised weights and buffers."""
+    with torch.device("meta"):
+        model = LoriiniForCausalLM(config)
+    model.to_empty(device="cpu").tie_weights()
+    return model
 
 
 def reduce_gradients(model: nn.Module, reduce: bool) -> None:

@@ -21,8 +21,10 @@ Gates = Literal[
 Combination = Literal["outputs", "parameters"]
 FirstSegment = Literal["self", "uniform", "skip_loss"]
 Causality = Literal["strict", "after_first_segment", "none"]
-TRAINED = ("linear", "mlp", "linear_segment")
-"""Scorers with weights that are trained."""
+UNTRAINED = ("frozen", "random", "label", "activation_norm")
+"""Scorers without weights that are trained."""
+COUNTED = ("all", "top_k", "expert_choice")
+"""Selections of a known number of experts, for a unit or in the mean."""
 RENORMALISED = ("softmax_selected", "softmax_twice", "sigmoid")
 """Gates of the selected experts that sum to 1, and so are 1 for a single one."""
 AUXILIARY_LOSSES = ("load_balance", "confidence_entropy", "router_z", "gate_l1")
@@ -131,7 +133,7 @@ class RoutingConfig:
         alone = self.selection == "top_k" and self.top_k == 1 and self.gates in RENORMALISED
         constant = self.gates == "uniform" or alone
         losses = self.load_balance or self.confidence_entropy or self.router_z
-        return self.scorer in TRAINED and not self.fixed and (not constant or losses != 0)
+        return self.scorer not in UNTRAINED and not self.fixed and (not constant or losses != 0)
 
     @property
     def data_dependent(self) -> bool:
@@ -165,7 +167,7 @@ class RoutingConfig:
     @property
     def experts_vary(self) -> bool:
         """Whether units select as many experts as they like, so that parameters and FLOPs count all."""
-        return self.selection in ("top_p", "positive")
+        return self.selection not in COUNTED
 
     def experts_per_token(self, num_experts: int) -> float:
         """Routed FFNs that a token passes through: 1 if merged or single, otherwise its unit's.

@@ -26,7 +26,7 @@ class RouterSettings:
 
 
 class ScorerModule(nn.Module):
-    """Base of all scorers; their parameters are initialised as the model's other weights are."""
+    """Base of all scorers; their matrices are initialised as the model's other weights are."""
 
     def __init__(self, settings: RouterSettings) -> None:
         super().__init__()

@@ -40,11 +40,12 @@ class TrainingCorpus:
     """The method by which each prepared corpus ordered its documents."""
 
 
-def read_corpora(paths: Sequence[str | Path], weights: tuple[float, ...] = ()) -> TrainingCorpus:
+def read_corpora(paths: str | Path | Sequence[str | Path], weights: tuple[float, ...] = ()) -> TrainingCorpus:
     """One or several prepared corpora as one, mixed by `weights` if given (see `JoinedInstances`).
 
     Raises InputError when their tokenizers or lengths differ, or the weights do not fit.
     """
+    paths = [paths] if isinstance(paths, str | Path) else paths
     if weights and len(paths) == 1:
         raise InputError("--corpus_weights: a single corpus has no weight; leave them out")
     opened = [open_corpus(path) for path in paths]

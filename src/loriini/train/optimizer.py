@@ -85,13 +85,13 @@ def learning_rate_factor(config: OptimizerConfig, step: int, steps: int) -> floa
 
 
 def parameter_group(name: str, parameter: Tensor) -> str:
-    """The group of a parameter: `router`, `experts`, `expert_vectors`, `vectors` or `rest`.
+    """The group of a parameter: `router`, `experts`, `rest`, or their vectors.
 
-    Vectors are norms and biases, which have no weight decay.
+    Vectors are norms, biases and temperatures, which have no weight decay.
     """
-    if ".router." in name:
-        return "router"
     vector = parameter.dim() < 2 or name.endswith("bias")
+    if ".router." in name:
+        return "router_vectors" if vector else "router"
     if ".experts." in name:
         return "expert_vectors" if vector else "experts"
     return "vectors" if vector else "rest"
@@ -104,7 +104,7 @@ def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Ada
     eps: on E equal merged copies AdamW then takes exactly the dense model's steps. The papers do not state
     theirs.
     """
-    names = ("rest", "vectors", "experts", "expert_vectors", "router")
+    names = ("rest", "vectors", "experts", "expert_vectors", "router", "router_vectors")
     groups: dict[str, list[nn.Parameter]] = {name: [] for name in names}
     experts = 1
     for name, parameter in model.named_parameters():
@@ -112,13 +112,15 @@ def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Ada
             groups[parameter_group(name, parameter)].append(parameter)
             if ".experts." in name:
                 experts = parameter.shape[0]
+    router_settings = {PEAK: config.learning_rate * config.router_rate}
     expert_settings = {PEAK: config.learning_rate * config.expert_rate, "eps": config.eps / experts}
     settings = {
         "rest": {PEAK: config.learning_rate},
         "vectors": {PEAK: config.learning_rate, "weight_decay": 0.0},
         "experts": expert_settings,
         "expert_vectors": {**expert_settings, "weight_decay": 0.0},
-        "router": {PEAK: config.learning_rate * config.router_rate},
+        "router": router_settings,
+        "router_vectors": {**router_settings, "weight_decay": 0.0},
     }
     return torch.optim.AdamW(
         [{"params": parameters, **settings[name]} for name, parameters in groups.items() if parameters],

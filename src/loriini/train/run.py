@@ -288,7 +288,9 @@ def _beyond_a_copy(routing: RoutingConfig) -> str:
     if routing.scorer == "activation_norm":
         factorised = routing.node == "low_rank"
         return "factorised experts" if factorised else "experts scored by their own activations"
-    return "shared experts" if routing.num_shared_experts else "gates that do not sum to 1"
+    if routing.num_shared_experts:
+        return "shared experts"
+    return "gates that do not sum to 1" if not routing.gates_sum_to_one else "units that select no expert"
 
 
 def read_run(path: Path) -> tuple[Run, dict[str, Any]]:

@@ -10,7 +10,7 @@ from loriini.hardware import Precision
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.conversion import copy_into_experts
 from loriini.parallel.mesh import SINGLE_PROCESS, Parallel
-from loriini.parallel.sharding import build_model, expand_into_experts
+from loriini.parallel.sharding import broadcast_weights, expand_into_experts, shard_model
 from loriini.train.optimizer import OptimizerConfig, carry_moments, make_optimizer
 
 
@@ -52,9 +52,16 @@ def upcycle(
 def copy_into_sharded_experts(
     dense: LoriiniForCausalLM, config: LoriiniConfig, parallel: Parallel, precision: Precision
 ) -> LoriiniForCausalLM:
-    """`copy_into_experts` for a sharded model, tensor by tensor."""
-    mixture = build_model(config, parallel, precision)
+    """`copy_into_experts` for a sharded model, tensor by tensor.
+
+    The first process draws all weights, though only the routers' are used, so that these are the same as in
+    a single process.
+    """
     source = dense.state_dict()
+    mixture = shard_model(config, parallel, precision)
+    drawn = LoriiniForCausalLM(config) if parallel.first else None
+    broadcast_weights(mixture, parallel, drawn, leave_out=source)
+    del drawn
     for name, target in mixture.state_dict().items():
         if name in source:
             target.copy_(expand_into_experts(source[name], target))

@@ -4,17 +4,22 @@ import json
 import shutil
 import threading
 import time
+import tracemalloc
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 from saved_steps import save, stepped, steps_in
+from torch.distributed.checkpoint import save as torch_save
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
 
+from loriini.parallel.mesh import SINGLE_PROCESS
 from loriini.train.checkpoints import storage
 from loriini.train.checkpoints.state import newest_checkpoint
-from loriini.train.checkpoints.storage import CheckpointWriter, restore
+from loriini.train.checkpoints.storage import CheckpointWriter, restore, tensors_of, write_files
 from loriini.train.run_progress import RunProgress
 
 AT = RunProgress(
@@ -162,6 +167,37 @@ def test_what_a_kill_left_of_any_step_is_removed(tmp_path: Path) -> None:
         (tmp_path / name / "half").write_text("")
     save(tmp_path, stepped(), AT)
     assert steps_in(tmp_path) == [".mine.unfinished", "step-00000003"]
+
+
+def test_the_files_are_those_of_torch(tmp_path: Path) -> None:
+    """So that checkpoints of either can be read by the same reader, and torch's tools read ours."""
+    tensors = tensors_of(*stepped("random"), SINGLE_PROCESS)
+    write_files(tmp_path / "ours", tensors, {}, SINGLE_PROCESS).result()
+    theirs = HuggingFaceStorageWriter(str(tmp_path / "theirs"), save_distributed=True)
+    torch_save(dict(tensors), storage_writer=theirs, no_dist=True)
+    (expected,) = (tmp_path / "theirs").iterdir()
+    actual = tmp_path / "ours" / expected.name
+    assert steps_in(tmp_path / "ours") == [expected.name, "state.json"]
+    assert actual.stat().st_mode == expected.stat().st_mode
+    with safe_open(actual, "pt") as ours, safe_open(expected, "pt") as others:
+        read, written = ({**file.metadata()} for file in (ours, others))
+        places = [json.loads(metadata.pop("DCP_SHARDING_INFO")) for metadata in (read, written)]
+        assert places[0] == places[1]
+        assert read == written
+        assert ours.keys() == others.keys()
+        assert all(torch.equal(ours.get_tensor(name), others.get_tensor(name)) for name in others.keys())  # noqa: SIM118
+
+
+def test_a_file_is_not_made_in_memory(tmp_path: Path) -> None:
+    """Where it is, a checkpoint takes three times its size, and training waits while it is made."""
+    size = 1 << 22
+    tensors = {name: torch.zeros(size // 4) for name in ("a", "b")}
+    write_files(tmp_path / "first", tensors, {}, SINGLE_PROCESS).result()  # imports
+    tracemalloc.start()
+    write_files(tmp_path / "second", tensors, {}, SINGLE_PROCESS).result()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < size
 
 
 def test_the_state_is_json(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ of its shards in the whole tensors, and `state.json`. It is written to a tempora
 processes that wrote its files, synced and renamed, and can be read by any number of processes in any mesh.
 """
 
+import json
 import re
 import shutil
 import warnings
@@ -14,7 +15,7 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +38,7 @@ from loriini.parallel.mesh import SINGLE_PROCESS, Parallel
 from loriini.progress import warn
 from loriini.snapshot import check_weights
 from loriini.train.checkpoints.state import NAME, STATE, superseded
+from loriini.train.checkpoints.tensor_file import write_tensors
 from loriini.train.run_progress import RunProgress
 
 
@@ -179,15 +181,27 @@ class CheckpointFiles(HuggingFaceStorageWriter):
         super().__init__(str(folder), save_distributed=True)
         self.folder, self.state, self.device = folder, state, pick_device()
 
+    def stage(self, state_dict: Mapping[str, Any]) -> dict[str, Any]:
+        """Contiguous copies of the tensors on the CPU; torch copies those that are sharded twice."""
+        how = {"copy": True, "memory_format": torch.contiguous_format}
+        return {name: tensor.detach().to("cpu", **how) for name, tensor in state_dict.items()}
+
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> TorchFuture[list[WriteResult]]:
-        """Write and hash this process's files; every tensor's result is a `HashedResult`."""
+        """Write and hash this process's file; every tensor's result is a `HashedResult`.
+
+        The file is the one that torch would write, but torch first makes all of it in memory, and training
+        waits meanwhile.
+        """
+        name = f"shard-{plan.storage_data['shard_index']:05d}-model-00001-of-00001.safetensors"
         # A thread begins on GPU 0, where torch's streams would then take memory for every process.
         with torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext():
-            written = super().write_data(plan, planner).wait()
-        hashes = file_hashes(self.folder, {result.storage_data.relative_path for result in written})
-        hashed: TorchFuture[list[WriteResult]] = TorchFuture()
-        hashed.set_result([HashedResult(**vars(result), sha256=hashes) for result in written])
-        return hashed
+            tensors = {item.index.fqn: cast(Tensor, planner.resolve_data(item)) for item in plan.items}
+            write_tensors(self.folder / name, tensors, places_of(plan))
+        hashes = file_hashes(self.folder, [name])
+        sizes = [(item.index, tensors[item.index.fqn].nbytes) for item in plan.items]
+        written: TorchFuture[list[WriteResult]] = TorchFuture()
+        written.set_result([HashedResult(index, size, name, hashes) for index, size in sizes])
+        return written
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """In the first process, once all have written."""
@@ -196,6 +210,15 @@ class CheckpointFiles(HuggingFaceStorageWriter):
             assert isinstance(result, HashedResult)
             hashes |= result.sha256
         write_json(self.folder / STATE, {**self.state, "sha256": hashes})
+
+
+def places_of(plan: SavePlan) -> dict[str, str]:
+    """A file's metadata: where its shards begin in the whole tensors, for `HuggingFaceStorageReader`."""
+    begins = {}
+    for item in plan.items:
+        assert item.tensor_data is not None
+        begins[item.index.fqn] = {"saved_offsets": item.tensor_data.chunk.offsets}
+    return {"DCP_SHARDING_INFO": json.dumps(begins), "DCP_VERSION": "1.0", "format": "pt"}
 
 
 def write_files(

@@ -1,0 +1,54 @@
+"""A file of tensors is what safetensors writes, without a copy of the tensors in memory."""
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+from torch import Tensor
+
+from loriini.train.checkpoints.tensor_file import write_tensors
+
+DTYPES = (torch.uint8, torch.bfloat16, torch.float32, torch.int64, torch.bool, torch.float64, torch.float16)
+SHAPES = ((), (1,), (3,), (2, 5), (0, 4), (3, 1, 7))
+METADATA = {"format": "pt", "länge": '"7"'}
+
+
+def odd_tensors() -> dict[str, Tensor]:
+    """Every dtype in every shape; names that do not begin in the order of the dtypes."""
+    return {
+        f"{i} {shape} é": torch.arange(torch.Size(shape).numel()).reshape(shape).to(dtype)
+        for i, dtype in enumerate(DTYPES)
+        for shape in SHAPES
+    }
+
+
+def test_safetensors_reads_what_was_written(tmp_path: Path) -> None:
+    tensors = odd_tensors()
+    write_tensors(tmp_path / "file", tensors, METADATA)
+    read = load_file(tmp_path / "file")
+    assert read.keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        assert read[name].dtype == tensor.dtype
+        assert torch.equal(read[name], tensor)
+    with safe_open(tmp_path / "file", "pt") as file:
+        assert file.metadata() == METADATA
+
+
+def test_the_bytes_of_every_tensor_are_aligned(tmp_path: Path) -> None:
+    """So that they can be used where the file is mapped into memory."""
+    write_tensors(tmp_path / "file", tensors := odd_tensors(), METADATA)
+    data = (tmp_path / "file").read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    for name, tensor in tensors.items():
+        assert (8 + length + header[name]["data_offsets"][0]) % tensor.element_size() == 0
+
+
+def test_views_are_written_as_tensors_of_their_own(tmp_path: Path) -> None:
+    whole = torch.arange(12).reshape(3, 4)
+    views = {"whole": whole, "rows": whole[1:], "columns": whole.t(), "every other": whole.flatten()[::2]}
+    write_tensors(tmp_path / "file", views, {})
+    read = load_file(tmp_path / "file")
+    assert all(torch.equal(read[name], view) for name, view in views.items())
