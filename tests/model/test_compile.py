@@ -17,6 +17,7 @@ from tiny import (
     label_arguments,
     over_blocks,
     random_ids,
+    restart_draws,
     tiny_model,
 )
 
@@ -38,7 +39,7 @@ def step(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The logits and gradients of one training step, without the update."""
     parameters.zero_grad()
-    parameters.model.draws.zero_()
+    restart_draws(parameters)
     out = model(ids, labels=ids, use_cache=False, **label_arguments(parameters, len(ids)))
     out.loss.backward()
     return out.logits.detach(), gradients(parameters)

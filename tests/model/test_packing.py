@@ -10,7 +10,17 @@ from torch.nn.functional import pad
 
 from loriini import DESIGNS, LoriiniForCausalLM, RoutingConfig
 from loriini.model.context import packed_positions
-from tiny import EVERY, SEGMENT, gradients, label_arguments, over_blocks, random_ids, run, tiny_model
+from tiny import (
+    EVERY,
+    SEGMENT,
+    gradients,
+    label_arguments,
+    over_blocks,
+    random_ids,
+    restart_draws,
+    run,
+    tiny_model,
+)
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 LENGTHS = [[3, 9, 1, 4], [17], [2 * SEGMENT, SEGMENT, 5]]
@@ -58,7 +68,7 @@ def test_a_pack_trains_as_its_documents_do(design: str | RoutingConfig) -> None:
     (run(model, ids, position_ids=positions(LENGTHS)).logits * weights).sum().backward()
     found = gradients(model)
     model.zero_grad()
-    model.model.draws.zero_()
+    restart_draws(model)
     (alone(model, ids, LENGTHS) * weights).sum().backward()
     wanted = gradients(model)
     assert found.keys() == wanted.keys()

@@ -17,7 +17,16 @@ from loriini.train.measures import Measure
 from loriini.train.speed import SpeedConfig, compile_layers, speed_up, warn_if_not_compiled
 from loriini.train.upcycle import WarmupConfig
 from runs import metrics, tiny_corpus, tiny_run
-from tiny import BLOCKS, GRID, assert_same_gradients, gradients, label_arguments, random_ids, tiny_model
+from tiny import (
+    BLOCKS,
+    GRID,
+    assert_same_gradients,
+    gradients,
+    label_arguments,
+    random_ids,
+    restart_draws,
+    tiny_model,
+)
 
 needs_a_compiler = pytest.mark.skipif(
     not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="torch.compile needs a C++ compiler"
@@ -33,7 +42,7 @@ def test_activation_checkpointing_leaves_loss_routings_and_gradients(design: str
     plain.loss.backward()
     expected = gradients(model)
     model.zero_grad()
-    model.model.draws.zero_()
+    restart_draws(model)
     speed_up(model, SpeedConfig(activation_checkpointing=True))
     again = model(ids, shift_labels=ids, **label_arguments(model, len(ids)))
     again.loss.backward()

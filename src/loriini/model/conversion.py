@@ -60,7 +60,7 @@ def change_design(mixture: LoriiniForCausalLM, config: LoriiniConfig) -> Loriini
     changed = _like(mixture, config)
     kept, source = keeps_routers(theirs, ours), mixture.state_dict()
     weights = {
-        name: source.get(name, weight) if kept else weight if ".mlp.router." in name else source[name]
+        name: source.get(name, weight) if kept or ".mlp.router." not in name else weight
         for name, weight in changed.state_dict().items()
     }
     changed.load_state_dict(weights)

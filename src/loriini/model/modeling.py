@@ -112,7 +112,9 @@ class LoriiniModel(LoriiniPreTrainedModel):
         self.norm = BLOCKS[config.block].norm(config)
         self.positions = BLOCKS[config.block].positions(config)
         self.dropout = nn.Dropout(config.dropout)
-        self.register_buffer("draws", torch.zeros((), dtype=torch.long))
+        self.draws: Tensor | None
+        drawn = torch.zeros((), dtype=torch.long) if config.routing.scorer == "random" else None
+        self.register_buffer("draws", drawn)
         self.gradient_checkpointing = False
         self.post_init()
 
@@ -123,15 +125,17 @@ class LoriiniModel(LoriiniPreTrainedModel):
 
     def start_draws(self, seed: int) -> None:
         """Give random routers draws that no other seed below 2^30, nor evaluation, uses."""
-        self.draws.fill_((1 + seed % (1 << 30)) << 32)
+        if self.draws is not None:
+            self.draws.fill_((1 + seed % (1 << 30)) << 32)
 
     def begin_step(self) -> None:
         """Redraw random routers; call it once before each optimizer step."""
-        self.draws += 1
+        if self.draws is not None:
+            self.draws += 1
 
     def _draw(self, routing_draws: Tensor | None) -> Tensor | int:
         """What a random router draws: the step's in training, else that of each sequence or one for all."""
-        if self.training and self.config.routing.scorer == "random":
+        if self.training and self.draws is not None:
             return self.draws.clone()
         return 0 if routing_draws is None else routing_draws
 

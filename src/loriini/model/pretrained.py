@@ -159,7 +159,7 @@ def from_transformers(theirs: PreTrainedModel, length: int | None = None) -> Lor
     with torch.device("meta"):
         model = LoriiniForCausalLM._from_config(config, dtype=theirs.dtype)
     family = FAMILIES[theirs.config.model_type]
-    weights = {"model.draws": torch.zeros((), dtype=torch.long, device=theirs.device)}
+    weights: dict[str, Tensor] = {}
     for name, weight in theirs.state_dict().items():
         weights.update(family.weights(name, weight))
     model.load_state_dict(weights, assign=True)

@@ -27,7 +27,7 @@ class RoutingCallback(TrainerCallback):
         """Count choices where biases follow them; start draws from the trainer's seed."""
         self._stop_counting()
         decoder = loriini_model(model).model
-        if decoder.draws < 1 << 32:  # no training drew before
+        if decoder.draws is not None and decoder.draws < 1 << 32:  # no training drew before
             decoder.start_draws(args.seed)
         if decoder.config.design.balance_bias:
             self._hook = decoder.register_forward_hook(self._count)
