@@ -91,11 +91,12 @@ def test_matrices_have_the_type_asked_for_and_vectors_and_routers_are_float32(
 
 def test_a_chats_template_and_the_ends_of_its_turns_are_written(tmp_path: Path) -> None:
     tokenizer = byte_tokenizer(merges=2)
-    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}!{% endfor %}"
+    tokenizer.chat_template = {"default": "plain", "tools": "with tools"}
     model = model_of(MIXTRAL, vocab_size=len(tokenizer), eos_token_id=EOS)
     model.generation_config.eos_token_id = [EOS, 257]
     reader = gguf.GGUFReader(export_model(model, tokenizer, ExportSettings("gguf"), tmp_path / "out"))
-    assert reader.get_field("tokenizer.chat_template").contents() == tokenizer.chat_template
+    written_templates = [reader.get_field(f"tokenizer.chat_template{end}") for end in ("", ".tools")]
+    assert [field.contents() for field in written_templates] == ["plain", "with tools"]
     assert reader.get_field("tokenizer.ggml.eos_token_id").contents() == EOS
     assert reader.get_field("tokenizer.ggml.eot_token_id").contents() == 257
 

@@ -111,8 +111,10 @@ def write_gguf(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, dtype
     writer.add_add_bos_token(False)
     for turn_ends in _other_ends(model, tokenizer):
         writer.add_eot_token_id(turn_ends)
-    if tokenizer.chat_template:
-        writer.add_chat_template(tokenizer.chat_template)
+    if templates := tokenizer.chat_template:  # one, or several by name
+        several = isinstance(templates, dict)
+        named = [{"name": name, "template": text} for name, text in templates.items()] if several else ()
+        writer.add_chat_template(named or templates)
     for name, tensor in gguf_tensors(model, architecture):
         array = tensor.float().cpu().numpy()
         small = array.ndim == 1 or any(part in name for part in FLOAT32_ONLY)
