@@ -196,6 +196,18 @@ def test_files_named_heldout_among_others_are_warned_of(
         assert ("a.heldout.jsonl: among the documents, so a model" in capsys.readouterr().err) == warned
 
 
+def test_text_next_to_records_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records = "".join(json.dumps({"text": d.text}) + "\n" for d in topics.documents())
+    for name in ("set/a.jsonl", "set/README", "notes/b.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(records if name.endswith("jsonl") else "about owls")
+    for given, warned in ((("set",), True), (("set/a.jsonl", "notes"), False)):
+        documents = tuple(str(tmp_path / name) for name in given)
+        settings = replace(topics.SETTINGS, documents=documents, order="random")
+        prepare.prepare(tmp_path / f"corpus-{len(given)}", settings)
+        assert (f"{tmp_path}/set/README: text next to records" in capsys.readouterr().err) == warned
+
+
 @pytest.mark.parametrize(
     ("train", "test"),
     [

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import chain
@@ -137,6 +137,13 @@ def heldout_files(paths: Sequence[str]) -> list[str]:
         if HELDOUT_MARK in os.path.basename(path) or (is_split and splits.get(path, TRAIN) != TRAIN)
     ]
     return held if len(held) < len(paths) else []
+
+
+def text_next_to_records(files: Iterable[InputFile]) -> list[str]:
+    """The text files, such as a README, of the folders that hold records too."""
+    found = [(file.path.removesuffix(file.name), file) for file in files if file.in_folder]
+    with_records = {folder for folder, file in found if has_records(file)}
+    return [file.path for folder, file in found if folder in with_records and not has_records(file)]
 
 
 def split_of(path: str) -> str | None:
