@@ -19,7 +19,9 @@ from cli.calls import PROGRESS
 from together import CONTEXT
 
 Harm = Callable[[Path], None]
-NOTICE = re.compile(r"^.*: ((design and )?routers (kept|newly)|resumed after step \d).*\n", re.MULTILINE)
+NOTICE = re.compile(
+    r"^.*: ((its design .* and )?routers (kept|newly)|resumed after step \d).*\n", re.MULTILINE
+)
 TABLE = re.compile(
     r"^perplexity of held-out text.*\ndomain +tokens .*\n(.* [\d,]+ +[\d.,]+ +[\d.,]+\n)+", re.MULTILINE
 )

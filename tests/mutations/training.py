@@ -20,9 +20,23 @@ TRAINING = (
     Mutation(
         "the z-loss of the output has no gradient in the fused loss",
         "model/loss.py",
-        "d_logits *= 1 + 2 * z * log_z",
+        "scale = scale * (1 + 2 * z * log_z)",
         "pass",
         "tests/model/test_loss.py",
+    ),
+    Mutation(
+        "rows that align a head take a share of the probability",
+        "model/loss.py",
+        "value=-math.inf",
+        "value=0.0",
+        "tests/model/test_loss.py",
+    ),
+    Mutation(
+        "units of padding count in statistics",
+        "routing/stats.py",
+        "values_NX.masked_fill(~routing.valid[:, None], 0)",
+        "values_NX",
+        "tests/routing/test_stats.py",
     ),
     Mutation(
         "gradients within the limit are scaled up to it",
@@ -202,8 +216,8 @@ TRAINING = (
     Mutation(
         "settings that change the training share a folder",
         "compare/cells.py",
-        "return None if value == default else value",
-        "return None",
+        "if value != default.get(name)}",
+        "if name in default and value != value}",
         "tests/compare/test_cells.py",
     ),
     Mutation(

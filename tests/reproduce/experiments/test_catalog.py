@@ -13,13 +13,14 @@ from loriini.reproduce.experiments.catalog import EXPERIMENTS, ITEM_ORDER
 from loriini.reproduce.experiments.common import AT_CHANCE
 from loriini.reproduce.experiments.design_choices import RECOVERED, WIDTHS_ALIKE
 from loriini.reproduce.experiments.design_choices_assignment import EACH_TEXT
-from loriini.reproduce.experiments.lory import UNLIKE_TEXT
+from loriini.reproduce.experiments.lory import SEES_LATER_TOKENS, UNLIKE_TEXT
 from reproduce.conftest import SOME, results_of
 
 NOT_TESTED = (
     RECOVERED,
     ONE_MODEL,
     EACH_TEXT,
+    SEES_LATER_TOKENS,
     UNLIKE_TEXT,
     AT_CHANCE,
     WIDTHS_ALIKE,
