@@ -95,6 +95,14 @@ def test_a_step_is_loaded_on_the_device_asked_for(unfinished: Path, tmp_path: Pa
         export_run(unfinished, ExportSettings("hf", steps=(2,)), tmp_path / "out", "cuda:99")
 
 
+def test_a_mean_of_random_routers_keeps_the_last_draws(tmp_path: Path) -> None:
+    corpus = prepared(tmp_path / "corpus", length=32).folder
+    run = tiny_run("random", checkpoint=CheckpointConfig(every=2, keep=9), corpus=(corpus,))
+    train(run, read_corpora(run.corpus), tmp_path / "run")
+    mean, last = (load_checkpoints(tmp_path / "run", steps)[0].model.draws for steps in ([8, 10], [10]))
+    assert mean == last > 1 << 32
+
+
 def test_several_steps_are_exported_as_the_mean_of_their_weights(unfinished: Path, tmp_path: Path) -> None:
     run, _ = read_run(unfinished / RUN)
     train(run, read_corpora(run.corpus), tmp_path / "run")

@@ -216,7 +216,7 @@ REPORTS = (
     Mutation(
         "the logits of all scored tokens are held at once",
         "evaluate/windows.py",
-        "size = max(1, most_logits // vocabulary)",
+        "size = rows_at_once(vocabulary, most_logits)",
         "size = max(1, len(states_SD))",
         "tests/evaluate/test_windows.py",
     ),

@@ -85,10 +85,11 @@ def compare(arguments: argparse.Namespace) -> None:
 
 def _print_summary(report: Path) -> None:
     """Print what a comparison found, and as the last line the path of its report."""
+    from loriini.compare.job import RESULTS
     from loriini.compare.report import COLUMNS, headline_and_rows
     from loriini.progress import inform
 
-    results = read_object(report.with_name("results.json"), "run the command again")
+    results = read_object(report.with_name(RESULTS), "run the command again")
     found, rows = headline_and_rows(results)
     for remark in results["remarks"]:
         inform(f"note: {remark}")

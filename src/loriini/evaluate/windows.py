@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from loriini.evaluate.perplexity import most_at_once
-from loriini.model.loss import MOST_LOGITS
+from loriini.model.loss import MOST_LOGITS, rows_at_once
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def log_probs_of(
 
     `head` makes logits (S, V) of states; at most `most_logits` are held at once, or those of one position.
     """
-    size = max(1, most_logits // vocabulary)
+    size = rows_at_once(vocabulary, most_logits)
     found, likeliest = [], []
     for part_SD, part_SR in zip(states_SD.split(size), targets_SR.split(size), strict=True):
         log_probs_SV = head(part_SD).log_softmax(-1, dtype=dtype)

@@ -109,12 +109,13 @@ def write_gguf(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, dtype
         if (token := getattr(tokenizer, f"{role}_token_id")) is not None:
             getattr(writer, f"add_{role}_token_id")(token)
     writer.add_add_bos_token(False)
-    for turn_ends in _other_ends(model, tokenizer):
-        writer.add_eot_token_id(turn_ends)
-    if templates := tokenizer.chat_template:  # one, or several by name
-        several = isinstance(templates, dict)
-        named = [{"name": name, "template": text} for name, text in templates.items()] if several else ()
-        writer.add_chat_template(named or templates)
+    if (end := _end_of_turn(model, tokenizer)) is not None:
+        writer.add_eot_token_id(end)
+    templates = tokenizer.chat_template
+    if isinstance(templates, dict):
+        templates = [{"name": name, "template": text} for name, text in templates.items()]
+    if templates:
+        writer.add_chat_template(templates)
     for name, tensor in gguf_tensors(model, architecture):
         array = tensor.float().cpu().numpy()
         small = array.ndim == 1 or any(part in name for part in FLOAT32_ONLY)
@@ -126,11 +127,11 @@ def write_gguf(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, dtype
     writer.close()
 
 
-def _other_ends(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """The token besides the tokenizer's EOS at which generation ends, the first of several."""
+def _end_of_turn(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int | None:
+    """The first token other than the tokenizer's EOS at which generation ends; None without one."""
     ends = model.generation_config.eos_token_id
-    others = [token for token in (ends if isinstance(ends, list) else [ends]) if token is not None]
-    return [token for token in others if token != tokenizer.eos_token_id][:1]
+    ends = ends if isinstance(ends, list) else [ends]
+    return next((token for token in ends if token != tokenizer.eos_token_id), None)
 
 
 def not_gguf(config: PretrainedConfig) -> str | None:

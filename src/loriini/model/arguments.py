@@ -79,9 +79,9 @@ def check_shapes(
         )
 
 
-def check_paged(config: LoriiniConfig, paged: bool) -> None:
-    """ValueError for continuous batching of a design whose units are of several tokens."""
-    if paged and config.design.pooled:
+def check_paged(config: LoriiniConfig) -> None:
+    """ValueError for a design that admits no continuous batching: its units are of several tokens."""
+    if config.design.pooled:
         raise ValueError("continuous batching keeps no routing between its calls; use generate()")
 
 

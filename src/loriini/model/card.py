@@ -123,7 +123,6 @@ def describe_design(config: LoriiniConfig) -> str:
     if not config.is_mixture:
         return f"dense, one FFN a layer, block {config.block}"
     r = config.routing
-    names = [name for name, design in DESIGNS.items() if _same_routing(design, r)]
     unit = f"segment of {r.segment_length} tokens" if r.unit == "segment" else r.unit
     chosen = {
         "all": "all",
@@ -134,10 +133,17 @@ def describe_design(config: LoriiniConfig) -> str:
     }.get(r.selection, f"those of selection {r.selection}")
     shared = f" and {r.num_shared_experts} shared" if r.num_shared_experts else ""
     return (
-        f"{names[0] if names else 'a design of its own'}: one decision for each {unit} in "
+        f"{design_name(r)}: one decision for each {unit} in "
         f"{'every' if r.scope == 'layer' else 'the first'} layer; scorer {r.scorer}; {chosen} of "
         f"{config.num_experts} experts{shared}; gates {r.gates}; combined by their {r.combination}; "
         f"block {config.block}"
+    )
+
+
+def design_name(routing: RoutingConfig) -> str:
+    """The name of a design in `DESIGNS`, or that it has none."""
+    return next(
+        (name for name, design in DESIGNS.items() if _same_routing(design, routing)), "a design of its own"
     )
 
 

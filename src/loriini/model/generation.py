@@ -45,7 +45,7 @@ class RoutedGenerationMixin(GenerationMixin):
 
     def init_continuous_batching(self, *args: Any, **kwargs: Any) -> Any:
         """transformers' manager, whose requests would each fail where units are of several tokens."""
-        check_paged(self.config, True)
+        check_paged(self.config)
         return super().init_continuous_batching(*args, **kwargs)
 
     def _validate_model_kwargs(self, model_kwargs: dict[str, Any]) -> None:

@@ -169,7 +169,8 @@ class LoriiniModel(LoriiniPreTrainedModel):
         cache = routed_cache(cache, past_key_values, use_cache, self.config.num_hidden_layers)
         routed = cache if isinstance(cache, Cache) else None
         paged = cache is not routed
-        check_paged(self.config, paged)
+        if paged:
+            check_paged(self.config)
         context = routing_context(
             self.config,
             x_BLD,

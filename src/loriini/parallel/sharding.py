@@ -31,17 +31,19 @@ def build_model(
     parallel: Parallel,
     precision: Precision,
     make: Callable[[LoriiniConfig], LoriiniForCausalLM] = LoriiniForCausalLM,
+    leave_out: Container[str] = (),
 ) -> LoriiniForCausalLM:
     """A new model on the training device, sharded where there are several processes.
 
-    `make` makes it, by default freshly initialised, in the first process, whose weights all others get.
+    `make` makes it, by default freshly initialised, in the first process, whose weights all others get, but
+    for those named in `leave_out`, which a sharded model has uninitialised.
     """
     source = make(config) if parallel.first else None
     if parallel.mesh is None:
         assert source is not None
         return source.to(pick_device()).train()
     model = shard_model(config, parallel, precision)
-    broadcast_weights(model, parallel, source)
+    broadcast_weights(model, parallel, source, leave_out)
     return model
 
 

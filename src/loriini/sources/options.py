@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from loriini.errors import InputError
 from loriini.sources.document import Document
@@ -28,6 +28,10 @@ class ReadOptions:
     on_drop: OnDrop = ignore_dropped
     min_characters: int = 0
     max_document_characters: int = MAX_DOCUMENT_CHARACTERS
+
+    def __post_init__(self) -> None:
+        if self.on_error not in (choices := get_args(OnError)):  # else a typo would drop flawed records
+            raise ValueError(f"on_error is {self.on_error!r}; it must be one of: {', '.join(choices)}")
 
     def report(self, bad: BadRecord, where: str) -> None:
         """Raise InputError for a bad record at `where`, or drop it."""

@@ -10,7 +10,7 @@ from loriini.corpus.tokenized.tokenizer import same_vocabulary
 from loriini.errors import InputError
 from loriini.jobs import artifact
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.model.card import describe_design
+from loriini.model.card import design_name
 from loriini.model.conversion import change_design, copy_into_experts, copy_problem, keeps_routers
 from loriini.model.loading import read_config, read_model, readable
 from loriini.progress import inform, warn, without_progress_bars
@@ -104,8 +104,9 @@ class InitialModel:
             return copy_into_experts(model, config)
         if not self.dense:
             theirs = self.config.routing
-            name, _, _ = describe_design(self.config).partition(":")
-            unchanged = f"its design ({name}) and routers kept; --routing asks for another design"
+            unchanged = (
+                f"its design ({design_name(theirs)}) and routers kept; --routing asks for another design"
+            )
             kept = "routers kept" if keeps_routers(theirs, config.routing) else "routers newly initialised"
             inform(f"{self.name}: {unchanged if theirs == config.routing else kept}")
         return change_design(model, config)

@@ -16,7 +16,7 @@ from loriini.errors import Unfinished
 from loriini.hardware import keep_freed_memory, pick_device, resolve_precision
 from loriini.jobs.lock import folder_lock
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.parallel.mesh import Parallel, group_size, join_mesh, on_first_rank, process_group
+from loriini.parallel.mesh import Parallel, join_mesh, on_first_rank, process_group
 from loriini.parallel.sharding import build_model, gather_model
 from loriini.progress import inform, progress, warn
 from loriini.routing import causality_warning
@@ -64,7 +64,6 @@ def train(
         initial = InitialModel(run.init, run.length) if run.init else None
         if initial:
             on_first_rank(lambda: check_initial(initial, run, corpus, out))
-        on_first_rank(lambda: warn_if_not_compiled(run.speed, group_size()))
         on_first_rank(lambda: make_folder(run, corpus, out))
         on_first_rank(lambda: stack.enter_context(folder_lock(out)))
         heldout_digest = next((measure.digest for measure in measures if measure.digest), None)
@@ -91,6 +90,8 @@ def train_to_end(
     warning = causality_warning(run.config(1, 0).design, training=True)
     if parallel.first and warning:
         warn(warning)
+    if parallel.first:
+        warn_if_not_compiled(run.speed, parallel.world_size)
     batches = BatchLoader(corpus.instances, run.batch_size, run.seed, parallel.rank, parallel.world_size)
     with (
         deferred_interrupts() as interrupted,

@@ -10,7 +10,7 @@ from loriini.hardware import Precision
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.conversion import copy_into_experts
 from loriini.parallel.mesh import SINGLE_PROCESS, Parallel
-from loriini.parallel.sharding import broadcast_weights, expand_into_experts, shard_model
+from loriini.parallel.sharding import build_model, expand_into_experts
 from loriini.train.optimizer import OptimizerConfig, carry_moments, make_optimizer
 
 
@@ -58,10 +58,7 @@ def copy_into_sharded_experts(
     a single process.
     """
     source = dense.state_dict()
-    mixture = shard_model(config, parallel, precision)
-    drawn = LoriiniForCausalLM(config) if parallel.first else None
-    broadcast_weights(mixture, parallel, drawn, leave_out=source)
-    del drawn
+    mixture = build_model(config, parallel, precision, leave_out=source)
     for name, target in mixture.state_dict().items():
         if name in source:
             target.copy_(expand_into_experts(source[name], target))

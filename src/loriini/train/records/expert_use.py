@@ -55,8 +55,8 @@ def expert_use(routings: tuple[Routing, ...]) -> ExpertUse:
     return ExpertUse(
         units=units.expand(len(routings)),
         choices=stats.choices(layers),
-        gates=units * stats.mean_gates(layers),
-        logits=units * stats.mean_logits(layers),
+        gates=stats.sum_over_units(layers.gates, layers),
+        logits=stats.sum_over_units(layers.logits, layers),
         active=stats.active_experts(layers).float(),
         gate_entropy=units * stats.gate_entropy(layers),
         confidence_entropy=units * losses.confidence_entropy(layers),
