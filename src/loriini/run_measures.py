@@ -7,11 +7,13 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from loriini.evaluate.heldout import HeldOut, check_lengths, heldout_digest, tokenize_by_domain
+from loriini.evaluate.overlap import warn_of_overlap
 from loriini.evaluate.perplexity import evaluate
 from loriini.evaluate.samples import Generation, check_room, continue_text
 from loriini.hardware import autocast
 from loriini.model import LoriiniForCausalLM
 from loriini.model.loading import tokenizer_in
+from loriini.parallel.mesh import on_first_rank
 from loriini.sources import ReadOptions, read_documents
 from loriini.train.corpora import TrainingCorpus, model_config
 from loriini.train.measures import Measure
@@ -37,13 +39,14 @@ def measures(run: Run, corpus: TrainingCorpus) -> list[Measure]:
 def perplexity_measure(run: Run, corpus: TrainingCorpus, tokenizer: PreTrainedTokenizerBase) -> Measure:
     """Perplexity of the held-out documents of a run, by domain; its score is the mean over domains."""
     settings, config = run.evaluate, model_config(run, corpus)
-    documents = read_documents(settings.heldout, ReadOptions(on_error=settings.on_error))
+    documents = list(read_documents(settings.heldout, ReadOptions(on_error=settings.on_error)))
     texts = tokenize_by_domain(
         documents, tokenizer, run.length, settings.instances, config.label_names or None
     )
     # the dense warm-up skips the mixture's segment 1 too, so that all steps are comparable
     skip = config.first_segment_length if settings.skip is None else settings.skip
     check_lengths(texts, skip, run.length, "--evaluate.skip", run.document_mask)
+    on_first_rank(lambda: warn_of_overlap(run.corpus, documents))
     perplexity = partial(_perplexity, run, texts, skip)
     return Measure(
         EVALUATION, settings.every, perplexity, score="mean_perplexity", digest=heldout_digest(texts)

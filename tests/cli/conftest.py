@@ -11,8 +11,8 @@ from loriini.cli import main
 from loriini.corpus.similarity import lsa
 
 
-def write_documents(path: Path, count: int = 240) -> Path:
-    rng = np.random.default_rng(0)
+def write_documents(path: Path, count: int = 240, seed: int = 0) -> Path:
+    rng = np.random.default_rng(seed)
     with open(path, "w") as file:
         for i in range(count):
             domain = list(WORDS)[i % 2]
@@ -33,3 +33,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     made = Made(documents, folder / "corpus", folder / "run")
     main(["train", "tiny-lory", "--out", str(made.run), "--corpus", str(made.corpus), *TRAIN])
     return made
+
+
+@pytest.fixture(scope="session")
+def heldout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Documents of both domains that are not in the corpus."""
+    return write_documents(tmp_path_factory.mktemp("cli") / "heldout.jsonl", seed=1)

@@ -1,6 +1,7 @@
 """Perplexity of held-out text, and downstream tasks."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,9 @@ from runs import tiny_run, trained
 
 
 def test_evaluate_prints_and_writes_the_contracts_measures(
-    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    made: Made, heldout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    documents = ("--documents", made.documents, "--domain-field", "topic")
+    documents = ("--documents", heldout, "--domain-field", "topic")
     ended = call(capsys, "evaluate", made.run, *documents, "--out", tmp_path / "new" / "results.json")
     results = json.loads(ended.out)
     title, head, *table = ended.err.splitlines()
@@ -36,9 +37,26 @@ def test_evaluate_prints_and_writes_the_contracts_measures(
     assert json.loads(call(capsys, "evaluate", made.run / "model", *documents).out) == results
 
 
-def test_evaluate_compares_several_runs(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+def test_documents_of_the_corpus_are_warned_of_while_it_is_there(
+    made: Made, heldout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = "".join(made.documents.read_text().splitlines(keepends=True)[:2])
+    (tmp_path / "some.jsonl").write_text(heldout.read_text() + known)
+    documents = ("--documents", tmp_path / "some.jsonl")
+    found = f"warning: 2 of 242 held-out documents are also in the corpus {made.corpus} (some.jsonl:241, "
+    assert call(capsys, "evaluate", made.run, made.run / "model", *documents).err.count(found) == 1
+    run = Path(shutil.copytree(made.run, tmp_path / "run"))
+    settings = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**settings, "corpus": ["gone"]}))
+    ended = call(capsys, "evaluate", run, *documents)
+    assert (ended.code, "in the corpus" in ended.err) == (0, False)
+
+
+def test_evaluate_compares_several_runs(
+    made: Made, heldout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     runs = (made.run, made.run / "model")
-    ended = call(capsys, "evaluate", *runs, "--documents", made.documents, "--domain-field", "topic")
+    ended = call(capsys, "evaluate", *runs, "--documents", heldout, "--domain-field", "topic")
     first, second = json.loads(ended.out)
     assert [first["run"], second["run"]] == list(map(str, runs))
     assert second["difference"] == {name: {"change": 0, "low": 0, "high": 0} for name in ("all", *WORDS)}

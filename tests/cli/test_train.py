@@ -68,6 +68,7 @@ def test_a_run_measures_itself_and_stops_in_time(
     stopped = call(capsys, *train, *asked, *TRAIN, "--max-minutes", 1e-9)
     assert (stopped.code, stopped.out) == (0, "")
     assert "saved after step 1 of 24" in stopped.err
+    assert f"held-out documents are also in the corpus {made.corpus}" in stopped.err
     ended = call(capsys, *train, *asked, *TRAIN, "--max-minutes", 60)
     assert (ended.code, ended.out) == (0, f"{tmp_path / 'model'}\n")
     assert "tiny-lory: resumed after step 1 of 24\n" in ended.err

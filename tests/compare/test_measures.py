@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.calls import call
 from compare.conftest import Compared
 from loriini.compare import measures
 from loriini.compare.existing import existing_trials
@@ -116,3 +117,17 @@ def test_experts_in_use_are_those_of_several_steps() -> None:
     found = measures.expert_use_measures(metrics)
     assert found["experts_in_use"] == pytest.approx(0.9**-0.9 * 0.1**-0.1)
     assert found["load_entropy"] == [0.3251]
+
+
+def test_documents_of_the_corpus_are_warned_of_before_they_are_trained_on(
+    compared: Compared, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = tmp_path / "known.jsonl"
+    known.write_text(json.dumps({"text": "7 times 7 is 49, they say. " * 4}) + "\n")
+    arguments = ("dense", "lory", "--seeds", 1, "--commands", *compared.arguments)
+    heldout = ("--heldout", known)
+    new = call(capsys, "compare", *arguments, "--out", tmp_path / "new", *heldout)
+    assert len(new.out.splitlines()) == 2
+    assert new.err.count("1 of 41 held-out documents are also in the corpus") == 1
+    finished = call(capsys, "compare", *arguments, "--out", compared.out, *heldout)
+    assert (finished.out, finished.err) == ("", "")

@@ -16,6 +16,7 @@ from loriini.compare.running import Trial, check_jobs, place_cells, threads_of, 
 from loriini.compare.sizes import Ladder
 from loriini.errors import InputError, WorkerDied
 from loriini.evaluate.heldout import check_domains, check_lengths, documents_of, tokenize_by_domain
+from loriini.evaluate.overlap import warn_of_overlap
 from loriini.evaluate.runs import (
     EvaluationSettings,
     document_counts,
@@ -117,7 +118,7 @@ def place_designs(
             f"recipe {settings.recipe} needs a corpus: make one with `loriini prepare`, give --corpus DIR"
         )
     trials = place_cells(cells, out / "runs")
-    check_heldout(cells, evaluation)
+    check_heldout([trial.cell for trial in trials if trial.state != "finished"], evaluation)
     return trials, evaluation
 
 
@@ -197,8 +198,8 @@ def with_shared_skip(cells: Sequence[Cell], evaluation: EvaluationSettings) -> E
 
 
 def check_heldout(cells: Sequence[Cell], evaluation: EvaluationSettings) -> None:
-    """InputError, before anything is trained, for held-out text that cannot be used."""
-    documents = evaluation.read()
+    """InputError, before these cells are trained, for held-out text that cannot be used."""
+    documents = evaluation.read() if cells else []
     assert evaluation.length is not None
     assert evaluation.skip is not None
     for corpora in {cell.run.corpus for cell in cells}:
@@ -209,6 +210,7 @@ def check_heldout(cells: Sequence[Cell], evaluation: EvaluationSettings) -> None
             texts = tokenize_by_domain(documents, tokenizer, evaluation.length, 1, names or None)
             check_domains(texts)
             check_lengths(texts, evaluation.skip, evaluation.length, document_mask=evaluation.document_mask)
+        warn_of_overlap(corpora, documents)
 
 
 def describe_cells(settings: CompareSettings, out: Path) -> list[dict[str, Any]]:

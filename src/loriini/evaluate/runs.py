@@ -22,6 +22,7 @@ from loriini.evaluate.heldout import (
     tokenize_by_domain,
 )
 from loriini.evaluate.intervals import differences_by_domain
+from loriini.evaluate.overlap import warn_of_overlap
 from loriini.evaluate.perplexity import EvaluationRouting, check_routing, counts_first_segment, evaluate
 from loriini.fields import LARGEST_COUNT
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
@@ -30,6 +31,7 @@ from loriini.model.loading import (
     check_finite,
     check_ids,
     context_length,
+    corpora_of,
     find_device,
     load_config,
     load_model,
@@ -179,9 +181,11 @@ def shared_heldout(
                 f"--skip {skip}: the loss of {run} counts tokens of segment 1, which is routed by itself; it "
                 f"compares with other models' from --skip {config.first_segment_length} on"
             )
-    heldout = _same_tokens(configs, settings.read(), length, settings.instances)
+    documents = settings.read()
+    heldout = _same_tokens(configs, documents, length, settings.instances)
     check_domains(heldout)
     check_lengths(heldout, skip, length, document_mask=settings.document_mask)
+    warn_of_overlap(dict.fromkeys(corpus for run in runs for corpus in corpora_of(run)), documents)
     return settings, heldout
 
 

@@ -130,6 +130,12 @@ def trained_with_document_mask(path: Path) -> bool:
     return bool(_run_value(path, "document_mask", bool))
 
 
+def corpora_of(path: Path) -> tuple[Path, ...]:
+    """The corpora that a run was trained on, where they were then; empty where there is no run."""
+    recorded = _run_value(path, "corpus", object)
+    return tuple(Path(corpus) for corpus in recorded or () if isinstance(corpus, str))
+
+
 def _run_value(path: Path, name: str, kind: Any) -> Any:
     """A setting in the `run.json` next to a model; None where there is none. InputError for another kind."""
     folder = run_of(path)

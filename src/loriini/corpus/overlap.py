@@ -1,0 +1,51 @@
+"""Held-out texts among the documents that a corpus trains on.
+
+Axes: N documents of a corpus, B documents of a block.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loriini.corpus.prepare import Corpus
+from loriini.corpus.tokenized.cached_tokenizer import CachedTokenizer
+from loriini.corpus.tokenized.tokens import Tokens
+
+BLOCK = 1 << 20
+"""Documents whose sizes are read at once."""
+
+
+def trained_texts(corpus: Corpus, texts: Sequence[str]) -> list[int]:
+    """Indices of the texts that are whole documents of the corpus's instances.
+
+    Documents of the same size, in tokens and in bytes, are compared token by token; of the others only the
+    sizes are read. Near-duplicates are not found.
+    """
+    tokens = corpus.tokens
+    encode = CachedTokenizer(corpus.tokenizer / "tokenizer.json", tokens.tokens.dtype)
+    eos = np.array(tokens.eos_token_id, tokens.tokens.dtype).tobytes()
+    encoded = [ids + eos for ids in encode(list(texts))]
+    lengths = np.array([len(ids) // len(eos) for ids in encoded], np.int64)
+    sizes = np.array([len(text.encode()) for text in texts], np.int64)
+    indices = defaultdict[bytes, list[int]](list)
+    for index, ids in enumerate(encoded):
+        indices[ids].append(index)
+    alike = _of_size(tokens, _sizes(lengths, sizes))
+    found = {i: same for i in alike if (same := indices.get(tokens.document(i).tobytes()))}
+    trained = np.intersect1d(list(found), corpus.instances.pieces.documents_P) if found else ()
+    return sorted({index for document in trained for index in found[int(document)]})
+
+
+def _of_size(tokens: Tokens, wanted: NDArray[np.int64]) -> Iterator[int]:
+    """The numbers of the documents that have one of these sizes."""
+    for start in range(0, len(tokens), BLOCK):
+        lengths_B = np.diff(tokens.offsets[start : start + BLOCK + 1])
+        sizes_B = _sizes(lengths_B, tokens.bytes[start : start + BLOCK])
+        yield from (start + np.flatnonzero(np.isin(sizes_B, wanted))).tolist()
+
+
+def _sizes(lengths: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Tokens and bytes of documents in one number each."""
+    return lengths << 32 | sizes
