@@ -20,10 +20,10 @@ from loriini.compare.ladder import (
 )
 from loriini.reporting.wording import listing
 from pages import (
-    LONG_DOCUMENTS,
     between,
     choosing_seeds,
     command_line,
+    long_documents,
     losses_text,
     make_it,
     markdown,
@@ -73,7 +73,7 @@ def body(results: Results) -> Iterable[str]:
         markdown(*sizes_table(results, designs)),
         "",
         sizes_note(baseline) + "\n",
-        LONG_DOCUMENTS + "\n",
+        long_documents(results["heldout"]) + "\n",
         f"## {LAW}\n",
         markdown(*laws_table(designs)),
         "",

@@ -23,10 +23,10 @@ from loriini.compare.sections import first_segment_caveat
 from loriini.evaluate.intervals import OVERALL
 from loriini.reporting.wording import listing
 from pages import (
-    LONG_DOCUMENTS,
     between,
     choosing_seeds,
     command_line,
+    long_documents,
     losses_text,
     make_it,
     markdown,
@@ -213,7 +213,7 @@ def caution(results: Row) -> Sequence[str]:
         "those of the design it is compared with, and held-out text, added in quadrature.",
         "- **Many comparisons.** Each is judged by itself. Of many, some exclude 0 by chance. The leader is "
         "the best of several, by chance too.",
-        f"- {LONG_DOCUMENTS}",
+        f"- {long_documents(results['heldout'])}",
         "- **Sizes.** Trainings are short and models small. The order may be another at other sizes "
         "([`loriini compare --ladder`](compare.md#a-ladder-of-sizes)).",
     )

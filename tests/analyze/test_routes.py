@@ -82,6 +82,7 @@ def test_a_share_of_choices_is_no_mean_weight() -> None:
     assert routes.choice_shares.tolist() == [[[0.5, 0.5, 0], [0.5, 0, 0.5]]]
     assert routes.expert_load.tolist() == [[0.5, 0.125, 0.375]]
     assert routes.load_range.tolist() == [0.375]
+    assert routes.experts_per_unit.tolist() == [2]
     assert np.exp(routes.load_entropy[0]) == pytest.approx(2.6494, abs=1e-4)
     assert routes.choice_shares.argmax(-1).tolist() == [[0, 0]]
     assert routes.most_bits[0] == pytest.approx(np.log2(3 / 2))  # the second choice is another expert

@@ -10,7 +10,7 @@ import pytest
 
 from loriini.cli import main
 from loriini.compare import job
-from loriini.compare.running import DONE, Trial
+from loriini.compare.running import Trial
 from loriini.train.corpora import read_corpora
 from loriini.train.loop import train
 from runs import prepared
@@ -57,7 +57,7 @@ class Compared:
 def train_here(trials: Sequence[Trial], jobs: int = 1) -> dict[Path, str]:
     """What `train_trials` does, without its processes."""
     for trial in trials:
-        if trial.state not in DONE:
+        if not trial.is_done:
             train(trial.cell.run, read_corpora(trial.cell.run.corpus), trial.folder)
     return {}
 

@@ -113,7 +113,7 @@ def test_runs_that_are_there_are_grouped_by_seed(compared: Compared, tmp_path: P
     compare_here(*folders, "--out", tmp_path / "training")
     page = (tmp_path / "training" / "report.html").read_text()
     assert "Training of dense and lory" in page
-    assert "No held-out text was given" in page
+    assert "No model was scored on held-out text" in page
 
 
 def test_a_models_folder_stands_for_its_run(compared: Compared) -> None:

@@ -80,7 +80,8 @@ def test_other_settings_are_refused(corpus: Corpus, change: dict[str, Any], told
 
 
 def test_other_documents_are_refused(corpus: Corpus) -> None:
-    with pytest.raises(InputError, match=r"other inputs \(topics\)"):
+    told = rf"documents: .*other inputs \(topics\); choose .*--reuse {corpus.folder}"
+    with pytest.raises(InputError, match=told):
         prepare_documents(corpus.folder, topics.documents, {"topics": "2"}, topics.SETTINGS)
 
 

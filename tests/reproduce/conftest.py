@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from loriini.cli import main
-from loriini.compare.running import DONE, Trial
+from loriini.compare.running import Trial
 from loriini.reproduce import job, measures
 from loriini.reproduce.experiments import throughput, toy
 from loriini.reproduce.experiments.toy_study import MAIN, Study
@@ -51,7 +51,7 @@ DOMAINS = ("arxiv", "books", "multi_de", "multi_fr", "python", "web", "wiki")
 def train_here(trials: Sequence[Trial], jobs: int, on_end: Callable[[Trial], None]) -> dict[Path, str]:
     """What `train_trials` does, without its processes."""
     for trial in trials:
-        if trial.state not in DONE:
+        if not trial.is_done:
             train(trial.cell.run, read_corpora(trial.cell.run.corpus), trial.folder)
             on_end(trial)
     return {}

@@ -37,7 +37,7 @@ class Routes:
     - `choices` (L, D, E): how many units chose each expert. A design that gives every unit every expert
       makes no choices; there it is the sum of the units' gates.
     - `mean_gates` (L, D, E): mean gate, 0 where an expert was not chosen.
-    - `confidence_entropy` (L, D): mean entropy of the softmax of a unit's logits, in nats (AoE section 4.3).
+    - `confidence_entropy` (L, D): mean entropy of the softmax of a unit's logits, in nats (AoE equation 8).
     - `domain_bits` (L,): mutual information in bits of domains and the choices of one sequence of each of
       their documents, drawn at random; mean over draws. Domains, and documents within them, count alike.
     - `chance_bits` (L,): the same where documents are assigned to domains at random.
@@ -62,8 +62,14 @@ class Routes:
 
     @property
     def expert_load(self) -> Floats:
-        """The share of all choices that falls on each expert (L, E), Σ = 1 (AoE section 4.2)."""
+        """The share of all choices that falls on each expert (L, E), Σ = 1 (AoE section 4.1.2)."""
         return shares(self.choices.sum(1))
+
+    @property
+    def experts_per_unit(self) -> Floats:
+        """How many experts a unit chose, mean (L,); where it makes no choices, the sum of its gates."""
+        per_unit: Floats = self.choices.sum((1, 2)) / self.units.sum()
+        return per_unit
 
     @property
     def load_entropy(self) -> Floats:
@@ -126,7 +132,8 @@ class Routes:
 
     def to_dict(self) -> dict[str, Any]:
         """The statistics of every layer as a JSON object."""
-        per_layer = ("load_entropy", "load_range", "domain_bits", "chance_bits", "domain_agreement")
+        of_load = ("experts_per_unit", "load_entropy", "load_range")
+        per_layer = (*of_load, "domain_bits", "chance_bits", "domain_agreement")
         layers = [
             {
                 "load": self.expert_load[layer].tolist(),

@@ -1,6 +1,7 @@
 """The command that measures speed and memory."""
 
 import argparse
+from typing import Any
 
 from loriini.cli.output import print_rows
 from loriini.cli.parser import Add, output_file
@@ -31,6 +32,7 @@ def bench(arguments: argparse.Namespace) -> None:
     if rounds is not None and rounds < 1:
         raise InputError(f"--rounds {rounds}: give at least 1")
     kept = rows_of_other_parts(out, only) if out and only else []
+    rows: list[dict[str, Any]] = []
     for rows in measure(arguments.quick, [only] if only else [], rounds):
         if out:
             out.parent.mkdir(parents=True, exist_ok=True)

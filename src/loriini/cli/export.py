@@ -37,7 +37,10 @@ def export_arguments(add: Add) -> None:
 
 def steps(text: str) -> tuple[int, ...]:
     """Steps with commas between them."""
-    return tuple(map(int, text.split(",")))
+    try:
+        return tuple(map(int, text.split(",")))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: give steps of the run, as 500 or 500,1000") from None
 
 
 def export(arguments: argparse.Namespace) -> None:

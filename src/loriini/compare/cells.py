@@ -151,7 +151,8 @@ def _variants(
 ) -> Iterator[Cell]:
     """A design's distinct runs over the grid, named by its size and the settings that matter to it."""
     points = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
-    runs = [_design_run(design, base, [*overrides, *as_arguments(point)], resize) for point in points]
+    swept = [[f"--{name}={value}" for name, value in point.items()] for point in points]
+    runs = [_design_run(design, base, [*overrides, *point], resize) for point in swept]
     effective = [name for name in grid if _has_effect(name, points, runs)]
     first: dict[Run, dict[str, str]] = {}
     for run, point in zip(runs, points, strict=True):
@@ -202,11 +203,6 @@ def run_settings(run: Run, left_out: Collection[str]) -> dict[str, str]:
         for name, value in by_dotted_name(run.to_dict()).items()
         if not f"{name}.".startswith(parts)
     }
-
-
-def as_arguments(settings: Mapping[str, str]) -> list[str]:
-    """Settings as overrides."""
-    return [f"--{name}={value}" for name, value in settings.items()]
 
 
 def run_digest(run: Run, corpus: TrainingCorpus) -> str:

@@ -73,7 +73,7 @@ def differences(variants: Sequence[VariantRow], baseline: str, places: Mapping[s
         _interval(axes, place - 0.14, difference["seeds"], color, "o", 2.5)
         _interval(axes, place + 0.14, difference["documents"], color, "s", 1.0)
     axes.axvline(0, color=INK, linewidth=1)
-    axes.set_yticks(range(len(variants)), [_wrapped(variant["name"]) for variant in variants])
+    axes.set_yticks(range(len(variants)), [variant["name"].replace(" ", "\n") for variant in variants])
     axes.set_ylim(len(variants) - 0.5, -0.5)
     axes.set_title(f"perplexity relative to {baseline}, %")
     axes.grid(axis="x", alpha=0.15)
@@ -156,8 +156,3 @@ def _interval(axes: Axes, place: float, interval: Change, color: str, marker: st
     axes.plot([100 * (interval["change"] or 0.0)], [place], marker, color=color, markersize=4.5)
     if interval["low"] is not None and interval["high"] is not None:
         axes.hlines(place, 100 * interval["low"], 100 * interval["high"], color=color, linewidth=width)
-
-
-def _wrapped(name: str) -> str:
-    """A variant's name with a line for each setting."""
-    return name.replace(" ", "\n")

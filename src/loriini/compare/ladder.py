@@ -5,11 +5,11 @@ from typing import Any, Literal
 
 from loriini.compare import figures
 from loriini.compare.rows import Interval, LadderDesign, TrendRow
-from loriini.compare.sections import NO_VALUE, difference_texts, mean_text
+from loriini.compare.sections import difference_texts, mean_text
 from loriini.evaluate.intervals import OVERALL
 from loriini.reporting import page as p
 from loriini.reporting.page import Html
-from loriini.reporting.wording import large, percent
+from loriini.reporting.wording import NO_VALUE, large, percent
 
 Table = tuple[list[str], list[list[str]]]
 """A header and rows."""

@@ -127,7 +127,8 @@ def measure_ladder(variants: Sequence[VariantRow], cells: Cells) -> dict[str, An
     shown = [v for v in variants if v["chosen"] and v["causality"] != "none"]
     families = defaultdict[str, dict[int, VariantRow]](dict)
     for v in shown:
-        families[family_name(v)][v["width"]] = v
+        family = variant_name(v["design"], unswept_settings(v))  # without its size and what a sweep chose
+        families[family][v["width"]] = v
     points_of = {name: ladder_points(name, of_width, cells) for name, of_width in families.items()}
     baseline = next(iter(families), "")
     designs = []
@@ -140,11 +141,6 @@ def measure_ladder(variants: Sequence[VariantRow], cells: Cells) -> dict[str, An
                 design["trend"] = compared.to_dict()
         designs.append(design)
     return {"widths": widths, "baseline": baseline or None, "designs": designs}
-
-
-def family_name(variant: VariantRow) -> str:
-    """A variant without its size and what a sweep chose for it."""
-    return variant_name(variant["design"], unswept_settings(variant))
 
 
 def ladder_points(name: str, variants: Mapping[int, VariantRow], cells: Cells) -> LadderPoints | None:

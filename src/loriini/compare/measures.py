@@ -1,6 +1,5 @@
 """Measurements of a cell: of its training, from `metrics.jsonl`, and its held-out perplexity."""
 
-import json
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from loriini.evaluate.heldout import HeldOut, heldout_digest
 from loriini.evaluate.runs import EvaluationSettings, evaluate_on
 from loriini.jobs.artifact import digest
 from loriini.jobs.lock import waiting_lock
+from loriini.json_file import read_object
 from loriini.reporting.curves import Floats, column, routed_steps, utilisation, with_load_entropy
 from loriini.snapshot import model_folder
 from loriini.train.records.metrics import METRICS, read_metrics
@@ -150,7 +150,7 @@ def evaluate_trials(
         with waiting_lock(cache):  # another command may evaluate the same cells
             if not path.exists():
                 write_json(path, evaluate_on(trial.folder, heldout, settings, f"evaluate {trial.name}"))
-        evaluations[trial.folder] = json.loads(path.read_text())
+        evaluations[trial.folder] = read_object(path, "remove it; it is made again")
     return evaluations
 
 

@@ -10,7 +10,6 @@ from loriini.compare import figures
 from loriini.compare.ladder import ladder
 from loriini.compare.rows import VariantRow
 from loriini.compare.sections import (
-    NO_VALUE,
     cells,
     difference_texts,
     expert_use_section,
@@ -24,7 +23,7 @@ from loriini.compare.seeds import t_factor
 from loriini.evaluate.intervals import OVERALL, Difference
 from loriini.reporting import page as p
 from loriini.reporting.page import Html
-from loriini.reporting.wording import large, listing, percent
+from loriini.reporting.wording import NO_VALUE, large, listing, percent
 
 COLUMNS = ("", "perplexity", "difference", "over seeds", "over held-out text", "active", "parameters")
 
@@ -78,7 +77,7 @@ def opening(results: Mapping[str, Any], shown: Sequence[VariantRow]) -> Html:
         if text and text["skip"]
         else "Every model predicts the same held-out tokens. "
         if text
-        else "No held-out text was given, so only the trainings are compared. "
+        else "No model was scored on held-out text, so only the trainings are compared. "
     )
     widths = results["ladder"]["widths"] if "ladder" in results else []
     sizes = (

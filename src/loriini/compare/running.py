@@ -25,7 +25,6 @@ from loriini.train.records.metrics import METRICS, read_metrics
 from loriini.train.run import RUN
 
 State = Literal["new", "started", "finished", "diverged"]
-DONE = ("finished", "diverged")
 LOG = "train.log"
 POLL_SECONDS = 0.1
 
@@ -51,6 +50,11 @@ class Trial:
         most = self.cell.run.guard.max_skips  # may be more than before: then the run goes on
         last = read_metrics(self.folder / METRICS)[-most:]
         return "diverged" if len(last) == most and all(step["skipped"] for step in last) else "started"
+
+    @property
+    def is_done(self) -> bool:
+        """Whether its training ended, with a model or by diverging, so that there is something to measure."""
+        return self.state in ("finished", "diverged")
 
 
 def place_cells(cells: Iterable[Cell], folder: Path) -> list[Trial]:
@@ -82,7 +86,7 @@ def train_trials(
     SIGTERM, once every running cell is saved.
     """
     check_jobs(jobs)
-    left = [trial for trial in trials if trial.state not in DONE]
+    left = [trial for trial in trials if not trial.is_done]
     inform(f"{len(trials)} cells, {len(left)} of them to train, {jobs} at once")
     with progress("cells", len(trials)) as advance:
         advance(len(trials) - len(left))
@@ -91,7 +95,7 @@ def train_trials(
 
 def training_commands(trials: Iterable[Trial]) -> list[str]:
     """A command for each trial that is not done, for other machines that see its folder and its corpus."""
-    left = [trial for trial in trials if trial.state not in DONE]
+    left = [trial for trial in trials if not trial.is_done]
     for trial in left:
         claim_trial(trial)
     return [shlex.join(["loriini", *resuming(trial.folder.resolve())]) for trial in left]
@@ -161,7 +165,7 @@ class _Processes:
             if len(self.running) == self.jobs:
                 return
             trial = self.waiting.popleft()
-            if trial.state in DONE:  # by another process
+            if trial.is_done:  # by another process
                 self._end(trial)
             elif _is_locked(trial.folder):
                 self.waiting.append(trial)
@@ -180,7 +184,7 @@ class _Processes:
             if code != 0 and _is_locked(trial.folder):  # another process began it in the same moment
                 self.waiting.append(trial)
                 continue
-            if code != 0 and trial.state not in DONE:
+            if code != 0 and not trial.is_done:
                 self.failures[trial.folder] = last_line(trial.folder / LOG) or f"exit code {code}"
             self._end(trial)
 

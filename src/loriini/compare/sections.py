@@ -10,9 +10,8 @@ from loriini.compare.rows import DifferenceRow, Interval, VariantRow
 from loriini.evaluate.intervals import OVERALL, Difference
 from loriini.reporting import page as p
 from loriini.reporting.page import Html
-from loriini.reporting.wording import SEES_LATER, duration, interval, large, listing, percent
+from loriini.reporting.wording import NO_VALUE, SEES_LATER, duration, interval, large, listing, percent
 
-NO_VALUE = "–"
 AXIS_UNITS = {"tokens": "equal tokens", "flops": "equal FLOPs", "seconds": "equal seconds"}
 
 

@@ -19,6 +19,7 @@ from loriini.corpus.text.heldout import write_heldout
 from loriini.corpus.tokenized.instances import check_enough, write_instances
 from loriini.corpus.tokenized.tokenizer import write_tokenizer
 from loriini.corpus.tokenized.tokens import write_tokens
+from loriini.errors import InputError
 from loriini.jobs.artifact import MANIFEST, Artifact, OtherContents, link_artifact
 from loriini.jobs.tasks import Executor
 from loriini.progress import announce, inform, progress
@@ -178,7 +179,13 @@ def build_stages(out: Path, given: Preparation) -> dict[str, Artifact]:
 def _build(stage: Stage, folder: Path, given: Preparation, needed: Sequence[Artifact]) -> Artifact:
     """Build a stage, or take it from `given.reuse`, and report it; a finished one is loaded."""
     if (folder / MANIFEST).exists():
-        return stage.build(folder, given, *needed)
+        try:
+            return stage.build(folder, given, *needed)
+        except OtherContents as other:  # so do the stages that depend on it: removing one folder is no remedy
+            raise InputError(
+                f"{folder}: was made with {other.how}; choose another name or --out "
+                f"(`prepare --reuse {folder.parent}` keeps what they do not change)"
+            ) from other
     announce(stage.name, [stage.name for stage in STAGES], "corpus stage")
     if reused := _reused(stage, folder, given, needed):
         return reused

@@ -126,11 +126,17 @@ def _sign_of_damage(error: Exception) -> str | None:
 
 
 def damaged(out: Path, name: str, what: str) -> InputError:
-    """The error for a damaged stage of the corpus `out`: what is wrong, and which folders to remove."""
-    names = [stage.name for stage in STAGES]
-    later = [stage for stage in names[names.index(name) :] if (out / stage).exists()]
+    """The error for a damaged stage of the corpus `out`: what is wrong, and which folders to remove.
+
+    These are the stage and all that depend on it.
+    """
+    stale = {name}
+    for stage in STAGES:
+        if stale.intersection(stage.needs):
+            stale.add(stage.name)
+    there = [stage.name for stage in STAGES if stage.name in stale and (out / stage.name).exists()]
     return InputError(
-        f"{out / name}: {what}; remove the folders {', '.join(later)} and make the corpus again"
+        f"{out / name}: {what}; remove the folders {', '.join(there)} and make the corpus again"
     )
 
 

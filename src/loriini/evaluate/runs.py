@@ -37,6 +37,7 @@ from loriini.model.loading import (
     load_model,
     load_tokenizer,
     run_precision,
+    trained_tokens,
     trained_with_document_mask,
 )
 from loriini.progress import warn
@@ -127,6 +128,7 @@ def evaluate_runs(runs: Sequence[Path], settings: EvaluationSettings) -> list[di
         )
     if len(runs) > 1:
         warn_of_few_documents(heldout)
+        warn_of_unequal_tokens(runs)
     titles = [f"run {i} of {len(runs)}: {run}" for i, run in enumerate(runs, 1)] if len(runs) > 1 else [None]
     results = [evaluate_on(run, heldout, settings, title) for run, title in zip(runs, titles, strict=True)]
     for run, result in zip(runs, results, strict=True):
@@ -150,6 +152,16 @@ def warn_of_few_documents(heldout: Mapping[str, HeldOut]) -> None:
     counts = document_counts(heldout).items()
     if few := ", ".join(f"{domain} ({count})" for domain, count in counts if count < ENOUGH):
         warn(f"few held-out documents, of which an interval says little: {few}; give at least {ENOUGH}")
+
+
+def warn_of_unequal_tokens(runs: Sequence[Path]) -> None:
+    """Warn where runs were trained on different numbers of tokens; other models have none recorded."""
+    trained = {run: tokens for run in runs if (tokens := trained_tokens(run))}
+    if len(set(trained.values())) > 1:
+        listed = ", ".join(f"{run} {tokens:,}" for run, tokens in trained.items())
+        warn(
+            f"the runs were trained on different numbers of tokens, which their difference includes: {listed}"
+        )
 
 
 def shared_heldout(

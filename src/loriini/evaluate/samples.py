@@ -10,7 +10,7 @@ from torch.distributed.tensor import DTensor
 from transformers import PreTrainedTokenizerBase, TextStreamer
 
 from loriini.errors import InputError
-from loriini.evaluate.document_tokens import opening_ids
+from loriini.evaluate.document_tokens import prompt_ids
 from loriini.evaluate.perplexity import check_routing
 from loriini.fields import LARGEST_COUNT
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
@@ -91,8 +91,7 @@ def continue_text(
     `write` gets the continuation in parts, as it is generated. InputError as from `check_generation`.
     """
     labels_B = check_generation(model, how)
-    encoded = tokenizer(prompt, add_special_tokens=False, verbose=False)["input_ids"]
-    ids = torch.tensor([[*opening_ids(tokenizer), *encoded]], dtype=torch.long, device=model.device)
+    ids = torch.tensor([prompt_ids(tokenizer, prompt)], dtype=torch.long, device=model.device)
     check_ids(ids, model)
     eos = model.config.eos_token_id
     with undisturbed(model):
@@ -134,7 +133,7 @@ def check_room(
 
     InputError for a prompt that fills the context, and for a text longer than the learned positions.
     """
-    prompt_length = len(tokenizer(prompt, add_special_tokens=False, verbose=False)["input_ids"])
+    prompt_length = len(prompt_ids(tokenizer, prompt))
     context = config.max_position_embeddings
     if prompt_length >= context:
         raise InputError(f"the prompt has {prompt_length:,} tokens, the context {context:,}; shorten it")

@@ -9,7 +9,7 @@ from loriini.routing import Router, RoutingConfig
 
 
 def copy_into_experts(dense: LoriiniForCausalLM, config: LoriiniConfig) -> LoriiniForCausalLM:
-    """A mixture of `config` whose experts are copies of the dense model's FFN (Lory §3.1, warm-up).
+    """A mixture of `config` whose experts are copies of the dense model's FFN (Lory §4.1, appendix G.3).
 
     Everything else is copied too; routers are newly initialised. The mixture computes what the dense model
     does. ValueError for a design where it would not (shared experts, gates that do not sum to 1), and for

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -128,6 +129,12 @@ def context_length(path: Path, config: LoriiniConfig) -> int:
 def trained_with_document_mask(path: Path) -> bool:
     """Whether a run kept the documents of an instance apart; false where there is no run."""
     return bool(_run_value(path, "document_mask", bool))
+
+
+def trained_tokens(path: Path) -> int | None:
+    """Tokens that a run was trained on; None where there is no run."""
+    sizes = [_run_value(path, name, Count) for name in ("steps", "batch_size", "length")]
+    return None if None in sizes else prod(sizes)
 
 
 def corpora_of(path: Path) -> tuple[Path, ...]:

@@ -15,6 +15,7 @@ from loriini.reporting.curves import Metrics
 from loriini.reporting.page import Html
 from loriini.reporting.wording import (
     ALONE,
+    NO_VALUE,
     byte_size,
     cosine,
     duration,
@@ -208,7 +209,7 @@ def setup(c: QuickstartFiles) -> Html:
 
 
 def _amount(part: Mapping[str, int] | None) -> list[str]:
-    return [f"{part['documents']:,}", large(part["characters"])] if part else ["–", "–"]
+    return [f"{part['documents']:,}", large(part["characters"])] if part else [NO_VALUE, NO_VALUE]
 
 
 def perplexity(c: QuickstartFiles) -> Html:
@@ -292,7 +293,7 @@ def cost(c: QuickstartFiles) -> Html:
     stages = {**seconds, "all": sum(seconds.values())}
     peaks = {**peaks, "all": max(peaks.values())} if peaks else {}
     rows = [
-        [stage, duration(s), byte_size(peaks[stage]) if stage in peaks else "–"]
+        [stage, duration(s), byte_size(peaks[stage]) if stage in peaks else NO_VALUE]
         for stage, s in stages.items()
     ]
     dense, mixture = (_speed(c.metrics[model]) for model in (DENSE, c.design))

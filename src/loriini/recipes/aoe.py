@@ -93,8 +93,9 @@ def aoe_recipes() -> Iterator[Run]:
     yield from (moe(), with_aux(moe()), factorized(), large_router())
     for low_rank in (64, 128, 256, 512):
         yield from (autonomous(low_rank), with_aux(autonomous(low_rank)))
-    yield selecting(moe(), "token-top-p", "top-p")
-    yield selecting(autonomous(256), "aoe-top-p", "top-p")
+    for run, design in ((moe(), "token-top-p"), (autonomous(256), "aoe-top-p")):
+        top_p = selecting(run, design, "top-p")
+        yield replace(top_p, routing=replace(top_p.routing, load_balance=0.01))  # both, to compare alike
     yield selecting(moe(), "token-ec2", "ec")
     yield selecting(autonomous(256), "aoe-ec", "ec")
     yield from (moe_4b(), aoe_4b())

@@ -5,6 +5,8 @@ from math import isnan
 
 from loriini.evaluate.intervals import Difference
 
+NO_VALUE = "–"
+"""In a table: not measured, or without meaning."""
 ALONE = "no instance holds two documents"
 """Why documents that share an instance have no mean cosine."""
 SEES_LATER = " (sees later tokens)"
@@ -27,7 +29,7 @@ def cosine(value: float | None, unknown: str = "") -> str:
     """A cosine with three digits; the reason where it is None or NaN, or nothing without one."""
     if value is not None and not isnan(value):
         return f"{value:.3f}"
-    return f"– ({unknown})" if unknown else ""
+    return f"{NO_VALUE} ({unknown})" if unknown else ""
 
 
 def large(number: float) -> str:

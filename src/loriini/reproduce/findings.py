@@ -13,7 +13,7 @@ from loriini.errors import InputError
 from loriini.json_file import read_object
 from loriini.progress import warn
 from loriini.reporting.plots import GREY
-from loriini.reporting.wording import listing
+from loriini.reporting.wording import NO_VALUE, listing
 from loriini.reproduce.charts import Chart, draw
 from loriini.reproduce.claims.claim import UNDECIDED, JudgedClaim, judged, overall
 from loriini.reproduce.claims.reasons import support
@@ -22,7 +22,6 @@ from loriini.reproduce.experiments.catalog import EXPERIMENTS, ITEM_ORDER
 from loriini.reproduce.results import RESULTS, as_published, outdated, read_items
 from loriini.reproduce.wording import (
     CLAIM_HEAD,
-    NOTHING,
     REASON_HEAD,
     caption,
     claim_rows,
@@ -67,7 +66,8 @@ them; the interval does not cover another choice of these.
 finding in twenty is said not to hold.
 - **±** is half of a 95 % interval over seeds or rounds.
 - **Rows that see later tokens** are marked, since their losses are too low. They can show that such a row \
-is worse, not that it is better or equal."""
+is worse than a causal one, not that it is better or equal. Two such rows may differ in how much they use of \
+later tokens."""
 
 
 def write_findings(folder: Path, page: Path) -> Path:
@@ -233,8 +233,10 @@ def rates(items: Items) -> str:
     distinct = set().union(*rates_by_width.values())
     if len(rates_by_width) > 1 and len(distinct) == 1:
         return (
-            f"Models of all sizes are trained with one learning rate, {distinct.pop():g}, which may suit "
-            "the smaller ones better than the larger: compare sizes with care."
+            f"All models are trained with one learning rate, {distinct.pop():g}. It may suit smaller models "
+            "better than larger ones, and the dense model better than others: on the "
+            "[leaderboard](leaderboard.md), with as many steps, many designs do better at twice this rate. "
+            "Compare with care."
         )
     by_width = "; ".join(
         f"{', '.join(f'{rate:g}' for rate in sorted(at_width))} at width {width}"
@@ -310,7 +312,7 @@ def _values(item: Mapping[str, Any], text: str, measured: Mapping[str, Any]) -> 
 
     def both(row: str, column: str) -> str:
         theirs = published_text(printed, row, column)
-        return plus_minus(measured[row].get(column)) + (f" [{theirs}]" if theirs != NOTHING else "")
+        return plus_minus(measured[row].get(column)) + (f" [{theirs}]" if theirs != NO_VALUE else "")
 
     place = f" on text in place of {text}" if text else ""
     bracketed = any("[" in both(row, column) for row in measured for column in columns)

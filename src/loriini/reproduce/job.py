@@ -16,7 +16,7 @@ from loriini.jobs.lock import waiting_lock
 from loriini.json_file import read_object
 from loriini.progress import inform, warn
 from loriini.reproduce.experiments.catalog import find_experiments
-from loriini.reproduce.plan import RUNS, Plan, Training, is_trained, make_plans, unique_trials
+from loriini.reproduce.plan import RUNS, Plan, Training, make_plans, unique_trials
 from loriini.reproduce.results import DAMAGED, RESULTS
 from loriini.reproduce.scales import find_scale
 from loriini.reproduce.texts import Texts
@@ -130,14 +130,14 @@ class _Job:
     def start(self) -> None:
         """Measure what is trained already, and write what needs no training."""
         for trial in unique_trials(self.open):
-            if is_trained(trial):
+            if trial.is_done:
                 self.trained(trial)
         self._finish_items()
 
     def trained(self, trial: Trial) -> None:
         """Take a training that ended, or failed."""
         self.ended.add(trial.folder)
-        if is_trained(trial):
+        if trial.is_done:
             names = sorted(self.names[trial.folder])
             self._do(trial.name, partial(self.writer.measure, self.trainings[trial.folder], names))
         self._finish_items()

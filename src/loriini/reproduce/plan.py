@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from loriini.compare.cells import Cell
-from loriini.compare.running import DONE, Trial, place_cells
+from loriini.compare.running import Trial, place_cells
 from loriini.published.items import PaperRun
 from loriini.reproduce.experiments.experiment import Experiment
 from loriini.reproduce.scales import Scale, scaled_run
@@ -104,8 +104,3 @@ def unique_trials(plans: Sequence[Plan]) -> list[Trial]:
     """The trainings of all plans, each once, in the order of the plans."""
     found: Mapping[Path, Trial] = {trial.folder: trial for plan in plans for trial in plan.trials}
     return list(found.values())
-
-
-def is_trained(trial: Trial) -> bool:
-    """Whether a training ended, with a model or by diverging, so that there is something to measure."""
-    return trial.state in DONE

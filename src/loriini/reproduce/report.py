@@ -7,14 +7,13 @@ from loriini.analyze.report import REPORT, write_page
 from loriini.atomic import write_json
 from loriini.reporting import page as p
 from loriini.reporting.page import Html
-from loriini.reporting.wording import sentence_case
+from loriini.reporting.wording import NO_VALUE, sentence_case
 from loriini.reproduce.charts import draw
 from loriini.reproduce.claims.measured import at
 from loriini.reproduce.claims.wording import number
 from loriini.reproduce.results import RESULTS, read_items
 from loriini.reproduce.wording import (
     CLAIM_HEAD,
-    NOTHING,
     REASON_HEAD,
     Results,
     caption,
@@ -132,7 +131,7 @@ def cells(results: Results) -> Html | None:
             str(c["seed"]),
             c["text"],
             c["state"],
-            NOTHING if (loss := at(c["measures"], ("training", "training_loss"))) is None else number(loss),
+            NO_VALUE if (loss := at(c["measures"], ("training", "training_loss"))) is None else number(loss),
             c["folder"],
         ]
         for c in results["cells"]

@@ -49,7 +49,9 @@ def item_results(
     remarks = [experiment.note, extra.get("remark"), *later_tokens(own), *experiment.remarks(texts[0])]
     if experiment.timed:
         remarks += conditions([*experiment.published.runs.values()], find_scale(about["scale"]))
-    charts = ((m.text, chart) for m in texts for chart in experiment.charts(m))
+    charts = ({"text": m.text, **chart} for m in texts for chart in experiment.charts(m))
+    with_further = by_text(trainings, extra)
+    judged = (reason.to_dict(experiment.claims, decisive, with_further) for reason in experiment.reasons)
     return {
         "item": experiment.item,
         **as_published(experiment.item),
@@ -58,9 +60,9 @@ def item_results(
         "cells": [describe(training, measures) for training, measures in trainings],
         "measured": {m.text: table(experiment, m) for m in texts},
         "claims": claims,
-        "charts": [{"text": text, **chart} for text, chart in charts if has_data(chart)],
+        "charts": [chart for chart in charts if chart.get("series") or chart.get("panels")],
         "likely_reasons": likely_reasons(experiment, decisive, texts),
-        "reasons": judged_reasons(experiment, decisive, by_text(trainings, extra)),
+        "reasons": [reason for reason in judged if reason],
         "verdict": verdict,
         "sentence": sentence(verdict, claims, about["scale"]),
     }
@@ -139,14 +141,6 @@ def likely_reasons(
     ]
 
 
-def judged_reasons(
-    experiment: Experiment, decisive: Sequence[tuple[str, Claim]], texts: Sequence[Measured]
-) -> list[dict[str, Any]]:
-    """The reasons whose runs are there and that are about the claims, by text, which decided the verdict."""
-    judged = (reason.to_dict(experiment.claims, decisive, texts) for reason in experiment.reasons)
-    return list(filter(None, judged))
-
-
 def by_text(trainings: Iterable[MeasuredTraining], extra: Mapping[str, Any]) -> Sequence[Measured]:
     """The finished trainings on each text; one without a text where nothing is trained."""
     rows_by_text: dict[str, dict[str, dict[int, Measures]]] = {}
@@ -167,11 +161,6 @@ def table(experiment: Experiment, m: Measured) -> dict[str, dict[str, dict[str, 
         row: {name: rounded_interval(values) for name, values in of_row.items() if values}
         for row, of_row in columns.items()
     }
-
-
-def has_data(chart: Mapping[str, Any]) -> bool:
-    """Whether there is something to draw."""
-    return bool(chart.get("series") or chart.get("panels"))
 
 
 def describe(training: Training, measures: Measures) -> dict[str, Any]:

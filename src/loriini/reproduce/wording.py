@@ -3,15 +3,13 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from loriini.reporting.wording import listing, sentence_case
+from loriini.reporting.wording import NO_VALUE, listing, sentence_case
 from loriini.reproduce.claims.wording import counted, measured_text, number, range_text
 from loriini.reproduce.experiments.catalog import EXPERIMENTS
 from loriini.reproduce.results import mark
 
 Results = Mapping[str, Any]
 """Those of an item, as `results.item_results` makes them."""
-NOTHING = "–"
-"""In place of a missing number."""
 CLAIM_HEAD = ("claim", "mean and interval", "claimed range", "verdict")
 REASON_HEAD = ("with the further runs", "mean and interval", "expected if this is the reason", "verdict")
 """Of the table of a reason."""
@@ -57,7 +55,7 @@ def in_unit(printed: Sequence[Mapping[str, Any]], column: str) -> str:
 def plus_minus(interval: Mapping[str, float | None] | None) -> str:
     """A mean and half of its interval."""
     if interval is None or interval["mean"] is None:
-        return NOTHING
+        return NO_VALUE
     if interval["low"] is None or interval["high"] is None:
         return number(interval["mean"])
     return f"{number(interval['mean'])} ± {number((interval['high'] - interval['low']) / 2)}"
@@ -68,7 +66,7 @@ def published_text(printed: Sequence[Mapping[str, Any]], row: str, column: str) 
     values = [value for value in printed if (value["row"], value["column"]) == (row, column)]
     if len(values) > 1:
         return ", ".join(f"{value['value']:g} ({value['paper']})" for value in values)
-    return f"{values[0]['value']:g}" if values else NOTHING
+    return f"{values[0]['value']:g}" if values else NO_VALUE
 
 
 def trained_for(results: Results) -> str:

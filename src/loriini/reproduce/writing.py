@@ -15,7 +15,7 @@ from loriini.progress import inform
 from loriini.reproduce.claims.measured import Measures
 from loriini.reproduce.experiments.experiment import Experiment
 from loriini.reproduce.measures import measure
-from loriini.reproduce.plan import Plan, Training, is_trained
+from loriini.reproduce.plan import Plan, Training
 from loriini.reproduce.report import write_item_report, write_overview
 from loriini.reproduce.results import RESULTS, MeasuredTraining, item_results
 from loriini.reproduce.texts import Texts
@@ -44,7 +44,7 @@ class ItemWriter:
         """Write an item's results and report, and the overview."""
         experiment, folder = plan.experiment, self.out / plan.experiment.item
         own = self._measured(plan.own, experiment)
-        done = (training for training in plan.further if is_trained(training.trial))
+        done = (training for training in plan.further if training.trial.is_done)
         further = self._measured(done, experiment)
         results = item_results(
             self._with_amounts(experiment), own, further, self.compute(experiment), self._about(experiment)
@@ -78,7 +78,7 @@ class ItemWriter:
 
     def _measured(self, trainings: Iterable[Training], experiment: Experiment) -> list[MeasuredTraining]:
         return [
-            (training, self.measure(training, experiment.measures) if is_trained(training.trial) else {})
+            (training, self.measure(training, experiment.measures) if training.trial.is_done else {})
             for training in trainings
         ]
 

@@ -34,7 +34,7 @@ def load_balance(routing: Routing, average: Average | None = None) -> Tensor:
 
 
 def confidence_entropy(routing: Routing, average: Average | None = None) -> Tensor:
-    """Mean entropy, in nats, of the softmax of the logits (AoE section 4.3); scalar."""
+    """Mean entropy, in nats, of the softmax of the logits (AoE equation 8); scalar."""
     log_p = routing.logits.log_softmax(-1)
     return -mean_over_units(log_p.exp() * log_p, routing).sum(-1)
 

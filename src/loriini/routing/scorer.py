@@ -149,7 +149,7 @@ class LabelScorer(ScorerModule):
 
 
 class ActivationNormScorer(ScorerModule):
-    """The norm of each expert's own activation (AoE equation 3; appendix A); it has no parameters.
+    """The norm of each expert's own activation (AoE algorithm 2; appendix A); it has no parameters.
 
     Takes activations (B, U, E, W) of any width W instead of states.
     """

@@ -125,6 +125,20 @@ def test_what_comes_nearer_to_its_range(longer: float, nearer: float, verdict: s
     assert found["claims"][0]["mean"] == pytest.approx(nearer, abs=1e-3)
 
 
+@pytest.mark.parametrize(("other_rate", "verdict"), [(3.5, "refuted"), (3.05, "undecided")])
+def test_a_rate_that_was_the_best_already_is_no_reason(other_rate: float, verdict: str) -> None:
+    """The interval for the best of several rates is so wide that it decides nothing here."""
+    reason = untuned_rate(RUNS, "better", "worse")
+    m = measured({"worse": 3.0, **dict.fromkeys(reason.runs, 3.5)})
+    spread = {
+        row: {seed: {"training": {"training_loss": loss + 0.03 * (seed - 1)}} for seed in range(3)}
+        for row, loss in (("better", 3.1), ("better, 2 times the learning rate", other_rate))
+    }
+    found = judged(reason, replace(m, rows={**m.rows, **spread}))
+    assert found is not None
+    assert found["verdict"] == verdict
+
+
 def test_claims_about_rows_that_are_not_trained_otherwise_say_nothing() -> None:
     losses = {"better": 2.0, "worse": 3.0, "other": 1.0, twice("better"): 2.0, twice("worse"): 3.0}
     assert judged(too_few_steps(RUNS, "better", "worse"), measured(losses)) is None

@@ -90,9 +90,10 @@ class Measured:
             for seed, layers in self.each(row, measure, "layers").items()
         }
 
-    def finished(self, rows: Sequence[str]) -> list[str]:
-        """Those of some rows that have a measurement."""
-        return [row for row in rows if self.rows.get(row)]
+    @property
+    def finished(self) -> list[str]:
+        """The rows that have a measurement."""
+        return [row for row, by_seed in self.rows.items() if by_seed]
 
 
 BySeed = Mapping[int, Mapping[str, Sequence[float]]]

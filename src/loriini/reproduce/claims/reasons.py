@@ -21,6 +21,8 @@ SUPPORT = {HOLDS: "supported", FAILS: "refuted", UNDECIDED: "undecided"}
 """Verdicts on reasons."""
 IN_PART = "supported in part"
 """The verdict where some claims hold and others do not."""
+NEARER = ": how much closer to the paper's claim"
+"""The end of the quantity of a claim that another one comes nearer to its range."""
 RATES = (0.5, 2.0)
 """Multiples of the scale's learning rate that are tried in addition."""
 
@@ -78,7 +80,10 @@ class Reason:
 
 
 def support(claims: Sequence[JudgedClaim]) -> str:
-    """The verdict on a reason, from its claims."""
+    """The verdict on a reason, from its claims; refuted where the trainings that stand in are the same."""
+    changes = [claim for claim in claims if claim["quantity"].endswith(NEARER)]
+    if changes and all(claim["mean"] == claim["low"] == claim["high"] == 0 for claim in changes):
+        return SUPPORT[FAILS]
     return IN_PART if {HOLDS, FAILS} <= set(verdicts(claims)) else SUPPORT[overall(claims)]
 
 
@@ -92,7 +97,7 @@ def changed(claim: Claim, redone: Claim, how: str) -> Iterator[Claim]:
     """That a claim which did not hold comes nearer to its range and holds, on other trainings."""
     quantity = f"{claim.quantity}, {how}"
     if redone.finite and not claim.low <= fmean(claim.finite) <= claim.high:
-        nearer = f"{quantity}: how much closer to the paper's claim"
+        nearer = f"{quantity}{NEARER}"
         change = difference(claim.distances(), redone.distances())
         yield Claim(nearer, change, low=0.0, unit=claim.unit, chosen_from=redone.chosen_from)
     yield replace(redone, quantity=quantity)

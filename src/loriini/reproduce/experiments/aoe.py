@@ -12,7 +12,7 @@ import numpy as np
 from loriini.published import published_values
 from loriini.published.items import ITEMS
 from loriini.published.items.aoe import CONFIGURATIONS, NODES, RANKED_GATES
-from loriini.reproduce.charts import Chart, band, dots, lines
+from loriini.reproduce.charts import Chart, dots
 from loriini.reproduce.claims.claim import CLOSE, Claim, above, below, close
 from loriini.reproduce.claims.measured import Measured
 from loriini.reproduce.claims.quantities import Values, difference, extreme, mean_of, ratio
@@ -157,7 +157,7 @@ def answers_and_perplexity(m: Measured, row: str) -> Mapping[str, Values]:
 
 def answer_charts(m: Measured) -> Iterator[Chart]:
     """Perplexity and log-likelihood of every row."""
-    rows = m.finished(list(m.rows))
+    rows = m.finished
     yield dots("perplexity", "perplexity", {row: {"mean": c.exp(m.loss(row))} for row in rows})
     yield c.likelihood_chart(m, rows)
 
@@ -169,6 +169,26 @@ def other_selections(m: Measured) -> Iterator[Claim]:
         yield below(f"{how}: loss of AoE minus MoE", *map(m.loss, pair))
         quantity = f"{how}: log-likelihood of right answers, AoE minus MoE"
         yield above(quantity, *(c.likelihood_of(m, row) for row in pair))
+
+
+def experts_per_token(m: Measured, row: str) -> Values:
+    """How many experts a token of held-out text gets, mean over layers."""
+    return c.layer_mean(m.per_layer(row, "experts_per_unit"))
+
+
+def experts_differ(m: Measured) -> Iterator[str]:
+    """How many experts a token gets with top-p; in the paper nearly as many in both models."""
+    autonomous, routed = (experts_per_token(m, row).values() for row in ("top-p, AoE", "top-p, MoE"))
+    if autonomous and routed:
+        yield (
+            f"with top-p a token gets {fmean(autonomous):.2f} experts in AoE and {fmean(routed):.2f} in MoE, "
+            "in the paper nearly as many in both"
+        )
+
+
+def selection_columns(m: Measured, row: str) -> Mapping[str, Values]:
+    """Answers and perplexity, and how many experts a token gets."""
+    return {**answers_and_perplexity(m, row), "experts of a token": experts_per_token(m, row)}
 
 
 def larger_gain_at_4b(m: Measured) -> Iterator[Claim]:
@@ -227,15 +247,10 @@ def load_columns(m: Measured, row: str) -> Mapping[str, Values]:
 
 def load_charts(m: Measured) -> Iterator[Chart]:
     """Entropies of the load and of the scores, by layer."""
-    rows = m.finished(list(m.rows))
-    yield c.route_chart(m, rows, {"load_entropy": "entropy of the load, nats"})
-    layers = {row: confidence_by_layer(m, row) for row in rows}
-    series = {
-        row: band(list(range(len(next(iter(by_seed.values()))))), by_seed)
-        for row, by_seed in layers.items()
-        if by_seed
-    }
-    yield lines("by layer", "layer", "entropy of the scores, nats", series)
+    loads = {row: m.per_layer(row, "load_entropy") for row in m.finished}
+    yield c.layer_chart(loads, "entropy of the load, nats")
+    confidence = {row: confidence_by_layer(m, row) for row in m.finished}
+    yield c.layer_chart(confidence, "entropy of the scores, nats")
 
 
 def norms_alike(m: Measured) -> Iterator[Claim]:
@@ -279,7 +294,7 @@ def norm_columns(m: Measured, row: str) -> Mapping[str, Values]:
 
 def norm_charts(m: Measured) -> Iterator[Chart]:
     """Norms over training, layer by layer, of the first seed."""
-    for row in m.finished(list(m.rows)):
+    for row in m.finished:
         yield from c.expert_charts(m, row, "norms", "mean activation norm")
 
 
@@ -311,7 +326,16 @@ AOE_EXPERIMENTS = (
     with_other_norm("aoe-table6", "1"),
     with_other_norm("aoe-table7", "inf"),
     by_answers("aoe-table2", every_configuration),
-    by_answers("aoe-table3", other_selections),
+    by_answers(
+        "aoe-table3",
+        other_selections,
+        measures=("heldout", "questions", "routes"),
+        columns=selection_columns,
+        remarks=experts_differ,
+        note=f"{c.QUESTIONS_NOTE}; both top-p models have the balancing loss and that of confidence; with "
+        "expert choice the gates are those of each design: the softmax over all experts, and in AoE over "
+        "those that chose the token",
+    ),
     by_answers("aoe-table5", larger_gain_at_4b, more_runs={row: CONFIGURATIONS[row] for row in (MOE, AOE)}),
     Experiment("aoe-fig2", loss_by_rank, columns=c.training_columns, charts=c.losses),
     Experiment("aoe-fig3", even_and_confident, ("routes",), load_columns, load_charts),

@@ -87,23 +87,21 @@ def scaled(values: Values, factor: float) -> dict[int, float]:
 def losses(m: Measured) -> Iterator[Chart]:
     """Training loss over tokens, a line for each row."""
     series = {
-        row: band(m.curve(row, "tokens"), m.curve(row), SMOOTHING)
-        for row in m.finished(list(m.rows))
-        if m.curve(row)
+        row: band(m.curve(row, "tokens"), m.curve(row), SMOOTHING) for row in m.finished if m.curve(row)
     }
     yield lines("training loss", "training tokens", "nats a token", series, loss=True)
 
 
 def perplexities(m: Measured) -> Iterator[Chart]:
     """Held-out perplexity of every row by domain."""
-    series = {row: dict(perplexity_columns(m, row)) for row in m.finished(list(m.rows))}
+    series = {row: dict(perplexity_columns(m, row)) for row in m.finished}
     yield dots("perplexity", "perplexity", series)
 
 
-def active_chart(m: Measured, rows: Sequence[str]) -> Chart:
+def active_chart(m: Measured) -> Chart:
     """Experts active at least once in ten steps over training, as a share of all."""
     series = {}
-    for row in m.finished(rows):
+    for row in m.finished:
         by_seed = m.each(row, "training", "active")
         if by_seed:
             share = {seed: np.array(active["shares"]).mean(1).tolist() for seed, active in by_seed.items()}
@@ -132,15 +130,14 @@ def route_tiles(m: Measured, row: str, key: str, title: str, measure: str = "rou
     return tiles(title, [[layer[key][d] for d in domains] for layer in layers], domains)
 
 
-def route_chart(m: Measured, rows: Sequence[str], keys: Mapping[str, str], measure: str = "routes") -> Chart:
-    """Statistics of routes over the layers, a line for each row."""
-    series = {}
-    for row in m.finished(rows):
-        for key, name in keys.items():
-            if by_seed := m.per_layer(row, key, measure):
-                label = row if len(keys) == 1 else f"{row}, {name}"
-                series[label] = band(list(range(len(next(iter(by_seed.values()))))), by_seed)
-    return lines("by layer", "layer", ", ".join(keys.values()), series)
+def layer_chart(by_row: Mapping[str, Mapping[int, Sequence[float]]], y: str) -> Chart:
+    """A statistic over the layers, a line for each row that has it."""
+    series = {
+        row: band(list(range(len(next(iter(by_seed.values()))))), by_seed)
+        for row, by_seed in by_row.items()
+        if by_seed
+    }
+    return lines("by layer", "layer", y, series)
 
 
 def part_of(values: NDArray[np.float64], start: float, stop: float) -> NDArray[np.float64]:

@@ -37,7 +37,7 @@ LAST = 0.2
 UNIT = "token over sequence"
 WIDTHS_ALIKE = "not judged, as twice the dense width is not shown to gain more than the margin"
 MEAN_NOTE = (
-    "perplexity is the final model's on held-out text, in the paper the mean of the last 100 evaluations"
+    "perplexity is the final model's on held-out text, in the paper the mean of the last 100 iterations"
 )
 TOPICS = "topics and languages are the domains of held-out text instead of MMLU's, XNLI's and X-stance's"
 
@@ -206,7 +206,7 @@ def stays_in_use(m: Measured) -> Iterator[Claim]:
 
 def load_charts(m: Measured) -> Iterator[Chart]:
     """The load over training, layer by layer."""
-    for row in m.finished(list(m.rows)):
+    for row in m.finished:
         yield from c.expert_charts(m, row, "load", "share of the choices")
 
 
@@ -227,7 +227,7 @@ def one_or_two_layers(m: Measured) -> Iterator[Claim]:
 
 def perplexity_chart(m: Measured) -> Iterator[Chart]:
     """Mean perplexity of every row."""
-    series = {row: {m.text: c.exp(m.loss(row))} for row in m.finished(list(m.rows))}
+    series = {row: {m.text: c.exp(m.loss(row))} for row in m.finished}
     yield dots("perplexity", "perplexity", series)
 
 

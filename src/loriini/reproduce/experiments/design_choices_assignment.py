@@ -73,12 +73,13 @@ def largest_share(m: Measured, row: str) -> Values:
 
 def assignment_charts(m: Measured) -> Iterator[Chart]:
     """Shares of the choices by topic and by language, and the agreement over layers."""
-    for row in m.finished(list(m.rows)):
+    for row in m.finished:
         for measure, what in TEXT_OF.items():
             if m.each(row, measure, "layers"):
                 yield c.route_tiles(m, row, "choice_shares", f"{row}: share by {what}", measure)
     for measure, what in TEXT_OF.items():
-        yield c.route_chart(m, list(m.rows), {"domain_agreement": f"agreement with {what}"}, measure)
+        by_row = {row: m.per_layer(row, "domain_agreement", measure) for row in m.finished}
+        yield c.layer_chart(by_row, f"agreement with {what}")
 
 
 def assignment_columns(m: Measured, row: str) -> Mapping[str, Values]:

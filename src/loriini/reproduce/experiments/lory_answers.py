@@ -30,7 +30,7 @@ def answers_by_size(m: Measured) -> Iterator[Claim]:
 
 def answer_charts(m: Measured) -> Iterator[Chart]:
     """Mean accuracy and log-likelihood of every row."""
-    rows = m.finished(list(m.rows))
+    rows = m.finished
     accuracy = {row: {"mean": c.accuracy_of(m, row)} for row in rows}
     yield dots("questions answered", "accuracy (chance: 0.25)", accuracy)
     yield c.likelihood_chart(m, rows)
@@ -66,7 +66,5 @@ def inference_columns(m: Measured, row: str) -> Mapping[str, Values]:
 
 def inference_chart(m: Measured) -> Iterator[Chart]:
     """Perplexity by either routing."""
-    series = {
-        row: {"perplexity": inference_columns(m, row)["perplexity"]} for row in m.finished(list(m.rows))
-    }
+    series = {row: {"perplexity": inference_columns(m, row)["perplexity"]} for row in m.finished}
     yield dots("perplexity by inference routing", "perplexity", series)

@@ -70,7 +70,7 @@ def specialisation_charts(m: Measured) -> Iterator[Chart]:
     """Mean gates by domain at every layer, and the agreement over layers."""
     if m.each("0.3B/8E", "routes", "layers"):
         yield c.route_tiles(m, "0.3B/8E", "mean_gates", "mean routing weight by domain")
-        yield c.route_chart(m, ["0.3B/8E"], {"domain_agreement": "agreement of experts and domain"})
+        yield c.layer_chart({"0.3B/8E": agreement(m)}, "agreement of experts and domain")
 
 
 def agreement_columns(m: Measured, row: str) -> Mapping[str, Values]:
@@ -148,4 +148,4 @@ def active_columns(m: Measured, row: str) -> Mapping[str, Values]:
 def loss_and_activity(m: Measured) -> Iterator[Chart]:
     """Curves of the loss and of the share of active experts."""
     yield from c.losses(m)
-    yield c.active_chart(m, list(m.rows))
+    yield c.active_chart(m)

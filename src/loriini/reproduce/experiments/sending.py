@@ -36,7 +36,7 @@ COUNTED = ("_allgather_base_", "_reduce_scatter_base_")
 POLL_SECONDS = 0.1
 SECONDS = 300
 """Timeout of the processes."""
-NOTHING = "bytes are those of the formula alone"
+BY_FORMULA = "bytes are those of the formula alone"
 
 
 def sent_here() -> dict[str, Any]:
@@ -49,14 +49,14 @@ def sent_here() -> dict[str, Any]:
                 processes.append(_start(Path(folder), rank, log))
             failed = wait_for_all(processes, SECONDS)
         except (OSError, TimeoutError):
-            return {"remark": f"{NOTHING}: processes cannot be started here, or do not end in {SECONDS} s"}
+            return {"remark": f"{BY_FORMULA}: processes cannot be started here, or do not end in {SECONDS} s"}
         finally:
             for process in processes:
                 process.kill()
                 process.wait()
         if failed is not None:
             reason = last_line(logs[failed]) or f"exit status {processes[failed].returncode}"
-            return {"remark": f"{NOTHING}: processes do not reach each other here ({reason})"}
+            return {"remark": f"{BY_FORMULA}: processes do not reach each other here ({reason})"}
         return {"sent": json.loads(Path(folder, "sent.json").read_text())}
 
 

@@ -13,6 +13,8 @@ from loriini.train.overrides.names import OPTIONS, no_such_setting, setting_name
 
 Config = TypeVar("Config")
 Changes = dict[str, Any]
+KINDS: dict[Any, str] = {int: "a whole number", float: "a number", dict: "JSON"}
+"""What a value is to be, for messages."""
 
 
 def override(config: Config, arguments: Sequence[str]) -> Config:
@@ -39,7 +41,10 @@ def override_pairs(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
     left = iter(arguments)
     for argument in left:
         if not argument.startswith("--"):
-            raise InputError(f"unexpected argument {argument!r}; overrides look like --model.num_experts 8")
+            raise InputError(
+                f"unexpected argument {argument!r}; overrides look like --model.num_experts 8, several "
+                "values of one like --corpus_weights 2,0.5"
+            )
         flag, equals, text = argument.partition("=")
         value = text if equals else next(left, None)
         if value is None:
@@ -125,4 +130,4 @@ def _parse(text: str, kind: Any) -> Any:
     try:
         return json.loads(text) if kind is dict else kind(text)
     except (ValueError, RecursionError):
-        raise ValueError(f"it is not of type {type_text(kind)}") from None
+        raise ValueError(f"it is not {KINDS.get(kind) or f'of type {type_text(kind)}'}") from None
