@@ -39,10 +39,10 @@ class Bounds:
 
 LARGEST = 10**15
 """Of counts and of numbers without a bound of their own: far above any model, text or machine."""
-LARGEST_COUNT = 1 << 20
-"""Of tokens of an instance or a continuation, and of instances of a domain, where text is evaluated."""
 Count = Annotated[int, Bounds(least=1, most=LARGEST)]
 CountOrZero = Annotated[int, Bounds(least=0, most=LARGEST)]
+ShortCount = Annotated[int, Bounds(least=1, most=1 << 20)]
+"""Tokens of a text, or instances of a domain, in an evaluation."""
 Positive = Annotated[float, Bounds(above=0, most=LARGEST)]
 NotNegative = Annotated[float, Bounds(least=0, most=LARGEST)]
 Weight = Annotated[float, Bounds(least=0, most=1000)]
@@ -122,7 +122,7 @@ def mismatch(value: Any, hint: Any) -> str | None:
             return f"{len(kinds)} values"
         expected = [mismatch(part, kind) for part, kind in zip(value, kinds, strict=True)]
         return next((f"values, each {each}" for each in expected if each), None)
-    return _mismatch_of_class(value, hint)
+    return _mismatch_of_class(value, origin or hint)
 
 
 def is_finite(value: float) -> bool:

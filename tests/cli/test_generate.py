@@ -58,7 +58,7 @@ def test_an_interrupt_ends_one_continuation(
     [
         ((), "give --prompt TEXT or --interactive, one of them"),
         (("--prompt", "a", "--interactive"), "give --prompt TEXT or --interactive, one of them"),
-        (("--prompt", "a", "--temperature", 0), "--temperature 0.0: give more than 0, or --greedy"),
+        (("--prompt", "a", "--temperature", 0), "--temperature 0: give more than 0, or --greedy"),
         (("--prompt", "the owl " * 99), "tokens, the context 64; shorten it"),
         (
             ("--prompt", "a", "--greedy", "--top-p", 0.5),

@@ -251,7 +251,7 @@ def test_bad_input_is_refused_in_a_line(
         (["lory"], ["--recipe", "0.3b-dense", *heldout], "recipe 0.3b-dense needs a corpus"),
         (["lory"], [*corpus, *heldout, "--stepz", 3], "--stepz: no such setting; the nearest is --steps"),
         (["lory"], [*corpus, *heldout, "--grid", "stepz=3"], "--grid stepz: --stepz: no such setting"),
-        (["lory"], [*corpus, *heldout, "--seeds", 0], "--seeds 0: give at least 1"),
+        (["lory"], [*corpus, *heldout, "--seeds", 0], "--seeds is 0; it must be at least 1"),
         (["lory"], [*corpus, *heldout, *overrides(), "--jobs", 999], "--jobs 999: give 1 to"),
         (["lory"], [*corpus], "--heldout is missing"),
         (["lory"], [*corpus, "--heldout", empty, *overrides()], "empty.jsonl: no document found"),

@@ -15,6 +15,7 @@ from loriini.evaluate.heldout import documents_of, tokenize_by_domain
 from loriini.evaluate.intervals import differences_by_domain
 from loriini.evaluate.perplexity import evaluate
 from loriini.evaluate.runs import ENOUGH, EvaluationSettings, RouterFree, evaluate_runs
+from loriini.fields import option_of
 from loriini.model.loading import find_device, load_config, load_model, run_precision
 from loriini.sources import read_documents
 from runs import EOS, VOCABULARY, write_tokenizer
@@ -174,10 +175,13 @@ def test_bytes_that_the_tokens_do_not_tell_are_warned_of(
 
 
 def test_wrong_settings_are_refused() -> None:
-    for wrong in ({"length": 0}, {"skip": -1}, {"device": "gpu"}):
-        (name, value), *_ = wrong.items()
-        with pytest.raises(InputError, match=f"--{name} {value}: "):
-            EvaluationSettings((), **wrong)
+    wrong: tuple[dict[str, Any], ...] = ({"length": 0}, {"skip": -1}, {"skip": 1.5}, {"on_error": "go on"})
+    for setting in wrong:
+        ((name, value),) = setting.items()
+        with pytest.raises(InputError, match=f"{option_of(name)} is {value}; it must be "):
+            EvaluationSettings((), **setting)
+    with pytest.raises(InputError, match="--device gpu: this machine has no such device"):
+        EvaluationSettings((), device="gpu")
 
 
 def test_without_routers_the_time_is_reported(tmp_path: Path, documents: str) -> None:
@@ -226,5 +230,5 @@ def test_the_precision_is_that_of_the_run(tmp_path: Path) -> None:
 def test_what_is_given_twice_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="run: given twice; give it once"):
         evaluate_runs([tmp_path / "run", tmp_path / "run"], EvaluationSettings(("a.jsonl",)))
-    with pytest.raises(InputError, match=r"documents is 'held\.jsonl'; give a tuple of inputs"):
+    with pytest.raises(InputError, match="it must be several values"):
         EvaluationSettings("held.jsonl")  # type: ignore[arg-type]

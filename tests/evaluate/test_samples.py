@@ -106,12 +106,14 @@ def test_the_label_says_which_expert_writes(tokenizer: PreTrainedTokenizerBase) 
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"max_new_tokens": 0}, "--max-new-tokens 0: give at least 1"),
-        ({"temperature": 0.0}, "--temperature 0.0: give more than 0, or --greedy"),
-        ({"temperature": float("nan")}, "--temperature nan: give more than 0"),
-        ({"top_k": -1}, "--top-k -1: give at least 1, or 0 for all tokens"),
-        ({"top_p": 0.0}, "--top-p 0.0: give more than 0 and at most 1"),
-        ({"top_p": 1.5}, "--top-p 1.5: give more than 0 and at most 1"),
+        ({"max_new_tokens": 0}, "--max-new-tokens is 0; it must be at least 1"),
+        ({"temperature": 0.0}, "--temperature 0: give more than 0, or --greedy"),
+        ({"temperature": float("nan")}, "--temperature is nan; it must be"),
+        ({"top_k": -1}, "--top-k is -1; it must be at least 0"),
+        ({"top_p": 0.0}, "--top-p is 0.0; it must be above 0 and at most 1"),
+        ({"max_new_tokens": 2.5}, "--max-new-tokens is 2.5; it must be an integer"),
+        ({"routing": "segments"}, "--routing is segments; it must be one of: prompt, segment"),
+        ({"top_p": 1.5}, "--top-p is 1.5; it must be above 0 and at most 1"),
     ],
 )
 def test_a_value_out_of_range_is_refused(fields: dict[str, Any], words: str) -> None:

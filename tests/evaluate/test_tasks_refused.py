@@ -116,8 +116,8 @@ def test_without_a_network_local_files_are_proposed(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"limit": 0}, "--limit 0: give at least 1"),
-        ({"num_fewshot": -1}, "--num-fewshot -1: give at least 0"),
+        ({"limit": 0}, "--limit is 0; it must be at least 1"),
+        ({"num_fewshot": -1}, "--num-fewshot is -1; it must be at least 0"),
     ],
 )
 def test_wrong_numbers_are_refused(settings: dict[str, int], message: str) -> None:

@@ -43,7 +43,7 @@ from together import CONTEXT
     [
         (("lory-fig33",), "lory-fig33: no item of the papers; the nearest is lory-fig3"),
         (("lory-fig3", "--scale", "huge"), "--scale huge: unknown; choose one of: tiny, small, paper"),
-        (("lory-fig3", "--seeds", "0"), "--seeds 0: give at least 1"),
+        (("lory-fig3", "--seeds", "0"), "--seeds is 0; it must be at least 1"),
         (("lory-fig3", "--jobs", "9999"), "--jobs 9999: give 1 to"),
         (("lory-fig3", "--text", "nowhere"), "nowhere"),
         ((), "give the items to reproduce, or all"),
@@ -54,7 +54,7 @@ from together import CONTEXT
         (("--list", "--page", "page.md"), "--page: --list trains nothing"),
         (("--list", "--reasons"), "--reasons: --list trains nothing"),
         (("--list", "--commands"), "--commands: --list trains nothing"),
-        (("--list", "--seeds", "-3"), "--seeds -3: give at least 1 and at most 100"),
+        (("--list", "--seeds", "-3"), "--seeds is -3; it must be at least 1 and at most 100"),
         (("--list", "--jobs", "4"), "--jobs: --list trains nothing"),
         (("--list", "--text", "nowhere"), "--text: --list trains nothing"),
         (("lory-fig3", "--on-error", "skip"), "--on-error: is only for --text"),

@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from loriini.atomic import write_json
 from loriini.compare.cells import Cell, Grid, base_run, make_cells
@@ -23,7 +23,7 @@ from loriini.evaluate.runs import (
     shared_heldout,
     warn_of_few_documents,
 )
-from loriini.fields import as_argument
+from loriini.fields import Bounds, as_argument, check_fields
 from loriini.hardware import describe_machine
 from loriini.jobs.lock import waiting_lock
 from loriini.json_file import read_object
@@ -32,7 +32,6 @@ from loriini.recipes import default_vocabulary, is_tiny
 from loriini.sources.inputs import input_files
 from loriini.train.corpora import SMALL_VOCABULARY, read_corpora, small_corpus
 
-MOST_SEEDS = 1000
 RESULTS = "results.json"
 
 
@@ -55,14 +54,13 @@ class CompareSettings:
     recipe: str = "tiny"
     overrides: tuple[str, ...] = ()
     grid: Grid = field(default_factory=dict)
-    seeds: int = 3
+    seeds: Annotated[int, Bounds(least=1, most=1000)] = 3
     ladder: Ladder | None = None
     corpus: tuple[Path, ...] = ()
     jobs: int = 1
 
     def __post_init__(self) -> None:
-        if not 1 <= self.seeds <= MOST_SEEDS:
-            raise InputError(f"--seeds {self.seeds}: give at least 1 and at most {MOST_SEEDS:,}")
+        check_fields(self, dashed=True)
         check_jobs(self.jobs)
 
     @property

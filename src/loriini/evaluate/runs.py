@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from transformers import PreTrainedTokenizerBase
@@ -24,7 +24,7 @@ from loriini.evaluate.heldout import (
 from loriini.evaluate.intervals import differences_by_domain
 from loriini.evaluate.overlap import warn_of_overlap
 from loriini.evaluate.perplexity import EvaluationRouting, check_routing, counts_first_segment, evaluate
-from loriini.fields import LARGEST_COUNT
+from loriini.fields import Bounds, ShortCount, check_fields
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.conversion import router_free
 from loriini.model.loading import (
@@ -85,22 +85,17 @@ class EvaluationSettings:
 
     documents: tuple[str, ...]
     fields: Fields = DEFAULT_FIELDS
-    length: int | None = None
-    skip: int | None = None
+    length: ShortCount | None = None
+    skip: Annotated[int, Bounds(least=0, most=1 << 20)] | None = None
     routing: EvaluationRouting = "training"
     device: str | None = None
     router_free: RouterFree | None = None
-    instances: int | None = None
+    instances: ShortCount | None = None
     on_error: OnError = "stop"
     document_mask: bool = False
 
     def __post_init__(self) -> None:
-        for name, least in (("length", 1), ("skip", 0), ("instances", 1)):
-            value = getattr(self, name)
-            if value is not None and not least <= value <= LARGEST_COUNT:
-                raise InputError(f"--{name} {value}: give at least {least} and at most {LARGEST_COUNT:,}")
-        if isinstance(self.documents, str):
-            raise InputError(f"documents is {self.documents!r}; give a tuple of inputs")
+        check_fields(self, dashed=True)
         if twice := next((path for path, n in Counter(self.documents).items() if n > 1), None):
             raise InputError(f"{twice}: given twice, it would count twice; leave one out")
         find_device(self.device)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase, TextStreamer
 from loriini.errors import InputError
 from loriini.evaluate.document_tokens import prompt_ids
 from loriini.evaluate.perplexity import check_routing
-from loriini.fields import LARGEST_COUNT
+from loriini.fields import Bounds, CountOrZero, ShortCount, check_fields
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.labels import labels_of
 from loriini.model.loading import check_finite, check_ids
@@ -33,33 +33,19 @@ class Generation:
     - `label`: the domain whose expert writes, for a model that routes by label; others ignore it.
     """
 
-    max_new_tokens: int = 64
+    max_new_tokens: ShortCount = 64
     greedy: bool = False
-    temperature: float = 0.8
-    top_k: int = 50
-    top_p: float = 1.0
-    seed: int = 0
+    temperature: Annotated[float, Bounds(least=1e-5, most=1e5)] = 0.8
+    top_k: CountOrZero = 50
+    top_p: Annotated[float, Bounds(above=0, most=1)] = 1.0
+    seed: Annotated[int, Bounds(least=0, below=2**63)] = 0
     routing: Literal["prompt", "segment"] = "prompt"
     label: str | None = None
 
     def __post_init__(self) -> None:
-        for name, valid, wanted in (
-            (
-                "max_new_tokens",
-                1 <= self.max_new_tokens <= LARGEST_COUNT,
-                f"give at least 1 and at most {LARGEST_COUNT:,}",
-            ),
-            (
-                "temperature",
-                1e-5 <= self.temperature <= 1e5,
-                "give more than 0, or --greedy; from 1e-5 to 1e5",
-            ),
-            ("top_k", self.top_k >= 0, "give at least 1, or 0 for all tokens"),
-            ("top_p", 0 < self.top_p <= 1, "give more than 0 and at most 1"),
-            ("seed", 0 <= self.seed < 2**63, "give at least 0 and less than 2^63"),
-        ):
-            if not valid:
-                raise InputError(f"--{name.replace('_', '-')} {getattr(self, name)}: {wanted}")
+        if self.temperature == 0:
+            raise InputError("--temperature 0: give more than 0, or --greedy for the likeliest token")
+        check_fields(self, dashed=True)
 
     @property
     def sampling(self) -> dict[str, Any]:

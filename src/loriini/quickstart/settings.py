@@ -11,6 +11,7 @@ import torch
 from loriini.atomic import is_unused, write_json
 from loriini.corpus.settings import PrepareSettings
 from loriini.errors import InputError
+from loriini.fields import Count, Seed, check_fields
 from loriini.jobs.artifact import MANIFEST
 from loriini.json_file import read_object
 from loriini.recipes import SIZES, quickstart_run
@@ -38,11 +39,12 @@ class Quickstart:
     documents: tuple[str, ...] = ()
     design: str = "lory"
     size: str = "small"
-    steps: int | None = None
-    seed: int = 0
+    steps: Count | None = None
+    seed: Seed = 0
     on_error: OnError = "stop"
 
     def __post_init__(self) -> None:
+        check_fields(self, dashed=True)
         if self.design == DENSE:
             raise InputError("--design dense: the dense model is always trained; choose a mixture")
         mixtures = [name for name in DESIGNS if name != DENSE]
@@ -50,8 +52,6 @@ class Quickstart:
             value = getattr(self, name)
             if value not in choices:
                 raise InputError(f"--{name} {value}: unknown; choose one of: {', '.join(choices)}")
-        if self.steps is not None and self.steps < 1:
-            raise InputError(f"--steps {self.steps}: give a positive number of steps")
         self.runs[self.design].check()
         self.prepare_settings()  # InputError for settings that no corpus has
 

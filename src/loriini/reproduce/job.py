@@ -8,10 +8,12 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 from loriini.atomic import is_unused, write_json
 from loriini.compare.running import Trial, check_jobs, train_trials
 from loriini.errors import InputError, WorkerDied
+from loriini.fields import Bounds, check_fields
 from loriini.jobs.lock import waiting_lock
 from loriini.json_file import read_object
 from loriini.progress import inform, warn
@@ -24,7 +26,6 @@ from loriini.reproduce.writing import ItemWriter
 from loriini.sources import OnError
 
 SETTINGS, TEXT = "reproduce.json", "text"
-MOST_SEEDS = 100
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class ReproduceSettings:
     items: tuple[str, ...]
     scale: str = "tiny"
     text: tuple[str, ...] = ()
-    seeds: int = 3
+    seeds: Annotated[int, Bounds(least=1, most=100)] = 3
     jobs: int = 1
     reasons: bool = False
     on_error: OnError = "stop"
@@ -52,8 +53,7 @@ class ReproduceSettings:
     def __post_init__(self) -> None:
         find_experiments(self.items)
         find_scale(self.scale)
-        if not 1 <= self.seeds <= MOST_SEEDS:
-            raise InputError(f"--seeds {self.seeds}: give at least 1 and at most {MOST_SEEDS}")
+        check_fields(self, dashed=True)
         check_jobs(self.jobs)
 
 

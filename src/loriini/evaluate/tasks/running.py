@@ -8,15 +8,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from tqdm import tqdm
 
-from loriini.errors import InputError
 from loriini.evaluate.perplexity import EvaluationRouting
 from loriini.evaluate.runs import RouterFree
 from loriini.evaluate.tasks.catalog import requested
 from loriini.evaluate.tasks.loading import Loaded, check_installed, load_tasks
+from loriini.fields import Bounds, Count, check_fields
 from loriini.hardware import autocast_dtype
 from loriini.jobs.processes import environment_variables
 from loriini.model.labels import refuse_unused_label
@@ -42,20 +42,16 @@ class TaskSettings:
 
     tasks: tuple[str, ...]
     data: Path | None = None
-    limit: int | None = None
-    num_fewshot: int | None = None
+    limit: Count | None = None
+    num_fewshot: Annotated[int, Bounds(least=0, most=1000)] | None = None
     routing: EvaluationRouting = "prompt"
     label: str | None = None
     device: str | None = None
     router_free: RouterFree | None = None
-    batch_size: int = 16
+    batch_size: Count = 16
 
     def __post_init__(self) -> None:
-        for name, least, most in (("limit", 1, 10**9), ("num_fewshot", 0, 1000)):
-            value = getattr(self, name)
-            if value is not None and not least <= value <= most:
-                option = f"--{name.replace('_', '-')}"
-                raise InputError(f"{option} {value}: give at least {least} and at most {most:,}")
+        check_fields(self, dashed=True)
         find_device(self.device)
 
 
