@@ -1,6 +1,8 @@
 """What is measured of a cell: its evaluation is kept for its model, tokens and settings."""
 
 import json
+import re
+import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -131,3 +133,15 @@ def test_documents_of_the_corpus_are_warned_of_before_they_are_trained_on(
     assert new.err.count("1 of 41 held-out documents are also in the corpus") == 1
     finished = call(capsys, "compare", *arguments, "--out", compared.out, *heldout)
     assert (finished.out, finished.err) == ("", "")
+
+
+def test_a_damaged_evaluation_is_named(
+    compared: Compared, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = shutil.copytree(compared.out, tmp_path / "out")
+    path = next((out / "evaluations").iterdir())
+    path.write_text(path.read_text()[:50])
+    arguments = ("dense", "lory", "smear", "--seeds", 2, "--out", out, *compared.arguments)
+    ended = call(capsys, "compare", *arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert re.fullmatch(rf"loriini: {path}: .*; remove it; it is made again", ended.err.splitlines()[-1])
