@@ -5,14 +5,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from loriini.analyze.report import write_page
 from loriini.analyze.sections import document_and_nearest
 from loriini.corpus.inspection import inspect_corpus, neighbor_examples
 from loriini.corpus.prepare import Corpus
 from loriini.progress import warn
 from loriini.reporting import page as p
 from loriini.reporting import plots
-from loriini.reporting.page import Html
+from loriini.reporting.page import Html, write_page
 from loriini.reporting.wording import ALONE, cosine, large
 
 Inspection = Mapping[str, Any]

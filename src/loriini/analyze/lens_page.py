@@ -9,12 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from loriini.analyze.reading import Lens, domain_overlaps, mean_overlap
-from loriini.analyze.report import write_page
 from loriini.analyze.sections import DOMAINS_SHOWN
 from loriini.reporting import page as p
 from loriini.reporting import plots
 from loriini.reporting.curves import Floats
-from loriini.reporting.page import Html
+from loriini.reporting.page import Html, write_page
 from loriini.routing import causality_warning
 
 LISTED = 8

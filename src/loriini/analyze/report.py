@@ -1,21 +1,19 @@
 """Report pages: self-contained HTML files, made from the files of a folder alone."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from loriini.analyze.routes import ROUTES, Routes
 from loriini.analyze.sections import expert_use_plots, learning, training_cards, who_routes_where
-from loriini.atomic import write_text
 from loriini.errors import InputError
 from loriini.fields import by_dotted_name
-from loriini.reporting.page import Html, element, join, page, paragraph, strong, table
+from loriini.reporting.page import REPORT, element, join, paragraph, strong, table, write_page
 from loriini.routing import RoutingConfig
 from loriini.snapshot import name_of
 from loriini.train.records.metrics import METRICS, read_metrics
 from loriini.train.run import RUN, read_run
 
-REPORT = "report.html"
 LOCAL = {"corpus", "init", "evaluate.heldout"}
 """Settings that are paths on this machine, which a page that is passed on need not show."""
 
@@ -46,20 +44,6 @@ def write_run_report(run: Path, out: Path, remark: str | None = None) -> Path:
     }
     out.mkdir(parents=True, exist_ok=True)
     return write_page(out / REPORT, f"Loriini: {name}", opening, sections.items())
-
-
-def write_page(
-    path: Path,
-    title: str,
-    opening: Html,
-    sections: Iterable[tuple[str, Html | None]],
-    style: str = "",
-    script: str = "",
-) -> Path:
-    """Write a page of the sections that are not None; return its path."""
-    shown = [(name, content) for name, content in sections if content is not None]
-    write_text(path, page(title, opening, shown, style, script), errors="replace")
-    return path
 
 
 def read_routes(path: Path) -> Routes | None:

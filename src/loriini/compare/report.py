@@ -5,7 +5,6 @@ from math import hypot, log1p
 from pathlib import Path
 from typing import Any
 
-from loriini.analyze.report import REPORT, write_page
 from loriini.compare import figures
 from loriini.compare.ladder import ladder
 from loriini.compare.rows import VariantRow
@@ -22,7 +21,7 @@ from loriini.compare.sections import (
 from loriini.compare.seeds import t_factor
 from loriini.evaluate.intervals import OVERALL, Difference
 from loriini.reporting import page as p
-from loriini.reporting.page import Html
+from loriini.reporting.page import REPORT, Html, write_page
 from loriini.reporting.wording import NO_VALUE, large, listing, percent
 
 COLUMNS = ("", "perplexity", "difference", "over seeds", "over held-out text", "active", "parameters")

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from loriini.analyze.report import REPORT, read_routes, routing_of, write_page
+from loriini.analyze.report import read_routes, routing_of
 from loriini.analyze.routes import ROUTES
 from loriini.analyze.sections import expert_use_plots, learning, who_routes_where
 from loriini.errors import InputError
@@ -13,6 +13,7 @@ from loriini.quickstart import sections
 from loriini.quickstart.next_commands import what_next
 from loriini.quickstart.sections import QuickstartFiles
 from loriini.quickstart.settings import DENSE
+from loriini.reporting.page import REPORT, write_page
 from loriini.train.records.metrics import METRICS, read_metrics
 
 

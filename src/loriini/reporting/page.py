@@ -5,7 +5,10 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from pathlib import Path
 from typing import Any
+
+from loriini.atomic import write_text
 
 
 class Html(str):
@@ -14,6 +17,7 @@ class Html(str):
     __slots__ = ()
 
 
+REPORT = "report.html"
 SENTENCE = 80
 """Characters of a cell above which it wraps."""
 STYLESHEET = """
@@ -154,23 +158,32 @@ def anchor(title: str) -> str:
     return "-".join("".join(c if c.isalnum() else " " for c in title.lower()).split())
 
 
-def page(
-    title: str, opening: Html, sections: Sequence[tuple[str, Html]], style: str = "", script: str = ""
-) -> Html:
-    """A self-contained page: the opening, links to the sections, and the sections as (title, content).
+def write_page(
+    path: Path,
+    title: str,
+    opening: Html,
+    sections: Iterable[tuple[str, Html | None]],
+    style: str = "",
+    script: str = "",
+) -> Path:
+    """Write a self-contained page: the opening, links to the sections, and the sections; its path.
 
-    Its policy lets nothing be fetched and no script run but `script`, wherever the text of the page is from.
+    Sections are (title, content); those without content are left out. The page's policy lets nothing be
+    fetched and no script run but `script`, wherever the text of the page is from.
     """
-    links = (element("a", name, href=f"#{anchor(name)}") for name, _ in sections)
+    shown = [(name, content) for name, content in sections if content is not None]
+    links = (element("a", name, href=f"#{anchor(name)}") for name, _ in shown)
     head = join(
         Html('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
         Html(f'<meta http-equiv="Content-Security-Policy" content="{_policy(script)}">'),
         element("title", title),
         element("style", Html(STYLESHEET + style)),
     )
-    main = element("main", opening, element("nav", *links), *(section(*named) for named in sections))
+    main = element("main", opening, element("nav", *links), *(section(*named) for named in shown))
     body = element("body", main, element("script", Html(script)) if script else "")
-    return join(Html("<!doctype html>\n"), element("html", element("head", head), body, lang="en"))
+    html = join(Html("<!doctype html>\n"), element("html", element("head", head), body, lang="en"))
+    write_text(path, html, errors="replace")
+    return path
 
 
 def data(value: Any, id_: str) -> Html:

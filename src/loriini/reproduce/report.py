@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from loriini.analyze.report import REPORT, write_page
 from loriini.atomic import write_json
 from loriini.reporting import page as p
-from loriini.reporting.page import Html
+from loriini.reporting.page import REPORT, Html, write_page
 from loriini.reporting.wording import NO_VALUE, sentence_case
 from loriini.reproduce.charts import draw
 from loriini.reproduce.claims.measured import at
