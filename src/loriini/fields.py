@@ -38,7 +38,7 @@ class Bounds:
 
 
 LARGEST = 10**15
-"""Of counts and of numbers without a bound of their own: far above any model, text or machine."""
+"""The bound of counts and of numbers without another: far above any model, text or machine."""
 Count = Annotated[int, Bounds(least=1, most=LARGEST)]
 CountOrZero = Annotated[int, Bounds(least=0, most=LARGEST)]
 ShortCount = Annotated[int, Bounds(least=1, most=1 << 20)]
@@ -46,7 +46,7 @@ ShortCount = Annotated[int, Bounds(least=1, most=1 << 20)]
 Positive = Annotated[float, Bounds(above=0, most=LARGEST)]
 NotNegative = Annotated[float, Bounds(least=0, most=LARGEST)]
 Weight = Annotated[float, Bounds(least=0, most=1000)]
-"""Of an auxiliary loss, or a multiplier of a learning rate."""
+"""The weight of an auxiliary loss, or a multiplier of a learning rate."""
 Seed = Annotated[int, Bounds(least=0, below=2**32)]
 """torch's generator on a CPU reads no more bits than these."""
 Fraction = Annotated[float, Bounds(least=0, most=1)]

@@ -268,5 +268,5 @@ def trend(points: LadderPoints, baseline: LadderPoints) -> Trend | None:
 
 
 def root_mean_square(values: Floats) -> float:
-    """Of residuals: their typical size."""
+    """The typical size of residuals."""
     return float(np.sqrt((values**2).mean()))

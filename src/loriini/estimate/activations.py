@@ -40,11 +40,11 @@ class UnshardedGradients:
     """Bytes of gradients that each process of FSDP holds whole, until they are reduced into its part."""
 
     layer: float
-    """Of a layer, in the dtype of its copies."""
+    """One layer's gradients, in the dtype of its copies."""
     reduced: float
-    """Of a layer, in float32 for the reduction."""
+    """One layer's gradients, in float32 for the reduction."""
     root: float
-    """Outside the layers, in float32."""
+    """Gradients outside the layers, in float32."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class ActivationBytes:
     """Bytes that one micro-batch keeps for its backward pass."""
 
     layer: int
-    """Of each layer."""
+    """Bytes of each layer."""
     merged: int
     """The part of `layer` that is merged experts' weights."""
     gradients: int

@@ -23,7 +23,7 @@ class RankStep:
     """A rank's share of a step."""
 
     instances: int
-    """Of a micro-batch."""
+    """Instances of a micro-batch."""
     length: int
     """Tokens of an instance."""
     micro_batches: int
@@ -56,7 +56,7 @@ class ParameterCounts:
         return self.experts + self.layers + self.root
 
     def experts_in(self, group: int) -> float:
-        """Of the experts, what each rank of a group of `group` holds or gathers."""
+        """The experts that each rank of a group of `group` holds or gathers."""
         return (self.experts - self.replicated) / group + self.replicated
 
 

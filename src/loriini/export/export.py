@@ -52,7 +52,7 @@ class ExportSettings:
 
     to: str
     dtype: str | None = None
-    """Of the written weights; None: as trained."""
+    """The dtype of the written weights; None: as trained."""
     steps: tuple[int, ...] = ()
     """The step of the checkpoint, or those whose weights are averaged; none: the final model."""
     top_k: int | None = None

@@ -24,7 +24,7 @@ WORKER_ENVIRONMENT = {
     "RAYON_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "true",
 }
-"""Of a worker: one thread, also in the pool of the tokenizers library."""
+"""Environment variables of a worker: one thread, also in the pool of the tokenizers library."""
 WORKER = "LORIINI_WORKER"
 """The variable of a worker's number, from 0, by which workers take turns on several GPUs."""
 

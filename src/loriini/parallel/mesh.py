@@ -39,7 +39,7 @@ class ParallelConfig:
     """Processes that share one copy of parameters, gradients and optimizer state (FSDP, ZeRO-3). 0: all; 1:
     each holds a whole copy; in between: hybrid, for example the GPUs of a node."""
     experts: Count = 1
-    """Of the processes that share a copy, how many share the experts of every layer; 1: not shared."""
+    """How many of the processes that share a copy share the experts of every layer; 1: not shared."""
     share_experts: ShareExperts = "width"
     """How `experts` processes share the experts: each holds a slice of every expert's width (Lory section
     6), or some whole experts, to which tokens are sent (all-to-all)."""

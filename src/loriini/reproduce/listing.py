@@ -22,17 +22,17 @@ from loriini.reproduce.results import DAMAGED, RESULTS
 from loriini.reproduce.scales import SCALES, Scale, paper_run, run_name, scaled_run
 
 STARTUP_SECONDS = 10.0
-"""Of a training's process, and of measuring it."""
+"""Seconds to start a training's process and to measure the run."""
 SECONDS_PER_LAYER = 0.006
-"""Of a step that computes next to nothing, in CPU time of a server's core, as the two below."""
+"""CPU seconds per layer of a training step whose matrices are negligible, on a server's core."""
 SHARE_OF_EXPERT = 0.05
-"""Of these seconds, added by every expert."""
+"""The fraction of SECONDS_PER_LAYER that each expert adds."""
 CPU_FLOPS = 6e10
-"""Of one core on matrices this small."""
+"""FLOPs per second of one core on matrices of the scales' sizes."""
 COMPUTED_MINUTES = 3.0
-"""Of what an item computes without a training."""
+"""Core-minutes of what an item computes without a training."""
 TIMED_MINUTES = 16.0
-"""Of what an item times: some 8 minutes on two cores."""
+"""Core-minutes of the timings of an item: some 8 minutes on two cores."""
 PEAK, USE = PEAK_FLOPS["A100"], 0.4
 """FLOPs per second of the papers' A100, and the share of it that training reaches."""
 

@@ -41,7 +41,7 @@ POINTS = 60
 ANSWER, CHOICES = 32, 4
 """Tokens of an answer, and answers to choose from."""
 VERSION = 9
-"""Of what measures mean and of their files; what was measured by an earlier one is measured again."""
+"""Version of the measures' definitions and files; what an earlier version measured is measured again."""
 ROUTER_FREE, ROUTER_FREE_QUESTIONS = "router-free", "router-free questions"
 ROUTE_MEASURES = ("routes", "topics", "languages")
 """Measures of routes, which a dense model does not have."""

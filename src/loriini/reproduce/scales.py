@@ -39,7 +39,7 @@ class Scale:
     """Least share of the steps over which the learning rate rises. At this rate, few steps of warm-up leave
     the wider models on a plateau, with a higher loss than the narrower."""
     characters: int = 2_000_000
-    """Of training text; a tenth of it is held out."""
+    """Characters of training text; a tenth of it is held out."""
     short: int = 1500
     """Characters of the longest document in text of short documents; an instance holds several."""
     instances: int = 32

@@ -12,7 +12,7 @@ Results = Mapping[str, Any]
 """Those of an item, as `results.item_results` makes them."""
 CLAIM_HEAD = ("claim", "mean and interval", "claimed range", "verdict")
 REASON_HEAD = ("with the further runs", "mean and interval", "expected if this is the reason", "verdict")
-"""Of the table of a reason."""
+"""The head of the table of a reason."""
 
 
 def claim_rows(claims: Sequence[Mapping[str, Any]]) -> Iterable[list[str]]:

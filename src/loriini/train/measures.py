@@ -54,7 +54,7 @@ class Measure:
     score: str | None = None
     """The entry of the result by which the best checkpoint is chosen, the lower the better."""
     digest: str | None = None
-    """Of the held-out text that is measured; a resumed run must be measured on the same."""
+    """The digest of the held-out text that is measured; a resumed run must be measured on the same."""
 
     def due(self, step: int, steps: int) -> bool:
         """Whether to measure after `step` of `steps`."""

@@ -52,7 +52,7 @@ MODULES = {
 ACTIVATION = re.compile(r"torch\.nn\.modules\.\w+\.[A-Z]\w*")
 """Activation functions that a Dense layer may name."""
 MOST_TOKENS = 8192
-"""Of a text, even where an encoder sets no limit."""
+"""The longest text that is encoded whole, even where an encoder sets no limit."""
 LENGTH_MULTIPLE = 16
 """Lengths are rounded up to a multiple of it, so that fewer shapes occur."""
 

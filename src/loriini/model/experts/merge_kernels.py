@@ -29,7 +29,7 @@ MOST_EXPERTS = 64
 KERNEL_DTYPES = (torch.bfloat16, torch.float16)
 """Products of float32 do not run on tensor cores; the kernel would hold its blocks in local memory."""
 PROGRAMS = 2
-"""Of the kernel on a processor at once: what an H100's registers hold, with 144 to 240 a thread."""
+"""Programs per multiprocessor: what an H100's registers hold, with 144 to 240 a thread."""
 FEW_UNITS = 2
 """Up to so many units are merged faster on a CPU by bags of rows than by a matrix product."""
 FEW_PARAMETERS = 1 << 16

@@ -88,7 +88,7 @@ def support(claims: Sequence[JudgedClaim]) -> str:
 
 
 def best_trained(m: Measured, names: Iterable[str]) -> str:
-    """Of some rows, the one of the lowest mean training loss; the first where none has any."""
+    """The row of the lowest mean training loss; the first where none has any."""
     losses = {name: fmean(m.training_loss(name).values()) for name in names if m.training_loss(name)}
     return min(losses, key=losses.__getitem__) if losses else next(iter(names))
 

@@ -26,9 +26,9 @@ from loriini.reproduce.experiments.experiment import Experiment
 TOLERANCE = 0.03
 """Nats up to which designs count as "about as good"; the paper's tables call 1 to 3 % so."""
 UNUSED = 0.1
-"""Of the even share: an expert with less of a layer's choices has collapsed."""
+"""Fraction of the even share: an expert with less of a layer's choices has collapsed."""
 IN_USE = 0.5
-"""Of the even share: an expert with more of a layer's choices is in use again."""
+"""Fraction of the even share: an expert with more of a layer's choices is in use again."""
 ENOUGH = 20
 """Choices for each expert, on average, of which a record must be to show a collapse: by chance alone an
 expert gets less than a tenth of an even share of 20 in fewer than one of ten million records."""

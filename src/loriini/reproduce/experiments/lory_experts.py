@@ -100,7 +100,7 @@ def warmup_helps(m: Measured) -> Iterator[Claim]:
 
 
 def utilisation(m: Measured) -> Iterator[Claim]:
-    """Of 32 experts the share that is active grows, to about 900 of 1,536; most of 8 and 16 are active early.
+    """The share of 32 experts that is active grows, to about 900 of 1,536; most of 8 and 16 are active early.
 
     Windows of fewer segments have fewer active experts, so a share is judged only where they hold as many as
     the paper's.

@@ -37,7 +37,7 @@ class Study:
     """Sizes within the paper's range of 32 to 256, and how to train; the paper states no other settings."""
 
     width: int = 64
-    """Of the inputs."""
+    """Width of the inputs."""
     expert_width: int = 64
     head: float = 1.0
     """What the head's initial weights, those of `nn.Linear`, are multiplied by."""
