@@ -131,6 +131,8 @@ READ = [
     refused("a.csv", b"text\n\xff\n", "not valid UTF-8"),
     refused("a.csv", b"text\na\rb\n", "misplaced quote or line end"),
     refused("a.tsv", b"text\tid\n1\t2\t3\n", "wrong number of columns"),
+    refused("a.tsv", b'text\tid\n"a\t1\nb"\t2\n', "a quoted field that may be rows"),
+    refused("a.csv", b"id;text\n1;a\n", "separated by ';'"),
     refused("a.jsonl.gz", b"plain", "damaged archive"),
     refused("a.jsonl.zst", b"plain", "damaged archive"),
     refused("b.jsonl.gz", gzip.compress(MANY, mtime=0)[:-20], "truncated or damaged archive"),

@@ -22,7 +22,8 @@ def test_every_command_is_parsed_and_names_a_job_of_its_own(
     monkeypatch.chdir(tmp_path)
     on_error = "skip" if inputs else "stop"
     settings = {"design": design, "size": {"name": size}, "steps": 20, "seed": 3, "inputs": inputs}
-    settings |= {"on_error": on_error, "documents": {"train": dict.fromkeys(("web", "books"))}}
+    fields = {"text_field": "body", "domain_field": "domain"} if inputs else {}
+    settings |= {"on_error": on_error, **fields, "documents": {"train": dict.fromkeys(("web", "books"))}}
     jobs = []
     for command in next_commands(settings, Path("my job")):
         program, *words = shlex.split(command)
@@ -37,7 +38,8 @@ def test_every_command_is_parsed_and_names_a_job_of_its_own(
             arguments.out.mkdir()
             claim_folder(job, arguments.out)
             jobs.append(job)
-    before = Quickstart(tuple(inputs), design, size, 20, 3, on_error=on_error)
+    before = Quickstart(tuple(inputs), design, size, 20, 3, **fields, on_error=on_error)
     assert len({*jobs, before}) == 5
-    assert all((job.documents, job.on_error) == (tuple(inputs), on_error) for job in jobs)
+    read = (tuple(inputs), fields.get("text_field", "text"), on_error)
+    assert all((job.documents, job.text_field, job.on_error) == read for job in jobs)
     assert {(job.steps, job.seed) for job in jobs} == {(80, 3), (20, 4), (None, 3), (20, 3)}

@@ -1,6 +1,7 @@
 """The settings of the main job, and whose job a folder holds."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from cli.calls import call
 from loriini.errors import InputError
 from loriini.jobs.artifact import load_artifact
 from loriini.quickstart import Quickstart, job, run_quickstart
+from loriini.quickstart.settings import claim_folder
 from loriini.sources.document import Document
 
 
@@ -58,6 +60,33 @@ def test_a_job_that_read_nothing_leaves_the_folder_to_another(
     with pytest.raises(KeyboardInterrupt):
         run_quickstart(Quickstart(documents=(str(documents),), steps=3), out)
     assert json.loads((out / "quickstart.json").read_text())["steps"] == 3
+
+
+def test_the_fields_of_records_are_named(tmp_path: Path) -> None:
+    records = [{"body": f"number {i} of many", "kind": "odd" if i % 2 else "even"} for i in range(200)]
+    path = tmp_path / "records.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    with pytest.raises(InputError, match="no text"):
+        job.read_sides(Quickstart((str(path),)))
+    sides = job.read_sides(Quickstart((str(path),), text_field="body", domain_field="kind"))
+    assert {document.domain for side in sides.values() for document in side} == {"odd", "even"}
+    with pytest.raises(InputError, match="--text-field: there are no --documents to read"):
+        Quickstart(text_field="body")
+
+
+def test_a_folder_of_a_version_without_fields_is_resumed(tmp_path: Path) -> None:
+    settings = Quickstart((str(tmp_path),))
+    (tmp_path / "out").mkdir()
+    claim_folder(settings, tmp_path / "out")
+    path = tmp_path / "out" / "quickstart.json"
+    old = {k: v for k, v in json.loads(path.read_text()).items() if not k.endswith("_field")}
+    path.write_text(json.dumps(old))
+    begun = tmp_path / "out" / "corpora" / "train" / "documents" / "manifest.json"
+    begun.parent.mkdir(parents=True)
+    begun.touch()
+    claim_folder(settings, tmp_path / "out")
+    with pytest.raises(InputError, match="with other domain_field"):
+        claim_folder(replace(settings, domain_field="kind"), tmp_path / "out")
 
 
 @pytest.mark.parametrize("wrong", [{"seed": 2**31}, {"seed": -1}, {"steps": 0}, {"size": "huge"}])

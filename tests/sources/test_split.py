@@ -1,6 +1,8 @@
 """Splits of the user's documents: what is held out, and how much of each domain is kept."""
 
+import gzip
 import json
+import os
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -8,9 +10,11 @@ from random import Random
 import pytest
 
 from loriini.errors import InputError
+from loriini.sources import formats
 from loriini.sources.document import Document
+from loriini.sources.inputs import InputFile, input_files
 from loriini.sources.sampling import hash_fraction
-from loriini.sources.split import Side, split_documents
+from loriini.sources.split import Side, split_documents, text_next_to_records
 
 PLENTY = 10**9
 
@@ -178,6 +182,35 @@ def test_text_beside_records_is_counted_and_read_when_named(
     assert capsys.readouterr().err == f"warning: 30 left out: {reason}\n"
     named = split_documents([str(tmp_path / "*.jsonl"), str(tmp_path / "*.txt")], PLENTY, PLENTY)
     assert sum(map(len, named.values())) == 80
+
+
+def test_only_text_next_to_records_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_lines(tmp_path / "a.jsonl", range(50))
+    contents = {
+        "README": b"caf\xc3\xa9 " * 2000,  # the first bytes end within a character
+        "notes.txt.gz": gzip.compress(b"some notes"),
+        "picture.png": b"\x89PNG\r\n\0\0",
+        "latin.txt": b"caf\xe9",
+        "old.zip": b"PK",
+        "empty": b"",
+        "damaged.txt.zst": b"no archive",
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "absent").symlink_to("nowhere")
+    texts = text_next_to_records(input_files([tmp_path]))
+    assert [os.path.basename(path) for path in texts] == ["README", "notes.txt.gz"]
+    split_documents([str(tmp_path)], PLENTY, PLENTY)
+    reason = "text next to records; give the file by name to read it"
+    assert capsys.readouterr().err == f"warning: 2 left out: {reason}, 7 left out: not a text file\n"
+
+
+def test_remote_text_next_to_records_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(formats, "open_stream")
+    names = ["a.jsonl", "README", "old.zip"]
+    files = [InputFile(f"s3://bucket/{name}", name, "", in_folder=True) for name in names]
+    assert text_next_to_records(files) == ["s3://bucket/README"]
 
 
 def test_dropped_documents_are_counted_in_a_warning(

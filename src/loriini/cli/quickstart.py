@@ -4,7 +4,7 @@ import argparse
 from functools import partial
 from pathlib import Path
 
-from loriini.cli.parser import Add, given, on_error_option, output_path
+from loriini.cli.parser import Add, document_options, given, output_path
 
 
 def quickstart_arguments(add: Add) -> None:
@@ -18,7 +18,7 @@ def quickstart_arguments(add: Add) -> None:
     option("--size", metavar="NAME", help="size of both models: small, medium or large (small)")
     option("--steps", type=int, metavar="N", help="training steps of each model (those of the size)")
     option("--seed", type=int, help="seed of every random choice (0)")
-    on_error_option(option)
+    document_options(option)
 
 
 def quickstart(arguments: argparse.Namespace) -> None:

@@ -25,7 +25,7 @@ from loriini.quickstart.report import write_report
 from loriini.quickstart.results import print_table, write_results
 from loriini.quickstart.settings import DENSE, Quickstart, claim_folder
 from loriini.quickstart.stages import Stages
-from loriini.sources import input_identity
+from loriini.sources import Fields, input_identity
 from loriini.sources.document import Document
 from loriini.sources.local_text import collect_local_text
 from loriini.sources.split import split_documents
@@ -94,7 +94,11 @@ def read_sides(settings: Quickstart) -> dict[str, list[Document]]:
         inform("Gathering text from the running Python installation …")
         return collect_local_text()
     return split_documents(
-        settings.documents, TRAIN_CHARACTERS, HELDOUT_CHARACTERS, on_error=settings.on_error
+        settings.documents,
+        TRAIN_CHARACTERS,
+        HELDOUT_CHARACTERS,
+        on_error=settings.on_error,
+        fields=Fields(text=settings.text_field, domain=settings.domain_field),
     )
 
 

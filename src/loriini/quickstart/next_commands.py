@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from loriini.quickstart.settings import Quickstart
 from loriini.reporting import page as p
 from loriini.reporting.page import Html
 from loriini.routing import DESIGNS
@@ -27,7 +28,7 @@ def next_commands(settings: Mapping[str, Any], folder: Path) -> dict[str, str]:
         "steps": settings["steps"],
         "seed": settings["seed"],
         "documents": settings.get("inputs", []),
-        "on-error": "skip" if settings.get("on_error") == "skip" else [],
+        **{name.replace("_", "-"): settings[name] for name in changed_reading(settings)},
     }
 
     def again(name: str, value: Any) -> str:
@@ -48,6 +49,12 @@ def next_commands(settings: Mapping[str, Any], folder: Path) -> dict[str, str]:
         shlex.join(["loriini", "generate", run, "--prompt", "The", *expert_of]): "continue a text",
         "loriini recipes": "list the papers' models and small ones, ready to train",
     }
+
+
+def changed_reading(settings: Mapping[str, Any]) -> list[str]:
+    """How documents are read, where it is not the default; jobs of earlier versions have fewer settings."""
+    names = ("text_field", "domain_field", "on_error")
+    return [name for name in names if settings.get(name, default := getattr(Quickstart, name)) != default]
 
 
 def _words(option: str, value: Any) -> list[str]:

@@ -92,6 +92,8 @@ def report_settings(out: Path, settings: Quickstart, corpus: Corpus, costs: Cost
         "learning_rates": {name: r.optimizer.learning_rate for name, r in settings.runs.items()},
         "seed": settings.seed,
         "inputs": list(settings.documents),
+        "text_field": settings.text_field,
+        "domain_field": settings.domain_field,
         "on_error": settings.on_error,
         "causality": run.routing.causality,
         "machine": describe_machine(),

@@ -11,7 +11,7 @@ import torch
 from loriini.atomic import is_unused, write_json
 from loriini.corpus.settings import PrepareSettings
 from loriini.errors import InputError
-from loriini.fields import Count, Seed, check_fields
+from loriini.fields import Count, Seed, check_fields, option_of
 from loriini.jobs.artifact import MANIFEST
 from loriini.json_file import read_object
 from loriini.recipes import SIZES, quickstart_run
@@ -33,6 +33,7 @@ class Quickstart:
         size: of both models, a name in `recipes.SIZES`.
         steps: training steps of each model; None for the default of the size.
         seed: of the corpus and of both trainings.
+        text_field, domain_field: of a record of `documents`.
         on_error: `stop` at the first flawed record of `documents`, or `skip` and count them.
     """
 
@@ -41,10 +42,15 @@ class Quickstart:
     size: str = "small"
     steps: Count | None = None
     seed: Seed = 0
+    text_field: str = "text"
+    domain_field: str = "domain"
     on_error: OnError = "stop"
 
     def __post_init__(self) -> None:
         check_fields(self, dashed=True)
+        for name in ("text_field", "domain_field"):
+            if not self.documents and getattr(self, name) != getattr(Quickstart, name):
+                raise InputError(f"{option_of(name)}: there are no --documents to read; leave it out")
         if self.design == DENSE:
             raise InputError("--design dense: the dense model is always trained; choose a mixture")
         mixtures = [name for name in DESIGNS if name != DENSE]
@@ -78,7 +84,8 @@ def claim_folder(settings: Quickstart, out: Path) -> None:
     del expected["on_error"]  # a flawed record may be skipped in a job that stopped at it
     if path.exists():
         found = read_object(path, "choose another --out")
-        changed = sorted(name for name in expected if found.get(name) != expected[name])
+        before = {name: found.get(name, getattr(Quickstart, name)) for name in expected}  # or it had none
+        changed = sorted(name for name in expected if before[name] != expected[name])
         if not changed:
             return
         if any(out.glob(f"corpora/*/documents/{MANIFEST}")):  # else nothing was read yet

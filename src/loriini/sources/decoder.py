@@ -5,12 +5,13 @@
     python decoder.py row_groups PATH COLUMNS LONGEST
     python decoder.py dataset '[NAME, CONFIG, SPLIT, COMMIT, SHARD, SHARDS]' COLUMNS LONGEST
 
-Of a file, writes an Arrow stream of those of COLUMNS (a JSON list) that the file has; the stream's schema
-lists all of the file's columns. A row of more than LONGEST bytes is replaced by an empty batch with the
-metadata `too_long`. START and STOP select the row groups [START, STOP); `row_groups` writes, as JSON, the
-names of the columns and the rows in each row group. Of a data set, writes JSON lines: first the number of
-shards or the names of columns (null where unknown), then the rows of the shard; null for a row that is too
-long. An error is one line on standard error and exit code 1. Imports nothing of this package, to start fast.
+Of a file, writes an Arrow stream of those of COLUMNS (a JSON list) that the file has, with plain values in
+place of dictionaries and views; the stream's schema lists all of the file's columns. A row of more than
+LONGEST bytes is replaced by an empty batch with the metadata `too_long`. START and STOP select the row groups
+[START, STOP); `row_groups` writes, as JSON, the names of the columns and the rows in each row group. Of a
+data set, writes JSON lines: first the number of shards or the names of columns (null where unknown), then the
+rows of the shard; null for a row that is too long. An error is one line on standard error and exit code 1.
+Imports nothing of this package, to start fast.
 """
 
 import json
@@ -19,11 +20,13 @@ import resource
 import sys
 import threading
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Any, NoReturn
 
 import pyarrow
 import pyarrow.ipc
 import pyarrow.parquet
+from pyarrow import types
 
 BATCH_BYTES = 1 << 22
 """Bytes of parquet in memory at once, compressed and decompressed; at least one row."""
@@ -32,7 +35,7 @@ ROWS = 256
 MEMORY = 4 << 30
 """Bytes that the process may hold."""
 BATCH_SECONDS = 60
-"""CPU time for one batch."""
+"""CPU time until the next batch is sent."""
 TOO_LONG = b"too_long"
 
 
@@ -63,38 +66,117 @@ def main(form: str, path: str, columns: str, longest: str, *row_groups: str) -> 
 def _send(batches: Iterator[Any], out: Any, longest: int) -> None:
     """Write the schema, the first of `batches`, then the batches, checked as far as decoding needs it."""
     _limit_time()
-    schema = next(batches)
+    schema = _plain_schema(next(batches))
     with pyarrow.ipc.new_stream(out, schema) as writer:
         too_long = pyarrow.RecordBatch.from_arrays([pyarrow.nulls(0, f.type) for f in schema], schema=schema)
         for batch in batches:
             for column in batch.columns:
                 _check(column)
-            for rows in _slices(batch, longest):
+            for rows in _slices(batch, schema, longest):
                 if rows is None:
                     writer.write_batch(too_long, custom_metadata={TOO_LONG: b""})
                 else:
-                    writer.write_batch(rows.replace_schema_metadata(schema.metadata))
-            _limit_time()
+                    writer.write_batch(rows)
+                _limit_time()
 
 
 def _check(column: pyarrow.Array) -> None:
     """Raise ArrowInvalid for offsets or indices that lead outside; text may be invalid UTF-8."""
-    if pyarrow.types.is_string(column.type):
+    if types.is_string(column.type):
         column = column.view(pyarrow.binary())
-    elif pyarrow.types.is_large_string(column.type):
+    elif types.is_large_string(column.type):
         column = column.view(pyarrow.large_binary())
+    elif types.is_string_view(column.type):
+        column = column.view(pyarrow.binary_view())
     column.validate(full=True)
 
 
-def _slices(batch: pyarrow.RecordBatch, longest: int) -> Iterator[pyarrow.RecordBatch | None]:
-    """The batch in slices of ROWS; None for a row of more than `longest` bytes."""
+def _slices(
+    batch: pyarrow.RecordBatch, schema: pyarrow.Schema, longest: int
+) -> Iterator[pyarrow.RecordBatch | None]:
+    """The batch as `schema`, in slices of ROWS; None for a row of more than `longest` bytes."""
     for start in range(0, len(batch), ROWS):
         rows = batch.slice(start, ROWS)
-        if rows.nbytes <= longest:
-            yield rows
+        plain = _plain_rows(rows, schema, longest)
+        if plain is not None:
+            yield plain
         else:
-            single = (rows.slice(i, 1) for i in range(len(rows)))
-            yield from (row if row.nbytes <= longest else None for row in single)
+            yield from (_plain_rows(rows.slice(i, 1), schema, longest) for i in range(len(rows)))
+
+
+def _plain_rows(
+    rows: pyarrow.RecordBatch, schema: pyarrow.Schema, longest: int
+) -> pyarrow.RecordBatch | None:
+    """The rows as `schema`; None if they are more than `longest` bytes, of which no copy is made.
+
+    Sizes are those of plain columns: any slice of a dictionary or of views has the bytes of the whole column.
+    """
+    if sum(map(_copied_bytes, rows.columns)) > longest:
+        return None
+    columns = [_plain(column, field.type) for column, field in zip(rows.columns, schema, strict=True)]
+    plain = pyarrow.RecordBatch.from_arrays(columns, schema=schema)
+    return plain if plain.nbytes <= longest else None
+
+
+def _copied_bytes(column: pyarrow.Array) -> int:
+    """The bytes of the texts that `_plain` copies, each as often as it occurs."""
+    kind = column.type
+    if types.is_dictionary(kind):
+        values = column.dictionary
+        return sum(_length(values[i]) for i in column.indices.drop_null().to_pylist())
+    if _is_view(kind):
+        return sum(map(_length, column))
+    if types.is_struct(kind):
+        return sum(map(_copied_bytes, column.flatten()))
+    return _copied_bytes(column.flatten()) if _is_list(kind) else 0
+
+
+def _length(value: pyarrow.Scalar) -> int:
+    return len(value.as_buffer()) if value.is_valid and isinstance(value, pyarrow.BinaryScalar) else 0
+
+
+def _plain(column: pyarrow.Array, kind: pyarrow.DataType) -> pyarrow.Array:
+    """The column as `kind`, which is `_plain_type` of its type."""
+    if column.type == kind:
+        return column
+    if types.is_struct(kind):
+        inner = [_plain(part, field.type) for part, field in zip(column.flatten(), kind, strict=True)]
+        return pyarrow.StructArray.from_arrays(inner, fields=list(kind), mask=column.is_null())
+    if _is_list(kind):
+        ends = accumulate(column.value_lengths().fill_null(0).to_pylist(), initial=0)
+        inner = _plain(column.flatten(), kind.value_type)
+        return type(column).from_arrays(list(ends), inner, type=kind, mask=column.is_null())
+    if types.is_dictionary(column.type) and _is_view(column.type.value_type):  # Arrow has no cast of it
+        found = (value.value.as_buffer() for value in column)
+        texts = [None if text is None else text.to_pybytes() for text in found]
+        return pyarrow.array(texts, pyarrow.large_binary()).view(kind)
+    return column.cast(kind)
+
+
+def _plain_schema(schema: pyarrow.Schema) -> pyarrow.Schema:
+    return pyarrow.schema([field.with_type(_plain_type(field.type)) for field in schema], schema.metadata)
+
+
+def _plain_type(kind: pyarrow.DataType) -> pyarrow.DataType:
+    """The type without dictionaries and views, except of dictionaries of lists or structs."""
+    if types.is_dictionary(kind):
+        return kind if types.is_nested(kind.value_type) else _plain_type(kind.value_type)
+    if _is_view(kind):
+        return pyarrow.large_string() if types.is_string_view(kind) else pyarrow.large_binary()
+    if types.is_struct(kind):
+        return pyarrow.struct([field.with_type(_plain_type(field.type)) for field in kind])
+    if _is_list(kind):
+        make = pyarrow.list_ if types.is_list(kind) else pyarrow.large_list
+        return make(kind.value_field.with_type(_plain_type(kind.value_type)))
+    return kind
+
+
+def _is_view(kind: pyarrow.DataType) -> bool:
+    return types.is_string_view(kind) or types.is_binary_view(kind)
+
+
+def _is_list(kind: pyarrow.DataType) -> bool:
+    return types.is_list(kind) or types.is_large_list(kind)
 
 
 def _row_groups(file: Any) -> bytes:

@@ -46,8 +46,8 @@ def describe_dropped(counts: Mapping[str, int]) -> str:
 
 def no_documents(where: object, counts: Mapping[str, int]) -> InputError:
     """The error for an input without documents, with the counts of what was dropped."""
-    dropped = f" ({describe_dropped(counts)})" if counts else ""
-    return InputError(
-        f"{where}: no document found{dropped}; give .jsonl, .csv, .tsv, .parquet, .arrow, .warc or text "
-        "files, and limits that leave some documents"
-    )
+    if counts:  # files of known formats were found, or the reason says what they are
+        remedy = "correct what was left out, or give other files or limits"
+        return InputError(f"{where}: no document found ({describe_dropped(counts)}); {remedy}")
+    formats = ".jsonl, .csv, .tsv, .parquet, .arrow, .warc or text files"
+    return InputError(f"{where}: no document found; give {formats}")

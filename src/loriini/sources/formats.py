@@ -6,7 +6,8 @@ import json
 from collections.abc import Callable
 from itertools import islice
 
-from loriini.sources.compressed import COMPRESSED, open_stream, suffixes
+from loriini.sources.compressed import COMPRESSED, DAMAGE, open_stream, suffixes
+from loriini.sources.files import is_remote, is_special
 from loriini.sources.readers import (
     parse_object,
     read_arrow,
@@ -19,6 +20,8 @@ from loriini.sources.readers import (
 from loriini.sources.records import MAX_RECORD_BYTES, ONE_LINE_A_RECORD, TOO_LONG, BadRecord, Fields, Records
 from loriini.sources.web import read_warc
 
+HEAD_BYTES = 4096
+"""Bytes in which `begins_as_text` looks."""
 UNREADABLE_ARCHIVES = (
     ".bz2",
     ".xz",
@@ -72,6 +75,24 @@ def reader_of(path: str, in_folder: bool) -> Callable[[str, Fields], Records] | 
         return _refuse_archive
     # A .json file in a folder is far more often settings than JSON lines; settings are not compressed.
     return None if in_folder and suffix == ".json" and not compression else READERS.get(suffix)
+
+
+def begins_as_text(path: str) -> bool:
+    """Whether a file's first bytes can be those of a text, so that it is neither picture, archive nor pipe.
+
+    Remote files are not opened, since each would take a request.
+    """
+    if is_archive(path) or is_special(path):
+        return False
+    if is_remote(path):
+        return True
+    try:
+        with open_stream(path) as stream:
+            head = stream.read(HEAD_BYTES)
+        codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) < HEAD_BYTES)
+    except (OSError, UnicodeDecodeError, *DAMAGE):
+        return False
+    return bool(head.strip()) and b"\0" not in head
 
 
 def read_text_file(path: str, fields: Fields, in_folder: bool) -> Records:

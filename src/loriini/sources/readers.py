@@ -21,6 +21,9 @@ from loriini.sources.records import (
 
 OPENED = (b"[", b"{")
 """First lines of JSON that goes over several lines."""
+SEPARATORS = {"\t": "tabs", ";": "';'", "|": "'|'", ",": "commas"}
+QUOTES = {",": "record", "\t": "file: write fields with quotes as in RFC 4180, or the file as JSON lines"}
+"""What to fix where a quote is misplaced: tab-separated files are often written without quoting."""
 
 
 def read_json_lines(path: str, fields: Fields) -> Records:
@@ -49,7 +52,11 @@ def read_csv(path: str, fields: Fields) -> Records:
 
 
 def read_tsv(path: str, fields: Fields) -> Records:
-    """The rows of a table as in `read_csv`, separated by tabs."""
+    """The rows of a table as in `read_csv`, separated by tabs.
+
+    In a file without quoting, a field that begins with a quote would take in all rows up to a field that ends
+    with one. Where the lines of a field may be rows, it is therefore a flaw.
+    """
     return _read_separated(path, fields, "\t")
 
 
@@ -99,29 +106,47 @@ def _read_separated(path: str, fields: Fields, delimiter: str) -> Records:
     rows = csv.reader(lines, delimiter=delimiter, strict=True)
     header: list[str] = []
     while True:
-        number, lines.row_bytes = rows.line_num + 1, 0
+        number = rows.line_num + 1
+        lines.begin_row()
         try:
             row = next(rows, None)
         except csv.Error as error:
-            yield number, _broken_row(error)
+            if not header:
+                _check_separator(lines.first, delimiter)
+            yield number, _broken_row(error, QUOTES[delimiter])
             return  # what follows may be inside or outside of a quoted field
         if row is None:
             return
-        if row and header:
-            yield number, _row(header, row)
-        elif row:
+        count = rows.line_num - number + 1
+        span = f"lines {number} to {rows.line_num}" if count > 1 else ""
+        if row and not header:
             header = [name.strip() for name in row]
-            fields.check_text_column(header)
+            _check_header(header, lines.first, fields, delimiter)
+            lines.tabs = len(header) - 1 if delimiter == "\t" else 0
+        elif span and lines.may_be_rows(count):
+            yield number, BadRecord("a quoted field that may be rows", span, QUOTES[delimiter])
+        elif row:
+            yield number, _row(header, row, span)
 
 
 class _RowLines:
     """The lines of a table; csv.Error when those of one row are too long together.
 
-    Bytes that are not UTF-8 become surrogates, so that the other rows are kept.
+    Bytes that are not UTF-8 become surrogates, so that the other rows are kept. `tabs` are those of a row in
+    a tab-separated file, once its header is read.
     """
 
     def __init__(self, path: str) -> None:
-        self.lines, self.row_bytes = read_lines(path, MAX_RECORD_BYTES), 0
+        self.lines, self.tabs = read_lines(path, MAX_RECORD_BYTES), 0
+        self.begin_row()
+
+    def begin_row(self) -> None:
+        self.row_bytes, self.first, self.last, self.like_rows = 0, "", "", 0
+
+    def may_be_rows(self, count: int) -> bool:
+        """Whether most of the row's lines, with the first and the last, have the `tabs` of a row."""
+        ends_alike = all(line.count("\t") == self.tabs for line in (self.first, self.last))
+        return ends_alike and 2 * self.like_rows >= count
 
     def __iter__(self) -> Iterator[str]:
         mark = codecs.BOM_UTF8  # of the first line, and not a part of its first name
@@ -131,7 +156,10 @@ class _RowLines:
             self.row_bytes += len(line) + 1
             if self.row_bytes > MAX_RECORD_BYTES:
                 raise csv.Error("field larger")
-            yield line.removeprefix(mark).decode(errors="surrogateescape") + "\n"
+            self.last = line.removeprefix(mark).decode(errors="surrogateescape") + "\n"
+            self.first = self.first or self.last
+            self.like_rows += bool(self.tabs) and line.count(b"\t") == self.tabs
+            yield self.last
             mark = b""
 
 
@@ -141,9 +169,33 @@ def refuse_utf16(line: bytes) -> None:
         raise BadRecord("not valid UTF-8", "it begins as UTF-16", fix="file: convert it to UTF-8")
 
 
-def _row(header: list[str], row: list[str]) -> Mapping[str, str] | BadRecord:
+def _check_header(header: list[str], line: str, fields: Fields, delimiter: str) -> None:
+    """BadRecord without a text column; it names the separator where it is another one."""
+    try:
+        fields.check_text_column(header)
+    except BadRecord:
+        _check_separator(line, delimiter)
+        raise
+
+
+def _check_separator(line: str, delimiter: str) -> None:
+    """BadRecord for a header without the delimiter, but with another one."""
+    found = next((mark for mark in SEPARATORS if mark in line), delimiter)
+    if delimiter in line or found == delimiter:
+        return
+    suffix = {",": ".csv", "\t": ".tsv"}
+    if found in suffix:
+        fix = f"file's name: {suffix[found]} in place of {suffix[delimiter]}"
+    else:
+        fix = "file: write it with commas, or as .tsv with tabs"
+    raise BadRecord("no text column", f"its columns are separated by {SEPARATORS[found]}", fix)
+
+
+def _row(header: list[str], row: list[str], span: str) -> Mapping[str, str] | BadRecord:
     if len(row) != len(header):
-        return BadRecord("wrong number of columns", f"{len(row)} where the header has {len(header)}")
+        detail = f"{len(row)} where the header has {len(header)}"
+        more = f", in {span}: is a quote unclosed?" if span else ""
+        return BadRecord("wrong number of columns", detail + more)
     try:
         "".join(row).encode()
     except UnicodeEncodeError:
@@ -151,14 +203,14 @@ def _row(header: list[str], row: list[str]) -> Mapping[str, str] | BadRecord:
     return dict(zip(header, row, strict=True))
 
 
-def _broken_row(error: csv.Error) -> BadRecord:
+def _broken_row(error: csv.Error, fix: str) -> BadRecord:
     if "unexpected end" in str(error):
-        return BadRecord("unclosed quote, and the rest of the file")
+        return BadRecord("unclosed quote, and the rest of the file", fix=fix)
     if "new-line character" in str(error):
         return BadRecord("misplaced quote or line end", r"a line end other than \n and \r\n", "file")
     if "field larger" in str(error):
-        return BadRecord(f"{TOO_LONG}, and the rest of the file", "is a quote unclosed?")
-    return BadRecord("misplaced quote or line end, and the rest of the file", error)
+        return BadRecord(f"{TOO_LONG}, and the rest of the file", "is a quote unclosed?", fix)
+    return BadRecord("misplaced quote or line end, and the rest of the file", error, fix)
 
 
 def parse_object(line: bytes) -> dict[str, Any]:

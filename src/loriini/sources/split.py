@@ -11,13 +11,15 @@ from loriini.errors import InputError
 from loriini.progress import warn
 from loriini.sources.document import Document
 from loriini.sources.dropped import Dropped, OnDrop, count_dropped, describe_dropped, ignore_dropped
+from loriini.sources.formats import begins_as_text
 from loriini.sources.inputs import InputFile, input_files
 from loriini.sources.options import OnError, ReadOptions
 from loriini.sources.read import has_records, read_files
-from loriini.sources.records import MAX_DOCUMENT_CHARACTERS
+from loriini.sources.records import MAX_DOCUMENT_CHARACTERS, Fields
 from loriini.sources.sampling import hash_fraction
 
 TRAIN, HELDOUT = "train", "heldout"
+DEFAULT_FIELDS = Fields()
 HELDOUT_MARK = f".{HELDOUT}."
 """Part of the name of a held-out file."""
 SPLIT = re.compile(r"(?:^|[-_./])(train|validation|valid|val|dev|test|eval|heldout)(?=[-_./])")
@@ -31,6 +33,7 @@ def split_documents(
     heldout_share: float = 0.08,
     longest: int = MAX_DOCUMENT_CHARACTERS,
     on_error: OnError = "stop",
+    fields: Fields = DEFAULT_FIELDS,
 ) -> dict[str, list[Document]]:
     """Read `paths` as {"train": documents, "heldout": documents}, in the order of their texts' hashes.
 
@@ -51,7 +54,7 @@ def split_documents(
     on_drop, dropped = count_dropped(ignore_dropped)
     files = [file for path in paths for file in _files(path, on_drop)]
     marked, others = ([file for file in files if _is_marked(file) == held] for held in (True, False))
-    options = ReadOptions(on_error=on_error, on_drop=on_drop, max_document_characters=longest)
+    options = ReadOptions(fields, on_error, on_drop=on_drop, max_document_characters=longest)
     sides = {TRAIN: Side(train_characters), HELDOUT: Side(heldout_characters)}
     heldout_ranks = set[float]()
     for document in read_files(marked, options):
@@ -143,7 +146,8 @@ def text_next_to_records(files: Iterable[InputFile]) -> list[str]:
     """The text files, such as a README, of the folders that hold records too."""
     found = [(file.path.removesuffix(file.name), file) for file in files if file.in_folder]
     with_records = {folder for folder, file in found if has_records(file)}
-    return [file.path for folder, file in found if folder in with_records and not has_records(file)]
+    others = (file for folder, file in found if folder in with_records and not has_records(file))
+    return [file.path for file in others if begins_as_text(file.path)]
 
 
 def split_of(path: str) -> str | None:
@@ -158,7 +162,9 @@ def _files(path: str, on_drop: OnDrop) -> Iterator[InputFile]:
     only_records = any(map(has_records, files))
     for file in files:
         if only_records and file.in_folder and not has_records(file):
-            on_drop(Dropped(None, file.path, "text next to records; give the file by name to read it"))
+            is_text = begins_as_text(file.path)
+            what = "text next to records; give the file by name to read it" if is_text else "not a text file"
+            on_drop(Dropped(None, file.path, what))
         else:
             yield file
 
