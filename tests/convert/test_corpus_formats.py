@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+from tokenizers import Tokenizer, models
 
 from loriini.convert import corpus_export, corpus_import
 from loriini.convert.corpus_export import CORPUS_FORMATS, export_corpus
@@ -170,8 +171,14 @@ def test_wrong_sources_are_refused(corpus: Corpus, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="no parquet files here"):
         import_corpus(tmp_path / "back", tmp_path / "empty", tokenizer, 3)
-    with pytest.raises(InputError, match=r"nothing\.idx: no such file"):
-        import_corpus(tmp_path / "back", tmp_path / "nothing", tokenizer, 3)
+    for name in "nothing", "nothing.bin", "nothing.idx", "no/thing":
+        message = f"{tmp_path / name}: no such file, folder or Megatron prefix; check the path"
+        with pytest.raises(InputError, match=rf"^{message}$"):
+            import_corpus(tmp_path / "back", tmp_path / name, tokenizer, 3)
+    for name in "half.bin", "half":  # as nanoGPT's
+        (tmp_path / "half.bin").write_bytes(b"ids")
+        with pytest.raises(InputError, match=r"half\.idx: no such file; a Megatron data set is"):
+            import_corpus(tmp_path / "back", tmp_path / name, tokenizer, 3)
     with pytest.raises(InputError, match=r"nothing\.parquet: no such file; check the path$"):
         import_corpus(tmp_path / "back", tmp_path / "nothing.parquet", tokenizer, 3)
     (tmp_path / "bad.parquet").write_bytes(b"PAR1")
@@ -250,6 +257,19 @@ def test_another_tokenizer_than_that_beside_the_tokens_is_refused(
     with pytest.raises(InputError, match=r"other: has other tokens than .*there/tokenizer, which encoded"):
         import_corpus(tmp_path / "back", source(folder, form), str(other), corpus.instances.length)
     assert not (tmp_path / "back").exists()
+
+
+def test_a_tokenizer_need_not_spell_every_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The tokens are there already: words without an unknown one, and an alphabet without most bytes."""
+    pyarrow.parquet.write_table(pyarrow.table({"input_ids": [[1, 2, 0]]}), tmp_path / "set.parquet")
+    vocabulary = {"<eos>": 0, "a": 1, "b": 2}
+    for model in models.WordLevel(vocabulary, unk_token="<unk>"), models.BPE(vocabulary, []):
+        out = tmp_path / type(model).__name__
+        out.mkdir()
+        Tokenizer(model).save(str(out / "tokenizer.json"))
+        back = import_corpus(out / "back", tmp_path / "set.parquet", str(out), 2)
+        assert back.instances.tokens_IL.tolist() == [[1, 2, 0]]
+    assert "warning" not in capsys.readouterr().err
 
 
 def test_an_existing_folder_is_not_overwritten(corpus: Corpus, tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def test_a_long_document_is_measured_in_parts(
     monkeypatch.setattr(corpus_import, "open_tokenizer", Watched)
     back = import_corpus(tmp_path / "back", tmp_path / "set.parquet", str(corpus.tokenizer), 2)
     size = len(opened(load_artifact(corpus.tokenizer)).decode([65]).encode())
-    assert back.tokens.bytes.tolist() == (sizes * size).tolist()
+    assert back.tokens.bytes.tolist() == (sizes[sizes > 0] * size).tolist()
     assert max(longest) < 2 * 4
 
 
@@ -222,6 +222,58 @@ def test_only_consecutive_pieces_are_one_document(corpus: Corpus, tmp_path: Path
     back = import_corpus(tmp_path / "back", folder, str(corpus.tokenizer), 2)
     assert stored(back) == [[1], [2, 3, 4, 5, 6, 7], [8, 9], [10, 11], [12], [13]]
     assert domains(back) == ["a", "b", "c", "a", "a", "b"]
+
+
+def test_empty_rows_and_pieces_are_no_documents(corpus: Corpus, tmp_path: Path) -> None:
+    folder = write(
+        tmp_path / "set",
+        {"input_ids": [[], [1, 2], [], [3], []], "domain": ["empty", "c", "c", "a", "d"]},
+        {
+            "input_ids": [[4, 5], [6], [7, 8], [9]],
+            "piece_lengths": [[0, 2, 0], [0, 1], [2], [1]],
+            "documents": [[1, 2, 3], [3, 3], [3], [4]],
+            "piece_domains": [["none", "a", "none"], ["none", "b"], ["c"], ["a"]],
+        },
+        {"input_ids": [[10], [11]], "piece_lengths": [[1], [0, 1]], "documents": [[4], [5, 4]]},
+    )
+    back = import_corpus(tmp_path / "back", folder, str(corpus.tokenizer), 2)
+    # an empty document comes between the two parts of number 4
+    assert stored(back) == [[1, 2], [3], [4, 5], [6, 7, 8], [9, 10], [11]]
+    assert domains(back) == ["c", "a", "a", "c", "a", "2"]
+    assert back.tokens.domain_names == ("2", "a", "c")
+    counts = back.manifest["stages"]["tokens"]["counts"]
+    assert (counts["documents"], counts["empty"], counts["tokens"]) == (6, 5, 11)
+    decode = corpus_import.open_tokenizer(load_artifact(corpus.tokenizer)).decode
+    assert back.tokens.bytes.tolist() == [len(decode(document).encode()) for document in stored(back)]
+    assert [ids for _, _, ids in pieces_loop(back)] == [[1, 2], [3], [4, 5], [6], [7, 8], [9]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "warned"),
+    [
+        ([[1, 2, 3], [4, 5]], True),
+        ([[1, 2, 3], [4, 5, 0]], False),
+        ([[0, 1, 2], [0, 4, 5]], False),  # before each document
+        ([[1, 2], [3, 0], [], [4, 5], [6, 7]], False),  # documents cut into rows
+        ([[1, 0, 2], [3, 4], [5, 6]], False),
+        ([[1, 0, 2], *[[3, 4]] * 1000], True),  # a text that spells it
+        ([[1, 0, 2], *[[]] * 1000, [3, 4]], False),
+    ],
+)
+def test_documents_that_are_not_ended_are_named(
+    rows: list[list[int]],
+    warned: bool,
+    corpus: Corpus,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = write(tmp_path / "set", {"input_ids": rows})
+    back = import_corpus(tmp_path / "back", folder, str(corpus.tokenizer), 2)
+    assert back.tokens.eos_token_id == 0
+    found = back.manifest["stages"]["tokens"]["counts"]["eos_tokens"]
+    assert found == sum(row.count(0) for row in rows)
+    warning = f"warning: {folder}: {found} EOS tokens in {len(back.tokens):,} documents, so a model cannot"
+    assert (warning in capsys.readouterr().err) == warned
 
 
 PIECES = {"input_ids": [[1, 2]], "piece_lengths": [[1, 1]]}

@@ -22,9 +22,9 @@ from loriini.corpus.stages import STAGES
 from loriini.corpus.text.documents import limit_domains
 from loriini.corpus.tokenized.instances import check_enough, write_instances
 from loriini.corpus.tokenized.tokenizer import (
-    check_tokenizer,
     local_tokenizer,
     open_tokenizer,
+    read_tokenizer,
     same_vocabulary,
     write_tokenizer,
 )
@@ -48,6 +48,10 @@ IMPORTED = ("tokenizer", "tokens", "order", "instances")
 """Stages of an imported corpus."""
 DECODED_TOKENS = 1 << 20
 """Tokens decoded at once; each takes 36 bytes in a list of integers."""
+ROWS_PER_EOS = 1000
+"""Rows of a data set in which there is at least one EOS, even where each is a small part of a document; a few
+more may stand in texts that spell it.
+"""
 
 
 def import_corpus(out: Path, source: Path, tokenizer: str, length: int = PrepareSettings.length) -> Corpus:
@@ -73,7 +77,7 @@ def import_corpus(out: Path, source: Path, tokenizer: str, length: int = Prepare
     if length < 1:
         raise InputError(f"length is {length}; it must be at least 1")
     _check_out(out)
-    check_tokenizer(tokenizer)
+    read_tokenizer(local_tokenizer(tokenizer))  # raises InputError
     files = find_token_files(source)
     _check_encoded_by(files.root / "tokenizer", tokenizer)
     out.mkdir(parents=True, exist_ok=True)
@@ -118,6 +122,8 @@ def find_token_files(source: Path) -> TokenFiles:
             raise InputError(f"{source}: no such file; check the path")
         return TokenFiles(source, "dataset", (source,))
     prefix = _prefix(source)
+    if not any(path.exists() for path in (source, *megatron_files(prefix))):
+        raise InputError(f"{source}: no such file, folder or Megatron prefix; check the path")
     read_megatron(prefix)  # raises InputError
     return TokenFiles(source, "megatron", megatron_files(prefix))
 
@@ -195,14 +201,46 @@ def _import_stages(out: Path, files: TokenFiles, tokenizer: str, length: int) ->
 
 def _write_tokens(files: TokenFiles, tokenizer: Artifact, folder: Path) -> dict[str, Any]:
     """Write the files of a `tokens` artifact; returns its counts."""
-    vocab_size, dtype = tokenizer.counts["vocab_size"], id_dtype(tokenizer)
+    names, lengths_N, domains_N, ends = _copy_tokens(files, tokenizer, folder / TOKEN_FILE)
+    if not lengths_N.any():
+        raise InputError(f"{files.source}: holds no tokens; check the path")
+    held_N = lengths_N > 0
+    empty = len(held_N) - int(held_N.sum())
+    lengths_N = lengths_N[held_N]
+    ordered, domains_N = _in_alphabetical_order(names, domains_N[held_N])
+    sizes_N = _text_sizes(folder / TOKEN_FILE, lengths_N, tokenizer)
+    write_document_arrays(folder, lengths_N, domains_N, sizes_N)
+    _warn_without_ends(files.source, len(lengths_N), ends, tokenizer.counts["eos_token_id"])
+    return {
+        "documents": len(lengths_N),
+        "empty": empty,
+        "tokens": int(lengths_N.sum()),
+        "eos_tokens": ends,
+        "dtype": id_dtype(tokenizer).name,
+        "vocab_size": tokenizer.counts["vocab_size"],
+        "eos_token_id": tokenizer.counts["eos_token_id"],
+        "domains": ordered,
+    }
+
+
+def _copy_tokens(
+    files: TokenFiles, tokenizer: Artifact, path: Path
+) -> tuple[list[str], NDArray[np.int64], NDArray[np.uint16], int]:
+    """Write all tokens into one file.
+
+    Returns the names of domains, each document's length, which may be 0, and domain, and the number of EOS
+    tokens.
+    """
+    vocab_size, eos_token_id = tokenizer.counts["vocab_size"], tokenizer.counts["eos_token_id"]
+    dtype = id_dtype(tokenizer)
     names: dict[str, int] = {}
     lengths, domains = array("q"), array("H")
     previous: int | None = None
-    longest = 0
-    with open(folder / TOKEN_FILE, "wb") as file, progress("tokens") as advance:
+    longest = ends = 0
+    with open(path, "wb") as file, progress("tokens") as advance:
         for block in files.blocks():
             _check_ids(block.tokens_T, vocab_size, files.source)
+            ends += int(np.count_nonzero(block.tokens_T == eos_token_id))
             file.write(block.tokens_T.astype(dtype).tobytes())
             indices = [names.setdefault(name, len(names)) for name in block.domains_P]
             limit_domains(len(names), files.source)
@@ -217,25 +255,33 @@ def _write_tokens(files: TokenFiles, tokenizer: Artifact, folder: Path) -> dict[
                         domains[-1], longest = domain, length
                 previous = number
             advance(len(indices))
-    if not sum(lengths):
-        raise InputError(f"{files.source}: holds no tokens; check the path")
-    ordered = sorted(names)  # as `prepare` numbers them, so that corpora can be joined
-    place = {name: i for i, name in enumerate(ordered)}
-    places = np.array([place[name] for name in names], np.uint16)
-    sizes = _text_sizes(folder / TOKEN_FILE, np.asarray(lengths), tokenizer)
-    write_document_arrays(folder, lengths, places[np.asarray(domains)], sizes)
-    return {
-        "documents": len(lengths),
-        "tokens": sum(lengths),
-        "dtype": dtype.name,
-        "vocab_size": vocab_size,
-        "eos_token_id": tokenizer.counts["eos_token_id"],
-        "domains": ordered,
-    }
+    return list(names), np.asarray(lengths), np.asarray(domains), ends
+
+
+def _in_alphabetical_order(
+    names: Sequence[str], domains_N: NDArray[np.uint16]
+) -> tuple[list[str], NDArray[np.uint16]]:
+    """The names that documents have, as `prepare` numbers them so that corpora can be joined, and each
+    document's, (N,).
+    """
+    used = np.unique(domains_N).tolist()
+    places = np.zeros(len(names), np.uint16)
+    by_name = sorted(used, key=names.__getitem__)
+    places[by_name] = np.arange(len(by_name))
+    return [names[i] for i in by_name], places[domains_N]
+
+
+def _warn_without_ends(source: Path, documents: int, ends: int, eos_token_id: int) -> None:
+    """Warn of documents that are not ended; those that were cut into rows still hold EOS here and there."""
+    if ends * ROWS_PER_EOS < documents:
+        warn(
+            f"{source}: {ends:,} EOS tokens in {documents:,} documents, so a model cannot learn where a text "
+            f"ends, and documents run together; end each with the id {eos_token_id}"
+        )
 
 
 def _text_sizes(path: Path, lengths_N: NDArray[np.int64], tokenizer: Artifact) -> NDArray[np.int64]:
-    """UTF-8 bytes of the text of each document in a file of tokens, (N,).
+    """UTF-8 bytes of the text of each document in a file of tokens, (N,); none is empty.
 
     Documents are decoded whole, since a piece may begin within a character; only those of more than
     DECODED_TOKENS are decoded in parts, to save memory.
@@ -256,7 +302,6 @@ def _text_sizes(path: Path, lengths_N: NDArray[np.int64], tokenizer: Artifact) -
             sizes.extend(len(text.encode()) for text in decode(ids, skip_special_tokens=True))
             advance(last - first)
     sizes_N = np.zeros_like(lengths_N)
-    # "right": of documents that start at one place, all but the last are empty
     np.add.at(sizes_N, np.searchsorted(starts_N, starts_P, side="right") - 1, sizes)
     return sizes_N
 

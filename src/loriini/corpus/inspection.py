@@ -36,7 +36,11 @@ def inspect_corpus(corpus: Corpus) -> dict[str, Any]:
             "held_out": stages["heldout"]["counts"]["documents"] if "heldout" in stages else 0,
             "dropped": dropped_by_reason(corpus.manifest),
         },
-        "tokens": {"in": int(lengths_N.sum()), "left_out": counts["tokens_left_out"]},
+        "tokens": {
+            "in": int(lengths_N.sum()),
+            "left_out": counts["tokens_left_out"],
+            "unknown": stages["tokens"]["counts"].get("unknown"),
+        },
         "instances": {"count": len(corpus.instances), "length": corpus.instances.length},
         "domains": _domains(corpus, lengths_N),
         "tokens_per_document": summary_statistics(lengths_N),

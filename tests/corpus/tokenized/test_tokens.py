@@ -3,6 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from loriini.corpus.text.documents import write_documents
 from loriini.corpus.text.stored import stored_documents
@@ -58,3 +59,27 @@ def test_batches_do_not_change_the_bytes(
     large = write_tokens(tmp_path / "large", documents, tokenizer)
     assert small.files == large.files
     assert os.environ["TOKENIZERS_PARALLELISM"] == "true"
+
+
+@pytest.mark.parametrize("unk_token", ["<unk>", "<eos>"])
+def test_unknown_tokens_of_text_are_counted(
+    unk_token: str, tmp_path: Path, documents: Artifact, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """EOS, which ends a document, is none of them, even where it also stands for the unknown."""
+    words = Tokenizer(models.WordLevel({"<eos>": 0, "<unk>": 1, "x": 2}, unk_token=unk_token))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    words.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = write_tokenizer(tmp_path / "tokenizer", str(tmp_path / "tokenizer.json"), None)
+    written = write_tokens(tmp_path / "tokens", documents, tokenizer)
+    tokens = [token for document in stored_documents(documents) for token in words.encode(document.text).ids]
+    unknown = tokens.count(words.token_to_id(unk_token))
+    assert written.counts["unknown"] == unknown > 0
+    warning = f"warning: {unknown:,} of {len(tokens):,} tokens ("
+    assert capsys.readouterr().err.count(warning) == 1
+
+
+def test_without_an_unknown_token_none_is_counted(
+    tmp_path: Path, documents: Artifact, tokenizer: Artifact, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert write_tokens(tmp_path / "tokens", documents, tokenizer).counts["unknown"] == 0
+    assert "warning" not in capsys.readouterr().err

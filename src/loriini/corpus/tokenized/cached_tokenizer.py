@@ -5,14 +5,17 @@ encodes each word separately. Here a text is cut only where that expression alwa
 surrounding text. The chunks, most of them one word, are looked up, and only new ones are encoded.
 """
 
-import json
 import re
+from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 from tokenizers import Tokenizer
+
+from loriini.corpus.tokenized.spelling import state_of, unknown_id
 
 CACHED_CHARACTERS = 1 << 21
 """The cache is emptied when it holds more: about 300,000 chunks, 60 MB."""
@@ -41,7 +44,9 @@ class CachedTokenizer:
         self.library.no_padding()
         self.library.encode_special_tokens = True
         self.dtype = dtype
-        self.splits_like_gpt2 = _splits_like_gpt2(self.library)
+        state = state_of(self.library)
+        self.unknown_id = unknown_id(state)
+        self.splits_like_gpt2 = _splits_like_gpt2(state)
         self.cache: dict[str, bytes] = {}
         self.cached_characters = 0
 
@@ -65,8 +70,7 @@ class CachedTokenizer:
         return [np.array(encoding.ids, self.dtype).tobytes() for encoding in encodings]
 
 
-def _splits_like_gpt2(tokenizer: Tokenizer) -> bool:
-    state = json.loads(tokenizer.to_str())
+def _splits_like_gpt2(state: Mapping[str, Any]) -> bool:
     model, words = state["model"], state["pre_tokenizer"] or {}
     return bool(
         model["type"] == "BPE"

@@ -12,6 +12,7 @@ import numpy as np
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from loriini.corpus.text.stored import chosen_documents, stored_documents
+from loriini.corpus.tokenized.spelling import check_spelling
 from loriini.errors import InputError
 from loriini.jobs.artifact import Artifact, build_artifact, file_hash
 from loriini.jobs.processes import environment_variables
@@ -64,11 +65,14 @@ def write_tokenizer(
 
 
 def check_tokenizer(spec: str) -> None:
-    """InputError for what `write_tokenizer` would refuse; trains nothing."""
+    """InputError for what `write_tokenizer` would refuse, and for a tokenizer that fails at some text.
+
+    Warns of one that drops some. Trains nothing.
+    """
     if spec.startswith("bpe:"):
         _bpe_size(spec)
     else:
-        read_tokenizer(local_tokenizer(spec))
+        check_spelling(spec, read_tokenizer(local_tokenizer(spec)).backend_tokenizer)
 
 
 def local_tokenizer(spec: str) -> Path:

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from loriini.corpus.text.documents import document_batches
 from loriini.corpus.text.stored import Slice, slice_documents, slices
 from loriini.corpus.tokenized.cached_tokenizer import CachedTokenizer
+from loriini.corpus.tokenized.spelling import warn_of_unknown
 from loriini.corpus.tokenized.tokenizer import ONE_THREAD
 from loriini.jobs.artifact import Artifact, build_artifact, parts_folder
 from loriini.jobs.processes import environment_variables
@@ -122,11 +123,14 @@ def _write(documents: Artifact, tokenizer: Artifact, execute: Executor, folder: 
         np.concatenate([np.load(part / name) for part in parts]) for name in PER_DOCUMENT
     )
     write_document_arrays(folder, lengths, domains, sizes)
+    of_text = tally["tokens"] - tally["documents"]  # without EOS
+    warn_of_unknown(tokenizer.path("tokenizer.json"), tally["unknown"], of_text)
     return {
         "documents_in": documents.counts["documents"],
         "documents": tally["documents"],
         "characters_in": tally["characters"],
         "tokens": tally["tokens"],
+        "unknown": tally["unknown"],
         "dtype": id_dtype(tokenizer).name,
         "domains": names,
         **tokenizer.counts,
@@ -143,19 +147,26 @@ def _tokenize_slice(
     eos = np.array(tokenizer.counts["eos_token_id"], dtype).tobytes()
     # A worker's environment gives the library a pool of one thread, which is faster than none.
     threads = {} if "RAYON_NUM_THREADS" in os.environ else ONE_THREAD
-    lengths, domains, sizes, characters = array("q"), array("H"), array("q"), 0
+    lengths, domains, sizes = array("q"), array("H"), array("q")
+    characters = unknown = 0
     with open(folder / TOKEN_FILE, "wb") as file, environment_variables(threads):
         for batch in document_batches(slice_documents(documents, part), BATCH_CHARACTERS):
             texts = [document.text for document in batch]
             for ids in encode(texts):
                 lengths.append(file.write(ids + eos) // dtype.itemsize)
+                unknown += _count(ids, encode.unknown_id, dtype)
             domains.extend(index[document.domain] for document in batch)
             sizes.extend(len(text.encode()) for text in texts)
             characters += sum(map(len, texts))
             advance(len(batch))
     for name, values in zip(PER_DOCUMENT, (lengths, domains, sizes), strict=True):
         np.save(folder / name, np.asarray(values))
-    return {"documents": len(lengths), "characters": characters, "tokens": sum(lengths)}
+    return {"documents": len(lengths), "characters": characters, "tokens": sum(lengths), "unknown": unknown}
+
+
+def _count(ids: bytes, wanted: int | None, dtype: np.dtype[Any]) -> int:
+    """How many of the ids are the wanted one."""
+    return 0 if wanted is None else int(np.count_nonzero(np.frombuffer(ids, dtype) == wanted))
 
 
 @lru_cache(maxsize=1)
