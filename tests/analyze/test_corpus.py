@@ -14,7 +14,7 @@ LENGTHS = {"mean": 14.0, "p50": 14.0, "max": 15.0}
 COSINES = {"counts": [3, 17], "edges": [0.0, 0.5, 1.0]}
 INSPECTED: dict[str, Any] = {
     "documents": {"in": 20, "ordered": 18, "held_out": 0, "dropped": {HOSTILE: 2}},
-    "tokens": {"in": 280, "left_out": 24},
+    "tokens": {"in": 280, "left_out": 24, "unknown": 7},
     "instances": {"count": 8, "length": 31},
     "domains": {HOSTILE: {"documents": 20, "tokens": 280}},
     "tokens_per_document": LENGTHS,
@@ -49,6 +49,7 @@ def test_the_summary_names_what_is_there() -> None:
     assert rows["documents"] == "20, 18 of them in the order"
     assert rows[f"dropped: {HOSTILE}"] == "2"
     assert rows["tokens"] == "280, 24 left out at the end"
+    assert rows["unknown tokens"] == "7"
     assert rows["restarts"] == "1 (5.6%)"
     assert rows["cosine within an instance, random order"] == "0.607"
     assert rows["cosine within an instance, similar order"] == "– (no instance holds two documents)"
@@ -58,6 +59,7 @@ def test_the_summary_names_what_is_there() -> None:
 def test_a_corpus_without_neighbours_has_less_to_show(tmp_path: Path) -> None:
     order = {"method": None, "restarts": None, "jumps": None, "adjacent_cosine": None}
     numbers = {**INSPECTED, "neighbors": None, "order": order, "shared_instance_cosine": {}}
-    assert not {"encoder", "restarts"} & summary(numbers).keys()
+    imported = {**numbers, "tokens": {**INSPECTED["tokens"], "unknown": None}}
+    assert not {"encoder", "restarts", "unknown tokens"} & summary(imported).keys()
     page = Page(write_corpus_page(tmp_path, numbers, []).read_text())
     assert page.headings[1:] == ["Documents", "Lengths"]

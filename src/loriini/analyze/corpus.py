@@ -43,6 +43,7 @@ def summary(numbers: Inspection) -> dict[str, str]:
         **({"held out": f"{documents['held_out']:,} documents"} if documents["held_out"] else {}),
         **{f"dropped: {reason}": f"{count:,}" for reason, count in documents["dropped"].items()},
         "tokens": f"{tokens['in']:,}, {tokens['left_out']:,} left out at the end",
+        **({"unknown tokens": f"{tokens['unknown']:,}"} if tokens["unknown"] else {}),
         "instances": f"{instances['count']:,} of {instances['length']:,} tokens",
         "tokens a document": _spread(numbers["tokens_per_document"]),
         "documents an instance": _spread(numbers["documents_per_instance"]),

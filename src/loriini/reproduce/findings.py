@@ -233,10 +233,9 @@ def rates(items: Items) -> str:
     distinct = set().union(*rates_by_width.values())
     if len(rates_by_width) > 1 and len(distinct) == 1:
         return (
-            f"All models are trained with one learning rate, {distinct.pop():g}. It may suit smaller models "
-            "better than larger ones, and the dense model better than others: on the "
-            "[leaderboard](leaderboard.md), with as many steps, many designs do better at twice this rate. "
-            "Compare with care."
+            f"All models are trained with one learning rate, {distinct.pop():g}. It may suit some designs "
+            "better than others, and smaller models better than larger ones "
+            "([substitutions](reproduce.md#substitutions)): compare with care."
         )
     by_width = "; ".join(
         f"{', '.join(f'{rate:g}' for rate in sorted(at_width))} at width {width}"
