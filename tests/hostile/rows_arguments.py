@@ -135,7 +135,7 @@ OF_MODELS = {
     "generate some/model --prompt x --temperature 1e-300": "give more than 0",
     "generate some/model --prompt x --temperature 1e300": "1e5",
     "generate some/model --prompt x --top-p nan": "at most 1",
-    "generate some/model --prompt x --top-k -1": "at least 1",
+    "generate some/model --prompt x --top-k -1": "at least 0",
     "generate some/model --prompt x --seed -1": "at least 0",
     "generate some/model --prompt x --seed 99999999999999999999999": "2^63|less than",
     "generate some/model": "one of them",
