@@ -34,7 +34,8 @@ class Bounds:
 
     def __str__(self) -> str:
         ends = {"at least": self.least, "above": self.above, "at most": self.most, "below": self.below}
-        return " and ".join(f"{name} {end:.10g}" for name, end in ends.items() if math.isfinite(end))
+        texts = {name: f"{end:,}" if isinstance(end, int) else f"{end:.10g}" for name, end in ends.items()}
+        return " and ".join(f"{name} {texts[name]}" for name, end in ends.items() if math.isfinite(end))
 
 
 LARGEST = 10**15

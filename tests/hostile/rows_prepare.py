@@ -196,7 +196,7 @@ PLACES = [
             "--length 1e3": "invalid int",
             "--workers 0": "at least 1",
             "--seed -1": "at least 0",
-            "--seed 99999999999": "below 2147483648",
+            "--seed 99999999999": "below 2,147,483,648",
             "--tokenizer bpe:0": "at least 257",
             "--tokenizer bpe:x": "at least 257",
             "--tokenizer bpe:99999999999999999999999": "at most 1048576",

@@ -87,10 +87,10 @@ def test_a_section_refuses_wrong_values_by_the_name_a_user_writes(section: Any) 
     ("make", "message"),
     [
         (lambda: OptimizerConfig(decay=0.0), "--optimizer.decay is 0.0; it must be above 0 and at most 1"),
-        (lambda: tiny_run(steps=0), "--steps is 0; it must be at least 1 and at most 1e+15"),
+        (lambda: tiny_run(steps=0), "--steps is 0; it must be at least 1 and at most 1,000,000,000,000,000"),
         (
             lambda: EvaluateConfig(skip=-1),
-            "--evaluate.skip is -1; it must be at least 0 and at most 1e+15 or none",
+            "--evaluate.skip is -1; it must be at least 0 and at most 1,000,000,000,000,000 or none",
         ),
         (lambda: tiny_run(order="sorted"), "--order is sorted; it must be one of: similar, random or none"),
         (
