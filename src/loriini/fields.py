@@ -34,8 +34,8 @@ class Bounds:
 
     def __str__(self) -> str:
         ends = {"at least": self.least, "above": self.above, "at most": self.most, "below": self.below}
-        texts = {name: f"{end:,}" if isinstance(end, int) else f"{end:.10g}" for name, end in ends.items()}
-        return " and ".join(f"{name} {texts[name]}" for name, end in ends.items() if math.isfinite(end))
+        finite = {name: end for name, end in ends.items() if math.isfinite(end)}
+        return " and ".join(f"{n} {end:{',' if type(end) is int else '.10g'}}" for n, end in finite.items())
 
 
 LARGEST = 10**15

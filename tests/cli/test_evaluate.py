@@ -47,9 +47,10 @@ def test_documents_of_the_corpus_are_warned_of_while_it_is_there(
     assert call(capsys, "evaluate", made.run, made.run / "model", *documents).err.count(found) == 1
     run = Path(shutil.copytree(made.run, tmp_path / "run"))
     settings = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps({**settings, "corpus": ["gone"]}))
-    ended = call(capsys, "evaluate", run, *documents)
-    assert (ended.code, "warning: " in ended.err) == (0, False)
+    for other in (["gone"], [5], 5, "gone", None):
+        (run / "run.json").write_text(json.dumps({**settings, "corpus": other}))
+        ended = call(capsys, "evaluate", run, *documents)
+        assert (ended.code, "warning: " in ended.err) == (0, False)
 
 
 def test_runs_of_different_numbers_of_tokens_are_warned_of(

@@ -32,20 +32,23 @@ def trained_texts(corpus: Corpus, texts: Sequence[str]) -> list[int]:
     indices = defaultdict[bytes, list[int]](list)
     for index, ids in enumerate(encoded):
         indices[ids].append(index)
-    alike = _of_size(tokens, _sizes(lengths, sizes))
+    alike = _of_size(tokens, _both_sizes(lengths, sizes))
     found = {i: same for i in alike if (same := indices.get(tokens.document(i).tobytes()))}
-    trained = np.intersect1d(list(found), corpus.instances.pieces.documents_P) if found else ()
-    return sorted({index for document in trained for index in found[int(document)]})
+    if not found:
+        return []
+    documents_P = corpus.instances.pieces.documents_P
+    trained = documents_P[np.isin(documents_P, list(found))].tolist()  # without a sorted copy of all pieces
+    return sorted({index for document in trained for index in found[document]})
 
 
 def _of_size(tokens: Tokens, wanted: NDArray[np.int64]) -> Iterator[int]:
     """The numbers of the documents that have one of these sizes."""
     for start in range(0, len(tokens), BLOCK):
         lengths_B = np.diff(tokens.offsets[start : start + BLOCK + 1])
-        sizes_B = _sizes(lengths_B, tokens.bytes[start : start + BLOCK])
+        sizes_B = _both_sizes(lengths_B, tokens.bytes[start : start + BLOCK])
         yield from (start + np.flatnonzero(np.isin(sizes_B, wanted))).tolist()
 
 
-def _sizes(lengths: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+def _both_sizes(lengths: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Tokens and bytes of documents in one number each."""
     return lengths << 32 | sizes

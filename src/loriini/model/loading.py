@@ -140,7 +140,8 @@ def trained_tokens(path: Path) -> int | None:
 def corpora_of(path: Path) -> tuple[Path, ...]:
     """The corpora that a run was trained on, where they were then; empty where there is no run."""
     recorded = _run_value(path, "corpus", object)
-    return tuple(Path(corpus) for corpus in recorded or () if isinstance(corpus, str))
+    paths = recorded if isinstance(recorded, list) else ()
+    return tuple(Path(path) for path in paths if isinstance(path, str))
 
 
 def _run_value(path: Path, name: str, kind: Any) -> Any:
