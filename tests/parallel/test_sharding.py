@@ -20,13 +20,14 @@ from loriini.parallel import sharding
 from loriini.parallel.mesh import Parallel, ParallelConfig, join_mesh
 from loriini.parallel.sharding import (
     build_model,
-    clip_gradients,
     full_tensor,
     gather_model,
+    gradient_norm,
     split_experts,
     weights_and_buffers,
 )
 from loriini.routing.scorer import ScorerModule
+from loriini.train.optimizer import OptimizerConfig, make_optimizer, take_step
 from loriini.train.upcycle import copy_into_sharded_experts
 from sharded import BATCH, LENGTH, backward, batch
 from tiny import SEGMENT, assert_same_gradients, gradients, label_arguments, tiny_config
@@ -72,11 +73,9 @@ def sharded_gradients(configs: list[LoriiniConfig], mesh: ParallelConfig) -> lis
         labels = label_arguments(model, BATCH)
         labels = {k: v.chunk(parallel.world_size)[parallel.rank] for k, v in labels.items()}
         backward(model, ids, labels, parallel)
-        norm = clip_gradients(model, 1e9).item()
-        gradients = {
-            name: full_tensor(p.grad).numpy() for name, p in model.named_parameters() if p.grad is not None
-        }
-        results.append((gradients, norm))
+        sharded = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+        norm = gradient_norm(list(sharded.values())).item()
+        results.append(({name: full_tensor(gradient).numpy() for name, gradient in sharded.items()}, norm))
     return results
 
 
@@ -93,12 +92,21 @@ def single_gradients(config: LoriiniConfig, processes: int) -> tuple[dict[str, T
     return {n: p.grad for n, p in model.named_parameters() if p.grad is not None}, norm
 
 
-def clipped_norm(config: LoriiniConfig, mesh: ParallelConfig) -> tuple[float, float]:
-    """The norm of the gradients before clipping to 0.01, and after."""
+def stepped(config: LoriiniConfig, mesh: ParallelConfig) -> tuple[dict[str, Any], list[bool]]:
+    """The moments after a step that is clipped and one that is skipped, and whether they were taken."""
+    torch.manual_seed(0)
     parallel = join_mesh(mesh)
     model = build_model(config, parallel, "fp32")
-    backward(model, batch(config), {}, parallel)
-    return clip_gradients(model, 0.01).item(), clip_gradients(model, 1e9).item()
+    optimizer = make_optimizer(model, OptimizerConfig())
+    taken = []
+    for loss in (1.0, float("nan")):
+        backward(model, batch(config), {}, parallel)
+        taken.append(bool(take_step(model, optimizer, 0.01, torch.tensor(loss))[1]))
+        optimizer.zero_grad()
+    moments = {
+        name: full_tensor(optimizer.state[p]["exp_avg"]).numpy() for name, p in model.named_parameters()
+    }
+    return moments, taken
 
 
 def saved_more(configs: list[LoriiniConfig], mesh: ParallelConfig) -> list[int]:
@@ -187,7 +195,7 @@ TWO_PROCESSES = {
     "whole": (sharded_gradients, SELECTING[::2], WHOLE),
     "gathered": (gathered, CONFIGURATIONS, EXPERTS),
     "copied": (copied_into_experts, tiny_config(), EXPERTS),
-    "clipped": (clipped_norm, tiny_config("aoe"), EXPERTS),
+    "stepped": (stepped, tiny_config("aoe"), EXPERTS),
     "saved": (saved_more, KEEPING, EXPERTS),
     "saved of whole": (saved_more, [tiny_config("ec-token", hidden_size=64)], WHOLE),
 }
@@ -262,10 +270,19 @@ def test_copies_of_a_sharded_model_are_those_of_a_single_process(two_processes: 
     assert 0 < sent < 0.1 * sum(value.nbytes for value in expected.values())
 
 
-def test_gradients_are_clipped_to_their_norm(two_processes: dict[str, Any]) -> None:
-    before, after = two_processes["clipped"]
-    assert before > 0.01
-    assert after == pytest.approx(0.01, rel=1e-3)
+def test_shards_take_the_steps_of_one_process(two_processes: dict[str, Any]) -> None:
+    config = tiny_config("aoe")
+    moments, taken = two_processes["stepped"]
+    torch.manual_seed(0)
+    model = LoriiniForCausalLM(config).train()
+    optimizer = make_optimizer(model, OptimizerConfig())
+    model(batch(config), labels=batch(config)).loss.backward()
+    norm, _ = take_step(model, optimizer, 0.01, torch.tensor(1.0))
+    assert taken == [True, False]
+    assert norm > 0.1  # clipping matters
+    for name, parameter in model.named_parameters():
+        expected = optimizer.state[parameter]["exp_avg"]
+        torch.testing.assert_close(torch.from_numpy(moments[name]), expected, rtol=1e-3, atol=1e-8)
 
 
 def test_a_group_keeps_the_states_that_the_estimate_says(two_processes: dict[str, Any]) -> None:

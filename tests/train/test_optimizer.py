@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from covering import one_of_each
-from loriini.parallel.mesh import SINGLE_PROCESS
 from loriini.train.optimizer import (
     OptimizerConfig,
     carry_moments,
@@ -102,7 +101,7 @@ def test_a_step_clips_as_if_gradients_were_scaled_before(limit: float) -> None:
         ids = random_ids()
         for model in (fused, plain):
             run(model, ids, labels=ids).loss.backward()
-        norm, taken = take_step(fused, optimizer, limit, torch.zeros(()), SINGLE_PROCESS)
+        norm, taken = take_step(fused, optimizer, limit, torch.zeros(()))
         expected = torch.nn.utils.clip_grad_norm_(plain.parameters(), limit)
         twin.step()
         torch.testing.assert_close(norm, expected)
@@ -124,7 +123,7 @@ def test_a_step_that_is_not_finite_changes_nothing(loss: float, gradient: float)
         for parameter in model.parameters():
             parameter.grad = torch.ones_like(parameter)
         model.lm_head.weight.grad.fill_(gradient)
-        return bool(take_step(model, optimizer, 1.0, torch.tensor(loss), SINGLE_PROCESS)[1])
+        return bool(take_step(model, optimizer, 1.0, torch.tensor(loss))[1])
 
     assert step(0.0, 1.0)
     weight, state = model.lm_head.weight, optimizer.state[model.lm_head.weight]

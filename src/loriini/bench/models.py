@@ -186,7 +186,7 @@ def build_mixtral_steps(size: BenchSize, experts: int) -> Work:
         ids_BL, labels_BL = batch.tokens_BL[:, :-1], batch.tokens_BL[:, 1:].contiguous()
         loss: Tensor = model(ids_BL, labels=labels_BL, shift_labels=labels_BL, use_cache=False).loss
         loss.backward()
-        take_step(model, optimizer, OptimizerConfig().clip, loss.detach(), SINGLE_PROCESS)
+        take_step(model, optimizer, OptimizerConfig().clip, loss.detach())
         optimizer.zero_grad(set_to_none=True)
         loss.item()
 

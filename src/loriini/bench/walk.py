@@ -22,7 +22,6 @@ from loriini.bench.operations import GROUPS, Machine, Operation, fused
 from loriini.estimate.activations import KnownShapes
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.low_precision import experts_cast_once
-from loriini.parallel.mesh import SINGLE_PROCESS
 from loriini.train.optimizer import OptimizerConfig, make_optimizer, take_step
 
 PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "_grouped_mm")
@@ -110,7 +109,7 @@ def _walk(
         optimizer.step()  # makes its state
         with walk:
             walk.phase = "optimizer"
-            take_step(model, optimizer, 1.0, loss.detach(), SINGLE_PROCESS)
+            take_step(model, optimizer, 1.0, loss.detach())
     return walk.operations
 
 

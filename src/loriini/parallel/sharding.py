@@ -5,6 +5,7 @@ FSDP2 shards every layer over (replicate, data). Experts that are split over a g
 """
 
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from typing import Any
@@ -224,19 +225,14 @@ def reduce_gradients(model: nn.Module, reduce: bool) -> None:
         model.set_requires_gradient_sync(reduce)
 
 
-def clip_gradients(model: nn.Module, limit: float) -> Tensor:
-    """Scale sharded gradients so that their norm is at most `limit`; returns the norm before, a scalar."""
-    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-    norm = gradient_norm(gradients)
-    scale = (limit / (norm + 1e-6)).clamp(max=1.0)
-    for gradient in gradients:
-        local_part(gradient).mul_(scale)
-    return norm
-
-
 def gradient_norm(gradients: list[Tensor]) -> Tensor:
-    """The norm of sharded gradients, each element counted once; a scalar, the same in every process."""
-    squares = [local_part(gradient).square().sum() / copies(gradient) for gradient in gradients]
+    """The norm of a model's gradients, a scalar; of sharded ones the same in every process."""
+    if not any(isinstance(gradient, DTensor) for gradient in gradients):
+        return torch.nn.utils.get_total_norm(gradients)
+    parts: defaultdict[int, list[Tensor]] = defaultdict(list)
+    for gradient in gradients:
+        parts[copies(gradient)].append(local_part(gradient))
+    squares = [torch.nn.utils.get_total_norm(local).square() / held for held, local in parts.items()]
     total = torch.stack(squares).sum()
     dist.all_reduce(total)
     return total.sqrt()

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from loriini.errors import InputError
 from loriini.fields import Bounds, Fraction, FractionBelowOne, NotNegative, Weight, check_fields
-from loriini.parallel.mesh import Parallel
-from loriini.parallel.sharding import clip_gradients, expand_into_experts
+from loriini.parallel.sharding import expand_into_experts, gradient_norm
 
 PEAK = "peak"
 
@@ -137,29 +136,22 @@ def take_step(
     optimizer: torch.optim.AdamW,
     limit: float,
     loss: Tensor,
-    parallel: Parallel,
     largest: float = math.inf,
 ) -> tuple[Tensor, Tensor]:
     """Step with gradients clipped to a norm of at most `limit`.
 
     Skips the step where the norm or the loss is not finite, or the norm before clipping above `largest`.
+    `loss` is that of all processes, so that they decide alike.
 
-    Returns the norm before clipping and whether the step was taken, scalars on the device. Without shards
-    nothing waits for them: the fused kernel divides each gradient by `grad_scale` as it reads it, one pass
-    less than clipping beforehand, and does nothing where `found_inf` is 1.
+    Returns the norm before clipping and whether the step was taken, scalars on the device. Nothing waits for
+    them: the fused kernel divides each gradient by `grad_scale` as it reads it, one pass less than clipping
+    beforehand, and does nothing where `found_inf` is 1.
     """
-    if parallel.mesh is None:
-        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients)
-    else:
-        norm = clip_gradients(model, limit)
+    norm = gradient_norm([parameter.grad for parameter in model.parameters() if parameter.grad is not None])
     taken = norm.isfinite() & loss.isfinite() & (norm <= largest)
-    if parallel.mesh is None:
-        optimizer.grad_scale = ((norm.float() + 1e-6) / limit).clamp(min=1.0)  # type: ignore[attr-defined]
-        optimizer.found_inf = (~taken).float()  # type: ignore[attr-defined]
-        optimizer.step()
-    elif bool(taken):
-        optimizer.step()
+    optimizer.grad_scale = ((norm.float() + 1e-6) / limit).clamp(min=1.0)  # type: ignore[attr-defined]
+    optimizer.found_inf = (~taken).float()  # type: ignore[attr-defined]
+    optimizer.step()
     return norm, taken
 
 

@@ -113,8 +113,8 @@ class StepOutcome:
 def training_step(state: TrainingState, run: Run, read: Reader) -> dict[str, Any]:
     """Take one optimizer step, which updates `state`, and return its metrics.
 
-    Without packed rows, labels, random routers, selections of any number of experts and shards, nothing waits
-    for the device before the step is taken; one transfer then brings all metrics.
+    Without packed rows, labels, random routers and selections of any number of experts, nothing waits for the
+    device before the step is taken; one transfer then brings all metrics.
     """
     started = time.perf_counter()
     batch, position = read(Position(state.progress.consumed))
@@ -138,9 +138,7 @@ def optimizer_step(state: TrainingState, run: Run, batch: Batch) -> StepOutcome:
     with experts_cast_once(state.model, autocast_dtype(run.precision)):
         losses, use = accumulate_gradients(state.model, batch, run, state.parallel)
     largest = largest_norm(run.guard.spike, state.progress.norms)
-    norm, taken = take_step(
-        state.model, state.optimizer, run.optimizer.clip, losses.cross_entropy, state.parallel, largest
-    )
+    norm, taken = take_step(state.model, state.optimizer, run.optimizer.clip, losses.cross_entropy, largest)
     update_balance_bias(state.model, use, taken)
     state.optimizer.zero_grad(set_to_none=True)
     return StepOutcome(losses, use, norm, taken)
