@@ -61,14 +61,31 @@ def test_every_picture_of_the_page_is_drawn(reproduced: Path, page: Path) -> Non
         assert ElementTree.parse(page.parent / "findings" / name).getroot().tag.endswith("svg")
 
 
-def test_pictures_are_the_same_each_time_and_others_are_removed(
+def test_pictures_are_the_same_each_time_and_earlier_ones_are_removed(
     reproduced: Path, page: Path, tmp_path: Path
 ) -> None:
     before = {path.name: path.read_bytes() for path in (page.parent / "findings").iterdir()}
     (tmp_path / "page").mkdir()
-    (tmp_path / "page" / "old.svg").write_text("")
+    (tmp_path / "page" / "earlier.svg").write_bytes(next(iter(before.values())))
+    (tmp_path / "page" / "mine.svg").write_text("<svg/>")
     write_findings(reproduced, tmp_path / "page.md")
-    assert {path.name: path.read_bytes() for path in (tmp_path / "page").iterdir()} == before
+    after = {path.name: path.read_bytes() for path in (tmp_path / "page").iterdir()}
+    assert after == {**before, "mine.svg": b"<svg/>"}
+
+
+def test_a_page_needs_another_name_than_its_pictures(reproduced: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"page: the pictures' folder has this name; give one that ends in"):
+        write_findings(reproduced, tmp_path / "page")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("key", ["reasons", "differs", "machine", "date", "seeds", "open_in_the_paper"])
+def test_results_of_an_older_version_are_refused(reproduced: Path, tmp_path: Path, key: str) -> None:
+    item = items_of(reproduced)["lory-fig3"]
+    del item[key]
+    (tmp_path / "old.json").write_text(json.dumps({"items": {"lory-fig3": item}}))
+    with pytest.raises(InputError, match=r"old.json: no results of"):
+        write_findings(tmp_path, tmp_path / "page.md")
 
 
 def test_long_lists_of_claims_are_folded(reproduced: Path, page: Path) -> None:

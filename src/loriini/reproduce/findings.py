@@ -44,6 +44,9 @@ MOST_PICTURES = 4
 """Pictures of an item; more are left out, the report has them."""
 MOST_CLAIMS = 6
 """Claims that are shown without a click."""
+PICTURE_END = "<!-- {} -->\n"
+"""The last line of each picture, with the digest of what it is drawn from."""
+OUR_PICTURE = re.compile(re.escape(PICTURE_END).replace(r"\{\}", "[0-9a-f]{64}") + r"\Z")
 REMEDY = "give the --out of `loriini reproduce`"
 HEAD = """Tables and figures of the papers, measured here: does each finding hold? [Reproduce](reproduce.md) \
 describes the scales and how findings are tested. Made by `loriini reproduce --page` from result files; \
@@ -73,15 +76,17 @@ later tokens."""
 def write_findings(folder: Path, page: Path) -> Path:
     """Write the page of all results in a folder, and its pictures into a folder next to the page.
 
-    The same results give the same bytes. InputError without any.
+    The same results give the same bytes. Pictures of an earlier page are removed. InputError without results.
     """
+    if not page.suffix:
+        raise InputError(f"--page {page}: the pictures' folder has this name; give one that ends in .md")
     scales = read_scales(folder)
     pictures = page.with_suffix("")
     write_text(page, findings_page(scales, pictures.name))
     pictures.mkdir(exist_ok=True)
     drawn = {f"{name}.svg": picture(chart) for name, chart in shown_charts(scales)}
     for path in pictures.glob("*.svg"):
-        if path.name not in drawn:
+        if path.name not in drawn and OUR_PICTURE.search(path.read_text(errors="replace")):
             path.unlink()
     for name, svg in drawn.items():
         write_text(pictures / name, svg)
@@ -142,8 +147,9 @@ def read_file(file: Path) -> Items:
 
 def is_results(value: Any) -> bool:
     """Whether a value may be the results of an item."""
-    needed = {"item", "scale", "cells", "claims", "measured", "verdict"}
-    return isinstance(value, dict) and needed <= value.keys()
+    needed = {"item", "scale", "seeds", "machine", "date", "cells", "measured", "claims", "verdict"}
+    explained = {"open_in_the_paper", "differs", "reasons"}
+    return isinstance(value, dict) and needed | explained <= value.keys()
 
 
 def shown_charts(scales: Sequence[Items]) -> Iterator[tuple[str, Chart]]:
@@ -160,9 +166,9 @@ def charts_of(item: Mapping[str, Any]) -> Iterator[tuple[str, Chart]]:
 
 
 def picture(chart: Chart) -> str:
-    """A chart as a file of its own, which ends with the digest of what it is drawn from."""
+    """A chart as a file of its own."""
     svg = re.sub(r"<[^>]*>", shortened, draw(chart)).replace("currentColor", GREY)
-    return f"{svg.rstrip()}\n<!-- {chart_digest(chart)} -->\n"
+    return f"{svg.rstrip()}\n{PICTURE_END.format(chart_digest(chart))}"
 
 
 def shortened(tag: re.Match[str]) -> str:
@@ -254,7 +260,7 @@ def _item(item: Mapping[str, Any], pictures: str) -> Iterator[str]:
     yield from _heading(item["title"], item)
     yield f"**The paper** ({item['source']}): {item['finding']}"
     yield f"**{item['verdict'].capitalize()}.** {item['sentence']}"
-    for reason in item.get("reasons", []):
+    for reason in item["reasons"]:
         yield from _reason(reason)
     yield "\n".join(f"- {note}" for note in notes(item))
     for name, chart in charts_of(item):

@@ -1,5 +1,6 @@
 """Verdicts follow from intervals alone."""
 
+import json
 import math
 from dataclasses import replace
 from statistics import fmean
@@ -208,3 +209,7 @@ def test_true_findings_of_many_claims_rarely_fail() -> None:
         for _ in range(200)
     ]
     assert found.count(FAILS) < 15
+
+
+def test_a_claim_without_values_is_valid_json() -> None:
+    json.dumps(below("x", Measured({}).loss("a"), Measured({}).loss("b")).to_dict(), allow_nan=False)

@@ -1,10 +1,11 @@
 """Claims and verdicts in words."""
 
 import numpy as np
+import pytest
 
 from loriini.reproduce.claims.claim import FAILS, Claim, exactly
 from loriini.reproduce.claims.quantities import OnText
-from loriini.reproduce.claims.wording import in_words, measured_text, sentence
+from loriini.reproduce.claims.wording import in_words, measured_text, number, sentence
 
 
 def test_a_claim_that_nothing_tests_states_no_range() -> None:
@@ -25,3 +26,18 @@ def test_the_sentence_is_made_from_the_claims() -> None:
         "At scale tiny the finding does not hold. Of 2 claims 1 holds, 1 does not hold. "
         "For example: other: 3 (claimed: at most 2)."
     )
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.02, "0.020"),
+        (-1.234, "−1.23"),
+        (999.4, "999"),
+        (999.7, "1,000"),
+        (-999.7, "−1,000"),
+        (12345.6, "12,346"),
+    ],
+)
+def test_numbers_have_three_or_four_digits(value: float, text: str) -> None:
+    assert number(value) == text

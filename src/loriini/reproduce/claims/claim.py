@@ -82,7 +82,7 @@ class Claim:
             **{name: rounded(value) for name, value in self.seed_interval.to_dict().items()},
             "text_low": text_low,
             "text_high": text_high,
-            "text_freedom": self.values.freedom if isinstance(self.values, OnText) else None,
+            "text_freedom": rounded(self.values.freedom) if isinstance(self.values, OnText) else None,
             "range": [bound if math.isfinite(bound) else None for bound in (self.low, self.high)],
             "unit": self.unit,
             "seeds": len(self.finite),

@@ -65,5 +65,5 @@ def range_text(claim: JudgedClaim) -> str:
 def number(value: float) -> str:
     """Three or four significant digits, with a minus sign."""
     size = abs(value)
-    text = f"{value:,.0f}" if size >= 1000 else f"{value:.3g}" if size >= 1 else f"{value:.3f}"
+    text = f"{value:,.0f}" if size >= 999.5 else f"{value:.3g}" if size >= 1 else f"{value:.3f}"
     return text.replace("-", "−")
