@@ -92,7 +92,7 @@ OTHERS = {
     "quickstart --seed -1": "at least 0",
     "quickstart --seed 99999999999999999999": "below",
     "quickstart --documents absent": "no such file",
-    "quickstart --out corpus": "not a quickstart's folder",
+    "quickstart --out corpus": "no folder of `loriini quickstart`",
     "quickstart --out documents.jsonl": "is a file",
     "compare mixtral relu --out there --seeds 0": "--seeds is 0",
     "compare mixtral relu --out there --seeds 99999999999999": "at most 1,000",

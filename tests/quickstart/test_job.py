@@ -178,11 +178,11 @@ def test_a_second_call_repeats_nothing(
         folders = (out / "corpora", out / "runs")
         return {path: path.stat().st_mtime_ns for folder in folders for path in folder.rglob("*")}
 
-    before, found = times(), without_times(out)
+    before, found = times(), results(out)
     ended = call(capsys, *arguments(documents, out))
     assert ended.code == 0
     assert times() == before
-    assert without_times(out) == found
+    assert results(out) == found  # seconds too
     assert ended.out.endswith(f"{out / 'report.html'}\n")
     assert all(text in ended.out for text in (*DOMAINS, "mean", "95 % interval", "lory relative to dense: "))
     lines = ended.err.splitlines()
@@ -332,7 +332,7 @@ def test_a_folder_of_other_things_is_left_alone(
 ) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     for there, reason in (
-        (tmp_path, "exists and is not a quickstart's folder; choose another --out"),
+        (tmp_path, "exists and is no folder of `loriini quickstart`; choose another --out"),
         (tmp_path / "mine.txt", "is a file; choose another place"),
     ):
         assert_refused(call(capsys, *arguments(documents, there)), f"{there}: {reason}")

@@ -9,7 +9,6 @@ from loriini.cli import COMMANDS
 from loriini.cli.parser import make_parser
 from loriini.quickstart import Quickstart
 from loriini.quickstart.next_commands import next_commands
-from loriini.quickstart.settings import claim_folder
 
 
 @pytest.mark.parametrize(
@@ -36,7 +35,7 @@ def test_every_command_is_parsed_and_names_a_job_of_its_own(
             given = {k: v for k, v in vars(arguments).items() if k in Quickstart.__dataclass_fields__}
             job = Quickstart(**given | {"documents": tuple(given.get("documents", ()))})
             arguments.out.mkdir()
-            claim_folder(job, arguments.out)
+            job.claim(arguments.out)
             jobs.append(job)
     before = Quickstart(tuple(inputs), design, size, 20, 3, **fields, on_error=on_error)
     assert len({*jobs, before}) == 5

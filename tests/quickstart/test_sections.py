@@ -75,12 +75,14 @@ def test_without_an_interval_nothing_is_claimed(job: Path) -> None:
 
 def test_perplexity_has_a_second_view_where_a_segment_was_left_out(job: Path) -> None:
     c = compared(job)
-    text = text_of(sections.perplexity(c))
+    text = text_of(sections.perplexity_section(c))
     assert "After the first segment" in text.replace("Tokens after", "After")
     assert text.count("All tokens") == 1
     assert text.count("−11.0 to −9.0 %") == 1  # of the tokens that are compared
     same = {"perplexity": {"python": 9.0}, "perplexity_all": {"python": 9.0}}
-    text = text_of(sections.perplexity(replace(c, results={**c.results, "dense": same, "lory": same})))
+    text = text_of(
+        sections.perplexity_section(replace(c, results={**c.results, "dense": same, "lory": same}))
+    )
     assert "All tokens" in text
     assert "first segment" not in text
     assert "−11.0 to −9.0 %" in text
@@ -90,7 +92,7 @@ def test_perplexity_has_a_second_view_where_a_segment_was_left_out(job: Path) ->
 def test_an_unknown_cosine_has_its_reason(unknown: float | None, job: Path) -> None:
     c = compared(job)
     order = {"random": unknown, "similar": 0.25}
-    text = text_of(sections.similar_documents(replace(c, results={**c.results, "order": order}), []))
+    text = text_of(sections.similar_documents_section(replace(c, results={**c.results, "order": order}), []))
     assert "in random order – (no instance holds two documents) and in similar order 0.250." in text
     assert "nan" not in text
 
@@ -101,6 +103,6 @@ def test_speed_is_the_mixtures_share_of_the_dense_models(job: Path) -> None:
     metrics = {"dense": [{"experts": 1, "tokens_per_second": speed} for speed in (90.0, 200.0, 9999.0)]}
     metrics["lory"] = [{"experts": 1, "tokens_per_second": 9999.0}] * 3
     metrics["lory"] += [{"experts": 4, "tokens_per_second": speed} for speed in (1.0, 150.0, 9999.0)]
-    text = text_of(sections.cost(replace(c, metrics=metrics)))
+    text = text_of(sections.cost_section(replace(c, metrics=metrics)))
     assert "lory processed 150 tokens a second and the dense model 200" in text
     assert "0.75 of the dense model's speed" in text

@@ -11,7 +11,6 @@ from cli.calls import call
 from loriini.errors import InputError
 from loriini.jobs.artifact import load_artifact
 from loriini.quickstart import Quickstart, job, run_quickstart
-from loriini.quickstart.settings import claim_folder
 from loriini.sources.document import Document
 
 
@@ -77,16 +76,16 @@ def test_the_fields_of_records_are_named(tmp_path: Path) -> None:
 def test_a_folder_of_a_version_without_fields_is_resumed(tmp_path: Path) -> None:
     settings = Quickstart((str(tmp_path),))
     (tmp_path / "out").mkdir()
-    claim_folder(settings, tmp_path / "out")
+    settings.claim(tmp_path / "out")
     path = tmp_path / "out" / "quickstart.json"
     old = {k: v for k, v in json.loads(path.read_text()).items() if not k.endswith("_field")}
     path.write_text(json.dumps(old))
     begun = tmp_path / "out" / "corpora" / "train" / "documents" / "manifest.json"
     begun.parent.mkdir(parents=True)
     begun.touch()
-    claim_folder(settings, tmp_path / "out")
+    settings.claim(tmp_path / "out")
     with pytest.raises(InputError, match="with other domain_field"):
-        claim_folder(replace(settings, domain_field="kind"), tmp_path / "out")
+        replace(settings, domain_field="kind").claim(tmp_path / "out")
 
 
 @pytest.mark.parametrize("wrong", [{"seed": 2**31}, {"seed": -1}, {"steps": 0}, {"size": "huge"}])

@@ -10,29 +10,26 @@ import pytest
 from loriini.errors import InputError
 from loriini.reproduce import writing
 from loriini.reproduce.experiments.experiment import Experiment
-from loriini.reproduce.job import ReproduceSettings, claim_folder, reproduce_items
+from loriini.reproduce.job import ReproduceSettings, claim, reproduce_items
 from loriini.reproduce.scales import find_scale
 from loriini.reproduce.texts import Texts
 
 
 def test_another_scale_needs_another_folder(reproduced: Path, text: Path) -> None:
     settings = ReproduceSettings(("lory-fig3",), scale="small", text=(str(text),))
-    with pytest.raises(InputError, match="made with another scale; choose another --out"):
+    with pytest.raises(InputError, match="holds a job with other scale; choose another --out"):
         reproduce_items(settings, reproduced)
 
 
-def test_another_text_needs_another_folder_once_there_are_runs(
-    reproduced: Path, text: Path, tmp_path: Path
-) -> None:
-    scale = find_scale("tiny")
-    settings = ReproduceSettings(("lory-fig3",), scale="tiny", text=(str(text),))
-    texts = [Texts(tmp_path / "text", scale, given, 1, "stop") for given in ((), (str(text),))]
-    for each in texts:
-        claim_folder(settings, each, tmp_path)
+def test_another_job_needs_another_folder_once_there_are_runs(text: Path, tmp_path: Path) -> None:
+    scales = [find_scale(name) for name in ("small", "tiny")]
+    texts = [Texts(tmp_path / "text", scales[1], given, 1, "stop") for given in ((), (str(text),))]
+    for scale, each in zip(scales, texts, strict=True):
+        claim(scale, each, tmp_path)
     (tmp_path / "runs").mkdir()
-    claim_folder(settings, texts[1], tmp_path)
-    with pytest.raises(InputError, match="made with another text; choose another --out"):
-        claim_folder(settings, texts[0], tmp_path)
+    claim(scales[1], texts[1], tmp_path)
+    with pytest.raises(InputError, match="holds a job with other text; choose another --out"):
+        claim(scales[1], texts[0], tmp_path)
 
 
 def test_what_takes_long_is_computed_where_it_can_be_interrupted(

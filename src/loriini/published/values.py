@@ -10,37 +10,8 @@ Paper = Literal["Lory", "SOAP", "Design choices", "AoE"]
 SETUP = "setup"
 """The row of settings that hold for a whole item instead of one of its runs."""
 
-OUR_NAMES = {
-    "arXiv": "arxiv",
-    "Books": "books",
-    "Wiki": "wiki",
-    "C4": "web",
-    "Python": "python",
-    "PIQA": "piqa",
-    "SIQA": "siqa",
-    "BoolQ": "boolq",
-    "HellaSwag": "hellaswag",
-    "WinoGrande": "winogrande",
-    "RACE-m": "race_m",
-    "RACE-h": "race_h",
-    "ARC-e": "arc_easy",
-    "ARC-c": "arc_challenge",
-    "NQ": "nq_open",
-    "TQA": "triviaqa",
-    "AGNews": "agnews",
-    "Amazon": "amazon",
-    "SST-2": "sst2_icl",
-    "Yelp": "yelp",
-    "Fever": "fever",
-    "MRPC": "mrpc_icl",
-    "ARC-E": "arc_easy",
-    "WINO": "winogrande",
-    "HELLA": "hellaswag",
-    "MNLI": "mnli",
-    "QNLI": "qnli",
-    "SST2": "sst2",
-}
-"""Columns of tables → domains of held-out text and tasks of `loriini evaluate`."""
+OUR_DOMAINS = {"arXiv": "arxiv", "Books": "books", "Wiki": "wiki", "C4": "web", "Python": "python"}
+"""Domains of held-out text by the papers' names."""
 
 
 @dataclass(frozen=True)

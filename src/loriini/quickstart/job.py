@@ -22,8 +22,8 @@ from loriini.json_file import read_object
 from loriini.model.loading import load_config, load_model, load_tokenizer, run_precision
 from loriini.progress import inform, progress
 from loriini.quickstart.report import write_report
-from loriini.quickstart.results import print_table, write_results
-from loriini.quickstart.settings import DENSE, Quickstart, claim_folder
+from loriini.quickstart.results import RESULTS, print_table, write_results
+from loriini.quickstart.settings import DENSE, Quickstart
 from loriini.quickstart.stages import Stages
 from loriini.sources import Fields, input_identity
 from loriini.sources.document import Document
@@ -47,7 +47,7 @@ def run_quickstart(settings: Quickstart, out: Path) -> None:
     identity = input_identity(settings.documents)  # before anything is written
     out.mkdir(parents=True, exist_ok=True)
     with folder_lock(out):
-        claim_folder(settings, out)
+        settings.claim(out)
         inform(f"Everything goes to {out}")
         _run_stages(settings, identity, out)
 
@@ -55,7 +55,8 @@ def run_quickstart(settings: Quickstart, out: Path) -> None:
 def _run_stages(settings: Quickstart, identity: Mapping[str, str], out: Path) -> None:
     runs = settings.runs
     training = {name: f"train {run.name}" for name, run in runs.items()}
-    stage = Stages(out, ("gather documents", "prepare corpus", *training.values(), "evaluate and analyze"))
+    names = ("gather documents", "prepare corpus", *training.values(), "evaluate and analyze")
+    stage = Stages(out, names, finished=(out / RESULTS).exists())
     sides = cache(lambda: read_sides(settings))
     with stage("gather documents"), progress("held-out text"):
         folder = out / "corpora/heldout/documents"

@@ -11,6 +11,7 @@ from loriini.errors import InputError
 from loriini.json_file import UNREADABLE
 from loriini.quickstart import sections
 from loriini.quickstart.next_commands import what_next
+from loriini.quickstart.results import RESULTS
 from loriini.quickstart.sections import QuickstartFiles
 from loriini.quickstart.settings import DENSE
 from loriini.reporting.page import REPORT, write_page
@@ -25,17 +26,17 @@ def write_report(folder: Path) -> Path:
     settings = read_json(folder / "settings.json")
     runs = {name: folder / "runs" / name for name in (DENSE, settings["design"])}
     metrics = {name: read_metrics(run / METRICS) for name, run in runs.items()}
-    c = QuickstartFiles(read_json(folder / "results.json"), settings, metrics)
+    c = QuickstartFiles(read_json(folder / RESULTS), settings, metrics)
     design = routing_of(runs[c.design])
     shown = {
-        "What was trained, on what": sections.setup(c),
+        "What was trained, on what": sections.setup_section(c),
         "Learning": learning(metrics, design),
-        "Perplexity by domain": sections.perplexity(c),
+        "Perplexity by domain": sections.perplexity_section(c),
         "Use of experts": expert_use_plots(metrics[c.design], design),
         "Who routes where": who_routes_where(read_routes(runs[c.design] / ROUTES)),
-        "Similar documents": sections.similar_documents(c, read_json(folder / "neighbors.json", [])),
-        "Samples": sections.samples(c, read_json(folder / "samples.json", [])),
-        "Time and memory": sections.cost(c),
+        "Similar documents": sections.similar_documents_section(c, read_json(folder / "neighbors.json", [])),
+        "Samples": sections.samples_section(c, read_json(folder / "samples.json", [])),
+        "Time and memory": sections.cost_section(c),
         "What to try next": what_next(settings, folder),
     }
     return write_page(folder / REPORT, f"Loriini: {c.design} and dense", sections.headline(c), shown.items())

@@ -23,6 +23,7 @@ from loriini.quickstart.settings import DENSE, Quickstart
 from loriini.reporting.wording import interval, percent
 from loriini.train.records.metrics import METRICS, read_metrics
 
+RESULTS = "results.json"
 SIDES = ("train", "heldout")
 LAST_STEPS = 50
 """Steps at the end of training whose mean loss is reported."""
@@ -74,7 +75,7 @@ def write_results(
         "seconds": {name: round(cost["seconds"], 1) for name, cost in costs.items()},
         "order": corpus.manifest["shared_instance_cosine"],
     }
-    write_json(out / "results.json", results)
+    write_json(out / RESULTS, results)
     write_json(out / "settings.json", report_settings(out, settings, corpus, costs))
 
 

@@ -175,7 +175,7 @@ def _uncertainty(c: QuickstartFiles) -> str:
     )
 
 
-def setup(c: QuickstartFiles) -> Html:
+def setup_section(c: QuickstartFiles) -> Html:
     """The two models, the documents and the machine."""
     s, parameters, rates = c.settings, c.results["parameters"], c.settings["learning_rates"]
     dense, total, active = (
@@ -212,7 +212,7 @@ def _amount(part: Mapping[str, int] | None) -> list[str]:
     return [f"{part['documents']:,}", large(part["characters"])] if part else [NO_VALUE, NO_VALUE]
 
 
-def perplexity(c: QuickstartFiles) -> Html:
+def perplexity_section(c: QuickstartFiles) -> Html:
     """Perplexity by domain as bars and tables: of the compared tokens, and of all if these differ."""
     views = {"Tokens after the first segment, as compared above": c.counted} if c.segmented else {}
     views["All tokens"] = c.whole
@@ -243,7 +243,7 @@ def _row(name: str, dense: float, mixture: float, difference: Difference | None)
     return [name, f"{dense:.2f}", f"{mixture:.2f}", percent(mixture / dense - 1), *bounds]
 
 
-def similar_documents(c: QuickstartFiles, neighbors: Sequence[Mapping[str, Any]]) -> Html:
+def similar_documents_section(c: QuickstartFiles, neighbors: Sequence[Mapping[str, Any]]) -> Html:
     """How similar the documents of an instance are, and some documents with their nearest neighbours."""
     order = c.results["order"]
     examples = [document_and_nearest(document) for document in neighbors]
@@ -272,7 +272,7 @@ def similar_documents(c: QuickstartFiles, neighbors: Sequence[Mapping[str, Any]]
     )
 
 
-def samples(c: QuickstartFiles, texts: Sequence[Mapping[str, str]]) -> Html | None:
+def samples_section(c: QuickstartFiles, texts: Sequence[Mapping[str, str]]) -> Html | None:
     """How both models continue the same prompts; None without any."""
     if not texts:
         return None
@@ -286,7 +286,7 @@ def _sample(c: QuickstartFiles, text: Mapping[str, str]) -> Iterator[Html]:
     yield p.pair(p.quotation(DENSE, text[DENSE]), p.quotation(c.design, text[c.design]))
 
 
-def cost(c: QuickstartFiles) -> Html:
+def cost_section(c: QuickstartFiles) -> Html:
     """Time and memory of each stage, the longest first, and the speed of both trainings."""
     seconds = dict(sorted(c.results["seconds"].items(), key=lambda stage: -stage[1]))
     peaks = c.settings.get("peak_memory_bytes", {})

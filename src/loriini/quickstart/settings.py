@@ -8,12 +8,11 @@ from pathlib import Path
 
 import torch
 
-from loriini.atomic import is_unused, write_json
 from loriini.corpus.settings import PrepareSettings
 from loriini.errors import InputError
 from loriini.fields import Count, Seed, check_fields, option_of
 from loriini.jobs.artifact import MANIFEST
-from loriini.json_file import read_object
+from loriini.jobs.claim import claim_folder
 from loriini.recipes import SIZES, quickstart_run
 from loriini.routing import DESIGNS
 from loriini.sources import OnError
@@ -76,21 +75,10 @@ class Quickstart:
             workers=torch.get_num_threads(),
         )
 
-
-def claim_folder(settings: Quickstart, out: Path) -> None:
-    """Record in the folder `out` which job it holds. InputError if it holds another job or other files."""
-    path = out / "quickstart.json"
-    expected = json.loads(json.dumps(asdict(settings)))
-    del expected["on_error"]  # a flawed record may be skipped in a job that stopped at it
-    if path.exists():
-        found = read_object(path, "choose another --out")
-        before = {name: found.get(name, getattr(Quickstart, name)) for name in expected}  # or it had none
-        changed = sorted(name for name in expected if before[name] != expected[name])
-        if not changed:
-            return
-        if any(out.glob(f"corpora/*/documents/{MANIFEST}")):  # else nothing was read yet
-            other = ", ".join(changed)
-            raise InputError(f"{path}: this folder holds a job with other {other}; choose another --out")
-    elif not is_unused(out):
-        raise InputError(f"{out}: exists and is not a quickstart's folder; choose another --out")
-    write_json(path, expected)
+    def claim(self, out: Path) -> None:
+        """Record in the folder `out` that it holds this job; see `claim_folder`."""
+        recorded = json.loads(json.dumps(asdict(self)))
+        del recorded["on_error"]  # a flawed record may be skipped in a job that stopped at it
+        begun = any(out.glob(f"corpora/*/documents/{MANIFEST}"))
+        defaults = {name: getattr(Quickstart, name) for name in recorded}
+        claim_folder(out / "quickstart.json", recorded, begun, "loriini quickstart", defaults)

@@ -15,10 +15,11 @@ from loriini.progress import announce
 
 @dataclass(frozen=True)
 class Stages:
-    """The stages of a job in their order; their cost is in `FOLDER/stages.json`."""
+    """The stages of a job in their order; a finished job keeps their costs, `FOLDER/stages.json`."""
 
     folder: Path
     names: tuple[str, ...]
+    finished: bool = False
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
@@ -28,7 +29,8 @@ class Stages:
         try:
             yield
         finally:
-            self._add(name, time.perf_counter() - started)
+            if not self.finished:
+                self._add(name, time.perf_counter() - started)
 
     def costs(self) -> dict[str, dict[str, Any]]:
         """{stage: {"seconds", "peak_memory_bytes"}}; the peak of the process by the end of the stage."""

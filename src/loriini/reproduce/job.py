@@ -10,17 +10,17 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from loriini.atomic import is_unused, write_json
 from loriini.compare.running import Trial, check_jobs, train_trials
-from loriini.errors import InputError, WorkerDied
+from loriini.errors import WorkerDied
 from loriini.fields import Bounds, check_fields
+from loriini.jobs.claim import claim_folder
 from loriini.jobs.lock import waiting_lock
 from loriini.json_file import read_object
 from loriini.progress import inform, warn
 from loriini.reproduce.experiments.catalog import find_experiments
 from loriini.reproduce.plan import RUNS, Plan, Training, make_plans, unique_trials
 from loriini.reproduce.results import DAMAGED, RESULTS
-from loriini.reproduce.scales import find_scale
+from loriini.reproduce.scales import Scale, find_scale
 from loriini.reproduce.texts import Texts
 from loriini.reproduce.writing import ItemWriter
 from loriini.sources import OnError
@@ -80,9 +80,17 @@ def place_items(settings: ReproduceSettings, out: Path) -> tuple[list[Plan], Tex
     """The items with their trainings in `out`, and the text of these."""
     scale, experiments = find_scale(settings.scale), find_experiments(settings.items)
     texts = Texts(out / TEXT, scale, settings.text, settings.jobs, settings.on_error)
-    claim_folder(settings, texts, out)
+    claim(scale, texts, out)
     inform(f"Everything goes to {out}")
     return make_plans(experiments, scale, texts, settings.seeds, out), texts
+
+
+def claim(scale: Scale, texts: Texts, out: Path) -> None:
+    """Record in the folder `out` the scale and text of its runs; see `claim_folder`."""
+    settings = {"scale": json.loads(json.dumps(asdict(scale))), "text": texts.identity}
+    with waiting_lock(out):
+        begun = any((out / used).exists() for used in (RUNS, TEXT))
+        claim_folder(out / SETTINGS, settings, begun, "loriini reproduce")
 
 
 def train_and_write(plans: Sequence[Plan], writer: ItemWriter, jobs: int) -> dict[str, str]:
@@ -182,25 +190,3 @@ def warned(name: str, work: Callable[[], object]) -> None:
     except Exception as error:
         warn(f"measuring {name} failed ({type(error).__name__}: {error}); the others continue")
         raise
-
-
-def claim_folder(settings: ReproduceSettings, texts: Texts, out: Path) -> None:
-    """Record in `out` the scale and text of its runs. InputError if it holds runs of others."""
-    if out.exists() and not out.is_dir():
-        raise InputError(f"{out}: is a file; choose another --out")
-    scale = json.loads(json.dumps(asdict(find_scale(settings.scale))))
-    path, wanted = out / SETTINGS, {"scale": scale, "text": texts.identity}
-    with waiting_lock(out):
-        if not path.exists():
-            if not is_unused(out):
-                raise InputError(f"{out}: exists and is no reproduction's folder; choose another --out")
-            write_json(path, wanted)
-        found = read_object(path, "choose another --out")
-        changed = [name for name in wanted if found.get(name) != wanted[name]]
-        if changed == ["text"] and not any((out / used).exists() for used in (RUNS, TEXT)):
-            write_json(path, wanted)  # nothing has been trained or read in it
-            return
-    if changed:
-        raise InputError(
-            f"{path}: this folder was made with another {' and '.join(changed)}; choose another --out"
-        )

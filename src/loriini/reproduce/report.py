@@ -33,11 +33,11 @@ def write_item_report(results: Results, folder: Path) -> Path:
     """Write an item's `report.html` into its folder."""
     sections = {
         "Claims": claims_table(results),
-        "Likely reasons": reasons(results),
-        "Pictures": pictures(results),
-        "Published and measured": comparison(results),
-        "Trainings": cells(results),
-        "How it was made": how(results),
+        "Likely reasons": reasons_section(results),
+        "Pictures": pictures_section(results),
+        "Published and measured": comparison_section(results),
+        "Trainings": cells_section(results),
+        "How it was made": how_section(results),
     }
     opening = p.join(
         p.element("p", f"Loriini · {results['item']} · {results['source']}", class_="kicker"),
@@ -70,7 +70,7 @@ def claims_table(results: Results) -> Html | None:
     return p.table(CLAIM_HEAD, claim_rows(results["claims"]))
 
 
-def reasons(results: Results) -> Html | None:
+def reasons_section(results: Results) -> Html | None:
     """Why the finding may not hold, and what further runs show about it."""
     if not results["reasons"]:
         return None
@@ -85,7 +85,7 @@ def reasons(results: Results) -> Html | None:
     return p.join(p.note(remark), *tables)
 
 
-def pictures(results: Results) -> Html | None:
+def pictures_section(results: Results) -> Html | None:
     """All charts."""
     if not results["charts"]:
         return None
@@ -93,7 +93,7 @@ def pictures(results: Results) -> Html | None:
     return p.pair(*drawn)
 
 
-def comparison(results: Results) -> Html | None:
+def comparison_section(results: Results) -> Html | None:
     """The published values next to what was measured, for each text."""
     tables = [*measured_tables(results), *published_table(results)]
     return p.join(*tables) if tables else None
@@ -120,7 +120,7 @@ def published_table(results: Results) -> Iterator[Html]:
         yield p.table(["", *(f"{name}{in_unit(printed, name)}" for name in columns)], rows)
 
 
-def cells(results: Results) -> Html | None:
+def cells_section(results: Results) -> Html | None:
     """Every training."""
     if not results["cells"]:
         return None
@@ -138,7 +138,7 @@ def cells(results: Results) -> Html | None:
     return p.table(["", "seed", "text", "state", "training loss", "folder"], rows)
 
 
-def how(results: Results) -> Html:
+def how_section(results: Results) -> Html:
     """Scale, text, machine and date."""
     rows = {
         "command": command(results),

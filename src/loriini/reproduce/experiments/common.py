@@ -5,14 +5,14 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from loriini.published.values import OUR_NAMES
+from loriini.published.values import OUR_DOMAINS
 from loriini.reproduce.charts import SMOOTHING, Chart, band, dots, lines, tiles
 from loriini.reproduce.claims.claim import HOLDS, Claim
 from loriini.reproduce.claims.measured import Measured
 from loriini.reproduce.claims.quantities import Values, combined
 from loriini.reproduce.measures import CHOICES
 
-THEIR_NAMES = {ours: theirs for theirs, ours in OUR_NAMES.items()}
+THEIR_NAMES = {ours: theirs for theirs, ours in OUR_DOMAINS.items()}
 MEAN = "mean"
 AT_CHANCE = "it is not clearly above chance"
 QUESTIONS_NOTE = (

@@ -26,14 +26,14 @@ SPECIALISED = 0.02
 """Adjusted mutual information above which experts are called specialised."""
 
 
-def agreement(m: Measured, row: str = "0.3B/8E") -> dict[int, list[float]]:
+def agreement_by_layer(m: Measured, row: str = "0.3B/8E") -> dict[int, list[float]]:
     """Adjusted mutual information of experts and domain, by layer."""
     return m.per_layer(row, "domain_agreement")
 
 
 def specialised_at_three_layers(m: Measured) -> Iterator[Claim]:
     """More in the middle and high layers than in the first; similar domains are routed similarly."""
-    agreements = agreement(m)
+    agreements = agreement_by_layer(m)
     layers = len(next(iter(agreements.values()), []))
     if not layers:
         return
@@ -60,7 +60,7 @@ def gate_distance(m: Measured, row: str, one: str, other: str) -> Values:
 
 def specialised_everywhere(m: Measured) -> Iterator[Claim]:
     """Also at the layers between."""
-    agreements = agreement(m)
+    agreements = agreement_by_layer(m)
     for layer in range(1, len(next(iter(agreements.values()), []))):
         quantity = f"agreement of experts and domain, layer {layer}"
         yield Claim(quantity, c.layer_values(agreements, layer), low=SPECIALISED)
@@ -70,12 +70,12 @@ def specialisation_charts(m: Measured) -> Iterator[Chart]:
     """Mean gates by domain at every layer, and the agreement over layers."""
     if m.each("0.3B/8E", "routes", "layers"):
         yield c.route_tiles(m, "0.3B/8E", "mean_gates", "mean routing weight by domain")
-        yield c.layer_chart({"0.3B/8E": agreement(m)}, "agreement of experts and domain")
+        yield c.layer_chart({"0.3B/8E": agreement_by_layer(m)}, "agreement of experts and domain")
 
 
 def agreement_columns(m: Measured, row: str) -> Mapping[str, Values]:
     """The agreement by layer."""
-    agreements = agreement(m, row)
+    agreements = agreement_by_layer(m, row)
     layers = len(next(iter(agreements.values()), []))
     return {f"layer {i}": c.layer_values(agreements, i) for i in range(layers)}
 

@@ -1,0 +1,34 @@
+"""The file in a job's folder that says which job it holds."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from loriini.atomic import is_unused, write_json
+from loriini.errors import InputError
+from loriini.json_file import read_object
+
+EMPTY: Mapping[str, Any] = MappingProxyType({})
+
+
+def claim_folder(
+    path: Path, settings: Mapping[str, Any], begun: bool, command: str, defaults: Mapping[str, Any] = EMPTY
+) -> None:
+    """Record in the file `path` the settings of the job in its folder; the folder must be locked.
+
+    `begun` is whether the folder holds work of its recorded job, and `defaults` are of settings that an
+    earlier version did not record. InputError if another job has begun, or the folder holds other files.
+    """
+    if path.exists():
+        found = {**defaults, **read_object(path, "choose another --out")}
+        changed = sorted(name for name, value in settings.items() if found.get(name) != value)
+        if not changed:
+            return
+        if begun:
+            raise InputError(
+                f"{path}: this folder holds a job with other {', '.join(changed)}; choose another --out"
+            )
+    elif not is_unused(path.parent):
+        raise InputError(f"{path.parent}: exists and is no folder of `{command}`; choose another --out")
+    write_json(path, settings)
