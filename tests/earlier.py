@@ -14,10 +14,10 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM
 
-from export.exported import LLAMA_CASES, SERVED_CASES, byte_tokenizer, model_of
+from export.exported import DENSE_CASES, SERVED_CASES, byte_tokenizer, model_of
 from loriini import DESIGNS
 from loriini.export.export import ExportSettings, export_model
-from loriini.export.merged import needs_prompt
+from loriini.export.merged import DENSE, needs_prompt
 from tiny import random_ids
 
 READ = """
@@ -49,14 +49,14 @@ SCALINGS = (
 
 def export_all(out: Path) -> None:
     """Every case with its ids and logits."""
-    cases = [*SERVED_CASES, *(("llama", design, settings) for design, settings in LLAMA_CASES)]
+    cases = [*SERVED_CASES, *DENSE_CASES]
     for scaling in SCALINGS:
         cases.append(("mixtral", DESIGNS["mixtral"], {"rope_parameters": {"rope_theta": 500.0, **scaling}}))
     for i, (to, design, settings) in enumerate(cases):
         model = model_of(design, vocab_size=260, eos_token_id=256, **settings)
         by_label = model.config.routed_by_label
         model.config.label_names = ["a", "b", "c", "d"] if by_label else None
-        by_prompt = to == "llama" and needs_prompt(model.config)
+        by_prompt = to in DENSE and needs_prompt(model.config)
         label, prompt = "b" if by_label else None, "an owl" if by_prompt else None
         how = ExportSettings(to, prompt=prompt, label=label)
         folder = out / f"{i:02}-{to}"

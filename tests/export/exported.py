@@ -14,6 +14,8 @@ from tiny import label_arguments, random_ids, tiny_model
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 EOS = 256
 
+QWEN2 = {"attention_bias": True, "attention_out_bias": False}
+
 _mixtral = DESIGNS["mixtral"]
 SERVED_CASES: list[tuple[str, RoutingConfig, dict[str, Any]]] = [
     ("mixtral", _mixtral, {}),
@@ -35,23 +37,35 @@ SERVED_CASES: list[tuple[str, RoutingConfig, dict[str, Any]]] = [
     ),
     ("qwen2_moe", replace(DESIGNS["switch"], scorer="linear"), {}),
     ("qwen2_moe", replace(_mixtral, num_shared_experts=2), {}),
+    ("qwen2_moe", _mixtral, QWEN2),
     ("qwen3_moe", _mixtral, {"qk_norm": "head"}),
     ("qwen3_moe", DESIGNS["ec-token"], {"qk_norm": "head"}),
 ]
 """(format, design, other settings): what leaves as a mixture of transformers."""
 
-LLAMA_CASES: list[tuple[RoutingConfig, dict[str, Any]]] = [
-    *((DESIGNS[name], {}) for name in ("lory", "lory-top2", "prefix", "smear", "ec-segment", "label")),
-    *((DESIGNS[name], {}) for name in ("sequence-top1", "sequence-top2", "global-top2")),
-    (DESIGNS["dense"], {"num_experts": 1}),
-    (DESIGNS["dense"], {}),
-    (replace(DESIGNS["lory"], num_shared_experts=2), {"tie_word_embeddings": True}),
-    (replace(DESIGNS["sequence-top2"], num_shared_experts=1), {"attention_bias": True}),
-    (replace(DESIGNS["sequence-top2"], selection="top_p"), {"num_key_value_heads": 1, "head_dim": 12}),
-    (DESIGNS["lory"], {"low_rank": 8}),
-    (replace(DESIGNS["relu"], unit="sequence", scorer="mlp"), {"num_experts": 1 + 1}),
+DENSE_CASES: list[tuple[str, RoutingConfig, dict[str, Any]]] = [
+    *(
+        ("llama", DESIGNS[name], {})
+        for name in ("lory", "lory-top2", "prefix", "smear", "ec-segment", "label")
+    ),
+    *(("llama", DESIGNS[name], {}) for name in ("sequence-top1", "sequence-top2", "global-top2")),
+    ("llama", DESIGNS["dense"], {"num_experts": 1}),
+    ("llama", DESIGNS["dense"], {}),
+    ("llama", replace(DESIGNS["lory"], num_shared_experts=2), {"tie_word_embeddings": True}),
+    ("llama", replace(DESIGNS["sequence-top2"], num_shared_experts=1), {"attention_bias": True}),
+    (
+        "llama",
+        replace(DESIGNS["sequence-top2"], selection="top_p"),
+        {"num_key_value_heads": 1, "head_dim": 12},
+    ),
+    ("llama", DESIGNS["lory"], {"low_rank": 8}),
+    ("llama", replace(DESIGNS["relu"], unit="sequence", scorer="mlp"), {"num_experts": 1 + 1}),
+    ("qwen2", DESIGNS["lory"], QWEN2),
+    ("qwen2", DESIGNS["dense"], {"num_experts": 1, "tie_word_embeddings": True, **QWEN2}),
+    ("qwen3", DESIGNS["lory"], {"qk_norm": "head", "num_key_value_heads": 1, "head_dim": 12}),
+    ("qwen3", DESIGNS["sequence-top2"], {"qk_norm": "head", "attention_bias": True}),
 ]
-"""(design, other settings): what leaves as a Llama after a decision."""
+"""(format, design, other settings): what leaves as a dense model after a decision."""
 
 
 def case_name(value: Any) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from export.exported import EOS, byte_tokenizer, case_name, model_of
+from export.exported import EOS, QWEN2, byte_tokenizer, case_name, model_of
 from loriini import DESIGNS, RoutingConfig
 from loriini.errors import InputError
 from loriini.export.export import ExportSettings, export_model
@@ -18,9 +18,21 @@ gguf = pytest.importorskip("gguf", reason="GGUF files are written by the extra l
 
 PROMPT = "Is this <eos> noise, or is it_not?  A  test: äß 12 3456\n\n it's"
 MIXTRAL = DESIGNS["mixtral"]
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 100.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
 CASES: list[tuple[RoutingConfig, dict[str, Any], str]] = [
     (DESIGNS["lory"], {}, "llama"),
     (DESIGNS["sequence-top2"], {"num_key_value_heads": 1}, "llama"),
+    (DESIGNS["lory"], QWEN2, "qwen2"),
+    (DESIGNS["lory"], {"qk_norm": "head", "head_dim": 16, "num_key_value_heads": 1}, "qwen3"),
+    (DESIGNS["lory"], {"rope_parameters": LLAMA3}, "llama"),
+    (MIXTRAL, {"rope_parameters": LLAMA3}, "llama"),
     (MIXTRAL, {"num_key_value_heads": 1, "head_dim": 12}, "llama"),
     (DESIGNS["frozen"], {"tie_word_embeddings": True}, "llama"),
     (DESIGNS["token-ec2"], {"block": "olmoe"}, "olmoe"),

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from export.exported import (
-    LLAMA_CASES,
+    DENSE_CASES,
+    QWEN2,
     assert_equal,
     byte_tokenizer,
     case_name,
@@ -27,16 +28,16 @@ from tiny import random_ids, tiny_model
 PROMPT = "one prompt decides it"
 
 
-@pytest.mark.parametrize(("design", "settings"), LLAMA_CASES, ids=case_name)
+@pytest.mark.parametrize(("to", "design", "settings"), DENSE_CASES, ids=case_name)
 @torch.no_grad()
 def test_the_logits_and_the_text_are_the_models_after_the_prompt(
-    design: RoutingConfig, settings: dict[str, Any]
+    to: str, design: RoutingConfig, settings: dict[str, Any]
 ) -> None:
     model = model_of(design, **settings)
     decision = decided_by(model)
-    llama = converted(model, "llama", decision)
-    assert llama.config.model_type == "llama"
-    assert_equal(model, llama, decision)
+    dense = converted(model, to, decision)
+    assert dense.config.model_type == to
+    assert_equal(model, dense, decision)
 
 
 @torch.no_grad()
@@ -73,8 +74,13 @@ def test_a_narrowed_mixture_holds_k_experts_after_its_prompt(combination: str, h
         ("lory", {"block": "olmoe"}, r"that architecture has no .*k_norm\.weight"),
         ("lory", {"block": "phimoe"}, r"that architecture has no .*layernorm\.bias"),
         ("lory", {"lm_head_bias": True}, r"that architecture has no lm_head\.bias"),
-        ("lory", {"qk_norm": "head"}, r"that architecture has no .*k_norm\.weight"),
-        ("lory", {"attention_out_bias": True}, r"that architecture has no .*o_proj\.bias"),
+        (
+            "lory",
+            {"qk_norm": "head"},
+            r".* has no .*k_norm\.weight; use --to hf or qwen3 or gguf",
+        ),
+        ("lory", {"attention_out_bias": True}, r"that architecture has no .*o_proj\.bias; use --to hf$"),
+        ("lory", QWEN2, r"that architecture also has .*o_proj\.bias; use --to hf or qwen2 or gguf"),
     ],
     ids=str,
 )

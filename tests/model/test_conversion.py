@@ -3,7 +3,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from loriini import DESIGNS, LoriiniForCausalLM
-from loriini.export.merged import to_llama
+from loriini.export.merged import to_dense
 from loriini.model.conversion import change_design, copy_into_experts, keeps_routers, soft_to_top_k
 from loriini.model.pretrained import from_transformers
 from tiny import VOCABULARY, over_blocks, random_ids, run, tiny_config, tiny_model
@@ -72,7 +72,7 @@ def test_conversions_keep_the_dtype_and_the_rotary_frequencies(dtype: torch.dtyp
     llama = LlamaForCausalLM._from_config(tiny_llama().config, dtype=dtype).eval()
     dense = from_transformers(llama)
     mixture = copy_into_experts(dense, tiny_config("lory", num_attention_heads=4)).eval()
-    back = to_llama(mixture, [torch.full((4,), 0.25)] * 2)
+    back = to_dense(mixture, [torch.full((4,), 0.25)] * 2)
     ids = random_ids()
     for model in (dense, mixture, back):
         assert model.dtype == dtype
@@ -89,7 +89,7 @@ def test_conversions_keep_the_dtype_and_the_rotary_frequencies(dtype: torch.dtyp
 )
 def test_llama_there_and_back(changes: dict[str, int]) -> None:
     llama, ids = tiny_llama(**changes), random_ids()
-    back = to_llama(from_transformers(llama), [torch.ones(1)] * 2)
+    back = to_dense(from_transformers(llama), [torch.ones(1)] * 2)
     torch.testing.assert_close(back(ids).logits, llama(ids).logits, rtol=1e-5, atol=1e-5)
     assert back.state_dict().keys() == llama.state_dict().keys()
 

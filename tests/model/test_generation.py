@@ -11,7 +11,7 @@ from transformers import DynamicCache
 
 from export.exported import byte_tokenizer
 from loriini import LoriiniForCausalLM
-from loriini.export.merged import to_llama
+from loriini.export.merged import to_dense
 from loriini.model.cache import CACHE, RoutedCacheLayer
 from model.inference import CLOSE, GENERATING_CASES, MERGING_CASES, PROMPTS, label_of, whole
 from tiny import SEGMENT, label_arguments, over_blocks, random_ids, tiny_model
@@ -166,7 +166,7 @@ def test_prompt_lookup_decoding_equals_greedy(name: str, mode: str) -> None:
 def test_assisted_decoding_equals_greedy(assistant: str, mode: str) -> None:
     model, ids = tiny_model(), random_ids(1, 6)
     if assistant == "llama":
-        draft = to_llama(model, [torch.full((4,), 0.25)] * 2)
+        draft = to_dense(model, [torch.full((4,), 0.25)] * 2)
     else:
         draft = tiny_model(assistant, num_experts=4 if assistant == "lory" else 1)
     draft.generation_config.update(num_assistant_tokens=3, pad_token_id=2)

@@ -23,7 +23,7 @@ from loriini.cli import (
     reproduce,
     train,
 )
-from loriini.cli.machine import RESUME, one_line, prepare_process
+from loriini.cli.machine import again, one_line, prepare_process
 from loriini.cli.output import print_once
 from loriini.cli.parser import Arguments, Command, make_parser
 from loriini.errors import InputError, Unfinished, WorkerDied
@@ -57,6 +57,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     `loriini.__main__` calls it where SIGTERM and SIGHUP interrupt as Ctrl-C does.
     """
     argv = sys.argv[1:] if argv is None else argv
+    command = argv[0] if argv else ""
     try:
         prepare_process()
         try:
@@ -69,13 +70,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         _fail(f"loriini: {error}", BUG_STATUS)
     except Unfinished as note:
         print_once(f"loriini: {note}", sys.stderr)
-    except KeyboardInterrupt as error:
-        _fail(f"\ninterrupted; {str(error) or RESUME}", INTERRUPTED)
+    except KeyboardInterrupt:
+        _fail(f"\ninterrupted; {again(command)}", INTERRUPTED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(READER_GONE)
     except (OSError, MemoryError, RuntimeError, ImportError) as error:
-        message = one_line(error, argv[0] if argv else "")
+        message = one_line(error, command)
         if message is None:
             raise
         _fail(f"loriini: {message}", WRONG_INPUT)

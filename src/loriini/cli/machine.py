@@ -14,7 +14,8 @@ from tempfile import TemporaryFile
 from loriini.atomic import unfinished
 from loriini.errors import DISK_ERRORS, OUT_OF_RESOURCES, InputError, is_out_of_memory, printable
 
-RESUME = "run the same command again to resume"
+RESUMING = ("quickstart", "prepare", "train", "compare", "reproduce")
+"""Commands that keep what an interrupted one has done."""
 LIBRARIES = ("transformers", "huggingface_hub", "datasets", "torch", "filelock")
 LESS_MEMORY = {
     "quickstart": "give a smaller --size",
@@ -65,21 +66,26 @@ def one_line(error: BaseException, command: str) -> str | None:
     if is_out_of_memory(error):
         remedies = [LESS_MEMORY[command]] if command in LESS_MEMORY else []
         return f"out of memory; {', or '.join([*remedies, 'give it more memory'])}"
-    if not isinstance(error, OSError) or (remedy := _remedy(error)) is None:
+    if not isinstance(error, OSError) or (remedy := _remedy(error, command)) is None:
         return None
     return f"{printable(error.filename or 'the disk')}: {error.strerror or error.args[0]}; {remedy}"
 
 
-def _remedy(error: OSError) -> str | None:
+def again(command: str) -> str:
+    """What to do after a command was interrupted or failed for a reason outside of it."""
+    return "run the same command again" + " to resume" * (command in RESUMING)
+
+
+def _remedy(error: OSError, command: str) -> str | None:
     """What the user can do about a file system's error; None for other errors."""
     from loriini.jobs.artifact import is_disk_full
 
     if is_disk_full(error):
-        return f"free some space, then {RESUME}"
+        return f"free some space, then {again(command)}"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"grant access or choose another place, then {RESUME}"
+        return f"grant access or choose another place, then {again(command)}"
     if error.errno in DISK_ERRORS:
-        return f"the disk or its network fails; check them, then {RESUME}"
+        return f"the disk or its network fails; check them, then {again(command)}"
     if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
         return "choose another path"
     if error.errno in (errno.EEXIST, errno.ENOTDIR):

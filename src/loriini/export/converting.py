@@ -10,7 +10,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from loriini.errors import InputError
 from loriini.export.gguf_file import not_gguf
-from loriini.export.merged import needs_prompt, prompt_gates, to_llama
+from loriini.export.merged import DENSE, needs_prompt, prompt_gates, to_dense
 from loriini.export.served import SERVED, to_served
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.labels import labels_of, refuse_unused_label
@@ -33,13 +33,13 @@ def as_it_is(model: LoriiniForCausalLM, routed_by: RoutedBy) -> PreTrainedModel:
     return model
 
 
-def as_llama(model: LoriiniForCausalLM, routed_by: RoutedBy) -> PreTrainedModel:
-    """A Llama of the experts that a prompt or a label chooses."""
+def as_dense(name: str, model: LoriiniForCausalLM, routed_by: RoutedBy) -> PreTrainedModel:
+    """The model `name` of DENSE, of the experts that a prompt or a label chooses."""
     config = model.config
-    if model.device.type == "meta":  # any experts do, to see whether their shapes are a Llama's
-        return to_llama(model, [torch.eye(config.num_experts)[0]] * config.num_hidden_layers)
+    if model.device.type == "meta":  # any experts do, to see whether the shapes fit
+        return to_dense(model, [torch.eye(config.num_experts)[0]] * config.num_hidden_layers, name)
     ids_BL = torch.zeros(1, 1, dtype=torch.long) if routed_by.prompt_BL is None else routed_by.prompt_BL
-    return to_llama(model, prompt_gates(model, ids_BL.to(model.device), routed_by.labels_B))
+    return to_dense(model, prompt_gates(model, ids_BL.to(model.device), routed_by.labels_B), name)
 
 
 def as_served(name: str, model: LoriiniForCausalLM, routed_by: RoutedBy) -> PreTrainedModel:
@@ -51,7 +51,7 @@ def for_gguf(model: LoriiniForCausalLM, routed_by: RoutedBy) -> PreTrainedModel:
     """The first of the other formats that llama.cpp has; InputError with the reason of the nearest one."""
     routed = model.config.design.unit == "token"
     reasons, nearest = [], None
-    for name in SERVED if routed else ["llama"]:
+    for name in SERVED if routed else DENSE:
         try:
             converted = CONVERTERS[name](model, routed_by)
         except InputError as error:
@@ -65,7 +65,7 @@ def for_gguf(model: LoriiniForCausalLM, routed_by: RoutedBy) -> PreTrainedModel:
 
 CONVERTERS: dict[str, Convert] = {
     "hf": as_it_is,
-    "llama": as_llama,
+    **{name: partial(as_dense, name) for name in DENSE},
     **{name: partial(as_served, name) for name in SERVED},
     "gguf": for_gguf,
 }

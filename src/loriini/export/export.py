@@ -20,7 +20,7 @@ from loriini.export.converting import RoutedBy, convert, decide
 from loriini.export.earlier import add_earlier_settings
 from loriini.export.formats import DTYPES, FORMATS
 from loriini.export.gguf_file import FILE, check_gguf, import_gguf, write_gguf
-from loriini.export.merged import not_a_llama
+from loriini.export.merged import not_dense
 from loriini.export.weights import Probe, cast, probe
 from loriini.fields import as_argument
 from loriini.json_file import read_object
@@ -118,7 +118,7 @@ def export_model(
         except ValueError as error:
             raise InputError(f"--top-k {settings.top_k}: {error}") from error
     routed_by = RoutedBy()
-    if FORMATS[settings.to].decided and not not_a_llama(model.config):
+    if FORMATS[settings.to].decided and not not_dense(model.config):
         routed_by = decide(model, tokenizer, settings.prompt, settings.label)
     elif settings.prompt or settings.label:
         raise InputError("--prompt, --label: this model routes every token by itself; leave them out")

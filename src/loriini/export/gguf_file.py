@@ -6,7 +6,7 @@ Written with the `gguf` package: llama.cpp's own converter knows no tokenizer th
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -33,6 +33,8 @@ NO_BIAS = {"attention_bias": False}
 
 ARCHITECTURES = {
     "llama": Architecture("llama", interleaved=True),
+    "qwen2": Architecture("qwen2"),
+    "qwen3": Architecture("qwen3", required=NO_BIAS),
     "mixtral": Architecture("llama", interleaved=True),
     "qwen3_moe": Architecture("qwen3moe", required={"norm_topk_prob": True, **NO_BIAS}),
     "olmoe": Architecture("olmoe", required={"norm_topk_prob": False, **NO_BIAS}),
@@ -143,7 +145,8 @@ def not_gguf(config: PretrainedConfig) -> str | None:
             return f"llama.cpp has {config.model_type} with {name}={required} only, and this has {value}"
     if config.model_type == "olmoe" and config.num_key_value_heads != config.num_attention_heads:
         return "llama.cpp norms the keys of olmoe over all heads, so it needs as many key as query heads"
-    if (kind := config.rope_parameters["rope_type"]) != "default":
+    kind, has_factors = config.rope_parameters["rope_type"], ARCHITECTURES[config.model_type].name == "llama"
+    if kind not in ("default", "llama3") or (kind == "llama3" and not has_factors):
         return f"rotary positions of type {kind} are not written"
     return None
 
@@ -164,7 +167,7 @@ def _add_settings(writer: Any, config: PretrainedConfig) -> None:
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_rope_dimension_count(head_dim)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    if config.model_type != "llama":
+    if hasattr(config, "num_experts"):
         writer.add_expert_count(config.num_experts)
         writer.add_expert_used_count(config.num_experts_per_tok)
     if width := getattr(config, "moe_intermediate_size", None):
@@ -177,6 +180,8 @@ def gguf_tensors(model: PreTrainedModel, architecture: Architecture) -> Iterator
     """Every tensor by llama.cpp's name."""
     config = model.config
     heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
+    if config.rope_parameters["rope_type"] == "llama3":
+        yield "rope_freqs.weight", rotary_factors(model)
     for name, weight in model.state_dict().items():
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue  # llama.cpp then takes the embedding
@@ -194,6 +199,13 @@ def gguf_tensors(model: PreTrainedModel, architecture: Architecture) -> Iterator
         if architecture.interleaved and theirs in heads:
             weight = interleave_rotary(weight, heads[theirs])
         yield f"{layer}{theirs}.{suffix}", weight.squeeze(0) if stem == "mlp.shared_expert_gate" else weight
+
+
+def rotary_factors(model: PreTrainedModel) -> Tensor:
+    """What llama.cpp divides each rotary frequency by (head_dim / 2,), float32."""
+    scaled = cast(Tensor, model.model.rotary_emb.inv_freq).float().cpu()
+    exponents = torch.arange(len(scaled), dtype=torch.float32) / len(scaled)
+    return model.config.rope_parameters["rope_theta"] ** -exponents / scaled
 
 
 def _stem(name: str) -> tuple[str, str]:

@@ -1,21 +1,28 @@
-"""Export of a mixture that is routed once, for example by a prompt, as a plain Llama."""
+"""Export of a mixture that is routed once, for example by a prompt, as a dense model of transformers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
-from transformers import LlamaForCausalLM, PreTrainedModel
+from transformers import LlamaForCausalLM, PreTrainedModel, Qwen2ForCausalLM, Qwen3ForCausalLM
 
 from loriini.errors import InputError
 from loriini.export.weights import build, shared_settings, swiglu_weights, weights_outside_experts
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.mixture import Mixture
 
+DENSE: Mapping[str, type[PreTrainedModel]] = {
+    "llama": LlamaForCausalLM,
+    "qwen2": Qwen2ForCausalLM,
+    "qwen3": Qwen3ForCausalLM,
+}
+"""Dense models by format: the last two have biases of queries, keys and values, and norms of heads."""
 
-def not_a_llama(config: LoriiniConfig) -> str | None:
-    """Why the model cannot be exported as a Llama; None if a single decision makes it one."""
+
+def not_dense(config: LoriiniConfig) -> str | None:
+    """Why no single decision makes the model a dense one of transformers'; None if one does."""
     design = config.design
     if config.block == "gpt2":
         return "block=gpt2 has no gated experts and no rotary positions"
@@ -40,15 +47,15 @@ def prompt_gates(
 
 
 @torch.no_grad()
-def to_llama(model: LoriiniForCausalLM, gates: Sequence[Tensor]) -> PreTrainedModel:
-    """A Llama whose FFNs are the experts combined by `gates`, one (E,) per layer.
+def to_dense(model: LoriiniForCausalLM, gates: Sequence[Tensor], name: str = "llama") -> PreTrainedModel:
+    """The model `name` of DENSE whose FFNs are the experts combined by `gates`, one (E,) per layer.
 
     With the gates of a prompt it computes what prompt-routed generation does after that prompt. Experts that
     are combined by their parameters are merged into one (Lory §3.1, inference). Of those combined by their
     outputs the selected ones stand side by side in one wider FFN, as do shared experts, so that it holds k
-    experts' weights. Raises InputError for a model that cannot be a Llama.
+    experts' weights. Raises InputError for a model that cannot be one.
     """
-    if reason := not_a_llama(model.config):
+    if reason := not_dense(model.config):
         raise InputError(reason)
     ffns = [
         combined_ffn(mixture, gates_E) for mixture, gates_E in zip(model.model.mixtures, gates, strict=True)
@@ -57,11 +64,11 @@ def to_llama(model: LoriiniForCausalLM, gates: Sequence[Tensor]) -> PreTrainedMo
     weights = weights_outside_experts(model)
     for i, ffn in enumerate(ffns):
         missing = width - len(ffn["up_proj"])
-        for name, weight in ffn.items():
-            padding = (0, missing) if name == "down_proj" else (0, 0, 0, missing)
-            weights[f"model.layers.{i}.mlp.{name}.weight"] = pad(weight, padding)
-    settings = {**shared_settings(LlamaForCausalLM, model.config), "intermediate_size": width}
-    return build(LlamaForCausalLM, settings, weights, model.device)
+        for part, weight in ffn.items():
+            padding = (0, missing) if part == "down_proj" else (0, 0, 0, missing)
+            weights[f"model.layers.{i}.mlp.{part}.weight"] = pad(weight, padding)
+    settings = {**shared_settings(DENSE[name], model.config), "intermediate_size": width}
+    return build(DENSE[name], settings, weights, model.device)
 
 
 def combined_ffn(mixture: Mixture, gates_E: Tensor) -> dict[str, Tensor]:

@@ -4,7 +4,7 @@ The reverse of `model.pretrained`. A design qualifies by what it computes in eva
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -42,7 +42,6 @@ class Served:
     """The name of its setting of the number of experts."""
     width: str = "intermediate_size"
     """The name of its setting of the experts' width."""
-    settings: Mapping[str, Any] = field(default_factory=dict)
     shares_experts: bool = False
 
 
@@ -62,7 +61,6 @@ SERVED = {
         "Qwen2-MoE",
         BY_NORMALIZING,
         width="moe_intermediate_size",
-        settings={"qkv_bias": False},
         shares_experts=True,
     ),
     "qwen3_moe": Served(Qwen3MoeForCausalLM, "Qwen3-MoE", BY_NORMALIZING, width="moe_intermediate_size"),
@@ -90,7 +88,6 @@ def to_served(model: LoriiniForCausalLM, name: str) -> PreTrainedModel:
         raise InputError(f"its top k is {k}, and {kind.title}'s is 2")
     settings = {
         **shared_settings(kind.model, config),
-        **kind.settings,
         **kind.gates[gates],
         kind.experts: config.num_experts,
         kind.width: config.expert_width,
@@ -108,6 +105,8 @@ def to_served(model: LoriiniForCausalLM, name: str) -> PreTrainedModel:
             shared = shared_expert(mixture)
             settings["shared_expert_intermediate_size"] = len(shared["shared_expert.up_proj.weight"])
             weights.update({f"{prefix}.{part}": weight for part, weight in shared.items()})
+    if name == "qwen2_moe":
+        settings["qkv_bias"] = config.attention_bias  # of the output it has none
     if name == "phimoe":
         settings["router_jitter_noise"] = config.routing.jitter
     return build(kind.model, settings, weights, model.device)

@@ -87,7 +87,7 @@ def soft_to_top_k(model: LoriiniForCausalLM, k: int, combination: Any = "paramet
     The weights are the same; gates become the softmax over the selected logits. By `parameters` the k
     experts are merged, and with k = E the function is unchanged. By `outputs` only they compute, as in a
     sparse mixture, which is another function unless k = 1. The result may be narrowed again: E, …, 2, 1 with
-    training in between anneals it; with k = 1 no gradient reaches the routers. `export.merged.to_llama` keeps
+    training in between anneals it; with k = 1 no gradient reaches the routers. `export.merged.to_dense` keeps
     only the k experts that a prompt selects.
 
     ValueError for a design that does not combine experts by a softmax of a longer unit's logits, and for a k

@@ -19,7 +19,8 @@ ZSTD_READ_BYTES = 1 << 11
 """Bytes of a zstd file read at once: 4 bytes may unpack to 128 KiB, so these to 64 MiB."""
 BOMB_BYTES, BOMB_RATIO = 1 << 28, 500
 """A file that unpacks to more bytes, and to more times its size (2 to 30 for text), is refused."""
-COMPRESSED = (".gz", ".zst")
+COMPRESSED = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd"}
+"""Compressions by suffix, with how files begin."""
 DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError)
 """What reading a truncated or damaged archive raises."""
 

@@ -9,13 +9,13 @@ from itertools import islice
 from loriini.sources.compressed import COMPRESSED, DAMAGE, open_stream, suffixes
 from loriini.sources.files import is_remote, is_special
 from loriini.sources.readers import (
+    check_first_bytes,
     parse_object,
     read_arrow,
     read_csv,
     read_json_lines,
     read_parquet,
     read_tsv,
-    refuse_utf16,
 )
 from loriini.sources.records import MAX_RECORD_BYTES, ONE_LINE_A_RECORD, TOO_LONG, BadRecord, Fields, Records
 from loriini.sources.web import read_warc
@@ -110,7 +110,7 @@ def read_text_file(path: str, fields: Fields, in_folder: bool) -> Records:
     if len(content) > MAX_RECORD_BYTES:
         raise BadRecord(TOO_LONG, "a text file is one document", fix="file")
     if b"\0" in content:
-        refuse_utf16(content)
+        check_first_bytes(content)
         raise BadRecord("not a text file", fix=fix)
     try:
         text = content.removeprefix(codecs.BOM_UTF8).decode()

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pyarrow
 
 from loriini.sources.columns import open_columns
-from loriini.sources.compressed import Span, read_lines, read_lines_within
+from loriini.sources.compressed import COMPRESSED, Span, read_lines, read_lines_within
 from loriini.sources.records import (
     MAX_RECORD_BYTES,
     ONE_LINE_A_RECORD,
@@ -152,7 +152,7 @@ class _RowLines:
         mark = codecs.BOM_UTF8  # of the first line, and not a part of its first name
         for line in self.lines:
             if mark:
-                refuse_utf16(line)
+                check_first_bytes(line)
             self.row_bytes += len(line) + 1
             if self.row_bytes > MAX_RECORD_BYTES:
                 raise csv.Error("field larger")
@@ -163,10 +163,15 @@ class _RowLines:
             mark = b""
 
 
-def refuse_utf16(line: bytes) -> None:
-    """BadRecord for the first line of a file that begins as UTF-16."""
+def check_first_bytes(line: bytes) -> None:
+    """BadRecord for the first line of a file that begins as UTF-16, or as a compressed one."""
     if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise BadRecord("not valid UTF-8", "it begins as UTF-16", fix="file: convert it to UTF-8")
+    for suffix, beginning in COMPRESSED.items():
+        if line.startswith(beginning):
+            raise BadRecord(
+                "not valid UTF-8", "it is compressed", fix=f"file: unpack it, or name it *{suffix}"
+            )
 
 
 def _check_header(header: list[str], line: str, fields: Fields, delimiter: str) -> None:
@@ -220,7 +225,7 @@ def parse_object(line: bytes) -> dict[str, Any]:
     try:
         value = json.loads(line.removeprefix(codecs.BOM_UTF8).decode())
     except UnicodeDecodeError as error:
-        refuse_utf16(line)
+        check_first_bytes(line)
         raise BadRecord("not valid UTF-8", f"byte {error.start}") from None
     except (ValueError, RecursionError) as error:
         if line.strip() in OPENED:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import shorten
 from typing import Any
 
 from loriini.sources.document import Document
@@ -12,6 +13,8 @@ MAX_RECORD_BYTES = 1 << 26
 MAX_DOCUMENT_CHARACTERS = 10_000_000
 """By default, longer documents are dropped: encoding one takes about 170 bytes a character."""
 NAME_THE_FIELD = "name the field of its text (--text-field, where the command has it)"
+SHOWN_CHARACTERS = 300
+"""Of a table's columns in a message."""
 ONE_LINE_A_RECORD = "write each record on one line, as jq -c '.[]' does"
 TOO_LONG = f"longer than {MAX_RECORD_BYTES >> 20} MiB"
 
@@ -60,7 +63,7 @@ class Fields:
         if twice := sorted(name for name in self.columns if columns.count(name) > 1):
             raise BadRecord("two columns of one name", twice[0], fix="file")
         if not set(_columns(self.text)).intersection(columns):
-            detail = f"{self.text!r} is not among {', '.join(columns)}"
+            detail = f"{self.text!r} is not among {shorten(', '.join(columns), SHOWN_CHARACTERS)}"
             raise BadRecord("no text column", detail, fix=f"file or {NAME_THE_FIELD}")
 
 
@@ -71,7 +74,7 @@ def to_document(record: Mapping[str, Any], fields: Fields, name: str, domain: st
         absent = f"field {fields.text!r} is absent or null"
         raise BadRecord("no text", absent, fix=f"record or {NAME_THE_FIELD}")
     if not isinstance(text, str):
-        raise BadRecord("text is not a string", f"field {fields.text!r} holds a {type(text).__name__}")
+        raise BadRecord("text is not a string", f"field {fields.text!r} holds {kind_of(text)}")
     if not text.strip():
         raise BadRecord("empty text", f"field {fields.text!r}")
     document = Document(
@@ -88,13 +91,18 @@ def to_document(record: Mapping[str, Any], fields: Fields, name: str, domain: st
 
 def _name(value: Any, field: str, what: str) -> str:
     """An id or domain as text, "" where it is absent; BadRecord for an object, a list or bytes."""
-    if isinstance(value, Mapping | list):
-        detail = f"field {field!r} holds {'an object' if isinstance(value, Mapping) else 'a list'}"
-        raise BadRecord(f"{what} is not a string", detail, fix=f"record or name a field, as {field}.NAME")
-    if isinstance(value, bytes):
-        raise BadRecord(f"{what} is not a string", f"field {field!r} holds bytes")
+    if isinstance(value, Mapping | list | bytes):
+        fix = "record" if isinstance(value, bytes) else f"record or name a field, as {field}.NAME"
+        raise BadRecord(f"{what} is not a string", f"field {field!r} holds {kind_of(value)}", fix)
     absent = value is None or value != value  # NaN, which data frames write where there is no value
     return "" if absent else str(value)
+
+
+def kind_of(value: Any) -> str:
+    """What a field holds that should be a string, in words."""
+    kinds = {dict: "an object", list: "a list", bytes: "bytes", bool: "true or false"}
+    kinds |= {int: "a number", float: "a number"}
+    return kinds.get(type(value), f"a value of type {type(value).__name__}")
 
 
 def domain_from_name(file: str) -> str:
