@@ -23,6 +23,16 @@ def test_factorized_gate_projections_start_with_the_deviation_of_full_ones(d: in
         assert full.std().item() == pytest.approx(DEVIATION, rel=0.05)
 
 
+def test_what_gpt2_adds_to_the_residual_stream_starts_smaller() -> None:
+    sizes = {"hidden_size": 64, "intermediate_size": 176, "num_hidden_layers": 8}
+    layer = tiny_model("lory", block="gpt2", **sizes, initializer_range=DEVIATION).model.layers[3]
+    attention, experts = layer.self_attn, layer.mlp.experts
+    for smaller in (attention.c_proj.weight, experts.down_proj):
+        assert smaller.std().item() == pytest.approx(DEVIATION / 16**0.5, rel=0.05)
+    for full in (attention.c_attn.weight, experts.up_proj):
+        assert full.std().item() == pytest.approx(DEVIATION, rel=0.05)
+
+
 class Cosine(ScorerModule):
     def __init__(self) -> None:
         super().__init__(tiny_config().router_settings(0))

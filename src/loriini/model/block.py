@@ -61,6 +61,13 @@ def rotary_attention(config: LoriiniConfig, layer_idx: int) -> nn.Module:
     return attention
 
 
+def gpt2_attention(config: LoriiniConfig, layer_idx: int) -> nn.Module:
+    """GPT-2's attention; its output projection is marked for its initial weights."""
+    attention = GPT2Attention(config, layer_idx=layer_idx)
+    attention.c_proj.adds_to_residual = True
+    return attention
+
+
 _llama = Block(
     norm=lambda c: LlamaRMSNorm(c.hidden_size, eps=c.rms_norm_eps),
     attention=rotary_attention,
@@ -78,7 +85,7 @@ BLOCKS: dict[str, Block] = {
     ),
     "gpt2": Block(
         norm=lambda c: nn.LayerNorm(c.hidden_size, eps=c.layer_norm_epsilon),
-        attention=lambda c, layer: GPT2Attention(c, layer_idx=layer),
+        attention=gpt2_attention,
         positions=lambda c: LearnedEmbedding(c.max_position_embeddings, c.hidden_size),
         experts=GeluExperts,
     ),

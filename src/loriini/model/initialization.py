@@ -3,7 +3,6 @@
 import torch
 from torch import nn
 from transformers import initialization as init
-from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
 from transformers.pytorch_utils import Conv1D
 
 from loriini.model.configuration import LoriiniConfig
@@ -18,17 +17,16 @@ def draw_weights(module: nn.Module, config: LoriiniConfig) -> None:
     A scorer's vectors, such as a learned temperature, keep the values that its constructor gave them. What
     transformers initialises itself is left as it is. Weights that a checkpoint has loaded are kept.
     """
+    # GPT-2 scales down what adds to the residual stream: two branches a layer.
+    residual = config.initializer_range / (2 * config.num_hidden_layers) ** 0.5
     if isinstance(module, Experts | ScorerModule | Conv1D):
+        std = residual if getattr(module, "adds_to_residual", False) else config.initializer_range
         for name, weight in module.named_parameters(recurse=False):
             if name.endswith("bias"):
                 init.zeros_(weight)
             elif weight.dim() > 1:
-                init.normal_(weight, mean=0.0, std=config.initializer_range)
-    # GPT-2 scales down what adds to the residual stream: two branches a layer.
-    residual = config.initializer_range / (2 * config.num_hidden_layers) ** 0.5
-    if isinstance(module, GPT2Attention):
-        init.normal_(module.c_proj.weight, mean=0.0, std=residual)
-    elif isinstance(module, GeluExperts):
+                init.normal_(weight, mean=0.0, std=std)
+    if isinstance(module, GeluExperts):
         init.normal_(module.down_proj, mean=0.0, std=residual)
     elif isinstance(module, FactorizedExperts):
         # The product of factors of deviation s has √r s²; it is to have a full gate projection's.
