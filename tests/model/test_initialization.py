@@ -23,6 +23,14 @@ def test_factorized_gate_projections_start_with_the_deviation_of_full_ones(d: in
         assert full.std().item() == pytest.approx(DEVIATION, rel=0.05)
 
 
+def test_what_experts_of_gpt2_add_to_the_residual_stream_starts_smaller() -> None:
+    sizes = {"hidden_size": 64, "intermediate_size": 176, "num_hidden_layers": 8}
+    model = tiny_model("lory", block="gpt2", **sizes, initializer_range=DEVIATION)
+    experts = model.model.mixtures[3].experts
+    assert experts.down_proj.std().item() == pytest.approx(DEVIATION / 16**0.5, rel=0.05)
+    assert experts.up_proj.std().item() == pytest.approx(DEVIATION, rel=0.05)
+
+
 class Cosine(ScorerModule):
     def __init__(self) -> None:
         super().__init__(tiny_config().router_settings(0))
