@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from loriini.batches.joined import JoinedInstances
 from loriini.batches.loader import BatchLoader, Position
-from loriini.batches.permutation import mixed_epochs
+from loriini.batches.permutation import epoch_shares, mixed_epochs
 from loriini.errors import InputError
 
 
@@ -97,6 +97,15 @@ def test_weights_are_the_readings_of_a_source_in_an_epoch(weights: tuple[float, 
     for epoch in range(3):
         ids = mixed_epochs(np.arange(sum(shares)) + epoch * sum(shares), sizes, weights, seed=5)
         assert np.histogram(ids, bounds)[0].tolist() == shares
+
+
+def test_shares_of_an_epoch_are_rounded() -> None:
+    assert epoch_shares([100, 7, 3], [0.29, 0.5, 0.1]).tolist() == [29, 4, 1]  # 0.29 · 100 is below 29
+
+
+def test_what_an_epoch_leaves_out_depends_on_the_seed() -> None:
+    read = [mixed_epochs(np.arange(20), (40,), (0.5,), seed) for seed in range(3)]
+    assert len({frozenset(ids.tolist()) for ids in read}) == 3
 
 
 def test_after_whole_epochs_a_source_is_read_evenly() -> None:

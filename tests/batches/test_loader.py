@@ -40,6 +40,15 @@ def test_permute_of_a_large_range() -> None:
     assert permute(size - 1, size, (0, 1)) == permuted[-1]
 
 
+@pytest.mark.parametrize("bit", [0, 1, 5, 9])
+def test_no_difference_of_places_goes_through_the_permutation(bit: int) -> None:
+    """It would put certain instances at one distance from each other in every epoch."""
+    places = np.arange(1 << 10)
+    differences = permute(places, 1 << 10, 3) ^ permute(places ^ (1 << bit), 1 << 10, 3)
+    for half in (differences >> 5, differences & 31):
+        assert len(np.unique(half)) > 20
+
+
 def test_zeros_at_the_end_of_a_key_do_not_count() -> None:
     """So runs that are resumed rely on it: another rule would change their order."""
     ids = np.arange(1000)

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 
 import pytest
 from safetensors.torch import load_file, save_file
@@ -48,6 +48,7 @@ def test_a_cell_holds_what_its_training_measured(compared: Compared) -> None:
     assert cell["training_loss"] == metrics[-1]["loss"]  # a tenth of twelve steps is one
     assert cell["curve"]["loss"] == [m["loss"] for m in metrics]
     assert cell["seconds"] == pytest.approx(sum(64 / m["tokens_per_second"] for m in metrics))
+    assert cell["tokens_per_second"] == pytest.approx(median([m["tokens_per_second"] for m in metrics[6:]]))
     # one dense step of twelve, then the mixture, whose merging costs more
     assert [m["experts"] for m in metrics] == [1] + 11 * [3]
     dense = next(cell for cell in compared.results["cells"] if cell["name"] == "dense")

@@ -1,11 +1,13 @@
 """The audit measures what the designs claim, of models in memory and of a trained run."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 from loriini import RoutingConfig
 from loriini.cli import main
@@ -36,12 +38,27 @@ def test_a_dense_model_is_strict_whatever_its_design() -> None:
     assert (leak.declared, leak.measured) == ("strict", "strict")
 
 
-def test_a_leak_that_no_design_declares_is_found() -> None:
+LEAKS = {"all tokens": lambda x_BLD: x_BLD.mean(1, True), "the next token": lambda x_BLD: x_BLD.roll(-1, 1)}
+
+
+@pytest.mark.parametrize("leaked", LEAKS.values(), ids=LEAKS)
+def test_a_leak_that_no_design_declares_is_found(leaked: Callable[[Tensor], Tensor]) -> None:
     model = tiny_model("mixtral")
     last = model.model.layers[1]
-    last.register_forward_hook(lambda _, inputs, out: (out[0] + out[0].mean(1, True), out[1]))
+    last.register_forward_hook(lambda _, inputs, out: (out[0] + leaked(inputs[0]), out[1]))
     leak = audit(model, random_ids())
     assert (leak.declared, leak.measured) == ("strict", "none")
+
+
+def test_every_later_token_is_changed() -> None:
+    model, ids, passed = tiny_model("mixtral"), random_ids(64), []
+    model.register_forward_pre_hook(lambda _, arguments: passed.append(arguments[0].clone()))
+    audit(model, ids)
+    assert len(passed) > 2
+    for changed in passed[1:]:
+        same_L = (changed == ids).all(0)
+        assert torch.equal((changed == ids).any(0), same_L)
+        assert not same_L[-1]
 
 
 def test_instances_are_the_same_under_a_seed_and_fit_the_context() -> None:

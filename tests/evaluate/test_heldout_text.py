@@ -89,6 +89,11 @@ def test_no_more_than_so_many_instances_are_read(tokenizer: PreTrainedTokenizerB
     assert cut.documents == (0, 0, 1)
 
 
+def test_documents_are_read_until_the_last_instance_is_full(tokenizer: PreTrainedTokenizerBase) -> None:
+    texts = documents(*[("a", words(range(8)))] * 4)  # 9 tokens with EOS: three documents have 27 of 30
+    assert len(tokenize_by_domain(texts, tokenizer, length=9, most=3)["a"].ids) == 3
+
+
 def test_text_shorter_than_an_instance_is_all_there_is(tokenizer: PreTrainedTokenizerBase) -> None:
     heldout = tokenize_by_domain(documents(("a", "w1 w2")), tokenizer, length=9)
     assert heldout["a"].ids.tolist() == [[1, 2, EOS]]

@@ -48,7 +48,8 @@ def test_a_tokenizer_that_adds_bos_adds_it_to_a_prompt(tokenizer: PreTrainedToke
 
 
 def test_a_seed_decides_what_is_sampled(tokenizer: PreTrainedTokenizerBase) -> None:
-    written = [continue_text(model_of(), tokenizer, PROMPT, Generation(12, seed=seed)) for seed in (0, 1)]
+    model = model_of()
+    written = [continue_text(model, tokenizer, PROMPT, Generation(12, seed=seed)) for seed in (0, 1)]
     assert written[0] != written[1]
 
 

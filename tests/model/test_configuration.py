@@ -139,6 +139,13 @@ def test_flops_by_hand() -> None:
     assert config.flops_per_token(100) - dense.flops_per_token(100) == 6 * (merging + router)
 
 
+def test_merging_for_whole_sequences_costs_less() -> None:
+    ffn, router = 3 * 16 * 24, 4 * 16
+    smear, dense = (tiny_config("smear", num_hidden_layers=1, num_experts=n) for n in (4, 1))
+    difference = smear.flops_per_token(100) - dense.flops_per_token(100)
+    assert difference == pytest.approx(6 * (ffn * 4 / 100 + router))
+
+
 @pytest.mark.parametrize(("times", "millions"), [(1, 124.4), (2, 181.1), (4, 294.4)])
 def test_parameters_of_gpt2_small(times: int, millions: float) -> None:
     config = LoriiniConfig(

@@ -2,11 +2,16 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
+<<<<<<< HEAD
 from loriini import DESIGNS, LoriiniForCausalLM
 from loriini.export.merged import to_dense
+=======
+from loriini import DESIGNS, LoriiniForCausalLM, RoutingConfig
+from loriini.export.merged import to_llama
+>>>>>>> mend-d
 from loriini.model.conversion import change_design, copy_into_experts, keeps_routers, soft_to_top_k
 from loriini.model.pretrained import from_transformers
-from tiny import VOCABULARY, over_blocks, random_ids, run, tiny_config, tiny_model
+from tiny import SEGMENT, VOCABULARY, over_blocks, random_ids, run, tiny_config, tiny_model
 
 COPIED = [
     "lory",
@@ -186,6 +191,13 @@ def test_a_mixture_in_another_design_has_new_routers_and_the_same_experts(name: 
             assert torch.equal(changed[name], weight)
         elif name in changed and changed[name].shape == weight.shape:
             assert not torch.equal(changed[name], weight)
+
+
+def test_routers_of_another_width_are_new() -> None:
+    wide, narrow = (RoutingConfig(segment_length=SEGMENT, scorer="mlp", scorer_width=w) for w in (8, 5))
+    assert not keeps_routers(wide, narrow)
+    changed = change_design(tiny_model(wide), tiny_config(narrow))
+    assert changed.model.mixtures[0].router.scorer.hidden.shape == (5, 16)
 
 
 def test_shared_experts_come_from_no_other_design() -> None:

@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from loriini import RoutingConfig
 from loriini.estimate.activations import saved_bytes
 from loriini.model import LoriiniForCausalLM
-from loriini.model.loss import ALIGNED, IGNORE_INDEX, fused_loss, rows_at_once, token_losses
-from tiny import assert_same_gradients, gradients, over_blocks, random_ids, tiny_model
+from loriini.model.loss import ALIGNED, IGNORE_INDEX, fused_loss, loss_of_rows, rows_at_once, token_losses
+from tiny import SEGMENT, assert_same_gradients, gradients, over_blocks, random_ids, tiny_model
 
 
 def trained_once(
@@ -93,6 +94,15 @@ def test_segment_1_is_left_out_where_the_design_says_so() -> None:
     assert trained_once(model, targets, skip_logits=True)[0] == pytest.approx(naive.item(), rel=1e-6)
 
 
+@pytest.mark.parametrize(("routing", "seen"), [("segment", SEGMENT), ("prompt", 2 * SEGMENT)])
+def test_of_a_longer_prompt_segment_1_is_left_out_where_it_alone_is_seen(routing: str, seen: int) -> None:
+    model = tiny_model(RoutingConfig(segment_length=SEGMENT, first_segment="skip_loss")).train()
+    ids, targets, prompts = random_ids(2, 12), random_ids(2, 12), torch.full((2,), 2 * SEGMENT)
+    out = model(ids, shift_labels=targets, prompt_lengths=prompts, inference_routing=routing)
+    losses_BL = torch.nn.functional.cross_entropy(out.logits.mT, targets, reduction="none")
+    torch.testing.assert_close(out.loss, losses_BL[:, seen - 1 :].mean())
+
+
 @pytest.mark.parametrize("biased", [False, True])
 def test_under_autocast_products_are_in_bfloat16_and_the_sum_in_float32(biased: bool) -> None:
     states, head = torch.randn(2, 40, 16), torch.randn(61, 16)
@@ -104,6 +114,14 @@ def test_under_autocast_products_are_in_bfloat16_and_the_sum_in_float32(biased: 
     assert loss.dtype == torch.float32
     assert loss.item() != expected.item()
     torch.testing.assert_close(loss, expected, rtol=2e-3, atol=0)
+
+
+def test_probabilities_of_bfloat16_logits_are_float32() -> None:
+    states, head = torch.randn(40, 16).bfloat16(), torch.randn(61, 16).bfloat16()
+    targets = torch.randint(61, (40,))
+    logits = torch.nn.functional.linear(states, head).float()
+    loss, _, _ = loss_of_rows(states, head, None, targets, torch.float32, 0.0)
+    torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(logits, targets, reduction="sum"))
 
 
 @pytest.mark.parametrize("most_logits", [1, 61 * 7, 61 * 80])

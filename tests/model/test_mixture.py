@@ -197,9 +197,12 @@ def test_an_emptied_cache_takes_a_new_prompt(emptied: str) -> None:
 
 @pytest.mark.parametrize(("name", "mode", "block"), over_blocks(MERGING_CASES))
 @pytest.mark.parametrize("change", ["repeat", "select", "reorder"])
+@pytest.mark.parametrize("prompt", [SEGMENT + 1, 4 * SEGMENT], ids=["short", "summed"])
 @torch.no_grad()
-def test_routing_follows_what_happens_to_the_cache(name: str, mode: str, block: str, change: str) -> None:
-    model, ids, more = tiny_model(name, block=block), random_ids(2, SEGMENT + 1), random_ids(4, SEGMENT)
+def test_routing_follows_what_happens_to_the_cache(
+    name: str, mode: str, block: str, change: str, prompt: int
+) -> None:
+    model, ids, more = tiny_model(name, block=block), random_ids(2, prompt), random_ids(4, SEGMENT)
     cache = DynamicCache()
     step = {"past_key_values": cache, "use_cache": True, "inference_routing": mode}
     model(ids, **step)
@@ -214,7 +217,7 @@ def test_routing_follows_what_happens_to_the_cache(name: str, mode: str, block: 
         rows = [1, 0]
     found = model(more[: len(rows)], **step).logits
     for b, source in enumerate(rows):
-        expected = whole(model, torch.cat([ids[source], more[b]]), SEGMENT + 1, mode)[SEGMENT + 1 :]
+        expected = whole(model, torch.cat([ids[source], more[b]]), prompt, mode)[prompt:]
         torch.testing.assert_close(found[b], expected, **CLOSE)
 
 
@@ -277,17 +280,17 @@ def test_tokens_within_a_unit_are_not_routed_again(name: str, mode: str, monkeyp
 
 @torch.no_grad()
 def test_a_sequence_without_tokens_in_a_call_keeps_its_decision() -> None:
-    model, cache, ids = tiny_model(), DynamicCache(), random_ids(2, 3 * SEGMENT)
+    model, cache, ids = tiny_model(), DynamicCache(), random_ids(2, 4 * SEGMENT)
     step = {"past_key_values": cache, "use_cache": True, "inference_routing": "segment"}
-    mask = torch.ones_like(ids)
-    mask[1, SEGMENT + 1 : 2 * SEGMENT + 1] = 0  # meanwhile the first sequence begins a segment
+    mask, first = torch.ones_like(ids), 2 * SEGMENT + 1  # in segment 3: segments 1 and 2 have one decision
+    mask[1, first : first + SEGMENT] = 0  # meanwhile the first sequence begins a segment
     positions = (mask.cumsum(1) - 1).clamp(min=0)
     found = []
-    for start, end in ((0, SEGMENT + 1), (SEGMENT + 1, 2 * SEGMENT + 1), (2 * SEGMENT + 1, 3 * SEGMENT)):
+    for start, end in ((0, first), (first, first + SEGMENT), (first + SEGMENT, 4 * SEGMENT)):
         part = {"attention_mask": mask[:, :end], "position_ids": positions[:, start:end]}
         found.append(model(ids[:, start:end], **part, **step).logits)
     real = mask[1].bool()
-    alone = whole(model, ids[1][real], SEGMENT + 1, "segment")
+    alone = whole(model, ids[1][real], first, "segment")
     torch.testing.assert_close(torch.cat(found, 1)[1][real], alone, **CLOSE)
 
 

@@ -104,6 +104,12 @@ def test_load_balance_of_one_layer_is_transformers() -> None:
     torch.testing.assert_close(ours, mixtral(ids, output_router_logits=True).aux_loss)
 
 
+@pytest.mark.parametrize("tiny", TINY)
+def test_load_balancing_keeps_its_weight(tiny: Any) -> None:
+    model = from_transformers(tiny(router_aux_loss_coef=0.037))
+    assert model.config.routing.load_balance == 0.037
+
+
 def test_a_mixtral_keeps_its_dtype_and_mode() -> None:
     model = from_transformers(tiny_mixtral().bfloat16().train())
     assert model.dtype == torch.bfloat16

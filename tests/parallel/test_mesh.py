@@ -33,7 +33,7 @@ from loriini.parallel.mesh import (
 from loriini.parallel.sharding import build_model
 from loriini.signals import Interrupted
 from loriini.train.checkpoints.storage import CheckpointConfig
-from loriini.train.loop import train
+from loriini.train.loop import start_or_resume, train
 from loriini.train.measures import Measure
 from loriini.train.run import Run
 from loriini.train.speed import SpeedConfig
@@ -277,6 +277,16 @@ def test_documents_apart_are_refused_where_processes_share_experts_of_long_units
     replace(run, document_mask=False).check(processes=2)
     replace(run, parallel=FSDP).check(processes=2)
     replace(run, routing=DESIGNS["mixtral"]).check(processes=2)
+
+
+def seed_in(run: Run, folder: Path) -> int:
+    corpus = on_first_rank(lambda: tiny_corpus(folder / "tokenizer"))
+    start_or_resume(run, corpus, folder / "run")
+    return torch.initial_seed()
+
+
+def test_processes_drop_out_other_states(tmp_path: Path) -> None:
+    assert job(2, in_one_group, [(seed_in, tiny_run(seed=7), tmp_path)]) == [[7], [8]]
 
 
 def test_one_process_needs_no_mesh() -> None:

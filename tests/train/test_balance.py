@@ -6,7 +6,10 @@ from pathlib import Path
 import torch
 
 from loriini import DESIGNS, LoriiniForCausalLM
+from loriini.routing import Router
+from loriini.routing.scorer import RouterSettings
 from loriini.routing.stats import choices, shares
+from loriini.routing.unit import RoutingContext, UnitLayout
 from loriini.train.balance import update_balance_bias
 from loriini.train.records.expert_use import add_up, expert_use
 from tiny import random_ids, tiny_model
@@ -34,6 +37,16 @@ def test_the_bias_chooses_and_does_not_weigh() -> None:
     assert torch.equal(routing.gates > 0, torch.tensor([True, False, True, False]).expand(33, -1))
     scores = routing.logits.sigmoid() * (routing.gates > 0)
     torch.testing.assert_close(routing.gates, scores / scores.sum(-1, keepdim=True))
+
+
+def test_the_bias_is_added_to_sigmoids_not_to_logits() -> None:
+    router = Router(RouterSettings(DEEPSEEK, hidden_size=4, num_experts=4))
+    with torch.no_grad():
+        router.scorer.weight.copy_(torch.eye(4))
+    router.balance_bias[2] = 0.45
+    logits = torch.tensor([4.0, 2.0, 0.0, -9.0])  # of sigmoids 0.98, 0.88, 0.5 and 0
+    gates = router(logits[None, None], RoutingContext(1, 1), UnitLayout(1, 1)).gates
+    assert (gates > 0).tolist() == [[True, False, True, False]]
 
 
 def test_the_load_becomes_even() -> None:

@@ -77,6 +77,23 @@ def test_biases_move_by_their_step_each_step_and_not_in_evaluation(adapted: bool
     assert all(map(torch.equal, biases, before))
 
 
+def test_a_bias_follows_the_choices_of_its_own_step(tmp_path: Path) -> None:
+    settings, callback = arguments(tmp_path), RoutingCallback()
+    model = model_of("deepseek-v3").train()
+    callback.on_train_begin(settings, None, None, model=model)
+    for batch in (64, 1, 1):  # the first step's choices would outweigh the others'
+        before = [mixture.router.balance_bias.clone() for mixture in model.model.mixtures]
+        callback.on_step_begin(settings, None, None, model=model)
+        with torch.no_grad():
+            routings = model(random_ids(batch)).routings
+        callback.on_optimizer_step(settings, None, None, model=model)
+        for mixture, earlier, routing in zip(model.model.mixtures, before, routings, strict=True):
+            chosen = (routing.gates > 0).float().sum(0)
+            moved = DESIGNS["deepseek-v3"].balance_bias * (chosen.mean() - chosen).sign()
+            torch.testing.assert_close(mixture.router.balance_bias, earlier + moved)
+    callback.on_train_end(settings, None, None)
+
+
 def test_another_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="Linear holds no LoriiniForCausalLM"):
         RoutingCallback().on_train_begin(arguments(tmp_path), None, None, model=nn.Linear(2, 2))

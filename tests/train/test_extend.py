@@ -21,8 +21,9 @@ from loriini.train.corpora import TrainingCorpus
 from loriini.train.extend import begun_in, extend, replanned
 from loriini.train.folder import shared_steps
 from loriini.train.loop import start_or_resume, train
+from loriini.train.measures import Measure
 from loriini.train.optimizer import OptimizerConfig, learning_rate_factor
-from loriini.train.records.metrics import METRICS
+from loriini.train.records.metrics import EVALUATION, METRICS, read_records
 from loriini.train.run import RUN, Run, read_run
 from loriini.train.upcycle import WarmupConfig
 from runs import COPIED_AT, STEPS, Killed, metrics, stop, tiny_corpus, tiny_run
@@ -80,6 +81,16 @@ def test_a_finished_run_keeps_a_checkpoint_to_go_on_from(
     extend(tmp_path / "ten", replanned(run, ["--steps", "14"]), tmp_path / "more")
     (kept,) = checkpoints_in(tmp_path / "more" / "checkpoints")
     assert step_of(kept) == 7 // every * every
+
+
+def test_a_shorter_run_is_measured_at_its_end(corpus: TrainingCorpus, tmp_path: Path) -> None:
+    """It takes its last step itself, also where the longer run has a checkpoint after that."""
+    run = stable_run(optimizer=OptimizerConfig(schedule="constant"))
+    train(run, corpus, tmp_path / "ten")
+    shorter = replanned(run, ["--steps", "6"])
+    extend(tmp_path / "ten", shorter, tmp_path / "six")
+    train(shorter, corpus, tmp_path / "six", [Measure(EVALUATION, 4, lambda model: {"loss": 2.0})])
+    assert [record["step"] for record in read_records(tmp_path / "six" / EVALUATION)] == [6]
 
 
 def test_shared_steps_equal_those_counted_one_by_one() -> None:

@@ -83,6 +83,16 @@ def test_parameter_groups() -> None:
     assert groups["model.layers.1.mlp.experts.up_bias"] == "expert_vectors"
 
 
+def test_vectors_of_a_router_do_not_decay() -> None:
+    model = tiny_model("lory")
+    scorer = model.model.mixtures[0].router.scorer
+    scorer.temperature = torch.nn.Parameter(torch.ones(1))
+    groups = make_optimizer(model, CONFIG).param_groups
+    (group,) = [group for group in groups if any(p is scorer.temperature for p in group["params"])]
+    assert group["weight_decay"] == 0
+    assert group["peak"] == pytest.approx(3 * 1e-2)
+
+
 def test_set_rate_is_a_share_of_each_groups_peak() -> None:
     optimizer = make_optimizer(tiny_model(), CONFIG)
     for share in (0.5, 0.25):

@@ -70,6 +70,15 @@ def test_sample_and_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert vectors[0] @ vectors[2] > vectors[0] @ vectors[1]
 
 
+def test_the_sample_is_of_the_whole_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not of the documents that come first, which may all be of one source."""
+    monkeypatch.setattr(embeddings, "SAMPLE", 20)
+    texts = [f"parrot number {i} of the parrots" for i in range(20)]
+    texts += [f"graph {'walk' if i % 2 else 'sort'} edge{i}" for i in range(20)]
+    vectors = vectors_of(tmp_path, texts).astype(np.float32)
+    assert vectors[20] @ vectors[22] > vectors[20] @ vectors[21] + 0.01
+
+
 def test_lsa_equals_the_product_over_all_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The naive twin: scikit-learn's weights, and directions with all their zeros."""
     encode = lsa.fit_lsa(lsa.count_words(BIRDS, lsa.FEATURES))
@@ -86,6 +95,13 @@ def test_lsa_equals_the_product_over_all_columns(tmp_path: Path, monkeypatch: py
     for encoder in (encode, lsa.LsaEncoder.load(tmp_path / "lsa.npz")):
         assert np.array_equal(encoder(BIRDS + CODE), expected)
         assert not encoder(["unheard"]).any()
+
+
+def test_a_words_weight_grows_with_the_logarithm_of_its_count() -> None:
+    counts = lsa.count_words(["nectar " * 8 + "fruit", "fruit nectar"], lsa.FEATURES)
+    weights = lsa._weigh(counts, np.ones(lsa.FEATURES, np.float32)).toarray()
+    often, once = sorted(weights[0][weights[0] > 0], reverse=True)
+    assert often / once == pytest.approx(1 + np.log(8))
 
 
 def test_the_directions_are_those_of_a_full_svd_whatever_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,9 +134,14 @@ def test_a_sample_of_all_documents_is_counted_once(tmp_path: Path, monkeypatch: 
     assert np.array_equal(vectors, embeddings.normalize_rows(recounted).astype(np.float16))
 
 
-def test_only_the_beginning_of_a_long_text_counts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sample", [3, 4])
+def test_only_the_beginning_of_a_long_text_counts(
+    sample: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether or not all texts are in the sample."""
+    monkeypatch.setattr(embeddings, "SAMPLE", sample)
     long = "parrot " * 2000
-    vectors = vectors_of(tmp_path, [long + "graph", long + "walk", "graph walk"])
+    vectors = vectors_of(tmp_path, [long + "graph graph", long + "walk", "graph walk", "walk graph"])
     assert np.array_equal(vectors[0], vectors[1])
 
 

@@ -72,6 +72,13 @@ def test_self_is_removed_by_id_among_equal_vectors(tmp_path: Path) -> None:
     assert (found >= 0).all()
 
 
+def test_of_equal_vectors_the_lower_id_comes_first() -> None:
+    vectors = unit_vectors(12)[np.arange(60) % 12]
+    found, _ = neighbors.search_cell(vectors, neighbors.single_cell(60), 4)
+    for i, row in enumerate(found):
+        assert row.tolist() == [j for j in range(i % 12, 60, 12) if j != i]
+
+
 def recall_of(cells: list[neighbors.SearchCell], vectors: NDArray[np.float16]) -> float:
     found = np.full((len(vectors), 5), -1)
     for cell in cells:
@@ -104,6 +111,16 @@ def test_cells_of_equal_vectors_are_cut() -> None:
         cells = list(neighbors.split_cell(vectors, neighbors.single_cell(1000), 0, pool, 300, overlap=8))
     assert np.array_equal(np.concatenate([cell.members_M for cell in cells]), np.arange(1000))
     assert max(len(cell.reach_R) for cell in cells) <= 300
+
+
+def test_cells_are_made_from_documents_of_the_whole_corpus() -> None:
+    """Also where similar documents come together, so that the first ones are of one kind."""
+    vectors = np.repeat(unit_vectors(2, seed=1), 2000, axis=0) + 0.3 * unit_vectors(4000).astype(np.float32)
+    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float16)
+    with ThreadPoolExecutor(1) as pool:
+        labels_R = neighbors._nearest_centroids(vectors, neighbors.single_cell(4000), 20, 1, 0, pool)[0]
+    for kind in np.split(labels_R, 2):
+        assert np.bincount(kind, minlength=20).max() < 1000
 
 
 def test_overlaps_of_documents_that_are_hardly_apart_do_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:

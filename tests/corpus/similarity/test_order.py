@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loriini.corpus.similarity.order import window_for, write_order
-from loriini.corpus.similarity.walks import plain_walk, random_order, similar_walk
+from loriini.corpus.similarity.walks import DEFAULT_WINDOW, plain_walk, random_order, similar_walk
 from loriini.jobs.artifact import Artifact, build_artifact
 
 RING = ((np.arange(30)[:, None] + [1, 2]) % 30).astype(np.int32)
@@ -38,6 +38,19 @@ def test_each_method_writes_its_order_without_duplicates_and_held_out_documents(
         assert ("restarts" in written.counts) == (method != "random")
     similar = write_order(tmp_path / "similar", neighbors, *without, "similar", 1, window=2)
     assert similar.counts["restarts"] == 0
+
+
+def test_the_window_that_is_asked_for_votes(tmp_path: Path) -> None:
+    rng, none = np.random.default_rng(0), np.empty(0, np.int64)
+    linked = np.stack([rng.permutation(60)[:8] for _ in range(60)]).astype(np.int32)
+    stages = [artifact(tmp_path / "neighbors", "neighbors.npy", linked)]
+    stages += [artifact(tmp_path / name, "ids.npy", none) for name in ("duplicates", "heldout")]
+    orders = []
+    for window in (1, DEFAULT_WINDOW, 20):
+        written = write_order(tmp_path / f"{window}", *stages, "similar", 1, window=window)
+        orders.append(np.load(written.path("order.npy")))
+        assert np.array_equal(orders[-1], similar_walk(linked, 1, window=window))
+    assert len({order.tobytes() for order in orders}) == 3
 
 
 def test_half_the_documents_of_an_instance_vote() -> None:

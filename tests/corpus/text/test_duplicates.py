@@ -53,6 +53,12 @@ def test_candidates_are_similar_neighbors_once_each(block: int, monkeypatch: pyt
     assert len(duplicates.candidates(SIMILARITIES - np.float16(0.1), NEIGHBORS)) == 0
 
 
+def test_a_similarity_of_exactly_the_least_is_enough() -> None:
+    least, found = np.array([[duplicates.COSINE], [0]], np.float16), np.array([[1], [-1]], np.int32)
+    assert len(duplicates.candidates(least, found)) == 1
+    assert len(duplicates.candidates(np.nextafter(least, np.float16(0)), found)) == 0
+
+
 def test_one_duplicate_a_document_and_only_if_the_words_agree() -> None:
     pairs = duplicates.Pairs(np.array([0, 0, 1]), np.array([1, 2, 2]), np.full(3, 1, np.float16))
     found = duplicates.near_duplicates(pairs, np.array([0.9, 0.5, 0.8]))
