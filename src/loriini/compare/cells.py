@@ -1,6 +1,5 @@
 """The cells of a comparison: sizes × designs × grid points × seeds, each a run."""
 
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
@@ -9,6 +8,7 @@ from itertools import product
 from loriini.compare.sizes import Ladder, Resize
 from loriini.errors import InputError
 from loriini.fields import as_argument, by_dotted_name
+from loriini.grouping import grouped
 from loriini.jobs.artifact import digest
 from loriini.launch import recipe
 from loriini.recipes import families, with_routing
@@ -171,10 +171,12 @@ def variant_name(name: str, settings: Mapping[str, object]) -> str:
 
 def _has_effect(name: str, points: Sequence[Mapping[str, str]], runs: Sequence[Run]) -> bool:
     """Whether this setting has an effect: whether grid points that differ in it alone give different runs."""
-    together = defaultdict[tuple[str, ...], set[Run]](set)
-    for point, run in zip(points, runs, strict=True):
-        together[tuple(value for key, value in point.items() if key != name)].add(run)
-    return any(len(found) > 1 for found in together.values())
+
+    def others(number: int) -> tuple[str, ...]:
+        return tuple(value for key, value in points[number].items() if key != name)
+
+    alike = grouped(range(len(points)), others).values()
+    return any(len({runs[number] for number in numbers}) > 1 for numbers in alike)
 
 
 def _design_run(design: str, base: Run, arguments: Sequence[str], resize: Resize | None) -> Run:
