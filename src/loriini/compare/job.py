@@ -31,7 +31,7 @@ from loriini.model.loading import tokenizer_in
 from loriini.recipes import default_vocabulary, is_tiny
 from loriini.reporting.page import REPORT
 from loriini.sources.inputs import input_files
-from loriini.train.corpora import SMALL_VOCABULARY, read_corpora, small_corpus
+from loriini.train.corpora import SMALL_VOCABULARY, read_corpora, small_corpus, small_corpus_folder
 
 RESULTS = "results.json"
 
@@ -112,7 +112,8 @@ def place_designs(
     evaluation = with_shared_skip(cells, evaluation)
     input_files(evaluation.documents)  # InputError for a missing path
     if settings.has_small_corpus:
-        corpus = small_corpus(out / f"tiny-corpus-{cells[0].run.length}", cells[0].run.length).resolve()
+        length = cells[0].run.length
+        corpus = small_corpus(small_corpus_folder(out, length), length).resolve()
         cells = [replace(cell, run=replace(cell.run, corpus=(corpus,))) for cell in cells]
     elif not settings.corpus:
         raise InputError(
@@ -230,7 +231,7 @@ def check_heldout(cells: Sequence[Cell], evaluation: EvaluationSettings) -> None
 def describe_cells(settings: CompareSettings, out: Path) -> list[dict[str, Any]]:
     """What `--dry-run` lists: every cell with its parameters, training FLOPs and tokens, and its state."""
     cells, states = settings.cells(), dict[int, str]()
-    small = out / f"tiny-corpus-{cells[0].run.length}"
+    small = small_corpus_folder(out, cells[0].run.length)
     if settings.has_small_corpus and small.exists():
         cells = [replace(cell, run=replace(cell.run, corpus=(small.resolve(),))) for cell in cells]
     if cells[0].run.corpus:
