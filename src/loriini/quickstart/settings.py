@@ -11,7 +11,7 @@ import torch
 from loriini.atomic import is_unused, write_json
 from loriini.corpus.settings import PrepareSettings
 from loriini.errors import InputError
-from loriini.fields import Count, Seed, check_fields, option_of
+from loriini.fields import Count, Seed, check_choice, check_fields, option_of
 from loriini.jobs.artifact import MANIFEST
 from loriini.json_file import read_object
 from loriini.recipes import SIZES, quickstart_run
@@ -55,9 +55,7 @@ class Quickstart:
             raise InputError("--design dense: the dense model is always trained; choose a mixture")
         mixtures = [name for name in DESIGNS if name != DENSE]
         for name, choices in (("size", list(SIZES)), ("design", mixtures)):
-            value = getattr(self, name)
-            if value not in choices:
-                raise InputError(f"--{name} {value}: unknown; choose one of: {', '.join(choices)}")
+            check_choice(f"--{name}", getattr(self, name), choices)
         self.runs[self.design].check()
         self.prepare_settings()  # InputError for settings that no corpus has
 
