@@ -14,9 +14,9 @@ from loriini.compare.report import write_comparison
 from loriini.compare.results import Results, compare_trials
 from loriini.compare.running import Trial, check_jobs, place_cells, threads_of, train_trials
 from loriini.compare.sizes import Ladder
+from loriini.corpus.overlap import warn_of_overlap
 from loriini.errors import InputError, WorkerDied
 from loriini.evaluate.heldout import check_domains, check_lengths, documents_of, tokenize_by_domain
-from loriini.evaluate.overlap import warn_of_overlap
 from loriini.evaluate.runs import (
     EvaluationSettings,
     document_counts,
