@@ -78,11 +78,8 @@ def make_cells(
     """
     for design in designs:
         check_design(design)
-    check_overrides(overrides)
+    check_overrides(overrides, grid)
     check_grid(grid, base)
-    for flag, _ in override_pairs(overrides):
-        if (name := setting_name(flag)) in grid:
-            raise InputError(f"{flag}: --grid {name} varies it; leave one of them out")
     if ladder and "model.hidden_size" in grid:
         raise InputError("--grid model.hidden_size: the sizes of --ladder are widths; leave one of them out")
     cells = [
@@ -109,11 +106,13 @@ def check_design(name: str) -> None:
         raise InputError(f"{name}: neither a design nor a run's folder; {hint}`loriini designs` lists all")
 
 
-def check_overrides(overrides: Sequence[str]) -> None:
-    """InputError for an override of what a comparison sets itself."""
-    for name in ("name", "routing"):
-        if any(text.split("=")[0] == f"--{name}" for text in overrides):
-            raise InputError(f"--{name}: {NOT_IN_GRID[name]}; leave it out")
+def check_overrides(overrides: Sequence[str], grid: Grid) -> None:
+    """InputError for an override of what a comparison sets itself, and of what its grid varies."""
+    for flag, _ in override_pairs(overrides):
+        if (name := setting_name(flag)) in ("name", "routing"):
+            raise InputError(f"{flag}: {NOT_IN_GRID[name]}; leave it out")
+        if name in grid:
+            raise InputError(f"{flag}: --grid {name} varies it; leave one of them out")
 
 
 def check_grid(grid: Grid, base: Run) -> None:
