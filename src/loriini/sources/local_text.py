@@ -25,6 +25,7 @@ from loriini.sources.files import as_utf8
 from loriini.sources.sampling import hash_fraction, heldout_groups, take_evenly
 
 MAX_CHARACTERS_PER_DOMAIN = 8_000_000
+HELDOUT_SHARE = 0.1
 MIN_CHARACTERS = 200
 MAX_LINE = 1_000
 MAX_FILE_BYTES = 100_000
@@ -63,21 +64,21 @@ class LocalFile:
 
 
 def collect_local_text(
-    max_characters_per_domain: int = MAX_CHARACTERS_PER_DOMAIN, heldout_share: float = 0.1
+    max_characters_per_domain: int = MAX_CHARACTERS_PER_DOMAIN,
 ) -> dict[str, list[Document]]:
     """Return text found on this machine as {"train": documents, "heldout": documents}, in hash order.
 
     A domain holds at most `max_characters_per_domain` characters, taken evenly from its groups; about
-    `heldout_share` of it is held out, in whole groups. A domain with only one group is all "train".
+    HELDOUT_SHARE of it is held out, in whole groups. A domain with only one group is all "train".
     """
     found = list(local_documents(max_characters_per_domain))
-    heldout = heldout_groups(found, heldout_share)
+    heldout = heldout_groups(found, HELDOUT_SHARE)
     sides: dict[str, list[Document]] = {"train": [], "heldout": []}
     for domain in sorted({document.domain for document, _ in found}):
         here = [item for item in found if item[0].domain == domain]
-        limit = int(max_characters_per_domain * (1 - heldout_share))
+        limit = int(max_characters_per_domain * (1 - HELDOUT_SHARE))
         train = _share_out((item for item in here if item[1] not in heldout), limit)
-        limit = int(sum(len(document.text) for document in train) * heldout_share / (1 - heldout_share))
+        limit = int(sum(len(document.text) for document in train) * HELDOUT_SHARE / (1 - HELDOUT_SHARE))
         sides["train"] += train
         sides["heldout"] += _share_out((item for item in here if item[1] in heldout), limit)
     return {side: sorted(documents, key=lambda d: hash_fraction(d.id)) for side, documents in sides.items()}

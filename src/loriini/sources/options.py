@@ -40,9 +40,7 @@ class ReadOptions:
             raise InputError(f"{where}: {' '.join(str(bad).split())}; {remedy}")
         self.on_drop(Dropped(None, where, bad.reason, bad.detail, bool(bad.fix)))
 
-    def selected(
-        self, document: Document, where: str, weight: float = 1.0, file: str = ""
-    ) -> Iterator[Document]:
+    def selected(self, document: Document, where: str, weight: float, file: str) -> Iterator[Document]:
         """Yield the document unless its length or the sample of a share `weight` excludes it.
 
         The sample is drawn by the hash of the whole document and the name of its `file`, since ids may repeat
