@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from loriini.compare.differences import Score, differences_from
+from loriini.compare.differences import differences_from, with_mean
 from loriini.compare.running import Trial
 from loriini.compare.seeds import geometric
 from loriini.evaluate.heldout import documents_of
@@ -32,11 +32,11 @@ def narrow(trials: Sequence[Trial], evaluation: EvaluationSettings) -> list[dict
     interval over seeds and one over held-out text.
     """
     evaluation, heldout = shared_heldout([trial.folder for trial in trials], evaluation)
-    scores = defaultdict[str, dict[int, Score]](dict)
+    scores = defaultdict[str, dict[int, dict[str, Any]]](dict)
     for trial in trials:
         model, _ = load_model(trial.folder)
         for k in (model.config.num_experts, *EXPERTS):
-            found = evaluate(
+            scores[str(k)][trial.cell.seed] = evaluate(
                 soft_to_top_k(model, k),
                 heldout,
                 evaluation.skip,
@@ -44,13 +44,14 @@ def narrow(trials: Sequence[Trial], evaluation: EvaluationSettings) -> list[dict
                 per_instance=True,
                 title=f"{trial.name} with {k} experts",
             )
-            scores[str(k)][trial.cell.seed] = Score.of(found)
     differences_of = partial(differences_by_domain, documents=documents_of(heldout))
     differences = differences_from(next(iter(scores)), scores, differences_of)
     return [
         {
             "experts": int(k),
-            "perplexity": geometric([score.perplexity[OVERALL] for score in own.values()]).to_dict(),
+            "perplexity": geometric(
+                [with_mean(score["perplexity"])[OVERALL] for score in own.values()]
+            ).to_dict(),
             **({"difference": differences[k]["difference"][OVERALL]} if k in differences else {}),
         }
         for k, own in scores.items()

@@ -18,11 +18,22 @@ LONGEST = 350
 LARGEST_SHARE = 0.25
 """Largest share of all lines in one package."""
 
-SHARED = {"atomic", "errors", "fields", "hardware", "json_file", "progress", "signals", "snapshot"}
+SHARED = {
+    "atomic",
+    "errors",
+    "fields",
+    "grouping",
+    "hardware",
+    "json_file",
+    "progress",
+    "signals",
+    "snapshot",
+}
 OPENS = {
     "atomic": set(),
     "errors": set(),
     "fields": {"errors"},
+    "grouping": set(),
     "json_file": {"errors"},
     "hardware": set(),
     "published": set(),

@@ -12,7 +12,7 @@ import json
 import math
 import sys
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -71,6 +71,12 @@ def check_fields(config: Any, section: str = "", dashed: bool = False) -> None:
 def option_of(name: str) -> str:
     """The option of a command that sets the field of a name."""
     return f"--{name.replace('_', '-')}"
+
+
+def check_choice(option: str, value: str, choices: Iterable[str]) -> None:
+    """InputError for a value of an option that is none of the choices, which are named."""
+    if value not in (names := list(choices)):
+        raise InputError(f"{option} {value}: unknown; choose one of: {', '.join(names)}")
 
 
 def refuse_first(reasons: Iterator[str], error: type[Exception] = InputError) -> None:

@@ -25,6 +25,7 @@ from loriini.train.corpora import (
     read_corpora,
     sampled_positions,
     small_corpus,
+    small_corpus_folder,
 )
 from loriini.train.extend import begun_in, extend, replanned
 from loriini.train.folder import changed_settings, check_length, differing, has_model, report_finished
@@ -97,7 +98,7 @@ def train_recipe(
         run = with_heldout(run, heldout, on_error)
         refuse_unused(run, overrides, world_size())
         check_trackers(run.watch.trackers)
-        small = out.parent / f"tiny-corpus-{run.length}"
+        small = small_corpus_folder(out.parent, run.length)
         corpora = corpora or run.corpus or [on_first_rank(lambda: small_corpus(small, run.length))]
         run = with_corpora(run, corpora)
         return train_run(run, out, deadline)

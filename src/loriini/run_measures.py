@@ -6,8 +6,8 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
+from loriini.corpus.overlap import warn_of_overlap
 from loriini.evaluate.heldout import HeldOut, check_lengths, heldout_digest, tokenize_by_domain
-from loriini.evaluate.overlap import warn_of_overlap
 from loriini.evaluate.perplexity import evaluate
 from loriini.evaluate.samples import Generation, check_room, continue_text
 from loriini.hardware import autocast

@@ -10,7 +10,7 @@ import pytest
 
 from loriini.analyze.report import write_run_report
 from loriini.analyze.routes import Routes
-from loriini.analyze.sections import expert_use_plots, learning, who_routes_where
+from loriini.analyze.sections import expert_use_plots, learning_section, who_routes_where
 from loriini.errors import InputError
 from loriini.reporting.page import table
 from loriini.routing import DESIGNS
@@ -79,7 +79,7 @@ def test_losses_that_do_not_compare_are_not_compared(
     name: str, changes: dict[str, str], words: str, trained: Path
 ) -> None:
     runs = {"dense": steps_of(trained), "lory": steps_of(trained)}
-    text = text_of(learning(runs, replace(DESIGNS[name], **changes)))
+    text = text_of(learning_section(runs, replace(DESIGNS[name], **changes)))
     assert words in text
     assert ("predicts these batches better" in text) == ("do not compare" not in words)
 

@@ -59,3 +59,12 @@ def test_a_dense_model_has_no_routes_to_analyze(
     assert call(capsys, *train, "--steps", 1, "--length", 64).code == 0
     ended = call(capsys, "analyze", tmp_path / "dense", "--documents", made.documents)
     assert_refused(ended, "dense: a dense model, so there is nothing to route")
+
+
+def test_another_commands_report_is_left(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "report.html").write_text("a comparison")
+    ended = call(capsys, "analyze", made.run, "--documents", made.documents, "--out", tmp_path)
+    assert_refused(ended, "report.html: of another command, which has no routes.npz; choose another --out")
+    assert (tmp_path / "report.html").read_text() == "a comparison"

@@ -1,4 +1,4 @@
-"""A comparison of runs that are there replaces no results that say more."""
+"""A comparison replaces no results of another command, and one of existing runs none that say more."""
 
 import json
 from contextlib import nullcontext
@@ -7,29 +7,56 @@ from typing import Any
 
 import pytest
 
-from loriini.compare.job import refuse_less
+from loriini.compare.job import CompareSettings, place_designs, refuse_less
 from loriini.errors import InputError
+from loriini.evaluate.runs import EvaluationSettings
 
 
 @pytest.mark.parametrize(
     ("before", "heldout", "message"),
     [
-        ({"runs": ["a", "b", "c"], "heldout": {}}, False, "also compares c; name them too, or choose"),
         (
-            {"runs": ["a"], "heldout": {"documents": ["text"]}},
+            {"variants": [], "runs": ["a", "b", "c"], "heldout": {}},
+            False,
+            "also compares c; name them too, or choose",
+        ),
+        (
+            {"variants": [], "runs": ["a"], "heldout": {"documents": ["text"]}},
             False,
             "compares on held-out text; give",
         ),
-        ({"recipe": "tiny"}, True, "compares designs; choose another --out"),
-        ({"runs": ["a"], "heldout": {"documents": ["text"]}}, True, None),
-        ({"runs": ["b", "a"], "heldout": {}}, False, None),
+        ({"variants": [], "recipe": "tiny"}, True, "compares designs; choose another --out"),
+        ({"variants": [], "runs": ["a"], "heldout": {"documents": ["text"]}}, True, None),
+        ({"variants": [], "runs": ["b", "a"], "heldout": {}}, False, None),
     ],
 )
 def test_a_comparison_is_not_replaced_by_one_with_less_in_it(
     before: dict[str, Any], heldout: bool, message: str | None, tmp_path: Path
 ) -> None:
     path = tmp_path / "results.json"
-    refuse_less(path, ["a", "b"], heldout)
+    refuse_less(tmp_path, ["a", "b"], heldout)
     path.write_text(json.dumps(before))
     with nullcontext() if message is None else pytest.raises(InputError, match=message):
-        refuse_less(path, ["a", "b"], heldout)
+        refuse_less(tmp_path, ["a", "b"], heldout)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("results.json", '{"dense": {}, "lory": {}}', "of another command; choose another --out"),
+        ("results.json", '{"item": "lory-table3", "cells": []}', "of another command; choose another --out"),
+        ("results.json", '{"variants": [], "runs": ["a"]}', "compares"),
+        ("report.html", "<p>Routes</p>", "of another command, which has no results.json; choose another"),
+    ],
+)
+def test_results_of_another_command_are_not_replaced(
+    name: str, content: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=f"{name}: {message}"):
+        place_designs(CompareSettings(("dense",)), EvaluationSettings(()), tmp_path)
+    with pytest.raises(
+        InputError, match=f"{name}: {message}" if "runs" not in content else "also compares a"
+    ):
+        refuse_less(tmp_path, ["b"], heldout=True)
+    assert [path.name for path in tmp_path.iterdir()] == [name]

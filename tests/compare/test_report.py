@@ -12,7 +12,7 @@ import pytest
 from cli.calls import call
 from compare.conftest import Compared
 from loriini.compare.report import headline, uncertainty, verdict_of, write_comparison
-from loriini.compare.sections import budgets, difference_texts
+from loriini.compare.sections import budgets_section, difference_texts
 
 
 def variant(
@@ -158,11 +158,11 @@ def test_losses_that_count_a_first_segment_routed_by_itself_are_named(compared: 
     unsure = {v["name"] for v in variants if v["training_causality"] == "after_first_segment"}
     assert unsure
     assert unsure != {v["name"] for v in variants}
-    page = str(budgets(compared.results, variants))
+    page = str(budgets_section(compared.results, variants))
     (named,) = re.findall(r"The training losses of (.*?) may be too low", page)
     assert set(re.split(", | and ", named)) == unsure
     strict = [v for v in variants if v["name"] not in unsure]
-    assert "may be too low" not in str(budgets(compared.results, strict))
+    assert "may be too low" not in str(budgets_section(compared.results, strict))
 
 
 def test_a_variant_of_one_seed_says_nothing_of_the_others() -> None:

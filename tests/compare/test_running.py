@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,6 +41,8 @@ os.rename('unfinished', 'model')
 """
 DIVERGE = f"open('{METRICS}', 'w').write('''{STEP % 'true'}''' * 10); raise SystemExit(2)"
 FAIL = "print('loriini: no luck today\\n'); raise SystemExit(3)"
+ASKED = "import sys; sys.exit('loriini: lory: another process is at work here; wait until it is done')"
+KILLED = "import os; print('lory 12/3,000 loss 2.5', flush=True); os.kill(os.getpid(), 9)"
 SAVE = """
 import signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: (open('saved', 'w').close(), sys.exit(130)))
@@ -135,17 +137,46 @@ def test_an_interrupt_saves_every_cell(compared: Compared, tmp_path: Path, numbe
 def test_a_cell_that_another_process_trains_is_waited_for(compared: Compared, tmp_path: Path) -> None:
     first, second = trials(compared, tmp_path)
     first.folder.mkdir(parents=True)
-    with folder_lock(first.folder), training_is(FINISH):
+    with ExitStack() as other, training_is(FINISH):
+        other.enter_context(folder_lock(first.folder))
 
         def finish_first() -> None:
             while second.state != "finished":
                 time.sleep(0.01)
             shutil.copy(second.folder / METRICS, first.folder)
             shutil.copytree(second.folder / "model", first.folder / "model")
+            other.close()
 
         threading.Thread(target=finish_first, daemon=True).start()
         assert train_trials([first, second]) == {}
     assert not (first.folder / "run.json").exists()
+
+
+def test_a_cell_whose_folder_was_locked_for_a_moment_is_started_again(
+    compared: Compared, tmp_path: Path
+) -> None:
+    """Another comparison holds the lock while it looks whether there is one."""
+    (trial,) = trials(compared, tmp_path, ("lory",))
+    with training_is(ASKED, FINISH):
+        assert train_trials([trial]) == {}
+    assert trial.state == "finished"
+
+
+def test_a_killed_cell_names_the_signal_not_its_progress(compared: Compared, tmp_path: Path) -> None:
+    (trial,) = trials(compared, tmp_path, ("lory",))
+    with training_is(KILLED):
+        assert train_trials([trial]) == {trial.folder: "killed by signal 9; is there enough memory?"}
+
+
+def test_a_cell_that_another_process_trains_is_not_read(compared: Compared, tmp_path: Path) -> None:
+    """Its metrics may be long, and waiting asks ten times a second."""
+    trial, _ = trials(compared, tmp_path)
+    trial.folder.mkdir(parents=True)
+    processes = running._Processes([trial], 1, lambda *_: None, None)
+    with folder_lock(trial.folder), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running, "has_model", lambda folder: pytest.fail("read"))
+        processes._start()
+    assert list(processes.waiting) == [trial]
 
 
 def test_an_interrupted_cell_is_resumed_with_its_own_settings(compared: Compared, tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from loriini.convert.corpus_import import import_corpus
 from loriini.corpus.prepare import Corpus, prepare_documents
 from loriini.corpus.settings import PrepareSettings
 from loriini.errors import InputError
-from loriini.jobs.artifact import load_artifact
 from loriini.sources.document import Document
 
 LENGTH = 24
@@ -147,19 +146,19 @@ def test_a_long_document_is_measured_in_parts(
     pyarrow.parquet.write_table(table, tmp_path / "set.parquet")
     monkeypatch.setattr(corpus_import, "DECODED_TOKENS", 4)
     longest: list[int] = []
-    opened = corpus_import.open_tokenizer
+    opened = corpus_import.read_tokenizer
 
     class Watched:
-        def __init__(self, tokenizer) -> None:
-            self.backend_tokenizer, self.decode = self, opened(tokenizer).backend_tokenizer.decode_batch
+        def __init__(self, folder) -> None:
+            self.backend_tokenizer, self.decode = self, opened(folder).backend_tokenizer.decode_batch
 
         def decode_batch(self, ids, **options):
             longest.append(sum(map(len, ids)))
             return self.decode(ids, **options)
 
-    monkeypatch.setattr(corpus_import, "open_tokenizer", Watched)
+    monkeypatch.setattr(corpus_import, "read_tokenizer", Watched)
     back = import_corpus(tmp_path / "back", tmp_path / "set.parquet", str(corpus.tokenizer), 2)
-    size = len(opened(load_artifact(corpus.tokenizer)).decode([65]).encode())
+    size = len(opened(corpus.tokenizer).decode([65]).encode())
     assert back.tokens.bytes.tolist() == (sizes[sizes > 0] * size).tolist()
     assert max(longest) < 2 * 4
 
@@ -243,7 +242,7 @@ def test_empty_rows_and_pieces_are_no_documents(corpus: Corpus, tmp_path: Path) 
     assert back.tokens.domain_names == ("2", "a", "c")
     counts = back.manifest["stages"]["tokens"]["counts"]
     assert (counts["documents"], counts["empty"], counts["tokens"]) == (6, 5, 11)
-    decode = corpus_import.open_tokenizer(load_artifact(corpus.tokenizer)).decode
+    decode = corpus_import.read_tokenizer(corpus.tokenizer).decode
     assert back.tokens.bytes.tolist() == [len(decode(document).encode()) for document in stored(back)]
     assert [ids for _, _, ids in pieces_loop(back)] == [[1, 2], [3], [4, 5], [6], [7, 8], [9]]
 

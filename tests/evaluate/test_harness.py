@@ -286,7 +286,7 @@ def test_the_harness_finds_it_by_name_and_loads_a_folder(
 @pytest.mark.parametrize(
     ("design", "settings", "message"),
     [
-        ("lory", {"routing": "promt"}, "routing=promt: use one of training, prompt, segment"),
+        ("lory", {"routing": "promt"}, "routing promt: unknown; choose one of: training, prompt, segment"),
         ("label", {"label": None}, r"give one \(--label\); the model's labels are: prose, code"),
         ("label", {"label": "poems"}, "no label is named 'poems'; .* prose, code"),
     ],

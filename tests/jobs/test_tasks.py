@@ -214,7 +214,5 @@ def test_finished_tasks_without_their_settings_are_not_used(tmp_path: Path) -> N
 
 def test_executors_by_name() -> None:
     assert make_executor("local", 3) == ProcessExecutor(3)
-    with pytest.raises(InputError, match="'cloud' is unknown; choose one of: local, slurm, ray"):
-        make_executor("cloud")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="the local executor has none"):
         make_executor("local", 1, ["time=1"])

@@ -194,7 +194,7 @@ REPORTS = (
     ),
     Mutation(
         "an index beyond the choices is taken for an answer",
-        "evaluate/tasks/fields.py",
+        "evaluate/tasks/forms.py",
         "not first <= value < first + number",
         "not first <= value",
         "tests/evaluate/test_local_answers.py",

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from loriini.errors import InputError
 from loriini.sources import Dropped, Fields, ReadOptions
 from loriini.sources.document import Document
 from sources.reads import lines, read, texts
@@ -80,5 +81,5 @@ def test_ids_that_begin_again_in_every_file_are_sampled_apart(tmp_path: Path) ->
 
 def test_a_misspelt_way_with_flawed_records_is_refused() -> None:
     """Any but `stop` drops them."""
-    with pytest.raises(ValueError, match="on_error is 'Stop'; it must be one of: stop, skip"):
+    with pytest.raises(InputError, match="--on-error is Stop; it must be one of: stop, skip"):
         ReadOptions(on_error="Stop")  # type: ignore[arg-type]

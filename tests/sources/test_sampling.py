@@ -29,8 +29,8 @@ def documents_of(domain: str, **sizes: int) -> list[tuple[Document, str]]:
 def test_every_domain_is_held_out_and_large_groups_are_not() -> None:
     small = {f"p{i}": 10 for i in range(30)}
     grouped = documents_of("a", big=200, **small) + documents_of("b", big=10, other=5)
-    taken = heldout_groups(grouped)
+    taken = heldout_groups(grouped, 0.1)
     assert "big" not in taken
     assert "other" in taken
     assert 50 <= sum(small.get(group, 0) for group in taken) <= 70
-    assert heldout_groups(documents_of("a", only=100)) == set()
+    assert heldout_groups(documents_of("a", only=100), 0.1) == set()

@@ -13,7 +13,7 @@ from zstd_files import EMPTY, SKIPPABLE, in_frames
 
 from covering import grid
 from loriini.errors import InputError
-from loriini.jobs.artifact import digest
+from loriini.jobs.artifact import digest, file_hash
 from loriini.jobs.processes import ProcessExecutor
 from loriini.jobs.tasks import SERIAL, Executor
 from loriini.sources import Dropped, ReadOptions, streams
@@ -125,8 +125,13 @@ def test_a_file_in_parts_that_cannot_be_opened_is_reported_once(
             raise PermissionError(13, "Permission denied")
         return open_binary(opened)
 
-    for module in ("compressed", "frames", "inputs"):
+    def hash_of(hashed: Path) -> str:
+        refuse(str(hashed)).close()
+        return file_hash(hashed)
+
+    for module in ("compressed", "frames"):
         monkeypatch.setattr(f"loriini.sources.{module}.open_binary", refuse)
+    monkeypatch.setattr("loriini.sources.inputs.file_hash", hash_of)
     assert stored(tmp_path / "out", inputs, SKIP) == ["good"]
     assert dropped_places(tmp_path / "out") == [(str(path), "unreadable file")]
     with pytest.raises(InputError, match=rf"{name}: unreadable file .*Permission denied.*; fix the file"):

@@ -15,6 +15,7 @@ from loriini.evaluate.document_tokens import document_ids
 from loriini.evaluate.heldout import check_label, documents_of, tokenize_by_domain
 from loriini.model.loading import context_length, load_model, run_precision, trained_with_document_mask
 from loriini.progress import inform
+from loriini.reporting.page import REPORT
 from loriini.routing import causality_warning
 from loriini.snapshot import folder_of
 from loriini.sources import Fields, OnError, ReadOptions, read_documents
@@ -37,11 +38,13 @@ def analyze_run(
     run that was trained with documents apart, each is routed by itself, cut to the model's context. With
     `most`, these are the first of each domain. A flawed record stops the reading, or is skipped, as
     `on_error` says. Returns the report's path. InputError for a dense model, and for documents that cannot
-    be read or have no label where one is needed.
+    be read or have no label where one is needed, and for a folder with another command's report.
     """
     if most is not None and most < 1:
         raise InputError(f"--instances {most}: must be at least 1")
     out = out or folder_of(run, "--out DIR")
+    if (out / REPORT).exists() and not (out / ROUTES).exists():
+        raise InputError(f"{out / REPORT}: of another command, which has no {ROUTES}; choose another --out")
     model, tokenizer = load_model(run, device)
     if not model.config.is_mixture:
         raise InputError(f"{run}: a dense model, so there is nothing to route; give the run of a mixture")

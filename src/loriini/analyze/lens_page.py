@@ -14,6 +14,7 @@ from loriini.reporting import page as p
 from loriini.reporting import plots
 from loriini.reporting.curves import Floats
 from loriini.reporting.page import Html, write_page
+from loriini.reporting.wording import minus
 from loriini.routing import causality_warning
 
 LISTED = 8
@@ -335,7 +336,7 @@ def expert_colours(experts: int) -> str:
 
 
 def _signed(value: float, digits: int = 3) -> str:
-    return f"{value:+.{digits}f}".replace("-", "−")
+    return minus(f"{value:+.{digits}f}")
 
 
 def _one_line(text: str) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from loriini.analyze.routes import ROUTES, Routes
-from loriini.analyze.sections import expert_use_plots, learning, training_cards, who_routes_where
+from loriini.analyze.sections import expert_use_plots, learning_section, training_cards, who_routes_where
 from loriini.errors import InputError
 from loriini.fields import by_dotted_name
 from loriini.reporting.page import REPORT, element, join, paragraph, strong, table, write_page
@@ -37,7 +37,7 @@ def write_run_report(run: Path, out: Path, remark: str | None = None) -> Path:
         training_cards(metrics) if metrics else "",
     )
     sections = {
-        "Learning": learning({name: metrics}),
+        "Learning": learning_section({name: metrics}),
         "Use of experts": expert_use_plots(metrics, routing_of(run)),
         "Who routes where": who_routes_where(routes),
         "Settings": table(["setting", "value"], settings_rows(settings)) if settings else None,

@@ -38,7 +38,7 @@ def training_cards(metrics: Metrics) -> Html:
     )
 
 
-def learning(runs: Mapping[str, Metrics], design: RoutingConfig | None = None) -> Html | None:
+def learning_section(runs: Mapping[str, Metrics], design: RoutingConfig | None = None) -> Html | None:
     """Loss over training; with two runs, also their difference, where the second is of `design`."""
     runs = {name: metrics for name, metrics in runs.items() if metrics}
     if not runs:

@@ -115,8 +115,6 @@ def _settings(arguments: argparse.Namespace) -> "CompareSettings":
     training = given(arguments, ("corpus", "recipe", "seeds", "grid", "jobs"))
     for name in arguments.names:
         check_design(name)
-    if "corpus" in training:
-        training["corpus"] = tuple(training["corpus"])
     if "grid" in training:
         training["grid"] = parse_grid(training["grid"])
     if ladder := given(arguments, ("ladder", "ladder_tokens")):

@@ -181,8 +181,12 @@ def document_fields(arguments: argparse.Namespace) -> "Fields":
 
 
 def given(arguments: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
-    """Those of the named arguments that were given, where their default is `argparse.SUPPRESS`."""
-    return {name: value for name, value in vars(arguments).items() if name in names}
+    """Those of the named arguments that were given, where their default is `argparse.SUPPRESS`.
+
+    Several values are a tuple, as settings have them.
+    """
+    values = {name: value for name, value in vars(arguments).items() if name in names}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
 def refuse_given(arguments: argparse.Namespace, names: Iterable[str], why: str) -> None:

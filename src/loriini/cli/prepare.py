@@ -60,8 +60,7 @@ def prepare(arguments: argparse.Namespace) -> None:
     from loriini.sources.options import NOT_SAMPLED
 
     settings = given(arguments, [field.name for field in fields(PrepareSettings)])
-    lists = {name: tuple(value) for name, value in settings.items() if isinstance(value, list)}
-    corpus = prepare_corpus(arguments.out / arguments.name, PrepareSettings(**(settings | lists)))
+    corpus = prepare_corpus(arguments.out / arguments.name, PrepareSettings(**settings))
     counts = {name: stage["counts"] for name, stage in corpus.manifest["stages"].items()}
     print(
         f"{corpus.folder}: {counts['documents']['documents']:,} documents, "

@@ -28,6 +28,4 @@ def quickstart(arguments: argparse.Namespace) -> None:
     from loriini.quickstart import Quickstart, run_quickstart
 
     settings = given(arguments, [field.name for field in fields(Quickstart)])
-    if "documents" in settings:
-        settings["documents"] = tuple(settings["documents"])
     run_quickstart(Quickstart(**settings), arguments.out)

@@ -54,8 +54,6 @@ def reproduce(arguments: argparse.Namespace) -> None:
     from loriini.reproduce.job import ReproduceSettings, place_items, reproduce_items
     from loriini.reproduce.plan import unique_trials
 
-    if "text" in settings:
-        settings["text"] = tuple(settings["text"])
     wanted = ReproduceSettings(tuple(arguments.items), **settings)
     if wanted.scale == "paper" and not wanted.text:
         _print_paper_commands(wanted.items, wanted.seeds)

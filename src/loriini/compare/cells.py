@@ -1,6 +1,5 @@
 """The cells of a comparison: sizes × designs × grid points × seeds, each a run."""
 
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
@@ -9,6 +8,7 @@ from itertools import product
 from loriini.compare.sizes import Ladder, Resize
 from loriini.errors import InputError
 from loriini.fields import as_argument, by_dotted_name
+from loriini.grouping import grouped
 from loriini.jobs.artifact import digest
 from loriini.launch import recipe
 from loriini.recipes import families, with_routing
@@ -78,11 +78,8 @@ def make_cells(
     """
     for design in designs:
         check_design(design)
-    check_overrides(overrides)
+    check_overrides(overrides, grid)
     check_grid(grid, base)
-    for flag, _ in override_pairs(overrides):
-        if (name := setting_name(flag)) in grid:
-            raise InputError(f"{flag}: --grid {name} varies it; leave one of them out")
     if ladder and "model.hidden_size" in grid:
         raise InputError("--grid model.hidden_size: the sizes of --ladder are widths; leave one of them out")
     cells = [
@@ -109,11 +106,13 @@ def check_design(name: str) -> None:
         raise InputError(f"{name}: neither a design nor a run's folder; {hint}`loriini designs` lists all")
 
 
-def check_overrides(overrides: Sequence[str]) -> None:
-    """InputError for an override of what a comparison sets itself."""
-    for name in ("name", "routing"):
-        if any(text.split("=")[0] == f"--{name}" for text in overrides):
-            raise InputError(f"--{name}: {NOT_IN_GRID[name]}; leave it out")
+def check_overrides(overrides: Sequence[str], grid: Grid) -> None:
+    """InputError for an override of what a comparison sets itself, and of what its grid varies."""
+    for flag, _ in override_pairs(overrides):
+        if (name := setting_name(flag)) in ("name", "routing"):
+            raise InputError(f"{flag}: {NOT_IN_GRID[name]}; leave it out")
+        if name in grid:
+            raise InputError(f"{flag}: --grid {name} varies it; leave one of them out")
 
 
 def check_grid(grid: Grid, base: Run) -> None:
@@ -171,10 +170,12 @@ def variant_name(name: str, settings: Mapping[str, object]) -> str:
 
 def _has_effect(name: str, points: Sequence[Mapping[str, str]], runs: Sequence[Run]) -> bool:
     """Whether this setting has an effect: whether grid points that differ in it alone give different runs."""
-    together = defaultdict[tuple[str, ...], set[Run]](set)
-    for point, run in zip(points, runs, strict=True):
-        together[tuple(value for key, value in point.items() if key != name)].add(run)
-    return any(len(found) > 1 for found in together.values())
+
+    def others(number: int) -> tuple[str, ...]:
+        return tuple(value for key, value in points[number].items() if key != name)
+
+    alike = grouped(range(len(points)), others).values()
+    return any(len({runs[number] for number in numbers}) > 1 for numbers in alike)
 
 
 def _design_run(design: str, base: Run, arguments: Sequence[str], resize: Resize | None) -> Run:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -18,22 +17,13 @@ DifferencesOf = Callable[[InstanceLosses, InstanceLosses], Mapping[str, Differen
 """`differences_by_domain` of two models' losses on the held-out instances at hand."""
 
 
-@dataclass(frozen=True)
-class Score:
-    """One training on held-out text: perplexity by domain, their mean as OVERALL, and instances' losses."""
-
-    perplexity: Mapping[str, float]
-    instance_losses: InstanceLosses
-
-    @classmethod
-    def of(cls, evaluation: Mapping[str, Any]) -> "Score":
-        """That of an evaluation with `instance_losses`."""
-        perplexity = evaluation["perplexity"]
-        return cls({**perplexity, OVERALL: fmean(perplexity.values())}, evaluation["instance_losses"])
+Scores = Mapping[int, Mapping[str, Any]]
+"""A variant's evaluations on held-out text, with `perplexity` and `instance_losses`, by seed."""
 
 
-Scores = Mapping[int, Score]
-"""A variant's, by seed."""
+def with_mean(perplexity: Mapping[str, float]) -> dict[str, float]:
+    """Perplexity by domain, and the mean over the domains as OVERALL."""
+    return {**perplexity, OVERALL: fmean(perplexity.values())}
 
 
 def differences_from(
@@ -58,18 +48,21 @@ def differences_from(
 
 def finite_scores(scores: Scores) -> Scores:
     """Those of a finite perplexity."""
-    return {seed: score for seed, score in scores.items() if is_number(score.perplexity[OVERALL])}
+    return {
+        seed: score for seed, score in scores.items() if is_number(with_mean(score["perplexity"])[OVERALL])
+    }
 
 
 def difference(
     base: Scores, compared: Scores, seeds: Sequence[int], differences_of: DifferencesOf
 ) -> dict[str, dict[str, Any]]:
     """By domain, the `change` of perplexity, with its interval over `seeds` and that over the `documents`."""
-    losses = ([scores[seed].instance_losses for seed in seeds] for scores in (base, compared))
+    losses = ([scores[seed]["instance_losses"] for seed in seeds] for scores in (base, compared))
     differences = {}
     for domain, over_documents in differences_of(*map(mean_losses, losses)).items():
         perplexities = (
-            {seed: scores[seed].perplexity[domain] for seed in seeds} for scores in (base, compared)
+            {seed: with_mean(scores[seed]["perplexity"])[domain] for seed in seeds}
+            for scores in (base, compared)
         )
         over_training = paired_by_seed(*perplexities)
         differences[domain] = {

@@ -1,6 +1,5 @@
 """Existing runs as the trials of a comparison; runs that differ only in their seed are one variant."""
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ from loriini.compare.cells import Cell, run_settings, variant_name
 from loriini.compare.running import Trial
 from loriini.corpus.tokenized.tokenizer import same_vocabulary
 from loriini.errors import InputError
+from loriini.grouping import grouped
 from loriini.snapshot import holds_tokenizer
 from loriini.train.folder import NOT_OF_TRAINING
 from loriini.train.run import RUN, Run, read_run, recorded_corpus
@@ -37,9 +37,7 @@ def existing_trials(folders: Sequence[Path]) -> list[Trial]:
         if any(existing.folder.resolve() == other.folder.resolve() for other in runs[:i]):
             raise InputError(f"{existing.folder}: given twice; give it once")
         _check_vocabulary(runs[0], existing)
-    by_name = defaultdict[str, list[_ExistingRun]](list)
-    for existing in runs:
-        by_name[existing.run.name].append(existing)
+    by_name = grouped(runs, lambda existing: existing.run.name)
     trials = []
     for existing in runs:
         varying = _varying([other.settings for other in by_name[existing.run.name]])

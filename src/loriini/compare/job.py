@@ -14,9 +14,9 @@ from loriini.compare.report import write_comparison
 from loriini.compare.results import Results, compare_trials
 from loriini.compare.running import Trial, check_jobs, place_cells, threads_of, train_trials
 from loriini.compare.sizes import Ladder
+from loriini.corpus.overlap import warn_of_overlap
 from loriini.errors import InputError, WorkerDied
 from loriini.evaluate.heldout import check_domains, check_lengths, documents_of, tokenize_by_domain
-from loriini.evaluate.overlap import warn_of_overlap
 from loriini.evaluate.runs import (
     EvaluationSettings,
     document_counts,
@@ -29,8 +29,9 @@ from loriini.jobs.lock import waiting_lock
 from loriini.json_file import read_object
 from loriini.model.loading import tokenizer_in
 from loriini.recipes import default_vocabulary, is_tiny
+from loriini.reporting.page import REPORT
 from loriini.sources.inputs import input_files
-from loriini.train.corpora import SMALL_VOCABULARY, read_corpora, small_corpus
+from loriini.train.corpora import SMALL_VOCABULARY, read_corpora, small_corpus, small_corpus_folder
 
 RESULTS = "results.json"
 
@@ -105,11 +106,14 @@ def place_designs(
     settings: CompareSettings, evaluation: EvaluationSettings, out: Path
 ) -> tuple[list[Trial], EvaluationSettings]:
     """The cells in `out/runs`, and how all of them are evaluated; InputError for wrong settings and text."""
+    if "runs" in results_before(out):
+        raise InputError(f"{out / RESULTS}: compares runs, not designs; choose another --out")
     cells = settings.cells()
     evaluation = with_shared_skip(cells, evaluation)
     input_files(evaluation.documents)  # InputError for a missing path
     if settings.has_small_corpus:
-        corpus = small_corpus(out / f"tiny-corpus-{cells[0].run.length}", cells[0].run.length).resolve()
+        length = cells[0].run.length
+        corpus = small_corpus(small_corpus_folder(out, length), length).resolve()
         cells = [replace(cell, run=replace(cell.run, corpus=(corpus,))) for cell in cells]
     elif not settings.corpus:
         raise InputError(
@@ -126,13 +130,26 @@ def compare_runs(folders: Sequence[Path], evaluation: EvaluationSettings | None,
     InputError where `out` holds a comparison with more in it.
     """
     runs = [str(path) for path in folders]
-    refuse_less(out / RESULTS, runs, heldout=evaluation is not None)
+    refuse_less(out, runs, heldout=evaluation is not None)
     return finish(existing_trials(folders), evaluation, {}, out, {"runs": runs})
 
 
-def refuse_less(path: Path, runs: Sequence[str], heldout: bool) -> None:
+def results_before(out: Path) -> dict[str, Any]:
+    """The comparison in a folder, empty where there is none. InputError for another command's results."""
+    path = out / RESULTS
+    before = read_object(path, "choose another --out") if path.exists() else {}
+    if path.exists() and "variants" not in before:
+        raise InputError(f"{path}: of another command; choose another --out")
+    if not path.exists() and (out / REPORT).exists():
+        raise InputError(f"{out / REPORT}: of another command, which has no {RESULTS}; choose another --out")
+    return before
+
+
+def refuse_less(out: Path, runs: Sequence[str], heldout: bool) -> None:
     """InputError where these results would replace others that say more: other runs, or held-out text."""
-    before = read_object(path, "choose another --out") if path.exists() else {"runs": []}
+    if not (before := results_before(out)):
+        return
+    path = out / RESULTS
     if "runs" not in before:
         raise InputError(f"{path}: compares designs; choose another --out")
     if others := [run for run in before["runs"] if run not in runs]:
@@ -214,7 +231,7 @@ def check_heldout(cells: Sequence[Cell], evaluation: EvaluationSettings) -> None
 def describe_cells(settings: CompareSettings, out: Path) -> list[dict[str, Any]]:
     """What `--dry-run` lists: every cell with its parameters, training FLOPs and tokens, and its state."""
     cells, states = settings.cells(), dict[int, str]()
-    small = out / f"tiny-corpus-{cells[0].run.length}"
+    small = small_corpus_folder(out, cells[0].run.length)
     if settings.has_small_corpus and small.exists():
         cells = [replace(cell, run=replace(cell.run, corpus=(small.resolve(),))) for cell in cells]
     if cells[0].run.corpus:

@@ -9,7 +9,7 @@ from loriini.compare.sections import difference_texts, mean_text
 from loriini.evaluate.intervals import OVERALL
 from loriini.reporting import page as p
 from loriini.reporting.page import Html
-from loriini.reporting.wording import NO_VALUE, large, percent
+from loriini.reporting.wording import NO_VALUE, amount, bounds, large, percent
 
 Table = tuple[list[str], list[list[str]]]
 """A header and rows."""
@@ -33,7 +33,7 @@ LAW_NOTES = (
 )
 
 
-def ladder(results: Mapping[str, Any]) -> Html | None:
+def ladder_section(results: Mapping[str, Any]) -> Html | None:
     """Every size, the laws, the pictures, and a sentence for each design."""
     measured = [design for design in results["ladder"]["designs"] if "flops" in design]
     if not measured:
@@ -83,7 +83,7 @@ def answer(design: LadderDesign, baseline: str) -> str:
     gain = "gain" if ahead else "deficit"
     now = (
         f"{design['name']}: at the compute of the largest size of both its fitted loss is "
-        f"{percent(abs(last['mean'])).lstrip('+')} {side} that of {baseline} ({span(last)})"
+        f"{amount(last['mean'])} {side} that of {baseline} ({span(last)})"
     )
     if not is_decided(last):
         now += ", which is no clear difference"
@@ -117,7 +117,7 @@ def span(interval: Interval, digits: int = 1) -> str:
     """An interval of a relative change, or that there is none."""
     if interval["low"] is None or interval["high"] is None:
         return "no interval"
-    return f"{percent(interval['low'], digits).removesuffix(' %')} to {percent(interval['high'], digits)}"
+    return bounds(interval["low"], interval["high"], digits)
 
 
 def is_decided(interval: Interval) -> bool:

@@ -1,7 +1,6 @@
 """Measurements of a cell: of its training, from `metrics.jsonl`, and its held-out perplexity."""
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +14,7 @@ from loriini.compare.running import Trial, training_seconds
 from loriini.errors import InputError
 from loriini.evaluate.heldout import HeldOut, heldout_digest
 from loriini.evaluate.runs import EvaluationSettings, evaluate_on
+from loriini.grouping import grouped
 from loriini.jobs.artifact import digest
 from loriini.jobs.lock import waiting_lock
 from loriini.json_file import read_object
@@ -162,10 +162,7 @@ def model_state(folder: Path) -> list[list[Any]]:
 
 def by_variant(cells: Cells) -> dict[str, list[Mapping[str, Any]]]:
     """The cells of each variant, in their order."""
-    cells_by_name = defaultdict[str, list[Mapping[str, Any]]](list)
-    for cell in cells:
-        cells_by_name[cell["name"]].append(cell)
-    return dict(cells_by_name)
+    return grouped(cells, lambda cell: cell["name"])
 
 
 def is_number(value: float | None) -> bool:

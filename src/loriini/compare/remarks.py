@@ -1,13 +1,13 @@
 """What makes the cells of a comparison unequal, in sentences."""
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from loriini.compare.cells import Cell, run_settings
 from loriini.compare.measures import Cells, by_variant, is_number
 from loriini.compare.running import Trial
+from loriini.grouping import grouped
 from loriini.reporting.wording import listing
 from loriini.train.folder import NOT_OF_TRAINING
 
@@ -34,18 +34,15 @@ def counted_first_segments(
     ]
     if names:
         yield (
-            f"Perplexity counts tokens of segment 1 (--skip), which {listing(list(dict.fromkeys(names)))} "
+            f"Perplexity counts tokens of segment 1 (--skip), which {listing(distinct(names))} "
             "routes by itself: it may be too low beside the others'."
         )
 
 
 def unequal_training(cells: Sequence[Cell]) -> Iterator[str]:
     """In which training settings cells of one width differ, except those that a grid varies."""
-    of_width = defaultdict[int | None, list[Cell]](list)
-    for cell in cells:
-        of_width[cell.width].append(cell)
     left_out = (*REMARKED_SEPARATELY, *DESIGN_SETTINGS, *NOT_REMARKED)
-    for same_width in of_width.values():
+    for same_width in grouped(cells, lambda cell: cell.width).values():
         settings = [run_settings(cell.run, left_out) for cell in same_width]
         for name in dict.fromkeys(name for of_cell in settings for name in of_cell):
             if not all(name in cell.settings for cell in same_width):
@@ -55,12 +52,17 @@ def unequal_training(cells: Sequence[Cell]) -> Iterator[str]:
 
 def unequal(what: str, values: Sequence[Any], names: Sequence[str]) -> Iterator[str]:
     """Which of the named runs have which of several values; nothing where all have the same."""
-    of_value = defaultdict[Any, list[str]](list)
-    for value, name in zip(values, names, strict=True):
-        of_value[value].append(name)
+    of_value = grouped(zip(values, names, strict=True), lambda run: run[0])
     if len(of_value) > 1:
-        shown = (f"{value} ({listing(list(dict.fromkeys(runs)))})" for value, runs in of_value.items())
+        shown = (
+            f"{value} ({listing(distinct(name for _, name in runs))})" for value, runs in of_value.items()
+        )
         yield f"The runs differ in {what}: {'; '.join(shown)}."
+
+
+def distinct(names: Iterable[str]) -> list[str]:
+    """The names, each once."""
+    return list(dict.fromkeys(names))
 
 
 def remarks(cells: Cells) -> Iterator[str]:
@@ -92,13 +94,11 @@ def unequal_settings(cells: Cells) -> Iterator[str]:
 
 def unequal_warmups(cells: Cells) -> Iterator[str]:
     """Which mixtures begin as a dense model, where not all do."""
-    of_share = defaultdict[float, list[str]](list)
-    for cell in cells:
-        if "dense_share" in cell and cell["name"] not in of_share[cell["dense_share"]]:
-            of_share[cell["dense_share"]].append(cell["name"])
-    if sum(map(bool, of_share.values())) > 1:
+    of_share = grouped((cell for cell in cells if "dense_share" in cell), lambda cell: cell["dense_share"])
+    if len(of_share) > 1:
         shown = "; ".join(
-            f"{share:.0%} of the steps ({listing(mixtures)})" for share, mixtures in of_share.items()
+            f"{share:.0%} of the steps ({listing(distinct(mixture['name'] for mixture in mixtures))})"
+            for share, mixtures in of_share.items()
         )
         yield f"The mixtures differ in their dense warm-up, which can decide a comparison: {shown}."
 
@@ -109,7 +109,7 @@ def unequal_sizes(cells: Cells) -> Iterator[str]:
     if active and max(active.values()) > EQUAL_ACTIVE * min(active.values()):
         listed = ", ".join(f"{name} {count:,}" for name, count in active.items())
         yield f"Parameters active for a token differ: {listed}."
-    vary = listing(list(dict.fromkeys(cell["name"] for cell in cells if cell.get("experts_vary"))))
+    vary = listing(distinct(cell["name"] for cell in cells if cell.get("experts_vary")))
     if vary:
         yield (
             f"How many experts a token of {vary} passes through varies; active parameters and FLOPs count "

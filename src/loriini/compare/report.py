@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from loriini.compare import figures
-from loriini.compare.ladder import ladder
+from loriini.compare.ladder import ladder_section
 from loriini.compare.rows import VariantRow
 from loriini.compare.sections import (
-    cells,
+    cells_section,
     difference_texts,
     expert_use_section,
-    grid,
-    how,
-    learning,
+    grid_section,
+    learning_section,
     mean_text,
     not_causal_section,
+    settings_section,
 )
 from loriini.compare.seeds import t_factor
 from loriini.evaluate.intervals import OVERALL, Difference
@@ -31,15 +31,15 @@ def write_comparison(results: Mapping[str, Any], out: Path) -> Path:
     """Write `report.html` into `out` and return its path."""
     shown = shown_variants(results)
     sections = {
-        "Ladder": ladder(results) if "ladder" in results else None,
-        "Perplexity": perplexity(results, shown),
-        "By domain": by_domain(results, shown),
-        "Learning": learning(results, shown),
+        "Ladder": ladder_section(results) if "ladder" in results else None,
+        "Perplexity": perplexity_section(results, shown),
+        "By domain": by_domain_section(results, shown),
+        "Learning": learning_section(results, shown),
         "Use of experts": expert_use_section(shown),
         "Not causal": not_causal_section(shown),
-        "Grid": grid(results),
-        "Cells": cells(results),
-        "How it was made": how(results),
+        "Grid": grid_section(results),
+        "Cells": cells_section(results),
+        "How it was made": settings_section(results),
     }
     title = f"Loriini: {listing([v['name'] for v in shown])}"
     return write_page(out / REPORT, title, opening(results, shown), sections.items())
@@ -171,7 +171,7 @@ def uncertainty(shown: Sequence[VariantRow]) -> str:
     )
 
 
-def perplexity(results: Mapping[str, Any], shown: Sequence[VariantRow]) -> Html | None:
+def perplexity_section(results: Mapping[str, Any], shown: Sequence[VariantRow]) -> Html | None:
     """Mean perplexity of the causal variants, and their differences from the baseline."""
     causal = scored_causal(shown)
     if not causal:
@@ -208,7 +208,7 @@ def perplexity_rows(variants: Sequence[VariantRow]) -> list[list[str]]:
     ]
 
 
-def by_domain(results: Mapping[str, Any], shown: Sequence[VariantRow]) -> Html | None:
+def by_domain_section(results: Mapping[str, Any], shown: Sequence[VariantRow]) -> Html | None:
     """Perplexity, differences and bits per byte of each domain."""
     causal = scored_causal(shown)
     if not causal:

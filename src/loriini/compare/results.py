@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from loriini.compare.cells import Cell
-from loriini.compare.differences import DifferencesOf, Score, Scores, differences_from, equal_budgets
+from loriini.compare.differences import DifferencesOf, Scores, differences_from, equal_budgets
 from loriini.compare.laws import measure_ladder
 from loriini.compare.measures import Cells, by_variant, training_measures
 from loriini.compare.remarks import counted_first_segments, remarks, unequal_training
@@ -86,11 +86,11 @@ def variant_results(
 
 
 def scores_of(trials: Sequence[Trial], evaluations: Evaluations) -> Mapping[str, Scores]:
-    """The scores of each variant; empty for one without any."""
-    scores: dict[str, dict[int, Score]] = {trial.cell.variant: {} for trial in trials}
+    """The evaluations of each variant; empty for one without any."""
+    scores: dict[str, dict[int, Mapping[str, Any]]] = {trial.cell.variant: {} for trial in trials}
     for trial in trials:
         if trial.folder in evaluations:
-            scores[trial.cell.variant][trial.cell.seed] = Score.of(evaluations[trial.folder])
+            scores[trial.cell.variant][trial.cell.seed] = evaluations[trial.folder]
     return scores
 
 

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from signal import SIGKILL
 from typing import Literal
 
 from loriini.compare.cells import Cell
 from loriini.errors import InputError
 from loriini.hardware import JOBS_HERE, visible_gpus
-from loriini.jobs.lock import folder_lock
+from loriini.jobs.lock import AT_WORK, FolderLocked, folder_lock
 from loriini.progress import Advance, inform, progress, warn
 from loriini.signals import Interrupted, deferred_interrupts
 from loriini.train.corpora import read_corpora
@@ -165,10 +166,10 @@ class _Processes:
             if len(self.running) == self.jobs:
                 return
             trial = self.waiting.popleft()
-            if trial.is_done:  # by another process
-                self._end(trial)
-            elif _is_locked(trial.folder):
+            if _is_locked(trial.folder):
                 self.waiting.append(trial)
+            elif trial.is_done:  # by another process
+                self._end(trial)
             else:
                 taken = {slot for _, _, slot in self.running}
                 slot = next(slot for slot in range(self.jobs) if slot not in taken)
@@ -181,11 +182,12 @@ class _Processes:
             if code is None:
                 continue
             self.running.remove(job)
-            if code != 0 and _is_locked(trial.folder):  # another process began it in the same moment
+            reason = failure(code, trial.folder / LOG) if code else ""
+            if AT_WORK in reason:  # another process began it, or looked whether it is locked, in this moment
                 self.waiting.append(trial)
                 continue
-            if code != 0 and not trial.is_done:
-                self.failures[trial.folder] = last_line(trial.folder / LOG) or f"exit code {code}"
+            if reason and not trial.is_done:
+                self.failures[trial.folder] = reason
             self._end(trial)
 
     def _end(self, trial: Trial) -> None:
@@ -247,6 +249,13 @@ def training_seconds(metrics: Sequence[dict[str, float]]) -> list[float]:
     return seconds
 
 
+def failure(code: int, log: Path) -> str:
+    """Why a process failed: the signal that killed it, or the last line of its log."""
+    if code < 0:  # then the log ends somewhere in its work
+        return f"killed by signal {-code}" + ("; is there enough memory?" if code == -SIGKILL else "")
+    return last_line(log) or f"exit code {code}"
+
+
 def last_line(path: Path) -> str:
     """The last line of a log that is not empty."""
     text = path.read_text(errors="replace") if path.exists() else ""
@@ -260,5 +269,5 @@ def _is_locked(folder: Path) -> bool:
     try:
         with folder_lock(folder):
             return False
-    except InputError:
+    except FolderLocked:
         return True

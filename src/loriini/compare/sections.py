@@ -10,7 +10,7 @@ from loriini.compare.rows import DifferenceRow, Interval, VariantRow
 from loriini.evaluate.intervals import OVERALL, Difference
 from loriini.reporting import page as p
 from loriini.reporting.page import Html
-from loriini.reporting.wording import NO_VALUE, SEES_LATER, duration, interval, large, listing, percent
+from loriini.reporting.wording import NO_VALUE, SEES_LATER, duration, interval, large, listing, minus, percent
 
 AXIS_UNITS = {"tokens": "equal tokens", "flops": "equal FLOPs", "seconds": "equal seconds"}
 
@@ -21,7 +21,7 @@ def mean_text(interval: Interval, digits: int = 2) -> str:
     if mean is None:
         return NO_VALUE
     bounds = "" if low is None else f" ({low:.{digits}f} to {high:.{digits}f})"
-    return f"{mean:.{digits}f}{bounds}".replace("-", "−")
+    return minus(f"{mean:.{digits}f}{bounds}")
 
 
 def difference_texts(difference: DifferenceRow) -> list[str]:
@@ -31,7 +31,7 @@ def difference_texts(difference: DifferenceRow) -> list[str]:
     return [percent(difference["change"]), over_seeds, interval(documents)]
 
 
-def learning(results: Mapping[str, Any], shown: Sequence[VariantRow]) -> Html | None:
+def learning_section(results: Mapping[str, Any], shown: Sequence[VariantRow]) -> Html | None:
     """Training loss over tokens, FLOPs and seconds, and at budgets that all spent."""
     trained = by_variant([cell for cell in results["cells"] if "curve" in cell])
     curves = {
@@ -55,7 +55,7 @@ def learning(results: Mapping[str, Any], shown: Sequence[VariantRow]) -> Html | 
         ),
     }
     drawn = (p.figure(figures.learning_curves(curves, axis), text) for axis, text in captions.items())
-    return p.join(p.pair(*drawn), budgets(results, shown))
+    return p.join(p.pair(*drawn), budgets_section(results, shown))
 
 
 def later_tokens_mark(causality: str) -> str:
@@ -63,7 +63,7 @@ def later_tokens_mark(causality: str) -> str:
     return SEES_LATER if causality == "none" else ""
 
 
-def budgets(results: Mapping[str, Any], shown: Sequence[VariantRow]) -> Html:
+def budgets_section(results: Mapping[str, Any], shown: Sequence[VariantRow]) -> Html:
     """Training loss at equal tokens, FLOPs and seconds, and differences paired by seed."""
     compared = [v for v in shown if "equal" in v]
     if not compared:
@@ -177,7 +177,7 @@ def not_causal_section(shown: Sequence[VariantRow]) -> Html | None:
     )
 
 
-def grid(results: Mapping[str, Any]) -> Html | None:
+def grid_section(results: Mapping[str, Any]) -> Html | None:
     """Every point of the grid, and how the best settings were chosen."""
     variants = results["variants"]
     if all(v["chosen"] for v in variants) and not any(v["settings"] for v in variants):
@@ -211,7 +211,7 @@ def choice(variants: Sequence[VariantRow]) -> Iterator[str]:
             yield f" {v['name']} is at the edge of what was tried; a wider grid may hold a better value."
 
 
-def cells(results: Mapping[str, Any]) -> Html:
+def cells_section(results: Mapping[str, Any]) -> Html:
     """Every training, with its folder."""
     rows = [
         [
@@ -231,7 +231,7 @@ def cells(results: Mapping[str, Any]) -> Html:
     return p.table(header, rows)
 
 
-def how(results: Mapping[str, Any]) -> Html:
+def settings_section(results: Mapping[str, Any]) -> Html:
     """The settings that made the comparison."""
     text, machine = results["heldout"], results.get("machine", {})
     skipped_in = "a document, by itself" if text.get("document_mask") else "an instance"

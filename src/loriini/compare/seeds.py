@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from loriini.evaluate.intervals import CONFIDENCE, Difference, t_quantile
+from loriini.json_file import without_nan
 
 InstanceLosses = Mapping[str, Sequence[float]]
 """Domain → mean negative log-likelihood of each held-out instance."""
@@ -23,7 +24,7 @@ class MeanInterval:
 
     def to_dict(self) -> dict[str, float | None]:
         """The numbers as a JSON object; those that are NaN become null."""
-        return {name: None if math.isnan(value) else value for name, value in asdict(self).items()}
+        return without_nan(asdict(self))
 
 
 def t_factor(seeds: int, confidence: float = CONFIDENCE) -> float:

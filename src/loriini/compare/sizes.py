@@ -6,6 +6,7 @@ from functools import partial
 from typing import Literal, get_args
 
 from loriini.errors import InputError
+from loriini.fields import check_choice
 from loriini.recipes.redesign import scaled_shape
 from loriini.train.run import ModelShape, Run
 
@@ -34,8 +35,7 @@ class Ladder:
     def __post_init__(self) -> None:
         if self.sizes < 2:
             raise InputError(f"--ladder {self.sizes}: give 2 sizes or more")
-        if self.tokens not in (names := get_args(LadderTokens)):
-            raise InputError(f"--ladder-tokens {self.tokens}: unknown; choose one of: {', '.join(names)}")
+        check_choice("--ladder-tokens", self.tokens, get_args(LadderTokens))
 
     def resizes(self) -> list[Resize]:
         """A function for each size, the smallest first, that resizes a run to it."""

@@ -1,7 +1,6 @@
 """Variants of a comparison, each over its seeds, and which of them a sweep chose."""
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, TypeVar
@@ -10,6 +9,7 @@ from loriini.compare.measures import Cells, is_number
 from loriini.compare.rows import GridChoice, VariantRow
 from loriini.compare.seeds import geometric, over_seeds
 from loriini.evaluate.intervals import OVERALL
+from loriini.grouping import grouped
 
 Row = TypeVar("Row", bound=Mapping[str, Any])
 
@@ -74,10 +74,7 @@ def scores_over_seeds(finished: Cells) -> dict[str, Any]:
 
 def by_width(rows: Iterable[Row]) -> dict[int | None, list[Row]]:
     """Cells or variants of each size, the smallest first; all under None without a ladder."""
-    rows_by_width = defaultdict[int | None, list[Row]](list)
-    for row in rows:
-        rows_by_width[row.get("width")].append(row)
-    return dict(sorted(rows_by_width.items(), key=lambda item: item[0] or 0))
+    return dict(sorted(grouped(rows, lambda row: row.get("width")).items(), key=lambda item: item[0] or 0))
 
 
 def unswept_settings(variant: VariantRow) -> dict[str, str]:
@@ -94,10 +91,7 @@ def choices(variants: Sequence[VariantRow]) -> dict[str, GridChoice]:
     few that did not diverge would misrepresent a rate.
     `edge` of the best names the settings whose chosen value is the smallest or largest of several.
     """
-    families = defaultdict[tuple[Any, ...], list[VariantRow]](list)
-    for variant in variants:
-        family = (variant.get("width"), variant["design"], *unswept_settings(variant).items())
-        families[family].append(variant)
+    families = grouped(variants, lambda v: (v.get("width"), v["design"], *unswept_settings(v).items()))
     return {
         variant["name"]: {"chosen": True, "edge": edges(best, family)}
         if variant is best

@@ -23,7 +23,6 @@ from loriini.corpus.text.documents import limit_domains
 from loriini.corpus.tokenized.instances import check_enough, write_instances
 from loriini.corpus.tokenized.tokenizer import (
     local_tokenizer,
-    open_tokenizer,
     read_tokenizer,
     same_vocabulary,
     write_tokenizer,
@@ -286,7 +285,7 @@ def _text_sizes(path: Path, lengths_N: NDArray[np.int64], tokenizer: Artifact) -
     Documents are decoded whole, since a piece may begin within a character; only those of more than
     DECODED_TOKENS are decoded in parts, to save memory.
     """
-    decode = open_tokenizer(tokenizer).backend_tokenizer.decode_batch
+    decode = read_tokenizer(tokenizer.folder).backend_tokenizer.decode_batch
     ends_N = np.cumsum(lengths_N)
     starts_N = ends_N - lengths_N
     long_N = np.flatnonzero(lengths_N > DECODED_TOKENS)

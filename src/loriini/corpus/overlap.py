@@ -4,14 +4,19 @@ Axes: N documents of a corpus, B documents of a block.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loriini.corpus.prepare import Corpus
+from loriini.corpus.prepare import Corpus, open_corpus
 from loriini.corpus.tokenized.cached_tokenizer import CachedTokenizer
 from loriini.corpus.tokenized.tokens import Tokens
+from loriini.errors import InputError
+from loriini.jobs.artifact import first_few
+from loriini.progress import warn
+from loriini.sources.document import Document
 
 BLOCK = 1 << 20
 """Documents whose sizes are read at once."""
@@ -39,6 +44,21 @@ def trained_texts(corpus: Corpus, texts: Sequence[str]) -> list[int]:
     documents_P = corpus.instances.pieces.documents_P
     trained = documents_P[np.isin(documents_P, list(found))].tolist()  # without a sorted copy of all pieces
     return sorted({index for document in trained for index in found[document]})
+
+
+def warn_of_overlap(corpora: Iterable[Path], documents: Sequence[Document]) -> None:
+    """Warn of documents that are also in one of these corpora; a corpus that cannot be opened is skipped."""
+    for folder in corpora:
+        try:
+            corpus = open_corpus(folder)
+        except InputError:  # moved or removed since the training
+            continue
+        if found := trained_texts(corpus, [document.text for document in documents]):
+            names = first_few([documents[i].id for i in found])
+            warn(
+                f"{len(found):,} of {len(documents):,} held-out documents are also in the corpus {folder} "
+                f"({names}); leave them out, their perplexity is not that of new text"
+            )
 
 
 def _of_size(tokens: Tokens, wanted: NDArray[np.int64]) -> Iterator[int]:

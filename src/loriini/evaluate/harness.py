@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from loriini.errors import InputError
 from loriini.evaluate.perplexity import EvaluationRouting, check_routing
 from loriini.evaluate.windows import Window, batches, log_probs_of
+from loriini.fields import check_choice
 from loriini.hardware import pick_device
 from loriini.model import LoriiniForCausalLM
 from loriini.model.labels import labels_of
@@ -82,8 +83,7 @@ class LoriiniLM(HFLM):
         super().__init__(pretrained, **{"backend": "causal", **settings})
         if not isinstance(self.model, LoriiniForCausalLM):
             raise InputError(f"{pretrained}: not a Loriini model; use --model hf")
-        if routing not in get_args(EvaluationRouting):
-            raise InputError(f"routing={routing}: use one of {', '.join(get_args(EvaluationRouting))}")
+        check_choice("routing", routing, get_args(EvaluationRouting))
         check_routing(self.model.config, routing, skip=1)
         labels_of(self.model, label, 1)
         self.routing = routing

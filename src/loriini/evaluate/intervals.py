@@ -5,13 +5,15 @@ Axes: M quantities, N instances, G documents, R resamples.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import expm1, inf, isnan, nan
+from math import expm1, inf, nan
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp, stdtrit
+
+from loriini.json_file import without_nan
 
 _Floats = NDArray[np.float64]
 Documents = Mapping[str, Sequence[int]]
@@ -45,7 +47,7 @@ class Difference:
 
     def to_dict(self) -> dict[str, float | None]:
         """The difference as a JSON object; bounds that are NaN become null."""
-        return {name: None if isnan(value) else value for name, value in asdict(self).items()}
+        return without_nan(asdict(self))
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Difference":

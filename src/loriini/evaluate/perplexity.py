@@ -162,18 +162,6 @@ def check_routing(
         raise InputError(f"routing={routing}: the tokens that are skipped are the prompt; skip at least 1")
 
 
-def check_comparable(results: Mapping[str, Mapping[str, Any]]) -> None:
-    """InputError for evaluations, by name, that skip differently or count different tokens."""
-    for what in ("skip", "tokens"):
-        values = {name: result[what] for name, result in results.items()}
-        if any(value != next(iter(values.values())) for value in values.values()):
-            listed = ", ".join(f"{name}: {value}" for name, value in values.items())
-            raise InputError(
-                f"these evaluations differ in {what} ({listed}), so they are of different tokens; "
-                "evaluate all with the same documents and --skip"
-            )
-
-
 def _losses(
     model: LoriiniForCausalLM,
     ids_BL: Tensor,

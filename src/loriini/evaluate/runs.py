@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from loriini.corpus.overlap import warn_of_overlap
 from loriini.errors import InputError
 from loriini.evaluate.document_tokens import opening_ids
 from loriini.evaluate.heldout import (
@@ -22,7 +23,6 @@ from loriini.evaluate.heldout import (
     tokenize_by_domain,
 )
 from loriini.evaluate.intervals import differences_by_domain
-from loriini.evaluate.overlap import warn_of_overlap
 from loriini.evaluate.perplexity import EvaluationRouting, check_routing, counts_first_segment, evaluate
 from loriini.fields import Bounds, ShortCount, check_fields
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
@@ -46,7 +46,6 @@ from loriini.snapshot import TOKENIZER_FILES, model_folder
 from loriini.sources import Fields, OnError, ReadOptions, read_documents
 from loriini.sources.document import Document
 
-DEFAULT_FIELDS = Fields()
 ENOUGH = 10
 """Documents of a domain from which on the interval of a difference is not warned of."""
 
@@ -84,7 +83,7 @@ class EvaluationSettings:
     """
 
     documents: tuple[str, ...]
-    fields: Fields = DEFAULT_FIELDS
+    fields: Fields = field(default_factory=Fields)
     length: ShortCount | None = None
     skip: Annotated[int, Bounds(least=0, most=1 << 20)] | None = None
     routing: EvaluationRouting = "training"

@@ -22,7 +22,7 @@ from loriini.export.formats import DTYPES, FORMATS
 from loriini.export.gguf_file import FILE, check_gguf, import_gguf, write_gguf
 from loriini.export.merged import not_dense
 from loriini.export.weights import Probe, cast, probe
-from loriini.fields import as_argument
+from loriini.fields import as_argument, check_choice
 from loriini.json_file import read_object
 from loriini.model import LoriiniForCausalLM
 from loriini.model.card import Exported, TrainingRecord, model_card
@@ -63,10 +63,9 @@ class ExportSettings:
     label: str | None = None
 
     def __post_init__(self) -> None:
-        if self.to not in FORMATS:
-            raise InputError(f"--to {self.to}: unknown; choose one of: {', '.join(FORMATS)}")
-        if self.dtype not in (None, *DTYPES):
-            raise InputError(f"--dtype {self.dtype}: unknown; choose one of: {', '.join(DTYPES)}")
+        check_choice("--to", self.to, FORMATS)
+        if self.dtype is not None:
+            check_choice("--dtype", self.dtype, DTYPES)
         if (self.prompt or self.label) and not FORMATS[self.to].decided:
             raise InputError(
                 f"--prompt and --label are for formats without a router, not --to {self.to}; leave them out, "

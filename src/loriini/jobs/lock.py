@@ -16,6 +16,8 @@ from loriini.progress import inform, warn
 Result = TypeVar("Result")
 POLL_SECONDS = 1.0
 """Between attempts to lock a folder that another process has locked."""
+AT_WORK = "another process is at work here"
+"""In the message of every FolderLocked."""
 
 
 class FolderLocked(InputError):
@@ -54,9 +56,7 @@ def _lock(descriptor: int, folder: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise FolderLocked(
-            f"{folder}: another process is at work here; wait until it is done, or choose another folder"
-        ) from None
+        raise FolderLocked(f"{folder}: {AT_WORK}; wait until it is done, or choose another folder") from None
 
 
 @cache

@@ -14,7 +14,7 @@ from loriini.corpus.text.documents import write_documents
 from loriini.corpus.text.stored import stored_documents
 from loriini.evaluate.heldout import HeldOut, check_domains, check_label, documents_of, tokenize_by_domain
 from loriini.evaluate.intervals import differences_by_domain
-from loriini.evaluate.perplexity import check_comparable, evaluate
+from loriini.evaluate.perplexity import evaluate
 from loriini.evaluate.samples import Generation, continue_text
 from loriini.jobs.artifact import Artifact
 from loriini.jobs.lock import folder_lock
@@ -81,7 +81,6 @@ def _run_stages(settings: Quickstart, identity: Mapping[str, str], out: Path) ->
         evaluations = {name: evaluate_run(out / "runs" / name, texts, skip) for name in runs}
         write_samples(out, tuple(runs), texts)
         write_json(out / "neighbors.json", neighbor_examples(corpus))
-        check_comparable(evaluations)
         dense, mixture = (evaluations[name]["instance_losses"] for name in runs)
         differences = differences_by_domain(dense, mixture, documents_of(texts))
     write_results(out, settings, corpus, evaluations, differences, stage.costs())

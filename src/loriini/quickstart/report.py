@@ -6,7 +6,7 @@ from typing import Any
 
 from loriini.analyze.report import read_routes, routing_of
 from loriini.analyze.routes import ROUTES
-from loriini.analyze.sections import expert_use_plots, learning, who_routes_where
+from loriini.analyze.sections import expert_use_plots, learning_section, who_routes_where
 from loriini.errors import InputError
 from loriini.json_file import UNREADABLE
 from loriini.quickstart import sections
@@ -30,7 +30,7 @@ def write_report(folder: Path) -> Path:
     design = routing_of(runs[c.design])
     shown = {
         "What was trained, on what": sections.setup_section(c),
-        "Learning": learning(metrics, design),
+        "Learning": learning_section(metrics, design),
         "Perplexity by domain": sections.perplexity_section(c),
         "Use of experts": expert_use_plots(metrics[c.design], design),
         "Who routes where": who_routes_where(read_routes(runs[c.design] / ROUTES)),

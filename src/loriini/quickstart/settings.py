@@ -10,7 +10,7 @@ import torch
 
 from loriini.corpus.settings import PrepareSettings
 from loriini.errors import InputError
-from loriini.fields import Count, Seed, check_fields, option_of
+from loriini.fields import Count, Seed, check_choice, check_fields, option_of
 from loriini.jobs.artifact import MANIFEST
 from loriini.jobs.claim import claim_folder
 from loriini.recipes import SIZES, quickstart_run
@@ -54,9 +54,7 @@ class Quickstart:
             raise InputError("--design dense: the dense model is always trained; choose a mixture")
         mixtures = [name for name in DESIGNS if name != DENSE]
         for name, choices in (("size", list(SIZES)), ("design", mixtures)):
-            value = getattr(self, name)
-            if value not in choices:
-                raise InputError(f"--{name} {value}: unknown; choose one of: {', '.join(choices)}")
+            check_choice(f"--{name}", getattr(self, name), choices)
         self.runs[self.design].check()
         self.prepare_settings()  # InputError for settings that no corpus has
 

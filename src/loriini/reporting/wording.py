@@ -15,14 +15,27 @@ SEES_LATER = " (sees later tokens)"
 
 def percent(change: float, digits: int = 1) -> str:
     """A relative change with its sign: −3.8 %."""
-    return f"{100 * change:+.{digits}f} %".replace("-", "−")
+    return minus(f"{100 * change:+.{digits}f} %")
+
+
+def amount(change: float, digits: int = 1) -> str:
+    """A relative change without its sign: 3.8 %."""
+    return f"{abs(100 * change):.{digits}f} %"
+
+
+def minus(text: str) -> str:
+    """Numbers as text, with minus signs for hyphens."""
+    return text.replace("-", "−")
 
 
 def interval(difference: Difference) -> str:
+    """The interval of a relative change, or why there is none."""
+    return "unknown (too few instances)" if isnan(difference.low) else bounds(difference.low, difference.high)
+
+
+def bounds(low: float, high: float, digits: int = 1) -> str:
     """The bounds of a relative change: −5.0 to −2.6 %."""
-    if isnan(difference.low):
-        return "unknown (too few instances)"
-    return f"{percent(difference.low).removesuffix(' %')} to {percent(difference.high)}"
+    return f"{percent(low, digits).removesuffix(' %')} to {percent(high, digits)}"
 
 
 def cosine(value: float | None, unknown: str = "") -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from loriini.errors import InputError
+from loriini.fields import check_choice
 from loriini.launch import recipe
 from loriini.published.items import PaperRun
 from loriini.recipes import with_design
@@ -77,8 +77,7 @@ SCALES = {scale.name: scale for scale in (TINY, SMALL, PAPER)}
 
 def find_scale(name: str) -> Scale:
     """The scale of this name; InputError for another."""
-    if name not in SCALES:
-        raise InputError(f"--scale {name}: unknown; choose one of: {', '.join(SCALES)}")
+    check_choice("--scale", name, SCALES)
     return SCALES[name]
 
 

@@ -1,7 +1,6 @@
 """Inputs as the user names them, the files behind them, and what identifies their contents."""
 
 import glob
-import hashlib
 import math
 import os
 import re
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from loriini.errors import InputError
-from loriini.jobs.artifact import digest
+from loriini.jobs.artifact import digest, file_hash
 from loriini.sources.compressed import suffixes
 from loriini.sources.dropped import no_documents
 from loriini.sources.files import (
@@ -22,7 +21,6 @@ from loriini.sources.files import (
     is_remote,
     local_path,
     matching_paths,
-    open_binary,
     size_of,
     without_query,
 )
@@ -289,8 +287,7 @@ def _state(path: str) -> State:
 
 def _hash(path: str) -> str:
     try:
-        with open_binary(path) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+        return file_hash(Path(local_path(path)))
     except OSError as error:
         return digest({"unreadable": type(error).__name__})
 

@@ -12,19 +12,20 @@ import re
 import sys
 import sysconfig
 import warnings
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import distributions
 from io import StringIO
+from operator import itemgetter
 from pathlib import Path, PurePath
-from typing import TypeVar
 
+from loriini.grouping import grouped
 from loriini.sources.document import Document
 from loriini.sources.files import as_utf8
 from loriini.sources.sampling import hash_fraction, heldout_groups, take_evenly
 
 MAX_CHARACTERS_PER_DOMAIN = 8_000_000
+HELDOUT_SHARE = 0.1
 MIN_CHARACTERS = 200
 MAX_LINE = 1_000
 MAX_FILE_BYTES = 100_000
@@ -48,7 +49,6 @@ EXCLUDED = {
 
 GENERATED = re.compile(r"generated\s+(by|from)\b", re.IGNORECASE)
 
-_Item = TypeVar("_Item")
 Definition = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -64,21 +64,21 @@ class LocalFile:
 
 
 def collect_local_text(
-    max_characters_per_domain: int = MAX_CHARACTERS_PER_DOMAIN, heldout_share: float = 0.1
+    max_characters_per_domain: int = MAX_CHARACTERS_PER_DOMAIN,
 ) -> dict[str, list[Document]]:
     """Return text found on this machine as {"train": documents, "heldout": documents}, in hash order.
 
     A domain holds at most `max_characters_per_domain` characters, taken evenly from its groups; about
-    `heldout_share` of it is held out, in whole groups. A domain with only one group is all "train".
+    HELDOUT_SHARE of it is held out, in whole groups. A domain with only one group is all "train".
     """
-    grouped = list(local_documents(max_characters_per_domain))
-    heldout = heldout_groups(grouped, heldout_share)
+    found = list(local_documents(max_characters_per_domain))
+    heldout = heldout_groups(found, HELDOUT_SHARE)
     sides: dict[str, list[Document]] = {"train": [], "heldout": []}
-    for domain in sorted({document.domain for document, _ in grouped}):
-        here = [item for item in grouped if item[0].domain == domain]
-        limit = int(max_characters_per_domain * (1 - heldout_share))
+    for domain in sorted({document.domain for document, _ in found}):
+        here = [item for item in found if item[0].domain == domain]
+        limit = int(max_characters_per_domain * (1 - HELDOUT_SHARE))
         train = _share_out((item for item in here if item[1] not in heldout), limit)
-        limit = int(sum(len(document.text) for document in train) * heldout_share / (1 - heldout_share))
+        limit = int(sum(len(document.text) for document in train) * HELDOUT_SHARE / (1 - HELDOUT_SHARE))
         sides["train"] += train
         sides["heldout"] += _share_out((item for item in here if item[1] in heldout), limit)
     return {side: sorted(documents, key=lambda d: hash_fraction(d.id)) for side, documents in sides.items()}
@@ -101,14 +101,11 @@ def local_documents(
     max_characters_per_domain: int = MAX_CHARACTERS_PER_DOMAIN,
 ) -> Iterator[tuple[Document, str]]:
     """Yield (document, group) for the text found, without near-copies; up to three times the limit each."""
-    by_kind: dict[str, list[LocalFile]] = defaultdict(list)
-    for source in _local_files():
-        by_kind[source.kind].append(source)
     endings: set[str] = set()
-    for kind, sources in sorted(by_kind.items()):
+    for kind, sources in sorted(grouped(_local_files(), lambda source: source.kind).items()):
         # Python files give documents of two domains, and docstrings are a small part of them.
         limit = max_characters_per_domain * (3 if kind == "python" else 1)
-        groups = _by_group((source, source.group) for source in sources)
+        groups = grouped(sources, lambda source: source.group)
         for source in take_evenly(groups, lambda s: s.size, limit, key=lambda s: f"{s.group}/{s.name}"):
             for document in _read(source):
                 if len(document.text.strip()) >= MIN_CHARACTERS and _is_new(document.text, endings):
@@ -146,15 +143,10 @@ def _definitions(node: ast.AST) -> Iterator[Definition]:
             yield from _definitions(child)
 
 
-def _by_group(pairs: Iterable[tuple[_Item, str]]) -> dict[str, list[_Item]]:
-    groups: dict[str, list[_Item]] = defaultdict(list)
-    for item, group in pairs:
-        groups[group].append(item)
-    return groups
-
-
-def _share_out(grouped: Iterable[tuple[Document, str]], limit: int) -> list[Document]:
-    return take_evenly(_by_group(grouped), lambda d: len(d.text), limit, key=lambda d: d.id)
+def _share_out(pairs: Iterable[tuple[Document, str]], limit: int) -> list[Document]:
+    """Documents of at most `limit` characters, taken evenly from their groups."""
+    groups = grouped(pairs, itemgetter(1))
+    return [d for d, _ in take_evenly(groups, lambda p: len(p[0].text), limit, key=lambda p: p[0].id)]
 
 
 def _local_files() -> Iterator[LocalFile]:

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal
 
 from loriini.errors import InputError
+from loriini.fields import check_fields
 from loriini.sources.document import Document
 from loriini.sources.dropped import Dropped, OnDrop, ignore_dropped
 from loriini.sources.records import MAX_DOCUMENT_CHARACTERS, BadRecord, Fields
@@ -30,8 +31,7 @@ class ReadOptions:
     max_document_characters: int = MAX_DOCUMENT_CHARACTERS
 
     def __post_init__(self) -> None:
-        if self.on_error not in (choices := get_args(OnError)):  # else a typo would drop flawed records
-            raise ValueError(f"on_error is {self.on_error!r}; it must be one of: {', '.join(choices)}")
+        check_fields(self, dashed=True)  # else a misspelt on_error would drop flawed records
 
     def report(self, bad: BadRecord, where: str) -> None:
         """Raise InputError for a bad record at `where`, or drop it."""
@@ -40,9 +40,7 @@ class ReadOptions:
             raise InputError(f"{where}: {' '.join(str(bad).split())}; {remedy}")
         self.on_drop(Dropped(None, where, bad.reason, bad.detail, bool(bad.fix)))
 
-    def selected(
-        self, document: Document, where: str, weight: float = 1.0, file: str = ""
-    ) -> Iterator[Document]:
+    def selected(self, document: Document, where: str, weight: float, file: str) -> Iterator[Document]:
         """Yield the document unless its length or the sample of a share `weight` excludes it.
 
         The sample is drawn by the hash of the whole document and the name of its `file`, since ids may repeat

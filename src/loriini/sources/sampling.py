@@ -24,7 +24,7 @@ def is_held_out(text: str, share: float) -> bool:
     return hash_fraction(text) < share
 
 
-def heldout_groups(grouped: Iterable[tuple[Document, str]], heldout_share: float = 0.1) -> set[str]:
+def heldout_groups(grouped: Iterable[tuple[Document, str]], heldout_share: float) -> set[str]:
     """Choose the groups to hold out, so that every domain has at least `heldout_share` of its text there.
 
     Groups are taken in hash order while one of their domains is short of held-out text; a group with more

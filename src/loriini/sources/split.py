@@ -20,6 +20,8 @@ from loriini.sources.sampling import hash_fraction
 
 TRAIN, HELDOUT = "train", "heldout"
 DEFAULT_FIELDS = Fields()
+HELDOUT_SHARE = 0.08
+"""Of the documents, where no file is held out by name."""
 HELDOUT_MARK = f".{HELDOUT}."
 """Part of the name of a held-out file."""
 SPLIT = re.compile(r"(?:^|[-_./])(train|validation|valid|val|dev|test|eval|heldout)(?=[-_./])")
@@ -30,7 +32,6 @@ def split_documents(
     paths: Sequence[str],
     train_characters: int,
     heldout_characters: int,
-    heldout_share: float = 0.08,
     longest: int = MAX_DOCUMENT_CHARACTERS,
     on_error: OnError = "stop",
     fields: Fields = DEFAULT_FIELDS,
@@ -38,7 +39,7 @@ def split_documents(
     """Read `paths` as {"train": documents, "heldout": documents}, in the order of their texts' hashes.
 
     - If there are files named `*.heldout.*`, they are the held-out side, and a document with the text of one
-      of theirs is not trained on. Otherwise `heldout_share` of the documents is held out by the hash of their
+      of theirs is not trained on. Otherwise HELDOUT_SHARE of the documents is held out by the hash of their
       text. All copies of a text are therefore on one side.
     - Of the copies of a text in one domain, only the first is kept.
     - A side has about `train_characters` or `heldout_characters`, divided equally among its domains, and at
@@ -66,7 +67,7 @@ def split_documents(
         if rank in heldout_ranks:
             on_drop(Dropped(document.id, None, "its text is held out"))
         else:
-            sides[HELDOUT if not marked and rank < heldout_share else TRAIN].add(rank, document)
+            sides[HELDOUT if not marked and rank < HELDOUT_SHARE else TRAIN].add(rank, document)
     if dropped:
         warn(describe_dropped(dropped))
     for name, side in sides.items():

@@ -73,6 +73,11 @@ def read_corpora(paths: str | Path | Sequence[str | Path], weights: tuple[float,
     )
 
 
+def small_corpus_folder(parent: Path, length: int) -> Path:
+    """Where runs in `parent` of one context length have their small corpus."""
+    return parent / f"tiny-corpus-{length}"
+
+
 def small_corpus(folder: Path, length: int) -> Path:
     """Prepare a small corpus of the Python standard library's text; returns its folder.
 

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from loriini.corpus.inspection import inspect_corpus
 from loriini.corpus.prepare import open_corpus, prepare_documents
 from loriini.corpus.settings import PrepareSettings
-from loriini.corpus.tokenized.spelling import PROBE, check_spelling, state_of, unknown_id
+from loriini.corpus.tokenized.spelling import PROBE, check_spelling, contents_of, unknown_id
 from loriini.corpus.tokenized.tokenizer import check_tokenizer
 from loriini.errors import InputError
 from loriini.jobs.artifact import write_manifest
@@ -50,7 +50,7 @@ def test_the_probe_has_every_byte_of_utf8() -> None:
 
 def test_the_unknown_token_of_each_kind() -> None:
     def found(tokenizer: Tokenizer) -> int | None:
-        return unknown_id(state_of(tokenizer))
+        return unknown_id(contents_of(tokenizer))
 
     assert found(Tokenizer(models.WordLevel(WORDS, unk_token="b"))) == 2
     assert found(Tokenizer(models.WordPiece(WORDS, unk_token="a"))) == 1

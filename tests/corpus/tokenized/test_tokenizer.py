@@ -9,7 +9,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer
 
 from loriini.corpus.text.documents import write_documents
-from loriini.corpus.tokenized.tokenizer import open_tokenizer, read_tokenizer, train_bpe, write_tokenizer
+from loriini.corpus.tokenized.tokenizer import read_tokenizer, train_bpe, write_tokenizer
 from loriini.errors import InputError
 from loriini.jobs.artifact import Artifact
 from loriini.sources.document import Document
@@ -77,10 +77,10 @@ def test_a_vocabulary_smaller_than_asked_is_named(tmp_path: Path, capsys: pytest
 def test_tokenizer_read_from_its_folder_or_file(
     tmp_path: Path, documents: Artifact, tokenizer: Artifact
 ) -> None:
-    expected = open_tokenizer(tokenizer)(TEXTS).input_ids
+    expected = read_tokenizer(tokenizer.folder)(TEXTS).input_ids
     for i, path in enumerate((tokenizer.folder, tokenizer.path("tokenizer.json"))):
         copy = write_tokenizer(tmp_path / f"copy{i}", str(path), documents)
-        assert open_tokenizer(copy)(TEXTS).input_ids == expected
+        assert read_tokenizer(copy.folder)(TEXTS).input_ids == expected
         assert copy.counts == tokenizer.counts
 
 
@@ -164,7 +164,7 @@ def test_special_tokens_come_from_the_configuration_beside(tmp_path: Path, token
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     fast = read_tokenizer(tmp_path)
     assert (fast.eos_token, fast.bos_token) == ("<stop>", "<stop>")
-    assert fast(TEXTS[0]).input_ids == open_tokenizer(tokenizer)(TEXTS[0]).input_ids
+    assert fast(TEXTS[0]).input_ids == read_tokenizer(tokenizer.folder)(TEXTS[0]).input_ids
 
 
 def test_nothing_is_added_to_a_text_as_in_training(tmp_path: Path, tokenizer: Artifact) -> None:
@@ -178,7 +178,7 @@ def test_nothing_is_added_to_a_text_as_in_training(tmp_path: Path, tokenizer: Ar
     fast = read_tokenizer(tmp_path)
     fast.save_pretrained(tmp_path / "saved")
     again = AutoTokenizer.from_pretrained(tmp_path / "saved")
-    assert fast(TEXTS[0]).input_ids == open_tokenizer(tokenizer)(TEXTS[0]).input_ids
+    assert fast(TEXTS[0]).input_ids == read_tokenizer(tokenizer.folder)(TEXTS[0]).input_ids
     assert again(TEXTS[0]).input_ids == fast(TEXTS[0]).input_ids
     assert again.bos_token == "<|endoftext|>"
 
@@ -207,7 +207,7 @@ def test_sentencepiece_gives_the_models_own_ids(tmp_path: Path, model_type: str,
     )
     path = tmp_path / "model.model"
     model = sentencepiece.SentencePieceProcessor(model_file=str(path))
-    fast = open_tokenizer(write_tokenizer(tmp_path / "tokenizer", str(path), None))
+    fast = read_tokenizer(write_tokenizer(tmp_path / "tokenizer", str(path), None).folder)
     texts = [*TEXTS, "unseen words: ß\u200b", "Hello<sep>world", "<sep><sep> a", "a <se x", "a    b  c"]
     assert fast(texts, add_special_tokens=False).input_ids == model.encode(texts)
     assert (fast.eos_token_id, fast.bos_token_id, len(fast)) == (2, 2, len(model))
@@ -229,10 +229,10 @@ def test_words_that_end_with_their_space_are_refused(tmp_path: Path) -> None:
 
 
 def test_gpt2_folder(tmp_path: Path, tokenizer: Artifact) -> None:
-    trained = open_tokenizer(tokenizer)
+    trained = read_tokenizer(tokenizer.folder)
     vocabulary, merges = map(Path, trained.backend_tokenizer.model.save(str(tmp_path)))
     vocabulary.rename(tmp_path / "encoder.json")
     merges.rename(tmp_path / "vocab.bpe")
-    fast = open_tokenizer(write_tokenizer(tmp_path / "tokenizer", str(tmp_path), None))
+    fast = read_tokenizer(write_tokenizer(tmp_path / "tokenizer", str(tmp_path), None).folder)
     assert fast(TEXTS).input_ids == trained(TEXTS).input_ids
     assert fast.eos_token_id == trained.eos_token_id

@@ -7,7 +7,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from loriini.corpus.text.documents import write_documents
 from loriini.corpus.text.stored import stored_documents
-from loriini.corpus.tokenized.tokenizer import open_tokenizer, write_tokenizer
+from loriini.corpus.tokenized.tokenizer import read_tokenizer, write_tokenizer
 from loriini.corpus.tokenized.tokens import open_tokens, write_tokens
 from loriini.jobs.artifact import Artifact
 from loriini.sources.document import Document
@@ -35,7 +35,7 @@ def test_tokens_round_trip(tmp_path: Path, documents: Artifact, tokenizer: Artif
     written = write_tokens(tmp_path / "tokens", documents, tokenizer)
     assert written.counts["documents"] == written.counts["documents_in"] == 40
     tokens = open_tokens(written)
-    fast = open_tokenizer(tokenizer)
+    fast = read_tokenizer(tokenizer.folder)
     stored = list(stored_documents(documents))
     assert len(tokens) == len(stored)
     assert tokens.tokens.dtype == np.uint16

@@ -48,7 +48,7 @@ def test_without_processes_bytes_are_those_of_the_formula(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("broken", "reason"), [("raise SystemExit('no way')", "no way"), ("exit(3)", "status 3")]
+    ("broken", "reason"), [("raise SystemExit('no way')", "no way"), ("exit(3)", "exit code 3")]
 )
 def test_a_process_that_fails_ends_the_others(
     broken: str, reason: str, monkeypatch: pytest.MonkeyPatch

@@ -26,7 +26,7 @@ from numpy.typing import DTypeLike, NDArray
 from loriini.corpus.array_types import Ids, Vectors
 from loriini.jobs.arrays import new_array
 from loriini.jobs.artifact import Artifact, build_artifact, parts_folder
-from loriini.jobs.tasks import SERIAL, Executor, Task, run_tasks
+from loriini.jobs.tasks import SERIAL, Executor, Task, group_by_size, run_tasks
 from loriini.progress import Advance
 
 NEIGHBORS, SIMILARITIES, MEMBER_IDS = "neighbors.npy", "similarities.npy", "ids.npy"
@@ -130,13 +130,15 @@ def _write(embeddings: Artifact, k: int, seed: int, execute: Executor, folder: P
     split_all = Task("cells", partial(_split, vectors, seed, execute.workers))
     (cells,) = run_tasks("cells", [split_all], folder, execute)
     members, reaches = (list(accumulate(cells[name], initial=0)) for name in ("members", "reaches"))
+    groups = group_by_size(range(len(cells["members"])), cells["members"].__getitem__, MEMBERS_PER_TASK)
+    bounds = (slice(group[0], group[-1] + 2) for group in groups)  # of the cells of a task
     tasks = [
         Task(
             f"near-{i:05d}",
             partial(_search, vectors, parts / "cells", members[group], reaches[group], k),
             members[group][-1] - members[group][0],
         )
-        for i, group in enumerate(_groups(members, MEMBERS_PER_TASK))
+        for i, group in enumerate(bounds)
     ]
     done = run_tasks("neighbors", tasks, folder, execute)
     folders = [parts / task.name for task in tasks]
@@ -201,15 +203,6 @@ def _split(vectors: Path, seed: int, threads: int, folder: Path, advance: Advanc
             sizes["members"].append(len(cell.members_M))
             sizes["reaches"].append(len(cell.reach_R))
     return sizes
-
-
-def _groups(bounds: list[int], members: int) -> Iterator[slice]:
-    """Slices of `bounds`: consecutive cells that together have at least `members`, except the last."""
-    first = 0
-    for last in range(1, len(bounds)):
-        if bounds[last] - bounds[first] >= members or last == len(bounds) - 1:
-            yield slice(first, last + 1)
-            first = last
 
 
 def _search(

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 from tokenizers import Tokenizer
 
-from loriini.corpus.tokenized.spelling import state_of, unknown_id
+from loriini.corpus.tokenized.spelling import contents_of, unknown_id
 
 CACHED_CHARACTERS = 1 << 21
 """The cache is emptied when it holds more: about 300,000 chunks, 60 MB."""
@@ -44,9 +44,9 @@ class CachedTokenizer:
         self.library.no_padding()
         self.library.encode_special_tokens = True
         self.dtype = dtype
-        state = state_of(self.library)
-        self.unknown_id = unknown_id(state)
-        self.splits_like_gpt2 = _splits_like_gpt2(state)
+        contents = contents_of(self.library)
+        self.unknown_id = unknown_id(contents)
+        self.splits_like_gpt2 = _splits_like_gpt2(contents)
         self.cache: dict[str, bytes] = {}
         self.cached_characters = 0
 
@@ -70,13 +70,13 @@ class CachedTokenizer:
         return [np.array(encoding.ids, self.dtype).tobytes() for encoding in encodings]
 
 
-def _splits_like_gpt2(state: Mapping[str, Any]) -> bool:
-    model, words = state["model"], state["pre_tokenizer"] or {}
+def _splits_like_gpt2(contents: Mapping[str, Any]) -> bool:
+    model, words = contents["model"], contents["pre_tokenizer"] or {}
     return bool(
         model["type"] == "BPE"
         and not model["dropout"]
-        and not state["normalizer"]
-        and all(token["special"] for token in state["added_tokens"])
+        and not contents["normalizer"]
+        and all(token["special"] for token in contents["added_tokens"])
         and (words.get("type"), words.get("add_prefix_space"), words.get("use_regex"))
         == ("ByteLevel", False, True)
     )

@@ -87,18 +87,16 @@ class Instances:
 def write_instances(
     folder: Path, tokens: Artifact, order: Artifact, length: int, execute: Executor = SERIAL
 ) -> Artifact:
-    """Write the ordered documents as instances of `length` + 1 tokens.
+    """Write the ordered documents as instances of `length` + 1 tokens, at least 2.
 
     Files: `instances.bin` raw (I, length + 1) of the tokens' type, `piece_starts.npy` int64 (I + 1,),
     `piece_documents.npy` int64 (P,), `piece_lengths.npy` int32 (P,), `domains.npy` uint16 (I,). Counts:
     instances, documents and tokens in, tokens left out at the end, and what a reader needs.
 
     Raises:
-        InputError: `length` is not positive, or the corpus is shorter than one instance.
+        InputError: the corpus is shorter than one instance.
         ValueError: a document is in the order twice (a bug, or damage).
     """
-    if length < 1:
-        raise InputError(f"length {length} is not positive; choose for example 1024")
     inputs = {"tokens": tokens.digest, "order": order.digest}
     return build_artifact(folder, {"length": length}, inputs, partial(_write, tokens, order, length, execute))
 

@@ -21,15 +21,15 @@ PROBE = "".join(map(chr, _CODES))
 """Text with every byte that UTF-8 has: control characters, letters, signs, and places without a character."""
 
 
-def state_of(tokenizer: Tokenizer) -> dict[str, Any]:
+def contents_of(tokenizer: Tokenizer) -> dict[str, Any]:
     """The contents of its `tokenizer.json`."""
-    state: dict[str, Any] = json.loads(tokenizer.to_str())
-    return state
+    contents: dict[str, Any] = json.loads(tokenizer.to_str())
+    return contents
 
 
-def unknown_id(state: Mapping[str, Any]) -> int | None:
+def unknown_id(contents: Mapping[str, Any]) -> int | None:
     """The id of the token that stands for what the vocabulary does not spell; None without one."""
-    model = state["model"]
+    model = contents["model"]
     found: int | None = (
         model["unk_id"] if model["type"] == "Unigram" else model["vocab"].get(model["unk_token"])
     )
@@ -51,7 +51,7 @@ def check_spelling(name: str, tokenizer: Tokenizer) -> None:
             f"{name}: cannot encode text that its vocabulary does not spell ({reason}); add its unknown "
             "token to the vocabulary, or use another tokenizer, for example bpe:8192"
         ) from error
-    if _drops_text(state_of(tokenizer)):
+    if _drops_text(contents_of(tokenizer)):
         warn(
             f"{name}: has neither a token for every byte nor an unknown token, so it drops characters that "
             "its vocabulary does not spell; use another tokenizer, for example bpe:8192"
@@ -63,7 +63,7 @@ def warn_of_unknown(path: Path, unknown: int, tokens: int) -> None:
     if not unknown:
         return
     tokenizer = Tokenizer.from_file(str(path))
-    found = unknown_id(state_of(tokenizer))
+    found = unknown_id(contents_of(tokenizer))
     token = "" if found is None else tokenizer.id_to_token(found)
     warn(
         f"{unknown:,} of {tokens:,} tokens ({100 * unknown / tokens:.3g} %) are unknown ({token}): the "
@@ -71,9 +71,9 @@ def warn_of_unknown(path: Path, unknown: int, tokens: int) -> None:
     )
 
 
-def _drops_text(state: Mapping[str, Any]) -> bool:
+def _drops_text(contents: Mapping[str, Any]) -> bool:
     """Whether some text leaves no token: of a BPE without an unknown token and without all bytes."""
-    model = state["model"]
+    model = contents["model"]
     if model["type"] != "BPE" or model["unk_token"] is not None:
         return False
     spelled = pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(PROBE)

@@ -80,11 +80,6 @@ def local_tokenizer(spec: str) -> Path:
     return local_folder(spec, TOKENIZER_FILES)
 
 
-def open_tokenizer(stored: Artifact) -> "PreTrainedTokenizerFast":
-    """Load the tokenizer of a `tokenizer` artifact."""
-    return read_tokenizer(stored.folder)
-
-
 def train_bpe(documents: Artifact, vocab_size: int, heldout_share: float = 0.0) -> "PreTrainedTokenizerFast":
     """Train a byte-level BPE on the documents, or on a sample of about 20 M characters of them.
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from loriini.errors import InputError
-from loriini.evaluate.tasks import fields
-from loriini.evaluate.tasks.fields import TaskRow
+from loriini.evaluate.tasks import forms
+from loriini.evaluate.tasks.forms import TaskRow
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ IN_CONTEXT = 16
 
 
 def _glue(name: str, texts: tuple[str, ...], *labels: str) -> TaskEntry:
-    return TaskEntry(f"glue/{name}", form="label", to_document=fields.labels(*labels, texts=texts))
+    return TaskEntry(f"glue/{name}", form="label", to_document=forms.labels(*labels, texts=texts))
 
 
 def _in_context(form: str, to_document: Callable[[TaskRow], TaskRow | None], *stems: str) -> TaskEntry:
@@ -47,32 +47,32 @@ def _in_context(form: str, to_document: Callable[[TaskRow], TaskRow | None], *st
 PAIR = ("sentence1", "sentence2")
 
 TASKS = {
-    "piqa": TaskEntry("piqa", to_document=fields.piqa),
-    "siqa": TaskEntry("siqa", "social_iqa", to_document=fields.siqa, changes=(("doc_to_choice", "choices"),)),
-    "boolq": TaskEntry("super_glue/boolq", to_document=fields.boolq),
-    "hellaswag": TaskEntry("hellaswag", form="endings", to_document=fields.hellaswag),
-    "winogrande": TaskEntry("winogrande", form="context_options", to_document=fields.winogrande),
-    "race_m": TaskEntry(form="example_id", to_document=fields.race_m, stems=("race_m", "race")),
-    "race_h": TaskEntry("race", "race", "example_id", fields.race, stems=("race_h", "race")),
-    "arc_easy": TaskEntry("arc", to_document=fields.arc),
-    "arc_challenge": TaskEntry("arc", to_document=fields.arc),
-    "nq_open": TaskEntry("nq_open", form="question", to_document=fields.nq_open),
-    "triviaqa": TaskEntry("triviaqa", form="aliases", to_document=fields.triviaqa),
-    "agnews": _in_context("description", fields.agnews),
-    "amazon": _in_context("text", fields.amazon, "amazon_polarity", "amazon"),
-    "yelp": _in_context("text", fields.yelp, "yelp_polarity", "yelp"),
-    "fever": _in_context("claim", fields.fever),
-    "sst2_icl": _in_context("label", fields.labels("negative", "positive", texts=("sentence",)), "sst2"),
-    "mrpc_icl": _in_context("label", fields.labels("not_equivalent", "equivalent", texts=PAIR), "mrpc"),
+    "piqa": TaskEntry("piqa", to_document=forms.piqa),
+    "siqa": TaskEntry("siqa", "social_iqa", to_document=forms.siqa, changes=(("doc_to_choice", "choices"),)),
+    "boolq": TaskEntry("super_glue/boolq", to_document=forms.boolq),
+    "hellaswag": TaskEntry("hellaswag", form="endings", to_document=forms.hellaswag),
+    "winogrande": TaskEntry("winogrande", form="context_options", to_document=forms.winogrande),
+    "race_m": TaskEntry(form="example_id", to_document=forms.race_m, stems=("race_m", "race")),
+    "race_h": TaskEntry("race", "race", "example_id", forms.race, stems=("race_h", "race")),
+    "arc_easy": TaskEntry("arc", to_document=forms.arc),
+    "arc_challenge": TaskEntry("arc", to_document=forms.arc),
+    "nq_open": TaskEntry("nq_open", form="question", to_document=forms.nq_open),
+    "triviaqa": TaskEntry("triviaqa", form="aliases", to_document=forms.triviaqa),
+    "agnews": _in_context("description", forms.agnews),
+    "amazon": _in_context("text", forms.amazon, "amazon_polarity", "amazon"),
+    "yelp": _in_context("text", forms.yelp, "yelp_polarity", "yelp"),
+    "fever": _in_context("claim", forms.fever),
+    "sst2_icl": _in_context("label", forms.labels("negative", "positive", texts=("sentence",)), "sst2"),
+    "mrpc_icl": _in_context("label", forms.labels("not_equivalent", "equivalent", texts=PAIR), "mrpc"),
     "mnli": _glue("mnli", ("premise", "hypothesis"), "entailment", "neutral", "contradiction"),
     "mrpc": _glue("mrpc", PAIR, "not_equivalent", "equivalent"),
     "qnli": _glue("qnli", ("question", "sentence"), "entailment", "not_entailment"),
     "qqp": _glue("qqp", ("question1", "question2"), "not_duplicate", "duplicate"),
     "sst2": _glue("sst2", ("sentence",), "negative", "positive"),
     "mmlu": TaskEntry(
-        "mmlu/default", form="choice0", to_document=fields.mmlu, endings=("_test", ""), examples="_dev"
+        "mmlu/default", form="choice0", to_document=forms.mmlu, endings=("_test", ""), examples="_dev"
     ),
-    "wikitext": TaskEntry("wikitext", form="page", to_document=fields.wikitext),
+    "wikitext": TaskEntry("wikitext", form="page", to_document=forms.wikitext),
 }
 
 GROUPS = {

@@ -11,7 +11,7 @@ from typing import Any
 from loriini.errors import InputError
 from loriini.evaluate.tasks.answers import check_answers, check_local_answers
 from loriini.evaluate.tasks.catalog import GROUPS, TASKS, Request, TaskEntry
-from loriini.evaluate.tasks.fields import simple_form
+from loriini.evaluate.tasks.forms import simple_form
 from loriini.evaluate.tasks.local import Splits, find_file, read_splits
 from loriini.progress import warn
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from loriini.errors import InputError
 from loriini.evaluate.tasks.catalog import TaskEntry
-from loriini.evaluate.tasks.fields import SIMPLE_FORMS, TaskRow, WrongIndex, like, simple_form
+from loriini.evaluate.tasks.forms import SIMPLE_FORMS, TaskRow, WrongIndex, like, simple_form
 from loriini.progress import inform
 
 KEPT_FOR_EXAMPLES = 64

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from loriini.atomic import write_json
-from loriini.compare.running import last_line
+from loriini.compare.running import failure
 from loriini.estimate.communication import Communication, RankStep, expert_wise, fsdp
 from loriini.model import LoriiniConfig
 from loriini.parallel.counting import SentBytes
@@ -55,7 +55,7 @@ def sent_here() -> dict[str, Any]:
                 process.kill()
                 process.wait()
         if failed is not None:
-            reason = last_line(logs[failed]) or f"exit status {processes[failed].returncode}"
+            reason = failure(processes[failed].returncode, logs[failed])
             return {"remark": f"{BY_FORMULA}: processes do not reach each other here ({reason})"}
         return {"sent": json.loads(Path(folder, "sent.json").read_text())}
 

@@ -71,7 +71,7 @@ def winogrande(row: TaskRow) -> TaskRow:
 def race(row: TaskRow) -> TaskRow | None:
     """A high school's question as the only problem of its article; None for a middle school's."""
     problem = {"question": _text(row, "question"), "options": _choices(row, "options", 4)}
-    problem["answer"] = _letter(row, "answer", "ABCD")
+    problem["answer"] = _letter(row)
     high = _text(row, "example_id").startswith("high")
     return {"article": _text(row, "article"), "problems": str([problem])} if high else None
 
@@ -79,7 +79,7 @@ def race(row: TaskRow) -> TaskRow | None:
 def race_m(row: TaskRow) -> TaskRow | None:
     """A middle school's question; None for a high school's."""
     texts = {field: _text(row, field) for field in ("article", "question")}
-    answered = {"options": _choices(row, "options", 4), "answer": _letter(row, "answer", "ABCD")}
+    answered = {"options": _choices(row, "options", 4), "answer": _letter(row)}
     return {**texts, **answered} if _text(row, "example_id").startswith("middle") else None
 
 
@@ -224,10 +224,11 @@ def _index(
     return value
 
 
-def _letter(row: TaskRow, field: str, letters: str) -> str:
-    value = row[field]
-    if not isinstance(value, str) or value not in tuple(letters):
-        raise ValueError(f"{field!r} is {value!r:.60}; give one of {', '.join(letters)}")
+def _letter(row: TaskRow) -> str:
+    """The letter of the right one of four answers."""
+    value: str = row["answer"]
+    if value not in ("A", "B", "C", "D"):
+        raise ValueError(f"'answer' is {value!r:.60}; give one of A, B, C, D")
     return value
 
 
