@@ -162,13 +162,11 @@ class LoriiniConfig(LlamaConfig):
 
     @property
     def scored_by_norm(self) -> bool:
-        """Whether experts are scored by the norm of their own activations."""
-        return self.routing.scorer == "activation_norm"
+        """Whether experts are scored by the norm of their own activations.
 
-    @property
-    def calls_experts_twice(self) -> bool:
-        """Whether a layer calls its experts twice in a forward pass: to score themselves, then to compute."""
-        return self.is_mixture and self.scored_by_norm
+        A layer then calls its experts twice in a forward pass: to score themselves, then to compute.
+        """
+        return self.design.scorer == "activation_norm"
 
     @property
     def scored_by_whole_expert(self) -> bool:

@@ -57,7 +57,7 @@ class Mixture(nn.Module):
 
     def _activations(self, x_BLD: Tensor) -> dict[str, Tensor]:
         """The activations (B, L, E, W) by which experts score themselves, by node; empty for others."""
-        if not self.config.calls_experts_twice:
+        if not self.config.scored_by_norm:
             return {}
         node = self.config.routing.node
         a_MEW = self.experts("activations", x_BLD.flatten(0, 1), node)

@@ -8,6 +8,7 @@ from typing import Any
 
 from loriini.corpus.tokenized.tokenizer import same_vocabulary
 from loriini.errors import InputError
+from loriini.fields import as_argument
 from loriini.jobs import artifact
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.card import design_name
@@ -219,6 +220,9 @@ def check_start(run: Run, initial: InitialModel) -> None:
         raise InputError(
             f"{initial.name} is a dense model: {problem}; choose another design, as --routing lory"
         )
+    if initial.dense and not config.is_mixture and config.low_rank != initial.config.low_rank:
+        asked, theirs = (as_argument(c.low_rank) for c in (config, initial.config))
+        raise InputError(f"--model.low_rank {asked}: {initial.name} has {theirs}; set it to that")
     if not initial.dense and config.low_rank != initial.config.low_rank:
         raise InputError(
             f"{initial.name} in this design: its experts are not factorised, and their low_rank would be "
@@ -228,9 +232,6 @@ def check_start(run: Run, initial: InitialModel) -> None:
         warn(
             f"{initial.name} has attention_dropout {initial.config.attention_dropout}; it is trained without"
         )
-    theirs, ours = initial.config.routing, run.routing
-    if not initial.dense and theirs.num_shared_experts != ours.num_shared_experts:
-        raise InputError(
-            f"--routing.num_shared_experts {ours.num_shared_experts}: {initial.name} has "
-            f"{theirs.num_shared_experts}; set it to that"
-        )
+    ours, shared = run.routing.num_shared_experts, initial.config.routing.num_shared_experts
+    if not initial.dense and ours != shared:
+        raise InputError(f"--routing.num_shared_experts {ours}: {initial.name} has {shared}; set it to that")
