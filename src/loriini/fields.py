@@ -111,7 +111,8 @@ def mismatch(value: Any, hint: Any) -> str | None:
         kind, bounds = arguments
         return mismatch(value, kind) or (None if bounds.admit(value) else str(bounds))
     if origin is Literal:
-        return None if value in arguments else f"one of: {', '.join(map(str, arguments))}"
+        among = any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in arguments)
+        return None if among else f"one of: {', '.join(map(str, arguments))}"
     if origin in (Union, types.UnionType):
         expected = [mismatch(value, kind) for kind in arguments]
         return None if None in expected else " or ".join(map(str, expected))
