@@ -7,9 +7,9 @@ al., 2024), whose gates are Phi-3.5-MoE's.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal
 
-from loriini.fields import Bounds, Count, CountOrZero, Fraction, Weight, mismatch, refuse_first
+from loriini.fields import Bounds, Count, CountOrZero, Fraction, Weight, refuse_first, wrong_fields
 
 Unit = Literal["token", "segment", "prefix", "sequence"]
 Scope = Literal["layer", "global"]
@@ -93,9 +93,8 @@ class RoutingConfig:
     """Weight of the mean sum of a unit's gates, which makes ReLU gates sparse; 0: off."""
 
     def __post_init__(self) -> None:
-        for name, hint in get_type_hints(type(self), include_extras=True).items():
-            if expected := mismatch(value := getattr(self, name), hint):
-                raise ValueError(f"routing.{name} is {value!r}; it must be {expected}")
+        for name, value, expected in wrong_fields(self):
+            raise ValueError(f"routing.{name} is {value!r}; it must be {expected}")
         refuse_first(_conflicts(self), ValueError)
 
     def to_dict(self) -> dict[str, Any]:
