@@ -190,7 +190,8 @@ def train_run(run: Run, out: Path, deadline: float = math.inf, intact: Path | No
         run.check(run.label_names(corpus.instances), world_size())
         check_sizes(run, corpus)
         run = on_first_rank(partial(without_auto, run, corpus, out))
-        measured = () if has_model(out) else measures(run, corpus)
+        finished = on_first_rank(lambda: has_model(out))  # `measures` is for all processes or for none
+        measured = () if finished else measures(run, corpus)
         return train(run, corpus, out, measured, deadline, intact)
 
 
