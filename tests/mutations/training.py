@@ -160,8 +160,8 @@ TRAINING = (
     Mutation(
         "auxiliary losses weigh as instances, however many units these have",
         "train/step.py",
-        "beyond = unit_weight - target_weight",
-        "beyond = share - target_weight",
+        "return over_mean(units_of_rows(design, batch.positions_BL[:, :-1]), parallel)",
+        "return equal_weights(batch)",
         "tests/train/test_document_mask.py",
     ),
     Mutation(

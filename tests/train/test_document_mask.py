@@ -76,10 +76,6 @@ def packed_batch() -> Batch:
     return Batch(torch.from_numpy(tokens), positions_BL=torch.from_numpy(source.positions(ids)))
 
 
-def part_of(batch: Batch, part: slice) -> Batch:
-    return Batch(batch.tokens_BL[part], positions_BL=batch.positions_BL[part])
-
-
 def step_of_all(run: Run) -> tuple[list[float], dict[str, Tensor]]:
     """The mean loss of all targets, the auxiliary losses of all units, the mean z-loss of all targets, and
     their gradients."""
@@ -118,7 +114,7 @@ def step_of_this_process(run: Run) -> tuple[list[float], dict[str, Any]]:
     parallel = join_mesh(ParallelConfig())
     model = build_model(run.config(VOCABULARY, EOS), parallel, "fp32", lambda config: model_of(run))
     share = run.batch_size // parallel.world_size
-    own = part_of(packed_batch(), slice(parallel.rank * share, (parallel.rank + 1) * share))
+    own = packed_batch().rows(slice(parallel.rank * share, (parallel.rank + 1) * share))
     losses, _ = accumulate_gradients(model, own, run, parallel)
     found = {name: full_tensor(p.grad).numpy() for name, p in model.named_parameters() if p.grad is not None}
     return torch.stack(losses).tolist(), found
