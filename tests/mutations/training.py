@@ -48,7 +48,7 @@ TRAINING = (
     Mutation(
         "a batch read ahead is taken for any position",
         "batches/loader.py",
-        "if self._ahead is not None and self._ahead[0] == position:",
+        "if self._ahead is not None and self._ahead[0] == consumed:",
         "if self._ahead is not None:",
         "tests/batches/test_loader.py",
     ),
@@ -153,8 +153,8 @@ TRAINING = (
     Mutation(
         "every rank reads the first rank's share",
         "batches/loader.py",
-        "position.consumed + self.rank * share",
-        "position.consumed",
+        "consumed + self.rank * share",
+        "consumed",
         "tests/batches/test_loader.py",
     ),
     Mutation(
@@ -167,7 +167,7 @@ TRAINING = (
     Mutation(
         "a resumed run reads its first batch again",
         "train/step.py",
-        "consumed=position.consumed,",
+        "consumed=consumed,",
         "consumed=before.consumed,",
         "tests/train/test_loop.py",
     ),

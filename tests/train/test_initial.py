@@ -65,10 +65,10 @@ def first_loss(out: Path) -> float:
 
 def loss_of(model: PreTrainedModel, corpus: Path, batch: int = 2) -> float:
     """The loss of a model on the first batch of a run with seed 0."""
-    from loriini.batches.loader import BatchLoader, Position
+    from loriini.batches.loader import BatchLoader
     from loriini.train.corpora import read_corpora
 
-    ids = BatchLoader(read_corpora([corpus]).instances, batch, 0).at(Position(0))[0]
+    ids = BatchLoader(read_corpora([corpus]).instances, batch, 0).at(0)[0]
     ids_BL = torch.from_numpy(ids)
     return model(ids_BL[:, :-1], shift_labels=ids_BL[:, 1:]).loss.item()
 

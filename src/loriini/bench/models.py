@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
 
-from loriini.batches.loader import BatchLoader, Position
+from loriini.batches.loader import BatchLoader
 from loriini.bench.operations import Machine
 from loriini.bench.sizes import BenchSize
 from loriini.bench.timing import Case, Work
@@ -178,11 +178,11 @@ def build_mixtral_steps(size: BenchSize, experts: int) -> Work:
     model = build_mixtral(size, experts)
     optimizer = make_optimizer(model, OptimizerConfig())
     read = reader(bench_run(size, "mixtral", experts))
-    position = Position()
+    consumed = 0
 
     def step() -> None:
-        nonlocal position
-        batch, position = read(position)
+        nonlocal consumed
+        batch, consumed = read(consumed)
         ids_BL, labels_BL = batch.tokens_BL[:, :-1], batch.tokens_BL[:, 1:].contiguous()
         loss: Tensor = model(ids_BL, labels=labels_BL, shift_labels=labels_BL, use_cache=False).loss
         loss.backward()

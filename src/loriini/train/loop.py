@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from loriini.batches.loader import BatchLoader, Position, ReadAhead
+from loriini.batches.loader import BatchLoader, ReadAhead
 from loriini.errors import Unfinished
 from loriini.hardware import keep_freed_memory, pick_device, resolve_precision
 from loriini.jobs.lock import folder_lock
@@ -106,7 +106,7 @@ def train_to_end(
         while state.progress.step < run.steps:
             if step_copies(state, run):
                 copy_dense(state, run, corpus)
-            position = Position(state.progress.consumed)
+            consumed = state.progress.consumed
             metrics = training_step(state, run, read)
             step = state.progress.step
             results = measure_all(measures, state.model, step, run.steps, files)
@@ -115,7 +115,7 @@ def train_to_end(
             if parallel.first and results.score is not None:
                 inform(f"held-out perplexity {results.score:.2f}, mean over domains, after step {step}")
             if metrics["skipped"]:
-                write_skipped(out, step, batches, position, run.length, run.document_mask)
+                write_skipped(out, step, batches, consumed, run.length, run.document_mask)
             stopped = parallel.any(interrupted())
             late = deadline < math.inf and parallel.any(time.monotonic() > deadline)
             stop = reason_to_stop(run, out, state.progress, stopped, late)

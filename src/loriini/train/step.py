@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from loriini.batches.loader import BatchLoader, Position
+from loriini.batches.loader import BatchLoader
 from loriini.hardware import Precision, autocast, autocast_dtype, peak_flops, peak_memory
 from loriini.json_file import without_nan
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
@@ -64,15 +64,13 @@ class Batch:
         )
 
 
-Reader = Callable[[Position], tuple[Batch, Position]]
-"""Reads the batch at a position; returns it and the next position."""
+Reader = Callable[[int], tuple[Batch, int]]
+"""Reads the batch after so many consumed instances; returns it and how many are consumed then."""
 
 
-def read_batch(
-    run: Run, batches: BatchLoader, device: torch.device, position: Position
-) -> tuple[Batch, Position]:
-    """The batch at `position` on the device, and the position of the next."""
-    tokens, instances_B, following = batches.at(position)
+def read_batch(run: Run, batches: BatchLoader, device: torch.device, consumed: int) -> tuple[Batch, int]:
+    """The batch after `consumed` instances, on the device, and where the next begins."""
+    tokens, instances_B, following = batches.at(consumed)
     source = batches.instances
     batch = Batch(
         to_device(tokens[:, : run.length + 1], device),
@@ -128,10 +126,10 @@ def training_step(state: TrainingState, run: Run, read: Reader) -> dict[str, Any
     device before the step is taken; one transfer then brings all metrics.
     """
     started = time.perf_counter()
-    batch, position = read(Position(state.progress.consumed))
+    batch, consumed = read(state.progress.consumed)
     outcome = optimizer_step(state, run, batch).cpu()
     seconds = time.perf_counter() - started
-    progress = progress_after(state.progress, outcome, position, run)
+    progress = progress_after(state.progress, outcome, consumed, run)
     amounts = progress.amounts if progress.step % run.per_expert_every == 0 else ()  # to be recorded now
     state.progress = replace(progress, amounts=()) if amounts else progress
     model, speed = state.model.config, run.batch_size * run.length / seconds
@@ -155,12 +153,12 @@ def optimizer_step(state: TrainingState, run: Run, batch: Batch) -> StepOutcome:
     return StepOutcome(losses, use, norm, taken)
 
 
-def progress_after(before: RunProgress, outcome: StepOutcome, position: Position, run: Run) -> RunProgress:
-    """The run's progress after one more step, which read up to `position`."""
+def progress_after(before: RunProgress, outcome: StepOutcome, consumed: int, run: Run) -> RunProgress:
+    """The run's progress after one more step, which read up to `consumed` instances."""
     taken = bool(outcome.taken)
     return RunProgress(
         step=before.step + 1,
-        consumed=position.consumed,
+        consumed=consumed,
         tokens=before.tokens + run.batch_size * run.length,
         skips=0 if taken else before.skips + 1,
         amounts=add_amounts(before.amounts, outcome.use, run.routing) if taken else before.amounts,
