@@ -24,7 +24,10 @@ class Mixture(nn.Module):
         self.router = Router(config.router_settings(layer_idx)) if routes else None
         self.experts = make_experts(config)
         self.keeps_merged = True
-        """Whether merged FFNs may be kept or summed; not where experts are sliced over processes."""
+        """Whether merged FFNs may be kept or summed; not where experts are sliced over processes.
+
+        Not an attribute of the experts, as an adapter around them would hide it.
+        """
         self.shared = make_shared_experts(config)
 
     def forward(
