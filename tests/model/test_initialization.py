@@ -25,7 +25,7 @@ def test_factorized_gate_projections_start_with_the_deviation_of_full_ones(d: in
 
 class Cosine(ScorerModule):
     def __init__(self) -> None:
-        super().__init__(tiny_config().router_settings(0))
+        super().__init__()
         self.weight, self.temperature = nn.Parameter(torch.zeros(4, 16)), nn.Parameter(torch.full((1,), 10.0))
 
 

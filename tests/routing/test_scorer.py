@@ -66,7 +66,7 @@ def test_a_new_scorer_is_one_entry_of_the_table(monkeypatch: pytest.MonkeyPatch)
 
     class Bilinear(ScorerModule):
         def __init__(self, settings: RouterSettings) -> None:
-            super().__init__(settings)
+            super().__init__()
             self.left = torch.nn.Parameter(torch.empty(3, settings.hidden_size))
             self.right = torch.nn.Parameter(torch.empty(settings.num_experts, 3))
 

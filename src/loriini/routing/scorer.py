@@ -3,6 +3,7 @@
 Logits are float32 whatever the model's dtype, as in every paper.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,9 +29,6 @@ class RouterSettings:
 class ScorerModule(nn.Module):
     """Base of all scorers; their matrices are initialised as the model's other weights are."""
 
-    def __init__(self, settings: RouterSettings) -> None:
-        super().__init__()
-
     def forward(self, h_BUD: Tensor, context: RoutingContext) -> Tensor:
         """Logits (B, U, E), float32."""
         raise NotImplementedError
@@ -42,7 +40,7 @@ class LinearScorer(ScorerModule):
     states_per_unit = 1
 
     def __init__(self, settings: RouterSettings) -> None:
-        super().__init__(settings)
+        super().__init__()
         width = self.states_per_unit * settings.hidden_size
         self.weight = nn.Parameter(torch.empty(settings.num_experts, width))
 
@@ -82,7 +80,7 @@ class RandomScorer(ScorerModule):
     """
 
     def __init__(self, settings: RouterSettings) -> None:
-        super().__init__(settings)
+        super().__init__()
         self.settings = settings
         # a tensor, as torch.compile makes a graph for each int; on the CPU also under torch.device("meta")
         self.layer = torch.tensor(settings.layer, device="cpu")
@@ -112,7 +110,7 @@ class MLPScorer(ScorerModule):
     """Two layers with a GELU between them (design-choices paper; AoE's baseline of a large router)."""
 
     def __init__(self, settings: RouterSettings) -> None:
-        super().__init__(settings)
+        super().__init__()
         width = settings.design.scorer_width or settings.hidden_size
         self.hidden = nn.Parameter(torch.empty(width, settings.hidden_size))
         self.weight = nn.Parameter(torch.empty(settings.num_experts, width))
@@ -126,7 +124,7 @@ class LabelScorer(ScorerModule):
     """One expert per label: its logit is 0, the others' so low that their softmax is exactly 0."""
 
     def __init__(self, settings: RouterSettings) -> None:
-        super().__init__(settings)
+        super().__init__()
         self.num_experts = settings.num_experts
 
     def forward(self, h_BUD: Tensor, context: RoutingContext) -> Tensor:
@@ -142,7 +140,7 @@ class ActivationNormScorer(ScorerModule):
     """
 
     def __init__(self, settings: RouterSettings) -> None:
-        super().__init__(settings)
+        super().__init__()
         self.order = float(settings.design.norm)
 
     def forward(self, a_BUEW: Tensor, context: RoutingContext) -> Tensor:
@@ -174,7 +172,7 @@ class EuclideanNorm(torch.autograd.Function):
         return a * scales.to(a.dtype)[..., None]
 
 
-SCORERS: dict[str, type[ScorerModule]] = {
+SCORERS: dict[str, Callable[[RouterSettings], ScorerModule]] = {
     "linear": LinearScorer,
     "linear_segment": LinearSegmentScorer,
     "mlp": MLPScorer,
