@@ -24,11 +24,6 @@ def not_a_llama(config: LoriiniConfig) -> str | None:
     return None
 
 
-def needs_prompt(config: LoriiniConfig) -> bool:
-    """Whether the weights of the experts depend on a prompt."""
-    return config.design.data_dependent
-
-
 @torch.no_grad()
 def prompt_gates(
     model: LoriiniForCausalLM, prompt_BL: Tensor, labels_B: Tensor | None = None
