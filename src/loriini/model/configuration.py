@@ -196,10 +196,7 @@ class LoriiniConfig(LlamaConfig):
 
     def to_dict(self) -> dict[str, Any]:
         """The configuration as a JSON object."""
-        values = super().to_dict()
-        if isinstance(self.routing, RoutingConfig):
-            values["routing"] = self.routing.to_dict()
-        return {**values, "auto_map": AUTO_MAP}
+        return {**super().to_dict(), "routing": self.routing.to_dict(), "auto_map": AUTO_MAP}
 
     def save_pretrained(self, save_directory: Any, push_to_hub: bool = False, **kwargs: Any) -> None:
         """Write `config.json`, and next to it the modules by which transformers loads the model."""
