@@ -15,14 +15,14 @@ from loriini.model.card import design_name
 from loriini.model.conversion import change_design, copy_into_experts, copy_problem, keeps_routers
 from loriini.model.loading import read_config, read_model, readable
 from loriini.progress import inform, warn, without_progress_bars
-from loriini.snapshot import holds_tokenizer, is_hub_id, local_folder, model_folder
+from loriini.snapshot import CHECKPOINTS, RUN, holds_tokenizer, is_hub_id, local_folder, model_folder
 from loriini.train.checkpoints.model import checkpoint_config, checkpoint_tokenizer
 from loriini.train.checkpoints.state import STATE, newest_checkpoint, problem_of, read_state
 from loriini.train.checkpoints.storage import read_weights
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.folder import has_model
 from loriini.train.overrides.apply import override
-from loriini.train.run import RUN, ModelShape, Run
+from loriini.train.run import ModelShape, Run
 
 CHANGEABLE_SHAPE = frozenset(
     {
@@ -159,7 +159,7 @@ def weights_folder(name: str) -> Path:
             raise InputError(f"--init {path}: a damaged checkpoint ({problem}); give another")
         return path
     if (path / RUN).exists() and not has_model(path):
-        newest = newest_checkpoint(path / "checkpoints")
+        newest = newest_checkpoint(path / CHECKPOINTS)
         if newest is None:
             raise InputError(
                 f"--init {path}: a run without a checkpoint yet; train it first, or give another"

@@ -36,7 +36,6 @@ from loriini.train.records.trackers import WatchConfig
 from loriini.train.speed import SpeedConfig
 from loriini.train.upcycle import WarmupConfig
 
-RUN = "run.json"
 T = TypeVar("T")
 Auto = Literal["auto"]
 AUTO: Auto = "auto"
