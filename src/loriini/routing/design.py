@@ -300,6 +300,21 @@ def find_design(name: Any) -> RoutingConfig:
     return DESIGNS[name]
 
 
+def design_name(routing: RoutingConfig) -> str:
+    """The name of a design in `DESIGNS`, or that it has none.
+
+    The length of segments and the weights of its losses may differ.
+    """
+    ignored = ("segment_length", *AUXILIARY_LOSSES, "balance_bias")
+    fields = routing.to_dict().keys() - set(ignored)
+    same = (
+        name
+        for name, design in DESIGNS.items()
+        if all(getattr(design, field) == getattr(routing, field) for field in fields)
+    )
+    return next(same, "a design of its own")
+
+
 def design_and_fields(value: Any, base: RoutingConfig) -> tuple[RoutingConfig, dict[str, Any]]:
     """The design that a name or a table of fields starts from, and the fields that it changes.
 

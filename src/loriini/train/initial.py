@@ -11,10 +11,10 @@ from loriini.errors import InputError
 from loriini.fields import as_argument
 from loriini.jobs import artifact
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.model.card import design_name
 from loriini.model.conversion import change_design, copy_into_experts, copy_problem, keeps_routers
 from loriini.model.loading import read_config, read_model, readable
 from loriini.progress import inform, warn, without_progress_bars
+from loriini.routing.design import design_name
 from loriini.snapshot import CHECKPOINTS, RUN, holds_tokenizer, is_hub_id, local_folder, model_folder
 from loriini.train.checkpoints.model import checkpoint_config, checkpoint_tokenizer
 from loriini.train.checkpoints.state import STATE, newest_checkpoint, problem_of, read_state
