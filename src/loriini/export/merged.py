@@ -19,7 +19,7 @@ def not_a_llama(config: LoriiniConfig) -> str | None:
     design = config.design
     if config.block == "gpt2":
         return "block=gpt2 has no gated experts and no rotary positions"
-    if design.unit == "token" and not design.fixed:
+    if design.unit == "token" and not design.constant_gates:
         return "every token chooses its own experts, so they are not one FFN"
     return None
 

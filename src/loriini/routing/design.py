@@ -117,7 +117,7 @@ class RoutingConfig:
         return self.selection == "all"
 
     @property
-    def fixed(self) -> bool:
+    def constant_gates(self) -> bool:
         """Whether the gates are always 1/E, so that the mixture is a dense model."""
         return self.soft and self.gates == "uniform"
 
@@ -132,12 +132,12 @@ class RoutingConfig:
         alone = self.selection == "top_k" and self.top_k == 1 and self.gates in RENORMALISED
         constant = self.gates == "uniform" or alone
         losses = self.load_balance or self.confidence_entropy or self.router_z
-        return self.scorer not in UNTRAINED and not self.fixed and (not constant or losses != 0)
+        return self.scorer not in UNTRAINED and not self.constant_gates and (not constant or losses != 0)
 
     @property
     def data_dependent(self) -> bool:
         """Whether gates depend on the tokens."""
-        return self.scorer != "label" and not self.fixed
+        return self.scorer != "label" and not self.constant_gates
 
     @property
     def causality(self) -> Causality:
@@ -230,12 +230,9 @@ def _conflicts(c: RoutingConfig) -> Iterator[str]:
     if c.scorer == "linear_segment" and c.unit != "token":
         yield "scorer=linear_segment adds a segment's logits to each token's; it needs unit=token"
     for loss in AUXILIARY_LOSSES:
-        if getattr(c, loss) != 0 and (c.fixed or c.scorer == "label"):
-            yield (
-                f"{loss} is constant with "
-                f"{'selection=all, gates=uniform' if c.fixed else f'scorer={c.scorer}'}, where nothing is "
-                "learnt from it; set it to 0"
-            )
+        if getattr(c, loss) != 0 and (c.constant_gates or c.scorer == "label"):
+            where = "selection=all, gates=uniform" if c.constant_gates else f"scorer={c.scorer}"
+            yield f"{loss} is constant with {where}, where nothing is learnt from it; set it to 0"
     if c.load_balance != 0 and c.selection in ("all", "expert_choice"):
         yield f"load_balance is constant with selection={c.selection}, where loads are fixed; set it to 0"
     if c.gate_l1 != 0 and c.gates_sum_to_one:
