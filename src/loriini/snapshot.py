@@ -42,7 +42,7 @@ def is_hub_id(name: str | Path) -> bool:
     return not Path(name).exists() and HUB_ID.fullmatch(str(name)) is not None
 
 
-def folder_of(model: Path, option: str) -> Path:
+def page_folder(model: Path, option: str) -> Path:
     """A run's folder, to write a page into. InputError that names the `option` to give for other models.
 
     A folder made with the name of a Hub id would hide the model, and a model's own folder is to be uploaded.

@@ -16,7 +16,7 @@ from loriini.evaluate.heldout import check_label, documents_of, tokenize_by_doma
 from loriini.model.loading import context_length, load_model, run_precision, trained_with_document_mask
 from loriini.progress import inform
 from loriini.routing import causality_warning
-from loriini.snapshot import folder_of
+from loriini.snapshot import page_folder
 from loriini.sources import Fields, OnError, ReadOptions, read_documents
 from loriini.sources.document import Document
 
@@ -41,7 +41,7 @@ def analyze_run(
     """
     if most is not None and most < 1:
         raise InputError(f"--instances {most}: must be at least 1")
-    out = out or folder_of(run, "--out DIR")
+    out = out or page_folder(run, "--out DIR")
     model, tokenizer = load_model(run, device)
     if not model.config.is_mixture:
         raise InputError(f"{run}: a dense model, so there is nothing to route; give the run of a mixture")
