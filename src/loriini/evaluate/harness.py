@@ -24,7 +24,7 @@ from loriini.evaluate.perplexity import EvaluationRouting, check_routing
 from loriini.evaluate.windows import Window, batches, log_probs_of
 from loriini.hardware import pick_device
 from loriini.model import LoriiniForCausalLM
-from loriini.model.labels import labels_of
+from loriini.model.routing_inputs import labels_of
 from loriini.progress import progress, warn
 
 MAX_NEW_TOKENS = 256

@@ -13,9 +13,9 @@ from loriini.evaluate.heldout import HeldOut, check_lengths, estimated_domains
 from loriini.hardware import Precision, autocast
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.arguments import segment_problem
-from loriini.model.labels import prompt_routing, routing_inputs
 from loriini.model.mode import evaluation_mode
 from loriini.model.outputs import LoriiniOutput
+from loriini.model.routing_inputs import prompt_routing, routing_inputs
 from loriini.parallel.mesh import group_size
 from loriini.parallel.rows import gather_rows, own_rows
 from loriini.progress import progress

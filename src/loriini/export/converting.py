@@ -13,8 +13,8 @@ from loriini.export.gguf_file import not_gguf
 from loriini.export.merged import prompt_gates, to_llama
 from loriini.export.served import SERVED, to_served
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.model.labels import labels_of, refuse_unused_label
 from loriini.model.loading import check_ids
+from loriini.model.routing_inputs import labels_of, refuse_unused_label
 
 
 @dataclass(frozen=True)
