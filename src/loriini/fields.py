@@ -60,12 +60,17 @@ def check_fields(config: Any, section: str = "", dashed: bool = False) -> None:
     Raises InputError naming the first wrong field as the command line does: `--`, `section`, the field. If
     `dashed`, the field is an option of a command, with dashes between its words.
     """
+    for name, value, expected in wrong_fields(config):
+        option = option_of(name) if dashed else f"--{section}{name}"
+        raise InputError(f"{option} is {as_argument(value)}; it must be {expected}")
+
+
+def wrong_fields(config: Any) -> Iterator[tuple[str, Any, str]]:
+    """The fields of a dataclass that are not of their annotated types: name, value, what it must be."""
     kind: Any = type(config)
     for name, hint in _hints(kind).items():
-        value = getattr(config, name)
-        if expected := mismatch(value, hint):
-            option = option_of(name) if dashed else f"--{section}{name}"
-            raise InputError(f"{option} is {as_argument(value)}; it must be {expected}")
+        if expected := mismatch(value := getattr(config, name), hint):
+            yield name, value, expected
 
 
 def option_of(name: str) -> str:
@@ -117,7 +122,8 @@ def mismatch(value: Any, hint: Any) -> str | None:
         kind, bounds = arguments
         return mismatch(value, kind) or (None if bounds.admit(value) else str(bounds))
     if origin is Literal:
-        return None if value in arguments else f"one of: {', '.join(map(str, arguments))}"
+        among = any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in arguments)
+        return None if among else f"one of: {', '.join(map(str, arguments))}"
     if origin in (Union, types.UnionType):
         expected = [mismatch(value, kind) for kind in arguments]
         return None if None in expected else " or ".join(map(str, expected))

@@ -16,7 +16,7 @@ from loriini.parallel.mesh import on_first_rank, process_group, world_size
 from loriini.progress import inform, warn
 from loriini.recipes import default_vocabulary, find_recipe, is_tiny
 from loriini.run_measures import measures
-from loriini.snapshot import is_hub_id
+from loriini.snapshot import CHECKPOINTS, RUN, is_hub_id
 from loriini.sources import OnError, absolute_input
 from loriini.train.checkpoints.state import checkpoints_in
 from loriini.train.corpora import (
@@ -34,7 +34,7 @@ from loriini.train.loop import train
 from loriini.train.overrides.apply import override, overrides_of
 from loriini.train.overrides.unused import refuse_unused
 from loriini.train.records.trackers import check_trackers
-from loriini.train.run import RUN, Run, read_run
+from loriini.train.run import Run, read_run
 
 LOGS = (".log", ".out", ".err")
 """Ends of names of files that a scheduler writes into a folder before the run is there."""
@@ -61,7 +61,7 @@ def recipe(name: str, overrides: Sequence[str], init: str | None = None, out: Pa
 
 def recorded_run(out: Path | None) -> Run | None:
     """The run in a folder, if it has trained any further than its initial weights."""
-    if out is None or not (out / RUN).exists() or not checkpoints_in(out / "checkpoints"):
+    if out is None or not (out / RUN).exists() or not checkpoints_in(out / CHECKPOINTS):
         return None
     return read_run(out / RUN)[0]
 
@@ -191,7 +191,8 @@ def train_run(run: Run, out: Path, deadline: float = math.inf, intact: Path | No
         run.check(run.label_names(corpus.instances), world_size())
         check_sizes(run, corpus)
         run = on_first_rank(partial(without_auto, run, corpus, out))
-        measured = () if has_model(out) else measures(run, corpus)
+        finished = on_first_rank(lambda: has_model(out))  # `measures` is for all processes or for none
+        measured = () if finished else measures(run, corpus)
         return train(run, corpus, out, measured, deadline, intact)
 
 

@@ -11,6 +11,8 @@ from loriini.errors import InputError
 if TYPE_CHECKING:
     from torch import nn
 
+RUN, CHECKPOINTS, MODEL = "run.json", "checkpoints", "model"
+"""In a run's folder: its settings, its checkpoints, and its final model as a Hugging Face folder."""
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*(@[\w./-]+)?")
 """ORG/NAME, or ORG/NAME@REVISION."""
 
@@ -40,7 +42,7 @@ def is_hub_id(name: str | Path) -> bool:
     return not Path(name).exists() and HUB_ID.fullmatch(str(name)) is not None
 
 
-def folder_of(model: Path, option: str) -> Path:
+def page_folder(model: Path, option: str) -> Path:
     """A run's folder, to write a page into. InputError that names the `option` to give for other models.
 
     A folder made with the name of a Hub id would hide the model, and a model's own folder is to be uploaded.
@@ -55,7 +57,7 @@ def folder_of(model: Path, option: str) -> Path:
 def name_of(model: Path) -> str:
     """A model's name on a page: that of its folder, or for RUN/model the run's."""
     folder = model.resolve()
-    return folder.parent.name if folder.name == "model" else folder.name
+    return folder.parent.name if folder.name == MODEL else folder.name
 
 
 def check_weights(model: "nn.Module") -> None:
@@ -101,13 +103,13 @@ def local_folder(name: str | Path, files: tuple[str, ...] = FILES) -> Path:
 def model_folder(path: Path) -> Path:
     """The Hugging Face folder of a run or a Hub id, or `path` if it is one. InputError for others."""
     path = local_folder(path)
-    folder = path / "model" if (path / "model").is_dir() else path
+    folder = path / MODEL if (path / MODEL).is_dir() else path
     if not (folder / "config.json").exists():
         export = "`loriini export {} --to hf --step N --out FOLDER`"
-        if (path / "run.json").exists():
+        if (path / RUN).exists():
             resume = f"finish it with `loriini train --resume {path}`"
             remedy = f"{resume}, or take a checkpoint of it with {export.format(path)}"
-        elif (path.parent.parent / "run.json").exists():
+        elif (path.parent.parent / RUN).exists():
             remedy = f"take the checkpoint with {export.format(path.parent.parent)}"
         else:
             remedy = "give a run's folder, or a model of the Hub as ORG/NAME"

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from loriini.batches.joined import JoinedInstances
-from loriini.batches.loader import BatchLoader, Position
+from loriini.batches.loader import BatchLoader
 from loriini.batches.permutation import epoch_shares, mixed_epochs
 from loriini.errors import InputError
 
@@ -76,9 +76,9 @@ def test_an_empty_source_changes_nothing() -> None:
 
 
 def test_an_epoch_has_every_instance_once() -> None:
-    batches, position, seen = BatchLoader(JOINED, batch_size=1), Position(), []
+    batches, place, seen = BatchLoader(JOINED, batch_size=1), 0, []
     for _ in range(len(JOINED)):
-        tokens, ids, position = batches.at(position)
+        tokens, ids, place = batches.at(place)
         assert tokens[0, 0] == ids[0]
         seen.append(int(ids[0]))
     assert sorted(seen) == list(range(11))
@@ -121,9 +121,9 @@ def test_a_mixture_does_not_depend_on_the_number_of_ranks() -> None:
     whole = BatchLoader(joined, batch_size=12, seed=3)
     shared = [BatchLoader(joined, batch_size=12, seed=3, rank=rank, world_size=3) for rank in range(3)]
     for consumed in (0, 12, 120):
-        ids = whole.at(Position(consumed))[1]
-        assert np.concatenate([b.at(Position(consumed))[1] for b in shared]).tolist() == ids.tolist()
-    assert not np.array_equal(ids, BatchLoader(joined, batch_size=12, seed=4).at(Position(120))[1])
+        ids = whole.at(consumed)[1]
+        assert np.concatenate([b.at(consumed)[1] for b in shared]).tolist() == ids.tolist()
+    assert not np.array_equal(ids, BatchLoader(joined, batch_size=12, seed=4).at(120)[1])
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from loriini.batches.loader import BatchLoader, Position, ReadAhead
+from loriini.batches.loader import BatchLoader, ReadAhead
 from loriini.batches.permutation import permute
 from loriini.errors import InputError
 
@@ -64,13 +64,13 @@ def test_permute_refuses_an_index_out_of_range(index: int) -> None:
 
 def test_every_epoch_has_every_instance_once_in_another_order() -> None:
     batches = BatchLoader(Numbered(10), batch_size=4, seed=7)
-    position, seen = Position(), []
+    place, seen = 0, []
     for _ in range(5):
-        tokens, ids, position = batches.at(position)
+        tokens, ids, place = batches.at(place)
         assert tokens.dtype == np.int64
         assert tokens[:, 1].tolist() == ids.tolist()
         seen += ids.tolist()
-    assert position == Position(20)
+    assert place == 20
     assert sorted(seen[:10]) == sorted(seen[10:]) == list(range(10))
     assert seen[:10] != seen[10:]
 
@@ -78,14 +78,12 @@ def test_every_epoch_has_every_instance_once_in_another_order() -> None:
 @given(st.integers(1, 40), st.lists(st.sampled_from([(1, 1), (2, 1), (4, 2), (6, 3), (8, 4)]), min_size=1))
 @settings(deadline=None)
 def test_batch_size_and_world_may_change_between_runs(size: int, runs: list[tuple[int, int]]) -> None:
-    position, seen = Position(), []
+    place, seen = 0, []
     for batch_size, world in runs:
-        shares = [
-            BatchLoader(Numbered(size), batch_size, 0, rank, world).at(position) for rank in range(world)
-        ]
+        shares = [BatchLoader(Numbered(size), batch_size, 0, rank, world).at(place) for rank in range(world)]
         seen += [int(i) for _, ids, _ in shares for i in ids]
-        position = shares[0][2]
-    whole = BatchLoader(Numbered(size), position.consumed, 0).at(Position())[1]
+        place = shares[0][2]
+    whole = BatchLoader(Numbered(size), place, 0).at(0)[1]
     assert seen == whole.tolist()
     assert np.ptp(np.bincount(seen, minlength=size)) <= 1
 
@@ -105,26 +103,26 @@ def test_reading_ahead_changes_no_batch() -> None:
     batches = BatchLoader(Numbered(10), batch_size=4, seed=7)
     threads, places = set[str](), [0, 4, 8, 4, 8, 100]
 
-    def read(position: Position) -> tuple[list[int], Position]:
+    def read(place: int) -> tuple[list[int], int]:
         threads.add(current_thread().name)
-        _, ids, following = batches.at(position)
+        _, ids, following = batches.at(place)
         return ids.tolist(), following
 
-    expected = [read(Position(place)) for place in places]
+    expected = [read(place) for place in places]
     threads.clear()
     with ReadAhead(read) as ahead:
-        assert [ahead(Position(place)) for place in places] == expected
+        assert [ahead(place) for place in places] == expected
     assert threads == {"MainThread", "read-ahead_0"}
 
 
 def test_an_error_of_the_next_batch_is_raised_when_it_is_asked_for() -> None:
-    def read(position: Position) -> tuple[int, Position]:
-        if position.consumed == 1:
+    def read(place: int) -> tuple[int, int]:
+        if place == 1:
             raise InputError("damaged")
-        return position.consumed, Position(position.consumed + 1)
+        return place, place + 1
 
     with ReadAhead(read) as ahead:
-        assert ahead(Position(0)) == (0, Position(1))
+        assert ahead(0) == (0, 1)
         with pytest.raises(InputError, match="damaged"):
-            ahead(Position(1))
-        assert ahead(Position(0))[0] == 0
+            ahead(1)
+        assert ahead(0)[0] == 0

@@ -22,8 +22,8 @@ from loriini.compare.results import compare_trials
 from loriini.compare.running import Trial
 from loriini.errors import InputError
 from loriini.evaluate.runs import EvaluationSettings, evaluate_runs
+from loriini.snapshot import RUN
 from loriini.train.records.metrics import METRICS, read_metrics
-from loriini.train.run import RUN
 
 
 def test_every_cell_is_scored_on_the_same_tokens(compared: Compared) -> None:

@@ -36,11 +36,13 @@ def single() -> Estimate:
 
 def memory(run: Run, gpus: int, checkpointing: bool = False) -> RankMemory:
     """Of a rank with a micro-batch of two instances."""
-    return rank_memory(run, run.config(64, 0), gpus, 2, checkpointing)
+    config = run.config(64, 0)
+    return rank_memory(run, config, gpus, 2, checkpointing, micro_batch_activations(run, config, 2))
 
 
 def least(run: Run, gpus: int) -> float:
-    return rank_memory(run, run.config(64, 0), gpus, 1, True).total
+    config = run.config(64, 0)
+    return rank_memory(run, config, gpus, 1, True, micro_batch_activations(run, config, 1)).total
 
 
 def test_weights_are_shared_out_and_the_mixture_counts() -> None:
@@ -88,8 +90,9 @@ def test_a_group_holds_all_low_projections_on_every_rank(share_experts: ShareExp
     run = tiny_run("aoe", batch_size=8)
     config = run.config(64, 0)
     low = 2 * 3 * (config.low_rank or 0) * 32
+    counted = micro_batch_activations(run, config, 2)
     apart, together = (
-        rank_memory(replace(run, parallel=ParallelConfig(4, n, share_experts)), config, 4, 2, False)
+        rank_memory(replace(run, parallel=ParallelConfig(4, n, share_experts)), config, 4, 2, False, counted)
         for n in (1, 2)
     )
     assert together.parameters - apart.parameters == 4 * (low / 2 - low / 4)

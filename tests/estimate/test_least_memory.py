@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from loriini.errors import InputError
-from loriini.estimate.memory import GIB, check_memory, least_memory, rank_memory
+from loriini.estimate.memory import GIB, check_memory, least_memory, micro_batch_activations, rank_memory
 from loriini.hardware import machine_memory
 from loriini.recipes import find_recipe
 
@@ -16,7 +16,8 @@ def test_the_least_is_below_the_estimate(name: str, checkpointing: bool) -> None
     run = find_recipe(name)
     run = replace(run, speed=replace(run.speed, activation_checkpointing=checkpointing))
     config = run.config(320, eos_token_id=0)
-    estimated = rank_memory(run, config, 1, run.batch_size, checkpointing).total
+    counted = micro_batch_activations(run, config, run.batch_size)
+    estimated = rank_memory(run, config, 1, run.batch_size, checkpointing, counted).total
     assert 16 * config.parameters()[0] < least_memory(run, config, 1) < estimated
 
 

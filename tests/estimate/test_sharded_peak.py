@@ -8,7 +8,7 @@ import torch
 
 import together
 from live_bytes import LiveBytes
-from loriini.estimate.memory import rank_memory
+from loriini.estimate.memory import micro_batch_activations, rank_memory
 from loriini.parallel import sharding
 from loriini.parallel.mesh import join_mesh, process_group
 from loriini.recipes import find_recipe
@@ -70,7 +70,8 @@ def _peaks(case: Case) -> tuple[int, float]:
     with LiveBytes() as live:
         live.count(t for p in model.parameters() for t in (p, p.grad) if t is not None)
         step()
-    estimated = rank_memory(run, config, parallel.world_size, 2, run.speed.activation_checkpointing)
+    counted, recomputes = micro_batch_activations(run, config, 2), run.speed.activation_checkpointing
+    estimated = rank_memory(run, config, parallel.world_size, 2, recomputes, counted)
     return live.peak, estimated.total - estimated.optimizer
 
 

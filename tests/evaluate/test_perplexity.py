@@ -11,7 +11,7 @@ from torch import Tensor
 from loriini import LoriiniForCausalLM
 from loriini.errors import InputError
 from loriini.evaluate.heldout import HeldOut
-from loriini.evaluate.perplexity import evaluate, instances_at_once, score_tokens
+from loriini.evaluate.perplexity import evaluate, evaluated_at_once, score_tokens
 from tiny import LENGTH, SEGMENT, random_ids, tiny_config, tiny_model
 
 
@@ -173,9 +173,9 @@ def test_a_domain_without_a_label_is_refused(names: list[str] | None, known: str
 
 def test_fewer_instances_are_evaluated_at_once_where_their_logits_are_many() -> None:
     ids_NL = torch.zeros(20, 1025, dtype=torch.long)
-    sizes = [instances_at_once(ids_NL, tiny_config(vocab_size=size)) for size in (8192, 50_000, 152_064)]
+    sizes = [evaluated_at_once(ids_NL, tiny_config(vocab_size=size)) for size in (8192, 50_000, 152_064)]
     assert sizes == [16, 5, 1]
-    assert instances_at_once(ids_NL.repeat(1, 9), tiny_config(vocab_size=152_064)) == 1
+    assert evaluated_at_once(ids_NL.repeat(1, 9), tiny_config(vocab_size=152_064)) == 1
 
 
 @torch.no_grad()

@@ -13,11 +13,12 @@ from loriini.errors import InputError
 from loriini.export.checkpoints import load_checkpoints
 from loriini.export.export import ExportSettings, export_run
 from loriini.model.loading import load_model
+from loriini.snapshot import RUN
 from loriini.train.checkpoints.state import STATE
 from loriini.train.checkpoints.storage import CheckpointConfig
 from loriini.train.corpora import read_corpora
 from loriini.train.loop import train
-from loriini.train.run import RUN, read_run
+from loriini.train.run import read_run
 from runs import COPIED_AT, prepared, stop, tiny_run
 
 

@@ -2,13 +2,8 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
-<<<<<<< HEAD
-from loriini import DESIGNS, LoriiniForCausalLM
-from loriini.export.merged import to_dense
-=======
 from loriini import DESIGNS, LoriiniForCausalLM, RoutingConfig
-from loriini.export.merged import to_llama
->>>>>>> mend-d
+from loriini.export.merged import to_dense
 from loriini.model.conversion import change_design, copy_into_experts, keeps_routers, soft_to_top_k
 from loriini.model.pretrained import from_transformers
 from tiny import SEGMENT, VOCABULARY, over_blocks, random_ids, run, tiny_config, tiny_model

@@ -35,7 +35,7 @@ def test_what_gpt2_adds_to_the_residual_stream_starts_smaller() -> None:
 
 class Cosine(ScorerModule):
     def __init__(self) -> None:
-        super().__init__(tiny_config().router_settings(0))
+        super().__init__()
         self.weight, self.temperature = nn.Parameter(torch.zeros(4, 16)), nn.Parameter(torch.full((1,), 10.0))
 
 

@@ -301,12 +301,7 @@ def test_one_expert_is_the_same_model_in_every_design() -> None:
     ids = random_ids()
     reference = tiny_model("dense", num_experts=1)
     expected = reference(ids).logits
-    for name in set(EVERY) - {
-        "label",
-        "aoe",
-        "aoe-top-p",
-        "aoe-ec",
-    }:  # these need labels or factorised experts
+    for name in EVERY:
         model = tiny_model(name, num_experts=1)
         model.load_state_dict(copy.deepcopy(reference.state_dict()), strict=name != "random")  # has draws
         torch.testing.assert_close(run(model, ids).logits, expected, rtol=1e-5, atol=1e-5)

@@ -88,9 +88,11 @@ def test_lora_trains_the_experts_and_merges_into_them(name: str, block: str) -> 
         expected = model.eval()(input_ids=ids).logits
         with model.disable_adapter():
             assert not torch.allclose(model(input_ids=ids).logits, expected, atol=1e-2)
+        generated = run_generate(base, ids)
         merged = model.merge_and_unload()
         torch.testing.assert_close(merged(ids).logits, expected, rtol=1e-4, atol=1e-4)
         assert isinstance(merged, LoriiniForCausalLM)
+        assert torch.equal(run_generate(merged, ids), generated)
 
 
 def test_data_parallel_is_refused_with_the_remedy() -> None:

@@ -152,7 +152,7 @@ CORE = (
     ),
     Mutation(
         "held-out text shares one draw of a random router",
-        "model/labels.py",
+        "model/routing_inputs.py",
         'if model.config.design.scorer == "random":',
         "if False:",
         "tests/analyze/test_routes.py tests/evaluate/test_perplexity.py",

@@ -289,6 +289,11 @@ def test_processes_drop_out_other_states(tmp_path: Path) -> None:
     assert job(2, in_one_group, [(seed_in, tiny_run(seed=7), tmp_path)]) == [[7], [8]]
 
 
+def test_a_dense_model_of_a_design_that_needs_whole_experts_is_shared() -> None:
+    dense = tiny_config(replace(DESIGNS["aoe"], node="hidden"), num_experts=1)
+    check_mesh(ParallelConfig(experts=2), 2, 4, dense)
+
+
 def test_one_process_needs_no_mesh() -> None:
     assert join_mesh(ParallelConfig(shard=8, experts=4)) == Parallel()
     check_mesh(ParallelConfig(shard=8, experts=4), 1, 3, tiny_config())

@@ -3,7 +3,7 @@
 import pytest
 
 from loriini.estimate.choice import choose
-from loriini.estimate.memory import GIB, rank_memory
+from loriini.estimate.memory import GIB, micro_batch_activations, rank_memory
 from loriini.published.training import TRAINING, PublishedTraining
 from loriini.recipes import RECIPES, VOCABULARY
 
@@ -65,5 +65,6 @@ def test_a_recipe_fits_on_the_papers_gpus_as_it_is(name: str) -> None:
     run = choose(run, config, paper.gpus, paper.gpu_memory * GIB).run
     config.recompute_merge = run.model.recompute_merge is True
     size = run.instances_at_once(run.batch_size // paper.gpus)
-    memory = rank_memory(run, config, paper.gpus, size, run.speed.activation_checkpointing)
+    counted = micro_batch_activations(run, config, size)
+    memory = rank_memory(run, config, paper.gpus, size, run.speed.activation_checkpointing, counted)
     assert memory.total <= paper.gpu_memory * GIB

@@ -29,7 +29,7 @@ def test_a_recipe_builds_with_the_parameters_it_is_described_with(name: str) -> 
     run = RECIPES[name]
     run.check()
     assert run.name == name
-    assert run.batch_size % run.instances_at_once(run.batch_size) == 0
+    assert run.batch_size % run.instances_at_once() == 0
     described = describe(name)
     assert described.keys() == KEYS
     assert 0 < described["parameters_active"] <= described["parameters_total"]

@@ -168,6 +168,7 @@ def test_every_choice_is_an_entry_of_its_table() -> None:
         ("lory", {"combination": "logits"}, "it must be one of: outputs, parameters"),
         ("aoe", {"norm": 3}, "it must be one of: 1, 2, inf"),
         ("aoe", {"node": "middle"}, "routing.node is 'middle'"),
+        ("aoe", {"norm": True}, "routing.norm is True; it must be one of: 1, 2, inf"),
     ],
 )
 def test_what_has_no_meaning_is_refused(name: str, changes: dict[str, Any], reason: str) -> None:

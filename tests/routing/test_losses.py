@@ -92,8 +92,8 @@ def test_states_learn_from_the_losses_of_routers_that_do_not(scorer: Scorer) -> 
 @pytest.mark.parametrize("name", losses.LOSSES)
 def test_padding_is_left_out(name: str) -> None:
     logits, valid = torch.randn(6, 4), torch.tensor([True, False, True, True, False, True])
-    padded = losses.LOSSES[name](routing_of(logits, valid=valid), None)
-    torch.testing.assert_close(padded, losses.LOSSES[name](routing_of(logits[valid]), None))
+    padded = losses.LOSSES[name](routing_of(logits, valid=valid))
+    torch.testing.assert_close(padded, losses.LOSSES[name](routing_of(logits[valid])))
 
 
 def test_averaged_shares_make_load_balance_that_of_all_processes() -> None:

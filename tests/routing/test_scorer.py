@@ -66,7 +66,7 @@ def test_a_new_scorer_is_one_entry_of_the_table(monkeypatch: pytest.MonkeyPatch)
 
     class Bilinear(ScorerModule):
         def __init__(self, settings: RouterSettings) -> None:
-            super().__init__(settings)
+            super().__init__()
             self.left = torch.nn.Parameter(torch.empty(3, settings.hidden_size))
             self.right = torch.nn.Parameter(torch.empty(settings.num_experts, 3))
 
@@ -182,26 +182,16 @@ def test_frozen_scorer_is_left_alone_by_the_optimizer(loaded: bool, tmp_path: Pa
     assert not torch.equal(model.model.layers[0].mlp.experts.down_proj, experts_before)
 
 
-def labelled(labels: list[int] | None) -> RoutingContext:
-    return RoutingContext(2, 3, labels_B=None if labels is None else torch.tensor(labels))
-
-
 def test_label_scorer_gives_each_label_its_expert_alone() -> None:
-    probabilities = LabelScorer(settings("label"))(torch.randn(2, 3, D), labelled([2, 0])).softmax(-1)
+    context = RoutingContext(2, 3, labels_B=torch.tensor([2, 0]))
+    probabilities = LabelScorer(settings("label"))(torch.randn(2, 3, D), context).softmax(-1)
     assert torch.equal(probabilities, torch.eye(E)[[2, 0]][:, None].expand(-1, 3, -1))
 
 
-@pytest.mark.parametrize(
-    ("labels", "reason"),
-    [
-        (None, "needs routing_labels"),
-        ([0, E], r"routing_labels are 0\.\.4; with 4 experts they must be in 0\.\.3"),
-        ([0, -1], r"routing_labels are -1\.\.0"),
-    ],
-)
-def test_label_scorer_refuses_missing_and_unknown_labels(labels: list[int] | None, reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
-        LabelScorer(settings("label"))(torch.randn(2, 1, D), labelled(labels))
+def test_label_scorer_reads_no_label() -> None:
+    """Tensors on the meta device hold no values; reading some of a GPU would wait for it."""
+    h_BUD, labels_B = torch.empty(2, 3, D, device="meta"), torch.empty(2, dtype=torch.long, device="meta")
+    assert LabelScorer(settings("label"))(h_BUD, RoutingContext(2, 3, labels_B=labels_B)).shape == (2, 3, E)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

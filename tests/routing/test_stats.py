@@ -13,7 +13,6 @@ STATISTICS = (
     stats.units,
     stats.choices,
     stats.mean_gates,
-    stats.mean_logits,
     stats.gate_entropy,
     stats.active_experts,
 )
@@ -25,7 +24,6 @@ def test_statistics_by_hand() -> None:
     assert stats.choices(routing).tolist() == [2.0, 1.0, 1.0, 0.0]
     assert stats.shares(stats.choices(routing)).tolist() == [0.5, 0.25, 0.25, 0.0]
     assert stats.mean_gates(routing).tolist() == pytest.approx([0.575, 0.125, 0.3, 0.0])
-    assert stats.mean_logits(routing).tolist() == pytest.approx([-0.425, -0.875, -0.7, -1.0])
     assert stats.active_experts(routing).tolist() == [True, False, True, False]
     assert stats.units(routing).item() == 2
     assert stats.shares(torch.zeros(4)).tolist() == [0.0] * 4

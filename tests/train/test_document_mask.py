@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from loriini import DESIGNS, RoutingConfig
 from loriini.batches.dataset import InstanceDataset
-from loriini.batches.loader import BatchLoader, Position
+from loriini.batches.loader import BatchLoader
 from loriini.model import LoriiniForCausalLM
 from loriini.parallel.mesh import ParallelConfig, join_mesh
 from loriini.parallel.sharding import build_model, full_tensor
@@ -43,7 +43,7 @@ def test_a_step_is_that_of_the_documents_alone(design: str) -> None:
     run = without_losses(tiny_run(design, document_mask=True, micro_batch_size=2))
     model = LoriiniForCausalLM(run.config(VOCABULARY, EOS)).train()
     batches = BatchLoader(Pattern(), run.batch_size)
-    tokens, ids, _ = batches.at(Position())
+    tokens, ids, _ = batches.at(0)
     tokens_BL, positions_BL = torch.from_numpy(tokens), torch.from_numpy(Pattern().positions(ids))
     expected = loss_of_documents(model, tokens_BL, positions_BL)
     expected.backward()
@@ -72,12 +72,8 @@ COMPARING = replace(SKIPPING, routing=replace(DESIGNS["sequence-top1"], load_bal
 
 def packed_batch() -> Batch:
     source = Pattern(length=SKIPPING.length)
-    tokens, ids, _ = BatchLoader(source, SKIPPING.batch_size).at(Position())
+    tokens, ids, _ = BatchLoader(source, SKIPPING.batch_size).at(0)
     return Batch(torch.from_numpy(tokens), positions_BL=torch.from_numpy(source.positions(ids)))
-
-
-def part_of(batch: Batch, part: slice) -> Batch:
-    return Batch(batch.tokens_BL[part], positions_BL=batch.positions_BL[part])
 
 
 def step_of_all(run: Run) -> tuple[list[float], dict[str, Tensor]]:
@@ -118,7 +114,7 @@ def step_of_this_process(run: Run) -> tuple[list[float], dict[str, Any]]:
     parallel = join_mesh(ParallelConfig())
     model = build_model(run.config(VOCABULARY, EOS), parallel, "fp32", lambda config: model_of(run))
     share = run.batch_size // parallel.world_size
-    own = part_of(packed_batch(), slice(parallel.rank * share, (parallel.rank + 1) * share))
+    own = packed_batch().rows(slice(parallel.rank * share, (parallel.rank + 1) * share))
     losses, _ = accumulate_gradients(model, own, run, parallel)
     found = {name: full_tensor(p.grad).numpy() for name, p in model.named_parameters() if p.grad is not None}
     return torch.stack(losses).tolist(), found

@@ -14,6 +14,7 @@ from loriini import atomic
 from loriini.errors import InputError
 from loriini.jobs.lock import FolderLocked, folder_lock
 from loriini.launch import refuse_others
+from loriini.snapshot import RUN
 from loriini.train.checkpoints import state
 from loriini.train.checkpoints.state import checkpoints_in, step_of
 from loriini.train.checkpoints.storage import CheckpointConfig
@@ -24,7 +25,7 @@ from loriini.train.loop import start_or_resume, train
 from loriini.train.measures import Measure
 from loriini.train.optimizer import OptimizerConfig, learning_rate_factor
 from loriini.train.records.metrics import EVALUATION, METRICS, read_records
-from loriini.train.run import RUN, Run, read_run
+from loriini.train.run import Run, read_run
 from loriini.train.upcycle import WarmupConfig
 from runs import COPIED_AT, STEPS, Killed, metrics, stop, tiny_corpus, tiny_run
 

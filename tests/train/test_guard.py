@@ -12,7 +12,7 @@ import torch.distributed as dist
 from safetensors.torch import load_file
 
 from loriini import LoriiniForCausalLM
-from loriini.batches.loader import BatchLoader, Position
+from loriini.batches.loader import BatchLoader
 from loriini.errors import InputError
 from loriini.model import modeling
 from loriini.parallel.mesh import on_first_rank, process_group
@@ -74,7 +74,7 @@ def test_a_skipped_batch_is_saved_and_the_run_continues(
     assert [m["loss"] is None for m in metrics(out)].count(True) == 1
     (path,) = (out / "skipped").iterdir()
     assert path.name == "step-00000003.rank-0.npz"
-    tokens, instances, _ = BatchLoader(Pattern(), run.batch_size).at(Position(2 * run.batch_size))
+    tokens, instances, _ = BatchLoader(Pattern(), run.batch_size).at(2 * run.batch_size)
     with np.load(path) as batch:
         assert (batch["tokens"] == tokens).all()
         assert batch["instances"].tolist() == instances.tolist()
@@ -97,7 +97,7 @@ def test_what_is_not_finite_in_one_process_is_skipped_in_all(tmp_path: Path) -> 
     names = sorted(path.name for path in (tmp_path / "run" / "skipped").iterdir())
     assert names == ["step-00000003.rank-0.npz", "step-00000003.rank-1.npz"]
     seen = [np.load(tmp_path / "run" / "skipped" / name)["instances"].tolist() for name in names]
-    assert [i for share in seen for i in share] == BatchLoader(Pattern(), 4).at(Position(8))[1].tolist()
+    assert [i for share in seen for i in share] == BatchLoader(Pattern(), 4).at(8)[1].tolist()
 
 
 def test_too_many_in_a_row_stop_the_run_and_say_where(
@@ -183,9 +183,9 @@ def test_a_replay_is_of_the_tokens_that_the_run_read(document_mask: bool, tmp_pa
     """Of as many as its length, whatever the corpus's and the longest that the model is configured for."""
     run = tiny_run("lory", length=16, document_mask=document_mask)
     batches = BatchLoader(Pattern(), 4)
-    path = loop.write_skipped(tmp_path, 7, batches, Position(8), run.length, document_mask)
+    path = loop.write_skipped(tmp_path, 7, batches, 8, run.length, document_mask)
     model = LoriiniForCausalLM(replace(run, length=64).config(VOCABULARY, EOS)).train()
-    batch, _ = read_batch(run, batches, torch.device("cpu"), Position(8))
+    batch, _ = read_batch(run, batches, torch.device("cpu"), 8)
     expected, _ = accumulate_gradients(model, batch, run)
     losses = [found.loss for found in replay(model, path)]
     assert sum(losses) / len(losses) == pytest.approx(expected.cross_entropy.item(), rel=1e-5)
@@ -193,10 +193,10 @@ def test_a_replay_is_of_the_tokens_that_the_run_read(document_mask: bool, tmp_pa
 
 def test_a_replay_names_the_instance_and_the_parameters(corpus: TrainingCorpus, tmp_path: Path) -> None:
     run = tiny_run("lory", length=16)
-    path = loop.write_skipped(tmp_path, 7, BatchLoader(Pattern(), 4), Position(8), run.length)
+    path = loop.write_skipped(tmp_path, 7, BatchLoader(Pattern(), 4), 8, run.length)
     model = LoriiniForCausalLM(run.config(VOCABULARY, EOS))
     whole = replay(model, path)
-    assert [r.instance for r in whole] == BatchLoader(Pattern(), 4).at(Position(8))[1].tolist()
+    assert [r.instance for r in whole] == BatchLoader(Pattern(), 4).at(8)[1].tolist()
     assert all(abs(r.loss - math.log(VOCABULARY)) < 0.3 and r.gradient_norm > 0 for r in whole)
     assert not any(r.not_finite for r in whole)
     poisoned = int(np.load(path)["tokens"][2, 0])

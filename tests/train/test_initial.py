@@ -65,10 +65,10 @@ def first_loss(out: Path) -> float:
 
 def loss_of(model: PreTrainedModel, corpus: Path, batch: int = 2) -> float:
     """The loss of a model on the first batch of a run with seed 0."""
-    from loriini.batches.loader import BatchLoader, Position
+    from loriini.batches.loader import BatchLoader
     from loriini.train.corpora import read_corpora
 
-    ids = BatchLoader(read_corpora([corpus]).instances, batch, 0).at(Position(0))[0]
+    ids = BatchLoader(read_corpora([corpus]).instances, batch, 0).at(0)[0]
     ids_BL = torch.from_numpy(ids)
     return model(ids_BL[:, :-1], shift_labels=ids_BL[:, 1:]).loss.item()
 
@@ -221,12 +221,9 @@ def test_weights_that_changed_before_the_first_checkpoint_are_refused(
         ("llama", ["--model.hidden_size", "32"], "--model.hidden_size 32: .* has 16; leave it out"),
         ("llama", ["--model.qk_norm", "head"], "--model.qk_norm head: .* has None; leave it out"),
         ("mixtral", ["--model.num_experts", "4"], "--model.num_experts 4: .* has 5; leave it out"),
-        (
-            "llama",
-            ["--routing", "switch"],
-            "is a dense model: .*gates that sum to 1.*; choose another design",
-        ),
+        ("llama", ["--routing", "switch"], "a dense model: .*gates that sum to 1.*; choose another design"),
         ("llama", ["--model.low_rank", "8"], "experts of low_rank=8 are not copies"),
+        ("llama", ["--model.num_experts=1", "--model.low_rank=8"], "low_rank 8: .* has none; set it to that"),
         ("mixtral", ["--warmup.dense_share", "0.5"], "is a mixture, .*; set --warmup.dense_share 0"),
         ("mixtral", ["--routing", "deepseek-v3"], "num_shared_experts 1: .* has 0"),
         ("mixtral", ["--routing", "aoe"], "not factorised, .* low_rank would be 8; .* --routing.node gate"),

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from loriini import DESIGNS
-from loriini.batches.loader import BatchLoader, Position
+from loriini.batches.loader import BatchLoader
 from loriini.errors import InputError
 from loriini.signals import Interrupted
 from loriini.train import loop
@@ -113,7 +113,7 @@ def scratch_or_copied(design: str) -> Run:
 def next_loss(state: TrainingState, corpus: TrainingCorpus, run: Run) -> float:
     """The loss of the next batch."""
     batches = BatchLoader(corpus.instances, run.batch_size, run.seed)
-    tokens = torch.from_numpy(batches.at(Position(state.progress.consumed))[0])
+    tokens = torch.from_numpy(batches.at(state.progress.consumed)[0])
     with torch.no_grad():
         return state.model(tokens[:, :-1], shift_labels=tokens[:, 1:]).loss.item()
 

@@ -60,27 +60,28 @@ def test_every_trainable_parameter_is_in_one_group_with_its_rates(name: str, blo
     seen = [names[p] for group in optimizer.param_groups for p in group["params"]]
     assert sorted(seen) == sorted(n for n, p in model.named_parameters() if p.requires_grad)
     for group in optimizer.param_groups:
-        (kind,) = {parameter_group(names[p], p) for p in group["params"]}
-        factor = {"router": 3.0, "experts": 0.5, "expert_vectors": 0.5}.get(kind, 1.0)
-        assert group["peak"] == pytest.approx(1e-2 * factor)
-        assert group["weight_decay"] == (0.0 if kind.endswith("vectors") else 0.1)
-        assert group["eps"] == (1e-8 / 4 if kind.startswith("expert") else 1e-8)
+        ((part, decays),) = {parameter_group(names[p], p) for p in group["params"]}
+        assert group["peak"] == pytest.approx(1e-2 * {"router": 3.0, "experts": 0.5, "rest": 1.0}[part])
+        assert group["weight_decay"] == (0.1 if decays else 0.0)
+        assert group["eps"] == (1e-8 / 4 if part == "experts" else 1e-8)
         assert group["betas"] == (0.9, 0.95)
 
 
 def test_parameter_groups() -> None:
     groups = {n: parameter_group(n, p) for n, p in tiny_model("mixtral").named_parameters()}
-    assert groups["model.embed_tokens.weight"] == groups["lm_head.weight"] == "rest"
-    assert groups["model.layers.0.self_attn.q_proj.weight"] == "rest"
-    assert groups["model.layers.0.input_layernorm.weight"] == groups["model.norm.weight"] == "vectors"
-    assert groups["model.layers.1.mlp.router.scorer.weight"] == "router"
-    assert parameter_group("model.layers.1.mlp.router.scorer.temperature", torch.ones(1)) == "router_vectors"
-    assert groups["model.layers.1.mlp.experts.down_proj"] == "experts"
+    assert groups["model.embed_tokens.weight"] == groups["lm_head.weight"] == ("rest", True)
+    assert groups["model.layers.0.self_attn.q_proj.weight"] == ("rest", True)
+    assert groups["model.layers.0.input_layernorm.weight"] == groups["model.norm.weight"] == ("rest", False)
+    assert groups["model.layers.1.mlp.router.scorer.weight"] == ("router", True)
+    assert parameter_group("model.layers.1.mlp.router.scorer.temperature", torch.ones(1)) == ("router", False)
+    assert groups["model.layers.1.mlp.experts.down_proj"] == ("experts", True)
     groups = {n: parameter_group(n, p) for n, p in tiny_model("mixtral", block="gpt2").named_parameters()}
-    assert groups["model.positions.weight"] == groups["model.layers.0.self_attn.c_attn.weight"] == "rest"
-    assert groups["model.norm.bias"] == groups["model.layers.0.self_attn.c_attn.bias"] == "vectors"
-    assert groups["model.layers.1.mlp.experts.up_proj"] == "experts"
-    assert groups["model.layers.1.mlp.experts.up_bias"] == "expert_vectors"
+    assert (
+        groups["model.positions.weight"] == groups["model.layers.0.self_attn.c_attn.weight"] == ("rest", True)
+    )
+    assert groups["model.norm.bias"] == groups["model.layers.0.self_attn.c_attn.bias"] == ("rest", False)
+    assert groups["model.layers.1.mlp.experts.up_proj"] == ("experts", True)
+    assert groups["model.layers.1.mlp.experts.up_bias"] == ("experts", False)
 
 
 def test_vectors_of_a_router_do_not_decay() -> None:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from loriini.batches.loader import BatchLoader, Position
+from loriini.batches.loader import BatchLoader
 from loriini.model import LoriiniForCausalLM
 from loriini.train import step
 from loriini.train.corpora import TrainingCorpus
@@ -42,7 +42,7 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(
 ) -> None:
     run = tiny_run(batch_size=8)
     model = LoriiniForCausalLM(run.config(VOCABULARY, EOS)).train()
-    ids, _, _ = BatchLoader(corpus.instances, run.batch_size).at(Position())
+    ids, _, _ = BatchLoader(corpus.instances, run.batch_size).at(0)
     losses, _ = accumulate_gradients(model, Batch(torch.from_numpy(ids)), run)
     whole = gradients(model)
     model.zero_grad()
@@ -58,7 +58,7 @@ def test_the_z_loss_is_recorded_beside_the_cross_entropy(output_z: float, corpus
     run = tiny_run("dense")
     run = replace(run, model=replace(run.model, output_z=output_z), micro_batch_size=3)
     model = LoriiniForCausalLM(run.config(VOCABULARY, EOS)).train()
-    ids = torch.from_numpy(BatchLoader(corpus.instances, run.batch_size).at(Position())[0])
+    ids = torch.from_numpy(BatchLoader(corpus.instances, run.batch_size).at(0)[0])
     with torch.no_grad():
         out = model(ids[:, :-1], shift_labels=ids[:, 1:])
     state = TrainingState(model, make_optimizer(model, run.optimizer), RunProgress())

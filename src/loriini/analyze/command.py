@@ -17,7 +17,7 @@ from loriini.model.loading import context_length, load_model, run_precision, tra
 from loriini.progress import inform
 from loriini.reporting.page import REPORT
 from loriini.routing import causality_warning
-from loriini.snapshot import folder_of
+from loriini.snapshot import page_folder
 from loriini.sources import Fields, OnError, ReadOptions, read_documents
 from loriini.sources.document import Document
 
@@ -42,7 +42,7 @@ def analyze_run(
     """
     if most is not None and most < 1:
         raise InputError(f"--instances {most}: must be at least 1")
-    out = out or folder_of(run, "--out DIR")
+    out = out or page_folder(run, "--out DIR")
     if (out / REPORT).exists() and not (out / ROUTES).exists():
         raise InputError(f"{out / REPORT}: of another command, which has no {ROUTES}; choose another --out")
     model, tokenizer = load_model(run, device)

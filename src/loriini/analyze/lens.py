@@ -21,7 +21,6 @@ from loriini.evaluate.document_tokens import AS_IN_TRAINING
 from loriini.evaluate.perplexity import score_tokens
 from loriini.hardware import Precision
 from loriini.model import LoriiniForCausalLM
-from loriini.model.labels import labels_of, refuse_unused_label
 from loriini.model.loading import (
     check_finite,
     check_ids,
@@ -30,6 +29,7 @@ from loriini.model.loading import (
     run_precision,
 )
 from loriini.model.outputs import LoriiniOutput
+from loriini.model.routing_inputs import labels_of, refuse_unused_label
 from loriini.progress import progress, warn
 from loriini.reporting.curves import Floats
 from loriini.routing.unit import RoutingContext, unit_layout

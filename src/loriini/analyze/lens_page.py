@@ -84,7 +84,7 @@ def _routed_by(lens: Lens) -> str:
     design = lens.design
     if design.scorer == "label":
         words = f"Every token is routed by the label {lens.label}."
-    elif design.fixed:
+    elif design.constant_gates:
         words = "Every token gets every expert with the same weight."
     elif design.scorer == "linear_segment":
         words = f"Each token is routed by its own state and by the {design.segment_length} tokens before."

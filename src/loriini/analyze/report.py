@@ -10,9 +10,9 @@ from loriini.errors import InputError
 from loriini.fields import by_dotted_name
 from loriini.reporting.page import REPORT, element, join, paragraph, strong, table, write_page
 from loriini.routing import RoutingConfig
-from loriini.snapshot import name_of
+from loriini.snapshot import RUN, name_of
 from loriini.train.records.metrics import METRICS, read_metrics
-from loriini.train.run import RUN, read_run
+from loriini.train.run import read_run
 
 LOCAL = {"corpus", "init", "evaluate.heldout"}
 """Settings that are paths on this machine, which a page that is passed on need not show."""

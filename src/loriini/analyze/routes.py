@@ -18,9 +18,9 @@ from loriini.evaluate.heldout import HeldOut, documents_of
 from loriini.evaluate.intervals import Documents
 from loriini.hardware import Precision, autocast
 from loriini.model import LoriiniForCausalLM
-from loriini.model.labels import routing_inputs
 from loriini.model.loading import check_finite, check_ids
 from loriini.model.mode import evaluation_mode
+from loriini.model.routing_inputs import routing_inputs
 from loriini.progress import Advance, progress
 from loriini.reporting.curves import Floats
 from loriini.routing import Routing

@@ -1,7 +1,8 @@
 """Instances to batches, in an order that is a function of (seed, epoch) and needs no memory.
 
-The place in the data is a value, `Position`: save it, and training resumes with the next instance, also with
-another batch size or number of processes. Within an epoch every instance is read exactly once.
+The place in the data is a number, the instances `consumed` by all processes over all epochs: save it, and
+training resumes with the next instance, also with another batch size or number of processes. Within an epoch
+every instance is read exactly once.
 """
 
 from collections.abc import Callable
@@ -17,13 +18,6 @@ from loriini.batches.joined import InstanceSource, mixture_of
 from loriini.batches.permutation import epoch_shares, mixed_epochs, shuffled_epochs
 
 Item = TypeVar("Item")
-
-
-@dataclass(frozen=True)
-class Position:
-    """The number of instances consumed by all processes, over all epochs."""
-
-    consumed: int = 0
 
 
 @dataclass(frozen=True)
@@ -51,17 +45,17 @@ class BatchLoader:
                 f"batch size {self.batch_size} is not a positive multiple of {self.world_size} processes"
             )
 
-    def at(self, position: Position) -> tuple[NDArray[np.int64], NDArray[np.int64], Position]:
-        """This rank's share of the batch at `position`, and where the next batch begins.
+    def at(self, consumed: int) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+        """This rank's share of the batch after `consumed` instances, and where the next batch begins.
 
         Returns:
             tokens int64 (batch_size / world_size, length + 1); the instances' ids int64
-            (batch_size / world_size,); the next position.
+            (batch_size / world_size,); the instances consumed with this batch.
         """
         share = self.batch_size // self.world_size
-        first = position.consumed + self.rank * share
+        first = consumed + self.rank * share
         ids = self.ids(np.arange(first, first + share))
-        return self.instances.read(ids), ids, Position(position.consumed + self.batch_size)
+        return self.instances.read(ids), ids, consumed + self.batch_size
 
     def ids(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """The instance at each of `places` in the endless sequence of epochs."""
@@ -87,13 +81,13 @@ def readings(instances: InstanceSource, count: int) -> list[tuple[InstanceSource
 class ReadAhead(Generic[Item]):
     """Reads the batch that comes next in the background, while the caller computes with this one.
 
-    `read` takes a position to its batch and the next position. Calling the context manager does the same, and
-    raises what `read` raises for that position.
+    `read` takes the place of a batch to the batch and the next place. Calling the context manager does the
+    same, and raises what `read` raises for that place.
     """
 
-    def __init__(self, read: Callable[[Position], tuple[Item, Position]]) -> None:
+    def __init__(self, read: Callable[[int], tuple[Item, int]]) -> None:
         self._read = read
-        self._ahead: tuple[Position, Future[tuple[Item, Position]]] | None = None
+        self._ahead: tuple[int, Future[tuple[Item, int]]] | None = None
 
     def __enter__(self) -> "ReadAhead[Item]":
         self._thread = ThreadPoolExecutor(1, "read-ahead")
@@ -104,10 +98,10 @@ class ReadAhead(Generic[Item]):
     ) -> None:
         self._thread.shutdown(cancel_futures=True)
 
-    def __call__(self, position: Position) -> tuple[Item, Position]:
-        if self._ahead is not None and self._ahead[0] == position:
+    def __call__(self, consumed: int) -> tuple[Item, int]:
+        if self._ahead is not None and self._ahead[0] == consumed:
             batch, following = self._ahead[1].result()
         else:
-            batch, following = self._read(position)
+            batch, following = self._read(consumed)
         self._ahead = (following, self._thread.submit(self._read, following))
         return batch, following

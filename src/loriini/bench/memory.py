@@ -6,8 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from loriini.batches.loader import Position
-from loriini.bench.models import bench_run, instances_at_once, run_config, start
+from loriini.bench.models import bench_run, run_config, start
 from loriini.bench.sizes import BenchSize
 from loriini.bench.timing import Row, free, if_it_fits, result, synchronize
 from loriini.estimate.activations import merged_parameters, saved_bytes
@@ -60,7 +59,7 @@ def step_bytes(run: Run) -> dict[str, int]:
     keeps no such count, they are what the forward pass saves for the backward pass, autocast's copies of
     weights included.
     """
-    size = instances_at_once(run)
+    size = run.instances_at_once()
     run = replace(run, batch_size=2 * size, micro_batch_size=size)
     state, read = start(run)
     config = run_config(run)
@@ -75,7 +74,7 @@ def step_bytes(run: Run) -> dict[str, int]:
         training_step(state, run, read)
         activations = torch.cuda.max_memory_allocated() - sum(parts.values())
     else:
-        ids_BL = read(Position())[0].tokens_BL[:size].clone()  # a slice would count as the whole batch
+        ids_BL = read(0)[0].tokens_BL[:size].clone()  # a slice would count as the whole batch
         activations = _saved(state.model, ids_BL, run)
     del state
     free()

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
 
-from loriini.batches.loader import BatchLoader, Position
+from loriini.batches.loader import BatchLoader
 from loriini.bench.operations import Machine
 from loriini.bench.sizes import BenchSize
 from loriini.bench.timing import Case, Work
@@ -81,11 +81,6 @@ def bench_run(size: BenchSize, design: str, experts: int, **model: Any) -> Run:
     )
 
 
-def instances_at_once(run: Run) -> int:
-    """Instances of a run's micro-batch."""
-    return run.instances_at_once(run.batch_size)
-
-
 def run_config(run: Run) -> LoriiniConfig:
     """The configuration of a run's model."""
     assert run.model.vocab_size
@@ -106,9 +101,9 @@ def step_case(name: str, run: Run, steps: int = 1, dtype: torch.dtype = torch.fl
     config = run_config(run)
     segments = -(-run.length // run.routing.segment_length) if run.routing.segmented else 1
     details = {
-        "segments": instances_at_once(run) * segments,
+        "segments": run.instances_at_once() * segments,
         "segment_length": run.routing.segment_length,
-        "micro_batch_size": instances_at_once(run),
+        "micro_batch_size": run.instances_at_once(),
         "recompute_merge": config.recompute_merge if config.is_mixture else None,
         "flops_per_token": config.flops_per_token(run.length),
         "parameters": config.parameters()[0],
@@ -120,7 +115,7 @@ def step_case(name: str, run: Run, steps: int = 1, dtype: torch.dtype = torch.fl
 @cache
 def step_seconds(run: Run, machine: Machine) -> float:
     """The lower bound of a training step in seconds."""
-    instances = instances_at_once(run)
+    instances = run.instances_at_once()
     step = walk_step(
         run_config(run),
         instances,
@@ -136,7 +131,7 @@ def step_seconds(run: Run, machine: Machine) -> float:
 def build_steps(run: Run, steps: int, dtype: torch.dtype = torch.float32) -> Work:
     """A new model's training steps, after `WARMUP_STEPS` of one micro-batch."""
     state, read = start(run, dtype)
-    small = replace(run, batch_size=instances_at_once(run))
+    small = replace(run, batch_size=run.instances_at_once())
     for _ in range(WARMUP_STEPS):
         training_step(state, small, reader(small))
 
@@ -178,11 +173,11 @@ def build_mixtral_steps(size: BenchSize, experts: int) -> Work:
     model = build_mixtral(size, experts)
     optimizer = make_optimizer(model, OptimizerConfig())
     read = reader(bench_run(size, "mixtral", experts))
-    position = Position()
+    consumed = 0
 
     def step() -> None:
-        nonlocal position
-        batch, position = read(position)
+        nonlocal consumed
+        batch, consumed = read(consumed)
         ids_BL, labels_BL = batch.tokens_BL[:, :-1], batch.tokens_BL[:, 1:].contiguous()
         loss: Tensor = model(ids_BL, labels=labels_BL, shift_labels=labels_BL, use_cache=False).loss
         loss.backward()

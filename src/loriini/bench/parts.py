@@ -10,7 +10,6 @@ from torch import nn
 
 from loriini.bench.models import (
     bench_run,
-    instances_at_once,
     llama,
     mixtral_case,
     on_device,
@@ -116,15 +115,15 @@ def build_ffn(run: Run) -> Work:
     config = run_config(replace(run, model=replace(run.model, num_hidden_layers=1)))
     model = on_device(config).train()
     (mixture,) = model.model.mixtures
-    context = RoutingContext(instances_at_once(run), run.length, device=pick_device())
+    context = RoutingContext(run.instances_at_once(), run.length, device=pick_device())
     layout = unit_layout(mixture.config.routing, context)
-    shape = (instances_at_once(run), run.length, config.hidden_size)
+    shape = (run.instances_at_once(), run.length, config.hidden_size)
     x = torch.randn(shape, device=pick_device(), requires_grad=True)
     gradient = torch.randn(shape, device=pick_device())
 
     def work() -> None:
         with experts_cast_once(model, autocast_dtype(run.precision)):
-            for _ in range(run.batch_size // instances_at_once(run)):
+            for _ in range(run.batch_size // run.instances_at_once()):
                 with autocast(run.precision):
                     y = mixture(x, context, layout)[0]
                 y.backward(gradient.to(y.dtype))

@@ -99,7 +99,7 @@ def _print_summary(report: Path) -> None:
 def _runs(names: Iterable[str]) -> list[Path]:
     """The folders among the names. InputError for a name that is both a design's and a run's folder."""
     from loriini.routing import DESIGNS
-    from loriini.train.run import RUN
+    from loriini.snapshot import RUN
 
     for name in names:
         if name in DESIGNS and (Path(name) / RUN).exists():

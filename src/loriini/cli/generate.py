@@ -51,8 +51,8 @@ def generate(arguments: argparse.Namespace) -> None:
 
     from loriini.evaluate.samples import Generation, check_generation, check_room, continue_text
     from loriini.hardware import autocast
-    from loriini.model.labels import refuse_unused_label
     from loriini.model.loading import load_model, run_precision
+    from loriini.model.routing_inputs import refuse_unused_label
     from loriini.progress import warn
 
     settings = given(arguments, [field.name for field in fields(Generation)])

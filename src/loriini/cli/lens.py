@@ -33,9 +33,9 @@ def lens(arguments: argparse.Namespace) -> None:
         raise InputError("give --text FILE or --prompt TEXT, one of them")
     check_models(arguments.model, *([arguments.dense] if arguments.dense else []))
     from loriini.analyze.lens import LENS, MOST_TOKENS, write_lens
-    from loriini.snapshot import folder_of
+    from loriini.snapshot import page_folder
 
-    out = arguments.out or folder_of(arguments.model, "--out FILE") / LENS
+    out = arguments.out or page_folder(arguments.model, "--out FILE") / LENS
     page = write_lens(
         arguments.model,
         arguments.prompt if arguments.text is None else read_text_file(arguments.text),

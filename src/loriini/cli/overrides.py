@@ -16,17 +16,17 @@ class RecipeHelp(argparse.Action):
         super().__init__(option_strings, dest, nargs=0, help=help)
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: Any) -> None:
-        recipe = namespace.recipe
-        if recipe is None:
+        name = namespace.recipe
+        if name is None:
             overrides = (
                 "overrides: `loriini train RECIPE --help` lists every --dotted.name VALUE of a recipe\n"
             )
         else:
-            from loriini.launch import recipe as run_of
+            from loriini.launch import recipe
             from loriini.train.overrides.names import describe_overrides
 
-            listed = format_overrides(describe_overrides(run_of(recipe, [])))
-            overrides = f"overrides of {recipe}, each with its value in parentheses:\n\n{listed}"
+            listed = format_overrides(describe_overrides(recipe(name, [])))
+            overrides = f"overrides of {name}, each with its value in parentheses:\n\n{listed}"
         print(f"{parser.format_help()}\n{overrides}", end="")
         parser.exit()
 

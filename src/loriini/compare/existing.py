@@ -9,9 +9,9 @@ from loriini.compare.running import Trial
 from loriini.corpus.tokenized.tokenizer import same_vocabulary
 from loriini.errors import InputError
 from loriini.grouping import grouped
-from loriini.snapshot import holds_tokenizer
+from loriini.snapshot import RUN, holds_tokenizer
 from loriini.train.folder import NOT_OF_TRAINING
-from loriini.train.run import RUN, Run, read_run, recorded_corpus
+from loriini.train.run import Run, read_run, recorded_corpus
 
 NO_VARIANT = {"seed", "name", *NOT_OF_TRAINING}
 """Settings in which runs of one variant may differ."""

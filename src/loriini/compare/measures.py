@@ -19,9 +19,9 @@ from loriini.jobs.artifact import digest
 from loriini.jobs.lock import waiting_lock
 from loriini.json_file import read_object
 from loriini.reporting.curves import Floats, column, routed_steps, utilisation, with_load_entropy
-from loriini.snapshot import model_folder
+from loriini.snapshot import RUN, model_folder
 from loriini.train.records.metrics import METRICS, read_metrics
-from loriini.train.run import RUN, read_run, recorded_corpus
+from loriini.train.run import read_run, recorded_corpus
 
 Cells = Sequence[Mapping[str, Any]]
 CURVE_POINTS = 100

@@ -18,8 +18,9 @@ from loriini.compare.variants import baseline_of, by_width, choices, summarize
 from loriini.evaluate.intervals import Documents, differences_by_domain
 from loriini.json_file import without_nan
 from loriini.model import LoriiniConfig
+from loriini.snapshot import RUN
 from loriini.train.records.metrics import METRICS, read_metrics
-from loriini.train.run import RUN, read_run
+from loriini.train.run import read_run
 
 Evaluations = Mapping[Path, Mapping[str, Any]]
 """What `evaluate` returned with `instance_losses`, by the folder of the run."""

@@ -20,10 +20,10 @@ from loriini.hardware import JOBS_HERE, visible_gpus
 from loriini.jobs.lock import AT_WORK, FolderLocked, folder_lock
 from loriini.progress import Advance, inform, progress, warn
 from loriini.signals import Interrupted, deferred_interrupts
+from loriini.snapshot import RUN
 from loriini.train.corpora import read_corpora
 from loriini.train.folder import check_length, claim_run, has_model, make_folder
 from loriini.train.records.metrics import METRICS, read_metrics
-from loriini.train.run import RUN
 
 State = Literal["new", "started", "finished", "diverged"]
 LOG = "train.log"

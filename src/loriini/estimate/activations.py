@@ -18,15 +18,13 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
+from loriini.model.block import BLOCKS
 from loriini.model.configuration import BLOCK_SIZES
 from loriini.model.context import packed_positions
 from loriini.model.loss import rows_at_once
 from loriini.parallel.sharding import local_part
 from loriini.routing import RoutingConfig
 from loriini.routing.unit import packed_context, unit_layout, units_of_rows
-
-EXPERT_MATRICES = {"llama": 3, "olmoe": 3, "phimoe": 3, "gpt2": 2}
-"""Matrices of an expert, of about one size, by block."""
 
 READS_VALUES = ("random", "label")
 """Scorers that read numbers from tensors, which fake ones do not hold; a frozen scorer is counted instead.
@@ -67,10 +65,6 @@ class ActivationBytes:
     """Transient bytes while the loss is computed."""
     loss: int
     """The part of `rest` that is freed before the layers' backward pass begins: the head's gradient."""
-
-    def kept(self, layers: int) -> int:
-        """All that a model of `layers` layers keeps without activation checkpointing."""
-        return self.rest + layers * self.layer
 
     def peak(
         self, layers: int, checkpointing: bool, unsharded: UnshardedGradients | None = None
@@ -173,7 +167,8 @@ def merging_bytes(config: LoriiniConfig, merged: int, itemsize: int, cast: bool)
     """
     if not merged:
         return 0
-    share = 1 / EXPERT_MATRICES[config.block]
+    matrices = [name for name in BLOCKS[config.block].experts.width_dims if not name.endswith("bias")]
+    share = 1 / len(matrices)  # they are of one size
     experts = share * config.num_experts * BLOCK_SIZES[config.block](config).expert
     of_merged, gradient = share * merged, experts * (itemsize + (4 if cast else 0))
     copy = experts * itemsize if cast else 0

@@ -47,9 +47,8 @@ def choose(
     """
     share, limit = run.batch_size // ranks, (1 - MARGIN) * memory
     sizes = divisors(share) if run.micro_batch_size == AUTO else [run.instances_at_once(share)]
-    merges = merged_parameters(config, 1, run.length) > 0
     own = run.model.recompute_merge
-    ways = [own is True] if own != AUTO or not merges else [False, True]
+    ways = [own is True] if own != AUTO or not config.merges else [False, True]
     kept_bytes = merged_parameters(config, sizes[0], run.length, positions_NL) * compute_dtype(run).itemsize
     if len(sizes) == 1 and (len(ways) == 1 or config.num_hidden_layers * kept_bytes < FEW * memory):
         return Choice(run.chosen(run.micro_batch_size, ways[0]))
@@ -69,8 +68,8 @@ def choose(
 
     def cost(found: tuple[int, bool]) -> tuple[float, float]:
         size, way = found
-        traffic = merge_traffic(config, size, run.length, way, positions_NL) if merges else 0.0
-        return (-size, traffic) if sharded or not merges else (traffic, -size)
+        traffic = merge_traffic(config, size, run.length, way, positions_NL) if config.merges else 0.0
+        return (-size, traffic) if sharded or not config.merges else (traffic, -size)
 
     size, way = min(fitting, key=cost, default=(sizes[-1], ways[-1]))
     return Choice(run.chosen(size, way), total(size, way))

@@ -182,7 +182,7 @@ def _sliced_experts(
     Gradients of replicated parameters are first summed over the group, in the dtype that they have.
     """
     counts = count_parameters(config)
-    calls = 2 if config.calls_experts_twice else 1  # the backward pass of each gathers
+    calls = 2 if config.scored_by_norm else 1  # the backward pass of each gathers
     experts = _fsdp(counts.experts_in(group), 0, step, ranks // group, shard // group, calls + 1)
     rest = _fsdp(counts.layers, counts.root, step, ranks, shard)
     sums, itemsize = (1, FLOAT32) if step.reduce_once else (step.micro_batches, step.itemsize)

@@ -7,7 +7,6 @@ from math import ceil, gcd
 from typing import Any
 
 from loriini.errors import InputError
-from loriini.estimate.activations import merged_parameters
 from loriini.estimate.choice import choose, memory_here
 from loriini.estimate.communication import Communication, RankStep, expert_parallel, expert_wise, fsdp
 from loriini.estimate.memory import (
@@ -134,9 +133,8 @@ def find_options(run: Run, config: LoriiniConfig, cluster: GpuCluster) -> Iterat
     Where experts are merged, both ways of merging.
     """
     size, own = run.instances_at_once(run.batch_size // cluster.gpus), run.speed.activation_checkpointing
-    merges = merged_parameters(config, 1, run.length) > 0
     while size:
-        for again in (config.recompute_merge, not config.recompute_merge)[: 2 if merges else 1]:
+        for again in (config.recompute_merge, not config.recompute_merge)[: 2 if config.merges else 1]:
             merging = copy(config)
             merging.recompute_merge = again
             activations = micro_batch_activations(run, merging, size)

@@ -113,10 +113,9 @@ def rank_memory(
     gpus: int,
     micro_batch_size: int,
     checkpointing: bool,
-    activations: ActivationBytes | None = None,
+    activations: ActivationBytes,
 ) -> RankMemory:
-    """What each of `gpus` ranks holds; `activations` are those of the micro-batch, if counted already."""
-    counted = activations or micro_batch_activations(run, config, micro_batch_size)
+    """What each of `gpus` ranks holds; `activations` are those of its micro-batch."""
     itemsize, layers = compute_dtype(run).itemsize, config.num_hidden_layers
     counts, (shard, group) = count_parameters(config), mesh_sizes(run, gpus)
     share_width = run.parallel.share_experts == "width"
@@ -131,7 +130,7 @@ def rank_memory(
         layer, root = (experts + counts.layers) / layers, counts.root * FLOAT32
         gathered = min(2, layers) * layer * itemsize + root
         unsharded = UnshardedGradients(layer * itemsize, layer * FLOAT32, root)
-    kept, transient = counted.peak(layers, checkpointing, unsharded)
+    kept, transient = activations.peak(layers, checkpointing, unsharded)
     whole = experts + counts.layers + counts.root
     accumulated = gpus > 1 and run.parallel.reduce_once and micro_batch_size < run.batch_size // gpus
     return RankMemory(
@@ -140,7 +139,7 @@ def rank_memory(
         optimizer=2 * master,
         gathered=gathered,
         activations=kept + kept_layers * others,
-        merged=kept_layers * counted.merged,
+        merged=kept_layers * activations.merged,
         transient=transient,
     )
 

@@ -25,7 +25,7 @@ from loriini.evaluate.windows import Window, batches, log_probs_of
 from loriini.fields import check_choice
 from loriini.hardware import pick_device
 from loriini.model import LoriiniForCausalLM
-from loriini.model.labels import labels_of
+from loriini.model.routing_inputs import labels_of
 from loriini.progress import progress, warn
 
 MAX_NEW_TOKENS = 256

@@ -13,9 +13,9 @@ from loriini.evaluate.heldout import HeldOut, check_lengths, estimated_domains
 from loriini.hardware import Precision, autocast
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.arguments import segment_problem
-from loriini.model.labels import prompt_routing, routing_inputs
 from loriini.model.mode import evaluation_mode
 from loriini.model.outputs import LoriiniOutput
+from loriini.model.routing_inputs import prompt_routing, routing_inputs
 from loriini.parallel.mesh import group_size
 from loriini.parallel.rows import gather_rows, own_rows
 from loriini.progress import progress
@@ -25,7 +25,7 @@ LARGE_BATCH = 1 << 28
 """Tokens times vocabulary of what is evaluated at once."""
 
 
-def instances_at_once(ids_NL: Tensor, config: LoriiniConfig) -> int:
+def evaluated_at_once(ids_NL: Tensor, config: LoriiniConfig) -> int:
     """How many instances are evaluated at once: at most 16, and fewer where their logits are many."""
     return min(16, most_at_once(ids_NL.shape[1], config.vocab_size))
 
@@ -85,7 +85,7 @@ def evaluate(
     with progress(title, sum(len(h.ids) for h in heldout.values()), shown) as advance:
         for domain, text in heldout.items():
             losses, positions_NL = [], text.positions_in(document_mask)[:, :-1]
-            at_once = group_size() * (batch_size or instances_at_once(text.ids, model.config))
+            at_once = group_size() * (batch_size or evaluated_at_once(text.ids, model.config))
             for ids_BL, positions_BL in zip(
                 text.ids.split(at_once), positions_NL.split(at_once), strict=True
             ):

@@ -14,9 +14,9 @@ from loriini.evaluate.document_tokens import prompt_ids
 from loriini.evaluate.perplexity import check_routing
 from loriini.fields import Bounds, CountOrZero, ShortCount, check_fields
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.model.labels import labels_of
 from loriini.model.loading import check_finite, check_ids
 from loriini.model.mode import undisturbed
+from loriini.model.routing_inputs import labels_of
 
 Write = Callable[[str], object]
 """Takes the next part of a text that is being generated."""

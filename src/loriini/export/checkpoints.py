@@ -10,10 +10,11 @@ from loriini.errors import InputError
 from loriini.fields import as_argument
 from loriini.model import LoriiniForCausalLM
 from loriini.model.loading import readable, tokenizer_in
+from loriini.snapshot import CHECKPOINTS, RUN
 from loriini.train.checkpoints.model import checkpoint_config, checkpoint_tokenizer
 from loriini.train.checkpoints.state import STATE, checkpoints_in, problem_of, step_of
 from loriini.train.checkpoints.storage import read_weights
-from loriini.train.run import RUN, read_run
+from loriini.train.run import read_run
 
 
 def load_checkpoints(
@@ -69,7 +70,7 @@ def checkpoint_folder(run_folder: Path, step: int) -> Path:
     """The folder of a step's checkpoint; InputError that lists the steps that have one, or without a run."""
     if not (run_folder / RUN).exists():
         raise InputError(f"{run_folder}: no run here (no {RUN}); --step needs the folder of a run")
-    found = checkpoints_in(run_folder / "checkpoints")
+    found = checkpoints_in(run_folder / CHECKPOINTS)
     complete = {step_of(path): path for path in found if (path / STATE).exists()}
     if step not in complete:
         none = "the run has none (see --checkpoint.every); leave --step out for its final model"

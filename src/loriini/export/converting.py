@@ -10,11 +10,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from loriini.errors import InputError
 from loriini.export.gguf_file import not_gguf
-from loriini.export.merged import DENSE, needs_prompt, prompt_gates, to_dense
+from loriini.export.merged import DENSE, prompt_gates, to_dense
 from loriini.export.served import SERVED, to_served
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.model.labels import labels_of, refuse_unused_label
 from loriini.model.loading import check_ids
+from loriini.model.routing_inputs import labels_of, refuse_unused_label
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def decide(
     config = model.config
     refuse_unused_label(label, config)
     labels_B = labels_of(model, label, 1)
-    if not needs_prompt(config):
+    if not config.design.data_dependent:
         if prompt:
             raise InputError("--prompt: this model's experts do not depend on a prompt; leave it out")
         return RoutedBy(None, labels_B)

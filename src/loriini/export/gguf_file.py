@@ -88,14 +88,13 @@ def import_gguf() -> Any:
 
 
 def write_gguf(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, dtype: str, path: Path) -> None:
-    """Write a model of ARCHITECTURES and its tokenizer into one file, with matrices of `dtype`.
+    """Write a model, one of those that `not_gguf` admits, and its tokenizer into one file.
 
-    InputError where llama.cpp has no such model or tokenizer, or the `gguf` package is missing.
+    Matrices are of `dtype`. InputError where llama.cpp has no such tokenizer, or the `gguf` package is
+    missing.
     """
     gguf = import_gguf()
     config = model.config
-    if reason := not_gguf(config):
-        raise InputError(reason)
     vocabulary = gguf_vocabulary(tokenizer, config.vocab_size)
     architecture = ARCHITECTURES[config.model_type]
     kind = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}[dtype]

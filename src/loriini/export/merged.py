@@ -26,14 +26,9 @@ def not_dense(config: LoriiniConfig) -> str | None:
     design = config.design
     if config.block == "gpt2":
         return "block=gpt2 has no gated experts and no rotary positions"
-    if design.unit == "token" and not design.fixed:
+    if design.unit == "token" and not design.constant_gates:
         return "every token chooses its own experts, so they are not one FFN"
     return None
-
-
-def needs_prompt(config: LoriiniConfig) -> bool:
-    """Whether the weights of the experts depend on a prompt."""
-    return config.design.data_dependent
 
 
 @torch.no_grad()

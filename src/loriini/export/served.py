@@ -133,9 +133,9 @@ def _not_top_k_of_tokens(config: LoriiniConfig) -> Iterator[str]:
         yield "block=gpt2 has no gated experts and no rotary positions"
     if r.unit != "token":
         yield f"it routes by {r.unit}, not by token"
-    if r.scope == "global" and not r.fixed:
+    if r.scope == "global" and not r.constant_gates:
         yield "its first layer decides for all (scope=global)"
-    if r.scorer not in ("linear", "frozen", "random") and not r.fixed:
+    if r.scorer not in ("linear", "frozen", "random") and not r.constant_gates:
         yield f"its router is not linear (scorer={r.scorer})"
     if r.experts_vary:
         yield f"the number of experts varies (selection={r.selection})"
@@ -147,7 +147,7 @@ def equal_gates(routing: RoutingConfig, k: int, num_experts: int) -> str:
     """The gates of a design, `softmax_selected` where they are the same function."""
     only_one = k == 1 and routing.gates in ("softmax_twice", "sigmoid", "uniform")
     everyone = k == num_experts and routing.gates == "softmax_all"
-    return "softmax_selected" if routing.fixed or only_one or everyone else routing.gates
+    return "softmax_selected" if routing.constant_gates or only_one or everyone else routing.gates
 
 
 def router_weight(mixture: Mixture) -> Tensor:

@@ -79,6 +79,23 @@ def check_shapes(
         )
 
 
+def check_labels(labels_B: Tensor | None, num_experts: int) -> None:
+    """ValueError where the label scorer has no labels, or one without an expert.
+
+    A compiled graph reads no values; `one_hot` itself refuses wrong ones.
+    """
+    if labels_B is None:
+        raise ValueError("scorer=label needs routing_labels, a LongTensor (B,): one label a sequence")
+    if torch.compiler.is_compiling():
+        return
+    low, high = map(int, labels_B.aminmax())
+    if low < 0 or high >= num_experts:
+        raise ValueError(
+            f"routing_labels are {low}..{high}; "
+            f"with {num_experts} experts they must be in 0..{num_experts - 1}"
+        )
+
+
 def check_paged(config: LoriiniConfig) -> None:
     """ValueError for a design that admits no continuous batching: its units are of several tokens."""
     if config.design.pooled:

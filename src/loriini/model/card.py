@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from loriini import __version__
 from loriini.model.configuration import LoriiniConfig
-from loriini.routing import DESIGNS, RoutingConfig
+from loriini.routing.design import design_name
 
 CAUSALITY = {
     "strict": "strict: no token's prediction depends on later tokens.",
@@ -138,20 +138,6 @@ def describe_design(config: LoriiniConfig) -> str:
         f"{config.num_experts} experts{shared}; gates {r.gates}; combined by their {r.combination}; "
         f"block {config.block}"
     )
-
-
-def design_name(routing: RoutingConfig) -> str:
-    """The name of a design in `DESIGNS`, or that it has none."""
-    return next(
-        (name for name, design in DESIGNS.items() if _same_routing(design, routing)), "a design of its own"
-    )
-
-
-def _same_routing(design: RoutingConfig, routing: RoutingConfig) -> bool:
-    """Whether two designs differ in nothing but the length of segments and the weights of their losses."""
-    ignored = ("segment_length", "load_balance", "confidence_entropy", "router_z", "gate_l1", "balance_bias")
-    fields = design.to_dict().keys() - set(ignored)
-    return all(getattr(design, name) == getattr(routing, name) for name in fields)
 
 
 def _training(record: TrainingRecord) -> dict[str, str]:

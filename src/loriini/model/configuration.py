@@ -162,13 +162,11 @@ class LoriiniConfig(LlamaConfig):
 
     @property
     def scored_by_norm(self) -> bool:
-        """Whether experts are scored by the norm of their own activations."""
-        return self.routing.scorer == "activation_norm"
+        """Whether experts are scored by the norm of their own activations.
 
-    @property
-    def calls_experts_twice(self) -> bool:
-        """Whether a layer calls its experts twice in a forward pass: to score themselves, then to compute."""
-        return self.is_mixture and self.scored_by_norm
+        A layer then calls its experts twice in a forward pass: to score themselves, then to compute.
+        """
+        return self.design.scorer == "activation_norm"
 
     @property
     def scored_by_whole_expert(self) -> bool:
@@ -198,10 +196,7 @@ class LoriiniConfig(LlamaConfig):
 
     def to_dict(self) -> dict[str, Any]:
         """The configuration as a JSON object."""
-        values = super().to_dict()
-        if isinstance(self.routing, RoutingConfig):
-            values["routing"] = self.routing.to_dict()
-        return {**values, "auto_map": AUTO_MAP}
+        return {**super().to_dict(), "routing": self.routing.to_dict(), "auto_map": AUTO_MAP}
 
     def save_pretrained(self, save_directory: Any, push_to_hub: bool = False, **kwargs: Any) -> None:
         """Write `config.json`, and next to it the modules by which transformers loads the model."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from loriini.model.arguments import check_mode, check_prompt, check_shapes
+from loriini.model.arguments import check_labels, check_mode, check_prompt, check_shapes
 from loriini.model.cache import RoutedCacheLayer
 from loriini.model.configuration import LoriiniConfig
 from loriini.routing import RoutingConfig
@@ -30,7 +30,8 @@ def routing_context(
     """The context of a call. `cache` has routed layers; `draw` is the random scorer's.
 
     ValueError for arguments of another shape or type, for an `inference_routing` that the design does not
-    have or another than its cache was filled in, and for packed rows with a cache, a prompt or a mode.
+    have or another than its cache was filled in, for packed rows with a cache, a prompt or a mode, and where
+    labels route, without any.
     """
     check_mode(config, inference_routing)
     past = 0 if cache is None else cache.get_seq_length()
@@ -68,7 +69,11 @@ def routing_context(
         draw=draw,
         device=x_BLD.device,
     )
-    return context if cache is None else replace(context, **_decided(config.routing, context, cache))
+    if cache is not None:
+        context = replace(context, **_decided(config.routing, context, cache))
+    if config.routed_by_label and not context.decided:
+        check_labels(routing_labels, config.num_experts)
+    return context
 
 
 def padding_mask(config: LoriiniConfig, attention_mask: Any, x_BLD: Tensor, past: int) -> Tensor | None:

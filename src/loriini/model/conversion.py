@@ -77,7 +77,7 @@ def _like(model: LoriiniForCausalLM, config: LoriiniConfig) -> LoriiniForCausalL
 
 def keeps_routers(old: RoutingConfig, new: RoutingConfig) -> bool:
     """Whether routers of one design are routers of the other: they score the same units in the same way."""
-    axes = ("unit", "scope", "scorer", "scorer_width", "fixed")
+    axes = ("unit", "scope", "scorer", "scorer_width", "constant_gates")
     return all(getattr(old, axis) == getattr(new, axis) for axis in axes)
 
 

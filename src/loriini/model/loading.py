@@ -20,7 +20,7 @@ from loriini.model.configuration import LoriiniConfig
 from loriini.model.modeling import LoriiniForCausalLM
 from loriini.model.pretrained import FAMILIES, config_from_transformers, from_transformers, read_complete
 from loriini.progress import without_progress_bars
-from loriini.snapshot import check_weights, holds_tokenizer, model_folder
+from loriini.snapshot import MODEL, RUN, check_weights, holds_tokenizer, model_folder
 
 ADAPTER = "adapter_config.json"
 
@@ -149,8 +149,8 @@ def _run_value(path: Path, name: str, kind: Any) -> Any:
     folder = run_of(path)
     if folder is None:
         return None
-    run = folder / "run.json"
-    value = read_object(run, f"give {folder / 'model'} without its run, or another run").get(name)
+    run = folder / RUN
+    value = read_object(run, f"give {folder / MODEL} without its run, or another run").get(name)
     if value is not None and (expected := mismatch(value, kind)):
         raise InputError(f"{run}: {name} is {value!r}; it must be {expected}")
     return value
@@ -159,7 +159,7 @@ def _run_value(path: Path, name: str, kind: Any) -> Any:
 def run_of(path: Path) -> Path | None:
     """The folder of the run whose final model this is; None for any other model, even in a run's folder."""
     folder = model_folder(path)
-    return folder.parent if folder.name == "model" and (folder.parent / "run.json").exists() else None
+    return folder.parent if folder.name == MODEL and (folder.parent / RUN).exists() else None
 
 
 def find_device(name: str | torch.device | None) -> torch.device:

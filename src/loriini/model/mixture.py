@@ -24,7 +24,10 @@ class Mixture(nn.Module):
         self.router = Router(config.router_settings(layer_idx)) if routes else None
         self.experts = make_experts(config)
         self.keeps_merged = True
-        """Whether merged FFNs may be kept or summed; not where experts are sliced over processes."""
+        """Whether merged FFNs may be kept or summed; not where experts are sliced over processes.
+
+        Not an attribute of the experts, as an adapter around them would hide it.
+        """
         self.shared = make_shared_experts(config)
 
     def forward(
@@ -57,7 +60,7 @@ class Mixture(nn.Module):
 
     def _activations(self, x_BLD: Tensor) -> dict[str, Tensor]:
         """The activations (B, L, E, W) by which experts score themselves, by node; empty for others."""
-        if not self.config.calls_experts_twice:
+        if not self.config.scored_by_norm:
             return {}
         node = self.config.routing.node
         a_MEW = self.experts("activations", x_BLD.flatten(0, 1), node)

@@ -17,7 +17,6 @@ from loriini.model.context import routing_context
 from loriini.model.generation import RoutedGenerationMixin
 from loriini.model.initialization import draw_weights
 from loriini.model.loss import (
-    CallLoss,
     add_z_loss,
     call_loss,
     counted_items,
@@ -306,17 +305,7 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         losses: dict[str, Any] = {}
         if shift_labels is not None:
             labels_BL = shift_labels.contiguous()
-            call = self._loss(states, logits, labels_BL, out.context, reduction, num_items_in_batch)
-            loss = call.loss
-            auxiliary = auxiliary_loss(out.routings, self.config.design, average)
-            if auxiliary is not None and self.training and reduction == "mean":
-                loss = loss + share_of_batch(auxiliary, labels_BL, num_items_in_batch)
-            losses = {
-                "loss": loss,
-                "cross_entropy": call.cross_entropy,
-                "output_z_loss": call.output_z,
-                "auxiliary_loss": auxiliary,
-            }
+            losses = self._losses(states, logits, labels_BL, out, reduction, average, num_items_in_batch)
         output = LoriiniOutput(
             logits=logits,
             **losses,
@@ -326,24 +315,36 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         )
         return output if _given(return_dict, self.config.return_dict) else output.to_tuple()
 
-    def _loss(
+    def _losses(
         self,
         states_BLD: Tensor,
         logits_BLV: Tensor | None,
         labels_BL: Tensor,
-        context: RoutingContext,
+        out: DecoderOutput,
         reduction: str,
+        average: Average | None,
         items: Tensor | int | None,
-    ) -> CallLoss:
-        """The loss of a call's targets, without auxiliary losses."""
-        targets_BL = counted_targets(labels_BL, states_BLD, context, self.config, self.training)
-        if reduction == "none":
-            return call_loss(token_losses(states_BLD, self.lm_head, targets_BL, self.vocab_size))
-        items = counted_items(labels_BL, targets_BL, items)
+    ) -> dict[str, Any]:
+        """The losses of a call, by the names of its output's fields."""
+        assert out.context is not None
+        assert out.routings is not None
+        targets_BL = counted_targets(labels_BL, states_BLD, out.context, self.config, self.training)
+        counted = counted_items(labels_BL, targets_BL, items)
         z = self.config.output_z if self.training else 0.0
-        if logits_BLV is None:
-            return loss_in_parts(states_BLD, self.lm_head, targets_BL, items, z, self.loss_of_rows)
-        loss: Tensor = self.loss_function(
-            logits_BLV, None, self.vocab_size, num_items_in_batch=items, shift_labels=targets_BL
-        )
-        return add_z_loss(loss, logits_BLV, targets_BL, items, z)
+        if reduction == "none":
+            call = call_loss(token_losses(states_BLD, self.lm_head, targets_BL, self.vocab_size))
+        elif logits_BLV is None:
+            call = loss_in_parts(states_BLD, self.lm_head, targets_BL, counted, z, self.loss_of_rows)
+        else:
+            arguments = {"num_items_in_batch": counted, "shift_labels": targets_BL}
+            mean: Tensor = self.loss_function(logits_BLV, None, self.vocab_size, **arguments)
+            call = add_z_loss(mean, logits_BLV, targets_BL, counted, z)
+        loss, auxiliary = call.loss, auxiliary_loss(out.routings, self.config.design, average)
+        if auxiliary is not None and self.training and reduction == "mean":
+            loss = loss + share_of_batch(auxiliary, labels_BL, items)
+        return {
+            "loss": loss,
+            "cross_entropy": call.cross_entropy,
+            "output_z_loss": call.output_z,
+            "auxiliary_loss": auxiliary,
+        }

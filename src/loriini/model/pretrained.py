@@ -99,7 +99,7 @@ def gpt2_settings(theirs: PretrainedConfig) -> dict[str, Any]:
     return {"block": "gpt2", "intermediate_size": width, "dropout": theirs.resid_pdrop}
 
 
-def fixed(**settings: Any) -> Callable[[PretrainedConfig], dict[str, Any]]:
+def settings_of_all(**settings: Any) -> Callable[[PretrainedConfig], dict[str, Any]]:
     """Settings that all models of a family have."""
     return lambda theirs: settings
 
@@ -121,8 +121,8 @@ SILU = {"hidden_act": "silu"}
 FAMILIES = {
     "llama": Family(LlamaForCausalLM, required={**SILU, "mlp_bias": False}),
     "mistral": Family(MistralForCausalLM, required=SILU),
-    "qwen2": Family(Qwen2ForCausalLM, fixed(attention_bias=True, attention_out_bias=False), SILU),
-    "qwen3": Family(Qwen3ForCausalLM, fixed(qk_norm="head"), SILU),
+    "qwen2": Family(Qwen2ForCausalLM, settings_of_all(attention_bias=True, attention_out_bias=False), SILU),
+    "qwen3": Family(Qwen3ForCausalLM, settings_of_all(qk_norm="head"), SILU),
     "gpt2": Family(
         GPT2LMHeadModel,
         gpt2_settings,
@@ -136,8 +136,8 @@ FAMILIES = {
         gpt2_weights,
     ),
     "mixtral": Family(MixtralForCausalLM, required={**SILU, "router_jitter_noise": 0.0}),
-    "olmoe": Family(OlmoeForCausalLM, fixed(block="olmoe"), {**SILU, "clip_qkv": None}),
-    "phimoe": Family(PhimoeForCausalLM, fixed(block="phimoe"), {**SILU, "num_experts_per_tok": 2}),
+    "olmoe": Family(OlmoeForCausalLM, settings_of_all(block="olmoe"), {**SILU, "clip_qkv": None}),
+    "phimoe": Family(PhimoeForCausalLM, settings_of_all(block="phimoe"), {**SILU, "num_experts_per_tok": 2}),
     "qwen3_moe": Family(
         Qwen3MoeForCausalLM,
         lambda theirs: {"qk_norm": "head", "intermediate_size": theirs.moe_intermediate_size},

@@ -37,13 +37,13 @@ def missing_from(folder: Path) -> str | None:
     if absent:
         return f"no {absent[0]}"
     try:
-        return None if check_headers(folder) else "no safetensors"
+        return None if readable_safetensors(folder) else "no safetensors"
     except (OSError, SafetensorError) as error:
         return str(error)
 
 
-def check_headers(folder: Path) -> int:
-    """The number of safetensors files in a folder; SafetensorError where one is cut or none at all."""
+def readable_safetensors(folder: Path) -> int:
+    """The number of safetensors files in a folder, by their headers; SafetensorError where one is damaged."""
     files = sorted(folder.glob("*.safetensors"))
     for file in files:
         with safe_open(file, "pt"):

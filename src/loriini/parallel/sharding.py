@@ -92,7 +92,7 @@ def apply_fsdp(model: LoriiniForCausalLM, parallel: Parallel, precision: Precisi
         place = expert_placement(mixture.experts, expert_mesh if split else mesh)
         if split:
             fully_shard(mixture.experts, mesh=expert_mesh, mp_policy=policy, shard_placement_fn=place)
-            if model.config.calls_experts_twice:
+            if model.config.scored_by_norm:
                 keep_gathered(mixture)
         if dtype is not None and (scorer := scorer_with_weights(mixture)):
             fully_shard(scorer, mesh=mesh, mp_policy=exact)

@@ -13,8 +13,9 @@ from loriini.recipes.files import READERS, as_run, python_recipe, read_run_file,
 from loriini.recipes.lory import lory_recipes
 from loriini.recipes.redesign import with_design, with_routing
 from loriini.recipes.small import SIZES, Size, families, quickstart_run, tiny_recipes
+from loriini.snapshot import RUN
 from loriini.train.corpora import SMALL_VOCABULARY
-from loriini.train.run import RUN, Run
+from loriini.train.run import Run
 
 VOCABULARY = {"llama": 32_000, "gpt2": 50_257}
 """The papers' vocabularies, Llama's and GPT-2's, by the block that they train with."""

@@ -28,8 +28,8 @@ from loriini.evaluate.runs import RouterFree
 from loriini.jobs.lock import waiting_lock
 from loriini.json_file import read_object
 from loriini.model import LoriiniForCausalLM
-from loriini.model.labels import prompt_routing, routing_inputs
 from loriini.model.loading import load_model, run_precision
+from loriini.model.routing_inputs import prompt_routing, routing_inputs
 from loriini.reporting.curves import UTILISATION_WINDOW, Metrics, column, routed_steps, utilisation
 from loriini.reproduce.claims.quantities import significant
 from loriini.reproduce.texts import LANGUAGES, MIXED

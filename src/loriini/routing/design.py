@@ -7,9 +7,9 @@ al., 2024), whose gates are Phi-3.5-MoE's.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal
 
-from loriini.fields import Bounds, Count, CountOrZero, Fraction, Weight, mismatch, refuse_first
+from loriini.fields import Bounds, Count, CountOrZero, Fraction, Weight, refuse_first, wrong_fields
 
 Unit = Literal["token", "segment", "prefix", "sequence"]
 Scope = Literal["layer", "global"]
@@ -93,9 +93,8 @@ class RoutingConfig:
     """Weight of the mean sum of a unit's gates, which makes ReLU gates sparse; 0: off."""
 
     def __post_init__(self) -> None:
-        for name, hint in get_type_hints(type(self), include_extras=True).items():
-            if expected := mismatch(value := getattr(self, name), hint):
-                raise ValueError(f"routing.{name} is {value!r}; it must be {expected}")
+        for name, value, expected in wrong_fields(self):
+            raise ValueError(f"routing.{name} is {value!r}; it must be {expected}")
         refuse_first(_conflicts(self), ValueError)
 
     def to_dict(self) -> dict[str, Any]:
@@ -118,7 +117,7 @@ class RoutingConfig:
         return self.selection == "all"
 
     @property
-    def fixed(self) -> bool:
+    def constant_gates(self) -> bool:
         """Whether the gates are always 1/E, so that the mixture is a dense model."""
         return self.soft and self.gates == "uniform"
 
@@ -133,12 +132,12 @@ class RoutingConfig:
         alone = self.selection == "top_k" and self.top_k == 1 and self.gates in RENORMALISED
         constant = self.gates == "uniform" or alone
         losses = self.load_balance or self.confidence_entropy or self.router_z
-        return self.scorer not in UNTRAINED and not self.fixed and (not constant or losses != 0)
+        return self.scorer not in UNTRAINED and not self.constant_gates and (not constant or losses != 0)
 
     @property
     def data_dependent(self) -> bool:
         """Whether gates depend on the tokens."""
-        return self.scorer != "label" and not self.fixed
+        return self.scorer != "label" and not self.constant_gates
 
     @property
     def causality(self) -> Causality:
@@ -231,12 +230,9 @@ def _conflicts(c: RoutingConfig) -> Iterator[str]:
     if c.scorer == "linear_segment" and c.unit != "token":
         yield "scorer=linear_segment adds a segment's logits to each token's; it needs unit=token"
     for loss in AUXILIARY_LOSSES:
-        if getattr(c, loss) != 0 and (c.fixed or c.scorer == "label"):
-            yield (
-                f"{loss} is constant with "
-                f"{'selection=all, gates=uniform' if c.fixed else f'scorer={c.scorer}'}, where nothing is "
-                "learnt from it; set it to 0"
-            )
+        if getattr(c, loss) != 0 and (c.constant_gates or c.scorer == "label"):
+            where = "selection=all, gates=uniform" if c.constant_gates else f"scorer={c.scorer}"
+            yield f"{loss} is constant with {where}, where nothing is learnt from it; set it to 0"
     if c.load_balance != 0 and c.selection in ("all", "expert_choice"):
         yield f"load_balance is constant with selection={c.selection}, where loads are fixed; set it to 0"
     if c.gate_l1 != 0 and c.gates_sum_to_one:
@@ -299,6 +295,21 @@ def find_design(name: Any) -> RoutingConfig:
     if not isinstance(name, str) or name not in DESIGNS:
         raise ValueError(f"there is no design {name!r}; there are: {', '.join(DESIGNS)}")
     return DESIGNS[name]
+
+
+def design_name(routing: RoutingConfig) -> str:
+    """The name of a design in `DESIGNS`, or that it has none.
+
+    The length of segments and the weights of its losses may differ.
+    """
+    ignored = ("segment_length", *AUXILIARY_LOSSES, "balance_bias")
+    fields = routing.to_dict().keys() - set(ignored)
+    same = (
+        name
+        for name, design in DESIGNS.items()
+        if all(getattr(design, field) == getattr(routing, field) for field in fields)
+    )
+    return next(same, "a design of its own")
 
 
 def design_and_fields(value: Any, base: RoutingConfig) -> tuple[RoutingConfig, dict[str, Any]]:

@@ -4,6 +4,7 @@ Like statistics they are scalars, or (layers,) of a `Routing` of several layers.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -33,19 +34,19 @@ def load_balance(routing: Routing, average: Average | None = None) -> Tensor:
     return P.shape[-1] * (f * P).sum(-1)
 
 
-def confidence_entropy(routing: Routing, average: Average | None = None) -> Tensor:
+def confidence_entropy(routing: Routing) -> Tensor:
     """Mean entropy, in nats, of the softmax of the logits (AoE equation 8); scalar."""
     log_p = routing.logits.log_softmax(-1)
     return -mean_over_units(log_p.exp() * log_p, routing).sum(-1)
 
 
-def router_z(routing: Routing, average: Average | None = None) -> Tensor:
+def router_z(routing: Routing) -> Tensor:
     """Mean squared logsumexp of the logits (ST-MoE equation 5); scalar."""
     squares = routing.logits.logsumexp(-1, keepdim=True).square()
     return mean_over_units(squares, routing).squeeze(-1)
 
 
-def gate_l1(routing: Routing, average: Average | None = None) -> Tensor:
+def gate_l1(routing: Routing) -> Tensor:
     """Mean over units of Σ_i |g_i|, which makes ReLU gates sparse; scalar.
 
     ReMoE adapts its weight towards a target sparsity; here the weight is constant.
@@ -53,7 +54,8 @@ def gate_l1(routing: Routing, average: Average | None = None) -> Tensor:
     return mean_over_units(routing.gates.abs(), routing).sum(-1)
 
 
-LOSSES: dict[str, Callable[[Routing, Average | None], Tensor]] = {
+Loss = Callable[[Routing], Tensor]
+LOSSES: dict[str, Loss] = {
     "load_balance": load_balance,
     "confidence_entropy": confidence_entropy,
     "router_z": router_z,
@@ -67,11 +69,12 @@ def auxiliary_loss(
 ) -> Tensor | None:
     """The weighted auxiliary losses, each the mean of its values of all layers; None without any.
 
-    `average` is for losses that are not means over units.
+    `average` is for the one loss that is not a mean over units.
     """
     weights = {name: weight for name in LOSSES if (weight := getattr(design, name)) != 0}
     if not weights:
         return None
     layers = of_layers(routings)
-    weighted = [weight * LOSSES[name](layers, average).mean() for name, weight in weights.items()]
+    losses: dict[str, Loss] = {**LOSSES, "load_balance": partial(load_balance, average=average)}
+    weighted = [weight * losses[name](layers).mean() for name, weight in weights.items()]
     return torch.stack(weighted).sum()

@@ -113,22 +113,25 @@ def segment_means(states_BHD: Tensor, context: RoutingContext, T: int, segments:
         counts_N1[-1] = T - missing
         return (filled.reshape(B, segments, T, D).sum(2, dtype=wide) / counts_N1).to(dtype)
     index_BH = context.segments(T)
-    index_BH = torch.where(index_BH < 0, segments, index_BH)
-    sums = states_BHD.new_zeros(B, segments + 1, D, dtype=wide)
-    sums = sums.scatter_add(1, index_BH[..., None].expand(-1, -1, D), states_BHD.to(wide))
-    counts = states_BHD.new_zeros(B, segments + 1, dtype=wide)
-    counts = counts.scatter_add(1, index_BH, torch.ones_like(index_BH, dtype=wide))
-    return (sums / counts.clamp(min=1)[..., None])[:, :segments].to(dtype)
+    sums_BND = sums_by_segment(states_BHD, index_BH, segments)
+    counts_BN1 = sums_by_segment(torch.ones_like(states_BHD[..., :1]), index_BH, segments)
+    return (sums_BND / counts_BN1.clamp(min=1)).to(dtype)
 
 
 def segment_sums(
     states_BLD: Tensor, positions_BL: Tensor, prompt_lengths_B: Tensor, T: int, segments: int
 ) -> Tensor:
     """Sums of states (B, 1+N, D), at least float32: of the prompt's tokens in segment 1, then by segment."""
-    B, _, D = states_BLD.shape
-    states_BLD = states_BLD.to(torch.promote_types(states_BLD.dtype, torch.float32))
-    index_BL = torch.where(positions_BL < 0, segments, positions_BL // T)
-    sums = states_BLD.new_zeros(B, segments + 1, D)
-    sums = sums.scatter_add(1, index_BL[..., None].expand(-1, -1, D), states_BLD)[:, :segments]
+    index_BL = torch.where(positions_BL < 0, -1, positions_BL // T)
+    sums_BND = sums_by_segment(states_BLD, index_BL, segments)
     in_prompt_BL = (positions_BL >= 0) & (positions_BL < prompt_lengths_B.clamp(max=T)[:, None])
-    return torch.cat([masked_sum(states_BLD, in_prompt_BL)[:, None], sums], dim=1)
+    return torch.cat([masked_sum(states_BLD, in_prompt_BL)[:, None], sums_BND], dim=1)
+
+
+def sums_by_segment(states_BLD: Tensor, index_BL: Tensor, segments: int) -> Tensor:
+    """Sums of states (B, N, D), at least float32, by the index of each one's segment; -1: of none."""
+    B, _, D = states_BLD.shape
+    wide = torch.promote_types(states_BLD.dtype, torch.float32)
+    index_BLD = torch.where(index_BL < 0, segments, index_BL)[..., None].expand(-1, -1, D)
+    sums = states_BLD.new_zeros(B, segments + 1, D, dtype=wide)
+    return sums.scatter_add(1, index_BLD, states_BLD.to(wide))[:, :segments]

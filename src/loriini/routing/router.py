@@ -41,7 +41,7 @@ class Router(nn.Module):
         super().__init__()
         self.num_experts = settings.num_experts
         self.design = design = settings.design
-        scored = self.num_experts > 1 and not design.fixed
+        scored = self.num_experts > 1 and not design.constant_gates
         self.scorer = SCORERS[design.scorer](settings) if scored else None
         self.balance_bias: Tensor | None
         biased = scored and design.balance_bias != 0

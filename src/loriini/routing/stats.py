@@ -72,11 +72,6 @@ def gate_entropy(routing: Routing) -> Tensor:
     return mean_over_units(entropy(shares(routing.gates))[..., None], routing).squeeze(-1)
 
 
-def mean_logits(routing: Routing) -> Tensor:
-    """Mean logit of each expert (E,): its mean activation norm where experts score themselves."""
-    return mean_over_units(routing.logits, routing)
-
-
 def active_experts(routing: Routing) -> Tensor:
     """Which experts have a weight over 2/E for at least one unit (E,), bool (Lory appendix G.1)."""
     return sum_over_units((routing.gates > 2 / routing.gates.shape[-1]).float(), routing) > 0

@@ -8,6 +8,7 @@ from transformers import TrainerCallback
 
 from loriini.model import LoriiniForCausalLM
 from loriini.model.outputs import DecoderOutput
+from loriini.parallel.mesh import group_size
 from loriini.train.balance import update_balance_bias
 from loriini.train.records.expert_use import ExpertUse, add_up, expert_use
 
@@ -69,6 +70,6 @@ def loriini_model(model: nn.Module) -> LoriiniForCausalLM:
 def over_processes(use: ExpertUse) -> ExpertUse:
     """The sums over all processes that train together."""
     values = use.flat()
-    if distributed.is_available() and distributed.is_initialized():
+    if group_size() > 1:
         distributed.all_reduce(values)
     return use.like(values)

@@ -15,14 +15,14 @@ from loriini.errors import InputError
 from loriini.jobs.artifact import link_files
 from loriini.jobs.lock import folder_lock
 from loriini.parallel.mesh import on_first_rank
+from loriini.snapshot import CHECKPOINTS, RUN
 from loriini.train.checkpoints.state import check_newest_together, checkpoints_in, first_intact, step_of
 from loriini.train.folder import PLAN, changed_settings, shared_steps
 from loriini.train.optimizer import warmup_steps
 from loriini.train.overrides.apply import override, overrides_of
 from loriini.train.records.metrics import RECORDS, records_until
-from loriini.train.run import RUN, Run, read_run
+from loriini.train.run import Run, read_run
 
-CHECKPOINTS = "checkpoints"
 BEGUN = f".{RUN}.begun"
 """The settings of a run whose checkpoint and records are still being copied; then it becomes `run.json`."""
 

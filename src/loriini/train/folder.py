@@ -13,11 +13,12 @@ from loriini.model.loading import tokenizer_in
 from loriini.model.saving import missing_from, save_model_folder
 from loriini.parallel.mesh import world_size
 from loriini.progress import inform, warn
+from loriini.snapshot import CHECKPOINTS, MODEL, RUN
 from loriini.train.checkpoints.state import STATE, Problems, newest_intact, read_state
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.optimizer import learning_rate_factor
 from loriini.train.records.metrics import EVALUATION, METRICS, read_metrics, read_records
-from loriini.train.run import RUN, Run, read_run, run_of_json
+from loriini.train.run import Run, read_run, run_of_json
 from loriini.train.run_progress import RunProgress
 
 NOT_OF_TRAINING = (
@@ -213,7 +214,7 @@ def shared_steps(one: Run, other: Run) -> int:
 
 def own_checkpoint(run: Run, out: Path, problems: Problems) -> tuple[Path, RunProgress] | None:
     """The newest intact checkpoint in `out`, and its progress. InputError if another run wrote it."""
-    newest = newest_intact(out / "checkpoints", problems)
+    newest = newest_intact(out / CHECKPOINTS, problems)
     if newest:
         path, progress = newest
         written = run_of_json(read_state(path).get("run"), path / STATE)
@@ -232,12 +233,12 @@ def own_checkpoint(run: Run, out: Path, problems: Problems) -> tuple[Path, RunPr
 def report_finished(out: Path) -> Path:
     """Report that the run had already finished; return its model folder."""
     inform(f"{out}: finished before, so nothing is trained")
-    return out / "model"
+    return out / MODEL
 
 
 def has_model(out: Path) -> bool:
     """Whether the run in `out` has its final model. InputError for a part of one."""
-    folder = out / "model"
+    folder = out / MODEL
     if not folder.exists() or not any(folder.iterdir()):
         return False
     if missing := missing_from(folder):
@@ -270,7 +271,7 @@ def save_model(model: LoriiniForCausalLM, corpus: TrainingCorpus, out: Path) -> 
         warn(f"{error}; the model card leaves the training out")
         record = None
     card = model_card(model.config, record)
-    save_model_folder(model.eval(), tokenizer, card, out / "model")
+    save_model_folder(model.eval(), tokenizer, card, out / MODEL)
 
 
 def training_record(folder: Path, steps: Sequence[int] = ()) -> TrainingRecord | None:

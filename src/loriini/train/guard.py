@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from loriini.atomic import atomic
-from loriini.batches.loader import BatchLoader, Position
+from loriini.batches.loader import BatchLoader
 from loriini.errors import InputError
 from loriini.fields import Count, NotNegative, check_fields
 from loriini.model import LoriiniForCausalLM
@@ -53,15 +53,15 @@ def with_norm(norms: Sequence[float], norm: float) -> tuple[float, ...]:
 
 
 def write_skipped(
-    out: Path, step: int, batches: BatchLoader, position: Position, length: int, document_mask: bool = False
+    out: Path, step: int, batches: BatchLoader, consumed: int, length: int, document_mask: bool = False
 ) -> Path:
-    """Save this rank's share of the batch at `position`, which `step` skipped, for `replay`.
+    """Save this rank's share of the batch after `consumed` instances, which `step` skipped, for `replay`.
 
     `skipped/step-N.rank-R.npz` holds `instances` (B,), their `tokens` (B, L+1), `labels` (B,) and
     `positions` (B, L+1): those in the document with `document_mask`, else in the instance. L is the
     run's `length`; a corpus may have longer instances.
     """
-    tokens_BL, instances_B, _ = batches.at(position)
+    tokens_BL, instances_B, _ = batches.at(consumed)
     tokens_BL = tokens_BL[:, : length + 1]
     path = out / SKIPPED / f"step-{step:08d}.rank-{batches.rank}.npz"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,20 +8,21 @@ from typing import Any
 
 from loriini.corpus.tokenized.tokenizer import same_vocabulary
 from loriini.errors import InputError
+from loriini.fields import as_argument
 from loriini.jobs import artifact
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.model.card import design_name
 from loriini.model.conversion import change_design, copy_into_experts, copy_problem, keeps_routers
 from loriini.model.loading import read_config, read_model, readable
 from loriini.progress import inform, warn, without_progress_bars
-from loriini.snapshot import holds_tokenizer, is_hub_id, local_folder, model_folder
+from loriini.routing.design import design_name
+from loriini.snapshot import CHECKPOINTS, RUN, holds_tokenizer, is_hub_id, local_folder, model_folder
 from loriini.train.checkpoints.model import checkpoint_config, checkpoint_tokenizer
 from loriini.train.checkpoints.state import STATE, newest_checkpoint, problem_of, read_state
 from loriini.train.checkpoints.storage import read_weights
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.folder import has_model
 from loriini.train.overrides.apply import override
-from loriini.train.run import RUN, ModelShape, Run
+from loriini.train.run import ModelShape, Run
 
 CHANGEABLE_SHAPE = frozenset(
     {
@@ -158,7 +159,7 @@ def weights_folder(name: str) -> Path:
             raise InputError(f"--init {path}: a damaged checkpoint ({problem}); give another")
         return path
     if (path / RUN).exists() and not has_model(path):
-        newest = newest_checkpoint(path / "checkpoints")
+        newest = newest_checkpoint(path / CHECKPOINTS)
         if newest is None:
             raise InputError(
                 f"--init {path}: a run without a checkpoint yet; train it first, or give another"
@@ -219,6 +220,9 @@ def check_start(run: Run, initial: InitialModel) -> None:
         raise InputError(
             f"{initial.name} is a dense model: {problem}; choose another design, as --routing lory"
         )
+    if initial.dense and not config.is_mixture and config.low_rank != initial.config.low_rank:
+        asked, theirs = (as_argument(c.low_rank) for c in (config, initial.config))
+        raise InputError(f"--model.low_rank {asked}: {initial.name} has {theirs}; set it to that")
     if not initial.dense and config.low_rank != initial.config.low_rank:
         raise InputError(
             f"{initial.name} in this design: its experts are not factorised, and their low_rank would be "
@@ -228,9 +232,6 @@ def check_start(run: Run, initial: InitialModel) -> None:
         warn(
             f"{initial.name} has attention_dropout {initial.config.attention_dropout}; it is trained without"
         )
-    theirs, ours = initial.config.routing, run.routing
-    if not initial.dense and theirs.num_shared_experts != ours.num_shared_experts:
-        raise InputError(
-            f"--routing.num_shared_experts {ours.num_shared_experts}: {initial.name} has "
-            f"{theirs.num_shared_experts}; set it to that"
-        )
+    ours, shared = run.routing.num_shared_experts, initial.config.routing.num_shared_experts
+    if not initial.dense and ours != shared:
+        raise InputError(f"--routing.num_shared_experts {ours}: {initial.name} has {shared}; set it to that")

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from loriini.batches.loader import BatchLoader, Position, ReadAhead
+from loriini.batches.loader import BatchLoader, ReadAhead
 from loriini.errors import Unfinished
 from loriini.hardware import keep_freed_memory, pick_device, resolve_precision
 from loriini.jobs.lock import folder_lock
@@ -21,6 +21,7 @@ from loriini.parallel.sharding import build_model, gather_model
 from loriini.progress import inform, progress, warn
 from loriini.routing import causality_warning
 from loriini.signals import Interrupted, deferred_interrupts
+from loriini.snapshot import CHECKPOINTS, MODEL, RUN
 from loriini.train.checkpoints.state import check_newest_together, checkpoints_in
 from loriini.train.checkpoints.storage import CheckpointWriter, restore
 from loriini.train.corpora import TrainingCorpus, model_config
@@ -31,7 +32,7 @@ from loriini.train.measures import Measure, measure_all
 from loriini.train.optimizer import make_optimizer, steady_steps
 from loriini.train.records.metrics import METRICS, rewind
 from loriini.train.records.trackers import check_trackers, recording
-from loriini.train.run import RUN, Run
+from loriini.train.run import Run
 from loriini.train.run_progress import RunProgress
 from loriini.train.speed import check_compiler, speed_up, warn_if_not_compiled
 from loriini.train.step import TrainingState, read_batch, training_step
@@ -106,7 +107,7 @@ def train_to_end(
         while state.progress.step < run.steps:
             if step_copies(state, run):
                 copy_dense(state, run, corpus)
-            position = Position(state.progress.consumed)
+            consumed = state.progress.consumed
             metrics = training_step(state, run, read)
             step = state.progress.step
             results = measure_all(measures, state.model, step, run.steps, files)
@@ -115,7 +116,7 @@ def train_to_end(
             if parallel.first and results.score is not None:
                 inform(f"held-out perplexity {results.score:.2f}, mean over domains, after step {step}")
             if metrics["skipped"]:
-                write_skipped(out, step, batches, position, run.length, run.document_mask)
+                write_skipped(out, step, batches, consumed, run.length, run.document_mask)
             stopped = parallel.any(interrupted())
             late = deadline < math.inf and parallel.any(time.monotonic() > deadline)
             stop = reason_to_stop(run, out, state.progress, stopped, late)
@@ -126,7 +127,7 @@ def train_to_end(
         save_final(checkpoints, state, corpus, out)
         if parallel.first and interrupted():
             raise Interrupted(f"{out}: the run is finished")
-    return out / "model"
+    return out / MODEL
 
 
 def save_final(
@@ -163,7 +164,7 @@ def reason_to_stop(
 def checkpoint_writer(run: Run, out: Path, parallel: Parallel) -> CheckpointWriter:
     """The writer of a run's checkpoints."""
     kept, steady = run.checkpoint, steady_steps(run.optimizer, run.steps)
-    folder = out / "checkpoints"
+    folder = out / CHECKPOINTS
     return CheckpointWriter(folder, kept.keep, parallel, run.to_dict(), kept.keep_every, steady)
 
 
@@ -197,7 +198,7 @@ def start_or_resume(
 ) -> TrainingState:
     """The state of the newest intact checkpoint, or a new one with the weights that the run starts from."""
     parallel = join_mesh(run.parallel)
-    problems = check_newest_together(checkpoints_in(out / "checkpoints"), intact)
+    problems = check_newest_together(checkpoints_in(out / CHECKPOINTS), intact)
     newest = on_first_rank(lambda: own_checkpoint(run, out, problems))
     at = newest[1] if newest else RunProgress()
     make: Callable[[LoriiniConfig], LoriiniForCausalLM] = LoriiniForCausalLM

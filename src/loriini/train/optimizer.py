@@ -83,17 +83,13 @@ def learning_rate_factor(config: OptimizerConfig, step: int, steps: int) -> floa
     return config.final_rate + (1 - config.final_rate) * falling
 
 
-def parameter_group(name: str, parameter: Tensor) -> str:
-    """The group of a parameter: `router`, `experts`, `rest`, or their vectors.
+def parameter_group(name: str, parameter: Tensor) -> tuple[str, bool]:
+    """The part of the model that a parameter is of, `router`, `experts` or `rest`, and whether it decays.
 
-    Vectors are norms, biases and temperatures, which have no weight decay.
+    Vectors do not: norms, biases and temperatures.
     """
-    vector = parameter.dim() < 2 or name.endswith("bias")
-    if ".router." in name:
-        return "router_vectors" if vector else "router"
-    if ".experts." in name:
-        return "expert_vectors" if vector else "experts"
-    return "vectors" if vector else "rest"
+    part = "router" if ".router." in name else "experts" if ".experts." in name else "rest"
+    return part, parameter.dim() >= 2 and not name.endswith("bias")
 
 
 def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
@@ -103,32 +99,26 @@ def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Ada
     eps: on E equal merged copies AdamW then takes exactly the dense model's steps. The papers do not state
     theirs.
     """
-    names = ("rest", "vectors", "experts", "expert_vectors", "router", "router_vectors")
-    groups: dict[str, list[nn.Parameter]] = {name: [] for name in names}
+    rates = {"rest": 1.0, "experts": config.expert_rate, "router": config.router_rate}
+    kinds = [(part, decays) for part in rates for decays in (True, False)]
+    groups: dict[tuple[str, bool], list[nn.Parameter]] = {kind: [] for kind in kinds}
     experts = 1
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             groups[parameter_group(name, parameter)].append(parameter)
             if ".experts." in name:
                 experts = parameter.shape[0]
-    router_settings = {PEAK: config.learning_rate * config.router_rate}
-    expert_settings = {PEAK: config.learning_rate * config.expert_rate, "eps": config.eps / experts}
-    settings = {
-        "rest": {PEAK: config.learning_rate},
-        "vectors": {PEAK: config.learning_rate, "weight_decay": 0.0},
-        "experts": expert_settings,
-        "expert_vectors": {**expert_settings, "weight_decay": 0.0},
-        "router": router_settings,
-        "router_vectors": {**router_settings, "weight_decay": 0.0},
-    }
-    return torch.optim.AdamW(
-        [{"params": parameters, **settings[name]} for name, parameters in groups.items() if parameters],
-        lr=config.learning_rate,
-        betas=config.betas,
-        eps=config.eps,
-        weight_decay=config.weight_decay,
-        fused=True,
-    )
+    settings = [
+        {
+            "params": parameters,
+            PEAK: config.learning_rate * rates[part],
+            "eps": config.eps / experts if part == "experts" else config.eps,
+            "weight_decay": config.weight_decay if decays else 0.0,
+        }
+        for (part, decays), parameters in groups.items()
+        if parameters
+    ]
+    return torch.optim.AdamW(settings, lr=config.learning_rate, betas=config.betas, fused=True)
 
 
 def take_step(

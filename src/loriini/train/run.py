@@ -36,7 +36,6 @@ from loriini.train.records.trackers import WatchConfig
 from loriini.train.speed import SpeedConfig
 from loriini.train.upcycle import WarmupConfig
 
-RUN = "run.json"
 T = TypeVar("T")
 Auto = Literal["auto"]
 AUTO: Auto = "auto"
@@ -200,8 +199,9 @@ class Run:
         again = recompute_merge if self.model.recompute_merge == AUTO else self.model.recompute_merge
         return replace(self, micro_batch_size=size, model=replace(self.model, recompute_merge=again))
 
-    def instances_at_once(self, share: int) -> int:
-        """Instances of a micro-batch in a process that takes `share` instances of a batch."""
+    def instances_at_once(self, share: int | None = None) -> int:
+        """Instances of a micro-batch in a process that takes `share` instances of a batch, by default all."""
+        share = self.batch_size if share is None else share
         return min(self.micro_batch_size, share) if self.micro_batch_size not in (0, AUTO) else share
 
     def chosen_as(self, other: "Run") -> "Run":

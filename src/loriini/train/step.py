@@ -13,14 +13,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from loriini.batches.loader import BatchLoader, Position
-from loriini.hardware import autocast, autocast_dtype, peak_flops, peak_memory
+from loriini.batches.loader import BatchLoader
+from loriini.hardware import Precision, autocast, autocast_dtype, peak_flops, peak_memory
 from loriini.json_file import without_nan
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.low_precision import experts_cast_once
 from loriini.parallel.mesh import SINGLE_PROCESS, Parallel
 from loriini.parallel.sharding import reduce_gradients
+from loriini.routing import Routing
 from loriini.routing.design import AUXILIARY_LOSSES
+from loriini.routing.losses import Average
 from loriini.routing.unit import units_of_rows
 from loriini.train.balance import update_balance_bias
 from loriini.train.guard import largest_norm, with_norm
@@ -52,16 +54,23 @@ class Batch:
     positions_BL: Tensor | None = None
     """Each token's position in its document (B, L+1), where documents are kept apart."""
 
+    def rows(self, here: slice) -> "Batch":
+        """The part of the batch in these rows."""
+        labels_B, positions_BL = self.labels_B, self.positions_BL
+        return Batch(
+            self.tokens_BL[here],
+            None if labels_B is None else labels_B[here],
+            None if positions_BL is None else positions_BL[here],
+        )
 
-Reader = Callable[[Position], tuple[Batch, Position]]
-"""Reads the batch at a position; returns it and the next position."""
+
+Reader = Callable[[int], tuple[Batch, int]]
+"""Reads the batch after so many consumed instances; returns it and how many are consumed then."""
 
 
-def read_batch(
-    run: Run, batches: BatchLoader, device: torch.device, position: Position
-) -> tuple[Batch, Position]:
-    """The batch at `position` on the device, and the position of the next."""
-    tokens, instances_B, following = batches.at(position)
+def read_batch(run: Run, batches: BatchLoader, device: torch.device, consumed: int) -> tuple[Batch, int]:
+    """The batch after `consumed` instances, on the device, and where the next begins."""
+    tokens, instances_B, following = batches.at(consumed)
     source = batches.instances
     batch = Batch(
         to_device(tokens[:, : run.length + 1], device),
@@ -117,10 +126,10 @@ def training_step(state: TrainingState, run: Run, read: Reader) -> dict[str, Any
     device before the step is taken; one transfer then brings all metrics.
     """
     started = time.perf_counter()
-    batch, position = read(Position(state.progress.consumed))
+    batch, consumed = read(state.progress.consumed)
     outcome = optimizer_step(state, run, batch).cpu()
     seconds = time.perf_counter() - started
-    progress = progress_after(state.progress, outcome, position, run)
+    progress = progress_after(state.progress, outcome, consumed, run)
     amounts = progress.amounts if progress.step % run.per_expert_every == 0 else ()  # to be recorded now
     state.progress = replace(progress, amounts=()) if amounts else progress
     model, speed = state.model.config, run.batch_size * run.length / seconds
@@ -144,12 +153,12 @@ def optimizer_step(state: TrainingState, run: Run, batch: Batch) -> StepOutcome:
     return StepOutcome(losses, use, norm, taken)
 
 
-def progress_after(before: RunProgress, outcome: StepOutcome, position: Position, run: Run) -> RunProgress:
-    """The run's progress after one more step, which read up to `position`."""
+def progress_after(before: RunProgress, outcome: StepOutcome, consumed: int, run: Run) -> RunProgress:
+    """The run's progress after one more step, which read up to `consumed` instances."""
     taken = bool(outcome.taken)
     return RunProgress(
         step=before.step + 1,
-        consumed=position.consumed,
+        consumed=consumed,
         tokens=before.tokens + run.batch_size * run.length,
         skips=0 if taken else before.skips + 1,
         amounts=add_amounts(before.amounts, outcome.use, run.routing) if taken else before.amounts,
@@ -198,38 +207,20 @@ def accumulate_gradients(
     """
     batch_size = len(batch.tokens_BL)
     size = run.instances_at_once(batch_size)
-    labels_B = batch.labels_B if model.config.routed_by_label else None  # the dense warm-up asks for none
     targets_B = target_weights(batch, model.config, parallel)
     units_B = unit_weights(batch, model.config, parallel)
     losses = torch.zeros(len(StepLosses._fields), dtype=torch.float64, device=batch.tokens_BL.device)
     uses: list[ExpertUse] = []
     for first in range(0, batch_size, size):
         here = slice(first, first + size)
-        tokens_BL = batch.tokens_BL[here]
-        share = len(tokens_BL) / batch_size
-        target_weight = share if targets_B is None else targets_B[here].sum()
-        unit_weight = share if units_B is None else units_B[here].sum()
-        with autocast(run.precision):
-            out = model(
-                tokens_BL[:, :-1],
-                position_ids=None if batch.positions_BL is None else batch.positions_BL[here, :-1],
-                shift_labels=tokens_BL[:, 1:],
-                routing_labels=None if labels_B is None else labels_B[here],
-                skip_logits=True,
-                average=parallel.mean,
-            )
-        routings, loss, cross_entropy = out.routings, out.loss, out.cross_entropy.detach()
-        zero = torch.zeros_like(cross_entropy)
-        added = zero if out.auxiliary_loss is None else out.auxiliary_loss
-        z_loss = zero if out.output_z_loss is None else out.output_z_loss
-        del out  # with the logits
+        target_weight, unit_weight = targets_B[here].sum(), units_B[here].sum()
+        loss, parts, routings = forward(model, batch.rows(here), run.precision, parallel.mean)
         reduce_gradients(model, first + size >= batch_size or not run.parallel.reduce_once)
         beyond = unit_weight - target_weight  # auxiliary losses are in the loss already
-        (loss * (target_weight / parallel.world_size) + added * (beyond / parallel.world_size)).backward()
-        weighted = StepLosses(
-            target_weight * cross_entropy, unit_weight * added.detach(), target_weight * z_loss
-        )
-        losses = losses + torch.stack(weighted)
+        weighed = loss * target_weight + parts.auxiliary * beyond
+        (weighed / parallel.world_size).backward()
+        weights = torch.stack(StepLosses(target_weight, unit_weight, target_weight))
+        losses = losses + weights * torch.stack(parts).detach()
         uses.append(expert_use(routings))
     use = add_up(uses)
     total = parallel.sum(torch.cat([losses, use.flat()]))
@@ -237,27 +228,53 @@ def accumulate_gradients(
     return StepLosses(*means), use.like(total[len(losses) :])
 
 
-def target_weights(batch: Batch, config: LoriiniConfig, parallel: Parallel) -> Tensor | None:
-    """Each instance's targets that count, over a process's mean number (B,); None where all have as many.
+def forward(
+    model: LoriiniForCausalLM, batch: Batch, precision: Precision, average: Average
+) -> tuple[Tensor, StepLosses, tuple[Routing, ...]]:
+    """The loss of a batch for the backward pass, its parts, and each layer's decisions."""
+    positions_BL = batch.positions_BL
+    with autocast(precision):
+        out = model(
+            batch.tokens_BL[:, :-1],
+            position_ids=None if positions_BL is None else positions_BL[:, :-1],
+            shift_labels=batch.tokens_BL[:, 1:],
+            routing_labels=batch.labels_B if model.config.routed_by_label else None,  # not in a dense warm-up
+            skip_logits=True,
+            average=average,
+        )
+    zero = torch.zeros_like(out.cross_entropy)
+    auxiliary = zero if out.auxiliary_loss is None else out.auxiliary_loss
+    output_z = zero if out.output_z_loss is None else out.output_z_loss
+    return out.loss, StepLosses(out.cross_entropy, auxiliary, output_z), out.routings
+
+
+def target_weights(batch: Batch, config: LoriiniConfig, parallel: Parallel) -> Tensor:
+    """Each instance's targets that count, over a process's mean number (B,), float64.
 
     Where the loss leaves out segment 1 of every document, more documents mean fewer targets.
     """
     skipped = config.skipped_positions
     if batch.positions_BL is None or not skipped:
-        return None
+        return equal_weights(batch)
     return over_mean((batch.positions_BL[:, :-1] >= skipped).sum(1), parallel)
 
 
-def unit_weights(batch: Batch, config: LoriiniConfig, parallel: Parallel) -> Tensor | None:
-    """Each instance's units, over a process's mean number (B,); None where all have as many.
+def unit_weights(batch: Batch, config: LoriiniConfig, parallel: Parallel) -> Tensor:
+    """Each instance's units, over a process's mean number (B,), float64.
 
     Where documents are kept apart, more documents mean more segments and sequences.
     """
     design = config.design
     weighed = any(getattr(design, name) for name in AUXILIARY_LOSSES)
     if batch.positions_BL is None or design.unit == "token" or not weighed:
-        return None
+        return equal_weights(batch)
     return over_mean(units_of_rows(design, batch.positions_BL[:, :-1]), parallel)
+
+
+def equal_weights(batch: Batch) -> Tensor:
+    """The weights of instances that all have as many (B,), float64."""
+    B = len(batch.tokens_BL)
+    return batch.tokens_BL.new_full((B,), 1 / B, dtype=torch.float64)
 
 
 def over_mean(counts_B: Tensor, parallel: Parallel) -> Tensor:

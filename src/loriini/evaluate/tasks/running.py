@@ -19,8 +19,8 @@ from loriini.evaluate.tasks.loading import Loaded, check_installed, load_tasks
 from loriini.fields import Bounds, Count, check_fields
 from loriini.hardware import autocast_dtype
 from loriini.jobs.processes import environment_variables
-from loriini.model.labels import refuse_unused_label
 from loriini.model.loading import find_device, load_config, load_model, run_precision
+from loriini.model.routing_inputs import refuse_unused_label
 from loriini.progress import Advance, progress, warn
 from loriini.routing import causality_warning
 

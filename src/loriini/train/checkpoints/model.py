@@ -8,11 +8,11 @@ from pathlib import Path
 from loriini.errors import InputError
 from loriini.model import LoriiniConfig
 from loriini.model.loading import load_config
-from loriini.snapshot import holds_tokenizer
+from loriini.snapshot import MODEL, RUN, holds_tokenizer
 from loriini.train.checkpoints.state import read_progress
 from loriini.train.corpora import read_corpora
 from loriini.train.folder import has_model
-from loriini.train.run import RUN, read_run, recorded_corpus
+from loriini.train.run import read_run, recorded_corpus
 
 
 def run_file(checkpoint: Path) -> Path:
@@ -41,5 +41,5 @@ def checkpoint_config(checkpoint: Path, eos_token_id: int = 0) -> LoriiniConfig:
 def checkpoint_tokenizer(checkpoint: Path) -> Path | None:
     """The folder of the tokenizer of a checkpoint's tokens; None where it is not found."""
     run, _ = read_run(run_file(checkpoint))
-    folders = [run_file(checkpoint).parent / "model", *(corpus / "tokenizer" for corpus in run.corpus)]
+    folders = [run_file(checkpoint).parent / MODEL, *(corpus / "tokenizer" for corpus in run.corpus)]
     return next((folder for folder in folders if holds_tokenizer(folder)), None)

@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 from loriini.errors import InputError
 from loriini.fields import CountOrZero, mismatch
 from loriini.jobs.artifact import file_hashes
-from loriini.model.saving import check_headers
+from loriini.model.saving import readable_safetensors
 from loriini.parallel.mesh import on_every_rank, on_first_rank, own_share
 from loriini.progress import warn
 from loriini.train.run_progress import Amounts, Norm, RunProgress
@@ -166,7 +166,7 @@ def byte_problem(path: Path, share: Callable[[list[str]], Sequence[str]] = list)
 def header_problem(path: Path) -> str | None:
     """What is wrong with how a checkpoint's files describe their tensors."""
     try:
-        check_headers(path)
+        readable_safetensors(path)
         HuggingFaceStorageReader(str(path)).read_metadata()
     except DAMAGED as error:
         return message_of(error)

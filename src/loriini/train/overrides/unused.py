@@ -44,7 +44,7 @@ NEEDS: dict[str, Needs] = {
     "evaluate.every": HELDOUT,
     "evaluate.instances": HELDOUT,
     "evaluate.skip": HELDOUT,
-    "routing": (lambda run: run.model.num_experts > 1 or run.routing.fixed, A_MIXTURE[1]),
+    "routing": (lambda run: run.model.num_experts > 1 or run.routing.constant_gates, A_MIXTURE[1]),
     "warmup.dense_share": (
         lambda run: run.model.num_experts > 1 or run.warmup.dense_share == 0,
         A_MIXTURE[1],
