@@ -28,6 +28,12 @@ def test_settings_of_other_mixtures_are_refused_with_their_names_here(name: str,
         LoriiniConfig(routing="mixtral", **{name: 1})
 
 
+@pytest.mark.parametrize("name", ["top_k", "segment_length", "load_balance", "num_shared_experts"])
+def test_fields_of_the_routing_are_refused_outside_of_it(name: str) -> None:
+    with pytest.raises(TypeError, match=rf"{name} is a field of the routing: routing=replace\(.*{name}="):
+        LoriiniConfig(routing="mixtral", **{name: 1})
+
+
 def test_routing_may_be_a_design_its_json_object_or_its_name() -> None:
     design = DESIGNS["mixtral"]
     for routing in (design, design.to_dict(), "mixtral"):

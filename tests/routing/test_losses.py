@@ -129,6 +129,15 @@ def test_auxiliary_loss_is_added_in_training_only() -> None:
     assert torch.equal(evaluated.cross_entropy, evaluated.loss)
 
 
+def test_without_labels_training_returns_it_alone() -> None:
+    """For trainers that compute the loss from the logits."""
+    model, ids = tiny_model("mixtral"), random_ids()
+    out = model.train()(ids)
+    assert out.loss is None
+    torch.testing.assert_close(out.auxiliary_loss, model(ids, labels=ids).auxiliary_loss)
+    assert model.eval()(ids).auxiliary_loss is None
+
+
 def test_padded_tokens_do_not_change_the_auxiliary_loss_of_a_model() -> None:
     model = LoriiniForCausalLM(tiny_config("mixtral")).train()
     ids = random_ids(1)

@@ -114,7 +114,7 @@ def check_attention(config: LoriiniConfig, context: RoutingContext) -> None:
 def check_names(others: Iterable[str]) -> None:
     """TypeError for a misspelt keyword of ours; any other may be one of an attention kernel's."""
     for name in others if not torch.compiler.is_compiling() else ():
-        if near := get_close_matches(name, KEYWORDS, 1, cutoff=0.85):
+        if near := get_close_matches(name, KEYWORDS, 1, cutoff=0.83):
             raise TypeError(f"unexpected keyword {name}; do you mean {near[0]}?")
 
 

@@ -167,7 +167,10 @@ def routed_cache(cache: Any, past_key_values: Any, use_cache: bool | None, num_l
         return cache
     routed = cache.layers and all(isinstance(layer, RoutedCacheLayer) for layer in cache.layers)
     if not routed and cache.get_seq_length() > 0:
-        raise ValueError("this cache was filled by another model; start from an empty DynamicCache()")
+        raise ValueError(
+            "this cache was filled by another model, or by PEFT's prefix tuning, which routed models cannot "
+            "use (LoRA and prompt tuning they can); start from an empty DynamicCache()"
+        )
     if isinstance(cache, QuantizedCache):
         raise ValueError(
             "keys and values are cached as they are, not quantized; pass an empty DynamicCache()"

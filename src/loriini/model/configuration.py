@@ -110,6 +110,8 @@ class LoriiniConfig(LlamaConfig):
         for name in kwargs:
             if ours := OUR_NAMES.get(name):
                 raise TypeError(f"unexpected setting {name}; here it is {ours}")
+            if name in RoutingConfig.__dataclass_fields__:
+                raise TypeError(f"{name} is a field of the routing: routing=replace(DESIGNS[…], {name}=…)")
             near = get_close_matches(name, type(self).__dataclass_fields__, 1, cutoff=0.9)
             if near and not hasattr(type(self), name):
                 raise TypeError(f"unexpected setting {name}; do you mean {near[0]}?")

@@ -303,9 +303,11 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         skips = reduction == "none" or (skip_logits and reads_weights_alone(self.lm_head))
         logits = None if skips and shift_labels is not None else self.lm_head(states)
         losses: dict[str, Any] = {}
+        if shift_labels is not None or self.training:
+            losses = {"auxiliary_loss": auxiliary_loss(out.routings, self.config.design, average)}
         if shift_labels is not None:
-            labels_BL = shift_labels.contiguous()
-            losses = self._losses(states, logits, labels_BL, out, reduction, average, num_items_in_batch)
+            labels_BL, auxiliary = shift_labels.contiguous(), losses["auxiliary_loss"]
+            losses |= self._losses(states, logits, labels_BL, out, reduction, num_items_in_batch, auxiliary)
         output = LoriiniOutput(
             logits=logits,
             **losses,
@@ -322,12 +324,11 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         labels_BL: Tensor,
         out: DecoderOutput,
         reduction: str,
-        average: Average | None,
         items: Tensor | int | None,
+        auxiliary: Tensor | None,
     ) -> dict[str, Any]:
-        """The losses of a call, by the names of its output's fields."""
+        """The losses of a call with labels, by the names of its output's fields."""
         assert out.context is not None
-        assert out.routings is not None
         targets_BL = counted_targets(labels_BL, states_BLD, out.context, self.config, self.training)
         counted = counted_items(labels_BL, targets_BL, items)
         z = self.config.output_z if self.training else 0.0
@@ -339,12 +340,7 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
             arguments = {"num_items_in_batch": counted, "shift_labels": targets_BL}
             mean: Tensor = self.loss_function(logits_BLV, None, self.vocab_size, **arguments)
             call = add_z_loss(mean, logits_BLV, targets_BL, counted, z)
-        loss, auxiliary = call.loss, auxiliary_loss(out.routings, self.config.design, average)
+        loss = call.loss
         if auxiliary is not None and self.training and reduction == "mean":
             loss = loss + share_of_batch(auxiliary, labels_BL, items)
-        return {
-            "loss": loss,
-            "cross_entropy": call.cross_entropy,
-            "output_z_loss": call.output_z,
-            "auxiliary_loss": auxiliary,
-        }
+        return {"loss": loss, "cross_entropy": call.cross_entropy, "output_z_loss": call.output_z}

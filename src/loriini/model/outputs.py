@@ -16,7 +16,7 @@ class LoriiniOutput(CausalLMOutputWithPast):
     `loss` is the mean `cross_entropy` plus, in training, the weighted auxiliary losses and z-loss of the
     output logits, or with reduction `none` each target's cross-entropy (B, L). `auxiliary_loss` and
     `output_z_loss` are these losses alone; where there is a z-loss, it and `cross_entropy` are values without
-    gradient.
+    gradient. In training `auxiliary_loss` is there without labels too, for losses computed from the logits.
     """
 
     auxiliary_loss: Tensor | None = None
