@@ -95,6 +95,20 @@ def test_an_unknown_id_is_refused_in_one_line(cached: Path) -> None:
             read(Path("org/other"))
 
 
+def test_the_folder_of_an_adapter_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(InputError, match="no trained model here; it holds an adapter; merge that into its"):
+        load_model(tmp_path)
+
+
+def test_pickled_weights_are_not_read(tmp_path: Path) -> None:
+    TINY_FAMILIES["llama"](vocab_size=VOCABULARY).save_pretrained(tmp_path)
+    write_tokenizer(tmp_path)
+    (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
+    with pytest.raises(InputError, match="it has no safetensors; load it in transformers, and save it"):
+        load_model(tmp_path)
+
+
 def test_no_code_of_a_model_is_run(cached: Path) -> None:
     path = cached / "config.json"
     values = json.loads(path.read_text())

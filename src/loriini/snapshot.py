@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 RUN, CHECKPOINTS, MODEL = "run.json", "checkpoints", "model"
 """In a run's folder: its settings, its checkpoints, and its final model as a Hugging Face folder."""
+ADAPTER = "adapter_config.json"
+MERGE_ADAPTER = "it holds an adapter; merge that into its model first (PEFT: merge_and_unload), and save that"
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*(@[\w./-]+)?")
 """ORG/NAME, or ORG/NAME@REVISION."""
 
@@ -111,6 +113,8 @@ def model_folder(path: Path) -> Path:
             remedy = f"{resume}, or take a checkpoint of it with {export.format(path)}"
         elif (path.parent.parent / RUN).exists():
             remedy = f"take the checkpoint with {export.format(path.parent.parent)}"
+        elif (folder / ADAPTER).exists():
+            remedy = MERGE_ADAPTER
         else:
             remedy = "give a run's folder, or a model of the Hub as ORG/NAME"
         raise InputError(f"{path}: no trained model here; {remedy}")

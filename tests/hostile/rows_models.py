@@ -151,7 +151,10 @@ BESIDE_WEIGHTS = {
         lambda model: (model / "config.json").write_text(json.dumps({"auto_map": AUTO_MAP})),
         r"run/model: .*model_type is None",
     ),
-    "an adapter": (adapter, r"run/model: .*holds an adapter"),
+    "an adapter": (
+        adapter,
+        r"run/model: .*holds an adapter; merge that into its model first \(PEFT: merge_and_unload\)",
+    ),
 }
 """What a folder with code has or lacks besides, and why it is refused."""
 

@@ -20,9 +20,7 @@ from loriini.model.configuration import LoriiniConfig
 from loriini.model.modeling import LoriiniForCausalLM
 from loriini.model.pretrained import FAMILIES, config_from_transformers, from_transformers, read_complete
 from loriini.progress import without_progress_bars
-from loriini.snapshot import MODEL, RUN, check_weights, holds_tokenizer, model_folder
-
-ADAPTER = "adapter_config.json"
+from loriini.snapshot import ADAPTER, MERGE_ADAPTER, MODEL, RUN, check_weights, holds_tokenizer, model_folder
 
 
 def load_model(
@@ -177,7 +175,7 @@ def find_device(name: str | torch.device | None) -> torch.device:
 def _model_type(folder: Path) -> str:
     """The type in a folder's config. ValueError for a kind whose weights would be left out or misread."""
     if (folder / ADAPTER).exists():
-        raise ValueError("it holds an adapter; merge that into its model first")
+        raise ValueError(MERGE_ADAPTER)
     config = read_object(folder / "config.json", "give another model")
     if config.get("quantization_config"):
         raise ValueError("its weights are quantized; give the model before that")

@@ -217,6 +217,8 @@ def _design(theirs: PretrainedConfig) -> RoutingConfig:
 
 def read_complete(kind: type[PreTrainedModel], folder: Path) -> PreTrainedModel:
     """A model from its folder's safetensors. ValueError where a tensor is missing or of the wrong shape."""
+    if not any(folder.glob("*.safetensors")):
+        raise ValueError("it has no safetensors; load it in transformers, and save it with save_pretrained")
     try:
         model, found = kind.from_pretrained(
             folder, output_loading_info=True, ignore_mismatched_sizes=True, use_safetensors=True
