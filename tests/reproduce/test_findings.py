@@ -13,11 +13,13 @@ from bench.tinybench import script
 from loriini.atomic import write_json
 from loriini.cli import main
 from loriini.errors import InputError
+from loriini.reproduce.experiments.catalog import ITEM_ORDER
 from loriini.reproduce.findings import (
     MOST_CLAIMS,
     MOST_PICTURES,
     chart_digest,
     findings_page,
+    missing,
     rates,
     read_file,
     read_scales,
@@ -120,12 +122,28 @@ def test_every_setting_of_a_training_is_compared_with_todays(
     assert reason in outdated(found)
 
 
+def test_trainings_from_other_initial_weights_are_outdated(reproduced: Path) -> None:
+    found = items_of(reproduced)["lory-fig3"]
+    found["cells"][0]["settings"]["model"]["block"] = "gpt2"
+    reason = "trained before 2026-11-28 from other initial weights of block gpt2"
+    assert reason in outdated({**found, "date": "2026-11-27"})
+    assert "initial weights" not in outdated({**found, "date": "2026-11-28"})
+
+
 def test_rates_are_those_of_the_trainings(reproduced: Path) -> None:
     items = {name: items_of(reproduced)[name] for name in ("lory-fig3", "lory-table4")}
     assert rates(items) == "Learning rates: 0.004 at width 16."
     cell = items["lory-fig3"]["cells"][0]["settings"]
     cell["model"]["hidden_size"], cell["optimizer"]["learning_rate"] = 32, 0.002
     assert rates(items) == "Learning rates: 0.004 at width 16; 0.002 at width 32."
+
+
+def test_items_without_results_are_named(reproduced: Path) -> None:
+    items = items_of(reproduced)
+    assert missing({name: items.get(name, {}) for name in ITEM_ORDER}) == ""
+    without = {name: {} for name in ITEM_ORDER if name != "lory-fig3"}
+    assert missing(without).startswith("Not measured, or not as defined today: ")
+    assert missing(without).endswith("(lory-fig3).")
 
 
 def test_computed_findings_are_counted_apart_and_one_experiment_once(reproduced: Path) -> None:
@@ -187,7 +205,7 @@ def test_results_of_another_definition_of_the_scale_are_left_out(
     assert '<a id="lory-fig3-tiny"></a>' in text
     assert "are far smaller: 0.3b (width 16, 2 layers)." in text
     assert "1 seed, 2 steps of 48 tokens, on 20" in text
-    assert "lory-fig6" not in text
+    assert '<a id="lory-fig6-tiny"></a>' not in text
     said = "lory-fig6: trained with steps 7, but scale tiny has steps 2 today (0.3B/8E)"
     assert said in " ".join(capsys.readouterr().err.split())
 

@@ -203,7 +203,7 @@ def _overview(items: Items) -> Iterator[str]:
     first = next(iter(items.values()))
     yield f"## Scale {first['scale']}"
     yield f"{headline(items)}."
-    if notes := [said for said in (shapes(items), rates(items)) if said]:
+    if notes := [said for said in (shapes(items), rates(items), missing(items)) if said]:
         yield "\n".join(f"- {note}" for note in notes)
     yield _table(
         ["item", "finding", "verdict"],
@@ -248,6 +248,12 @@ def rates(items: Items) -> str:
         for width, at_width in sorted(rates_by_width.items())
     )
     return f"Learning rates: {by_width}." if by_width else ""
+
+
+def missing(items: Items) -> str:
+    """The items without results, or with those of an earlier definition alone."""
+    names = [f"{as_published(name)['title']} ({name})" for name in ITEM_ORDER if name not in items]
+    return f"Not measured, or not as defined today: {listing(names)}." if names else ""
 
 
 def _repeated(item: Mapping[str, Any], original: Mapping[str, Any]) -> Iterator[str]:
