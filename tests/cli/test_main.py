@@ -252,6 +252,17 @@ def test_after_a_full_disk_finished_stages_are_kept(
     assert (tmp_path / "c" / "documents" / "manifest.json").stat() == finished
 
 
+@pytest.mark.parametrize(("command", "said"), [("prepare", " to resume"), ("generate", ""), ("lens", "")])
+def test_only_commands_that_resume_say_so(
+    command: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("loriini.cli._run", interrupt)
+    assert call(capsys, command).err == f"\ninterrupted; run the same command again{said}\n"
+
+
 def test_an_interrupted_run_exits_with_130_and_resumes(
     made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

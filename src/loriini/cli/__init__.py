@@ -70,8 +70,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         _fail(f"loriini: {error}", BUG_STATUS)
     except Unfinished as note:
         print_once(f"loriini: {note}", sys.stderr)
-    except KeyboardInterrupt:
-        _fail(f"\ninterrupted; {again(command)}", INTERRUPTED)
+    except KeyboardInterrupt as error:
+        _fail(f"\ninterrupted; {str(error) or again(command)}", INTERRUPTED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(READER_GONE)
