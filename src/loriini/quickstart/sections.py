@@ -16,6 +16,7 @@ from loriini.reporting.page import Html
 from loriini.reporting.wording import (
     ALONE,
     NO_VALUE,
+    amount,
     byte_size,
     cosine,
     duration,
@@ -113,7 +114,7 @@ def headline(c: QuickstartFiles) -> Html:
             f"Both models were trained for {c.settings['steps']:,} steps on {large(tokens['train'])} tokens. "
             f"On {large(tokens['heldout'])} tokens of text that neither has seen, the perplexity of "
             f"{c.design}, averaged over domains, is ",
-            p.strong(f"{percent(abs(change)).lstrip('+')} {'lower' if change < 0 else 'higher'}"),
+            p.strong(f"{amount(change)} {'lower' if change < 0 else 'higher'}"),
             f" than that of the dense model. {_domains(c)}",
         ),
         p.cards(cards),

@@ -1,7 +1,6 @@
 """The text of a reproduction: documents gathered once, corpora and held-out files made when needed."""
 
 import json
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,6 +11,7 @@ from loriini.corpus.prepare import open_corpus, prepare_documents
 from loriini.corpus.settings import PrepareSettings
 from loriini.errors import InputError
 from loriini.evaluate.heldout import HeldOut, tokenize_by_domain
+from loriini.grouping import grouped
 from loriini.jobs.lock import waiting_lock
 from loriini.model.loading import load_tokenizer
 from loriini.progress import inform
@@ -176,9 +176,7 @@ def characters(documents: Iterable[Document]) -> int:
 
 def counts_by_domain(documents: Iterable[Document]) -> str:
     """Documents and characters by domain."""
-    by_domain = defaultdict[str, list[Document]](list)
-    for document in documents:
-        by_domain[document.domain].append(document)
+    by_domain = grouped(documents, lambda document: document.domain)
     return ", ".join(
         f"{domain} {len(of_domain):,} documents of {characters(of_domain):,} characters"
         for domain, of_domain in sorted(by_domain.items())

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from loriini.reporting.wording import minus
 from loriini.reproduce.claims.claim import FAILS, HOLDS, UNDECIDED, JudgedClaim, verdicts
 
 VERBS = {
@@ -66,4 +67,4 @@ def number(value: float) -> str:
     """Three or four significant digits, with a minus sign."""
     size = abs(value)
     text = f"{value:,.0f}" if size >= 999.5 else f"{value:.3g}" if size >= 1 else f"{value:.3f}"
-    return text.replace("-", "−")
+    return minus(text)
