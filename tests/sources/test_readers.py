@@ -72,7 +72,11 @@ def test_a_bad_line_stops_or_is_dropped(tmp_path: Path, line: bytes, reason: str
             "text,id\na,1\n".encode("utf-16"),
             r"it begins as UTF-16\); fix the file: convert it to UTF-8",
         ),
-        ("a.jsonl", gzip.compress(b"{}", mtime=0), r"it is compressed\); fix the file: unpack it, or name it \*\.gz"),
+        (
+            "a.jsonl",
+            gzip.compress(b"{}", mtime=0),
+            r"it is compressed\); fix the file: unpack it, or name it \*\.gz",
+        ),
         ("a.csv", zstandard.compress(b"text"), r"it is compressed\); .*: unpack it, or name it \*\.zst"),
         ("a.jsonl", b'{"text": 5}', r"field 'text' holds a number\)"),
         ("a.csv", b"long " * 1000, r"'text' is not among (long ){50,60}\[...\]\); fix the file or name"),
