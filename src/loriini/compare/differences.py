@@ -58,13 +58,14 @@ def difference(
 ) -> dict[str, dict[str, Any]]:
     """By domain, the `change` of perplexity, with its interval over `seeds` and that over the `documents`."""
     losses = ([scores[seed]["instance_losses"] for seed in seeds] for scores in (base, compared))
+    perplexities = [
+        {seed: with_mean(scores[seed]["perplexity"]) for seed in seeds} for scores in (base, compared)
+    ]
     differences = {}
     for domain, over_documents in differences_of(*map(mean_losses, losses)).items():
-        perplexities = (
-            {seed: with_mean(scores[seed]["perplexity"])[domain] for seed in seeds}
-            for scores in (base, compared)
+        over_training = paired_by_seed(
+            *({seed: by_domain[domain] for seed, by_domain in each.items()} for each in perplexities)
         )
-        over_training = paired_by_seed(*perplexities)
         differences[domain] = {
             "change": over_training.change,
             "seeds": over_training.to_dict(),

@@ -144,8 +144,8 @@ def not_gguf(config: PretrainedConfig) -> str | None:
             return f"llama.cpp has {config.model_type} with {name}={required} only, and this has {value}"
     if config.model_type == "olmoe" and config.num_key_value_heads != config.num_attention_heads:
         return "llama.cpp norms the keys of olmoe over all heads, so it needs as many key as query heads"
-    kind, has_factors = config.rope_parameters["rope_type"], ARCHITECTURES[config.model_type].name == "llama"
-    if kind not in ("default", "llama3") or (kind == "llama3" and not has_factors):
+    written = ("default", "llama3") if ARCHITECTURES[config.model_type].name == "llama" else ("default",)
+    if (kind := config.rope_parameters["rope_type"]) not in written:
         return f"rotary positions of type {kind} are not written"
     return None
 

@@ -1,5 +1,6 @@
 """The file in a job's folder that says which job it holds."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -20,6 +21,7 @@ def claim_folder(
     `begun` is whether the folder holds work of its recorded job, and `defaults` are of settings that an
     earlier version did not record. InputError if another job has begun, or the folder holds other files.
     """
+    settings = json.loads(json.dumps(settings))  # as they are read again: tuples are lists
     if path.exists():
         found = {**defaults, **read_object(path, "choose another --out")}
         changed = sorted(name for name, value in settings.items() if found.get(name) != value)

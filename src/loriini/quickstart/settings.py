@@ -1,6 +1,5 @@
 """The settings of the quickstart, and the folder of its results."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -75,7 +74,7 @@ class Quickstart:
 
     def claim(self, out: Path) -> None:
         """Record in the folder `out` that it holds this job; see `claim_folder`."""
-        recorded = json.loads(json.dumps(asdict(self)))
+        recorded = asdict(self)
         del recorded["on_error"]  # a flawed record may be skipped in a job that stopped at it
         begun = any(out.glob(f"corpora/*/documents/{MANIFEST}"))
         defaults = {name: getattr(Quickstart, name) for name in recorded}

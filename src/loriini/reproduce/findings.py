@@ -12,6 +12,7 @@ from loriini.atomic import write_text
 from loriini.errors import InputError
 from loriini.json_file import read_object
 from loriini.progress import warn
+from loriini.published import ITEMS
 from loriini.reporting.plots import GREY
 from loriini.reporting.wording import NO_VALUE, listing
 from loriini.reproduce.charts import Chart, draw
@@ -252,7 +253,7 @@ def rates(items: Items) -> str:
 
 def missing(items: Items) -> str:
     """The items without results, or with those of an earlier definition alone."""
-    names = [f"{as_published(name)['title']} ({name})" for name in ITEM_ORDER if name not in items]
+    names = [f"{ITEMS[name].title} ({name})" for name in ITEM_ORDER if name not in items]
     return f"Not measured, or not as defined today: {listing(names)}." if names else ""
 
 

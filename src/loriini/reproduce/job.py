@@ -1,7 +1,6 @@
 """`loriini reproduce`: train what items need, measure it, and write each item's results as it is done."""
 
 import contextvars
-import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -87,7 +86,7 @@ def place_items(settings: ReproduceSettings, out: Path) -> tuple[list[Plan], Tex
 
 def claim(scale: Scale, texts: Texts, out: Path) -> None:
     """Record in the folder `out` the scale and text of its runs; see `claim_folder`."""
-    settings = {"scale": json.loads(json.dumps(asdict(scale))), "text": texts.identity}
+    settings = {"scale": asdict(scale), "text": texts.identity}
     with waiting_lock(out):
         begun = any((out / used).exists() for used in (RUNS, TEXT))
         claim_folder(out / SETTINGS, settings, begun, "loriini reproduce")

@@ -13,6 +13,14 @@ MAX_RECORD_BYTES = 1 << 26
 MAX_DOCUMENT_CHARACTERS = 10_000_000
 """By default, longer documents are dropped: encoding one takes about 170 bytes a character."""
 NAME_THE_FIELD = "name the field of its text (--text-field, where the command has it)"
+KINDS = {
+    dict: "an object",
+    list: "a list",
+    bytes: "bytes",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+}
 SHOWN_CHARACTERS = 300
 """Of a table's columns in a message."""
 ONE_LINE_A_RECORD = "write each record on one line, as jq -c '.[]' does"
@@ -100,9 +108,7 @@ def _name(value: Any, field: str, what: str) -> str:
 
 def kind_of(value: Any) -> str:
     """What a field holds that should be a string, in words."""
-    kinds = {dict: "an object", list: "a list", bytes: "bytes", bool: "true or false"}
-    kinds |= {int: "a number", float: "a number"}
-    return kinds.get(type(value), f"a value of type {type(value).__name__}")
+    return KINDS.get(type(value), f"a value of type {type(value).__name__}")
 
 
 def domain_from_name(file: str) -> str:
