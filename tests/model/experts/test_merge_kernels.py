@@ -49,6 +49,34 @@ def test_the_kernel_equals_its_twin_in_the_interpreter() -> None:
     assert (found.stdout, found.returncode) == ("equal\n", 0), found.stderr
 
 
+COMPILED = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from loriini.model.experts import merge_kernels
+
+for capability, experts, add in ((80, 8, True), (90, 64, False)):
+    kernel, blocks = merge_kernels.merge_gradients_kernel, merge_kernels.block_sizes(experts)
+    constants = {**blocks, "ADD": add, "UPCAST": False}
+    types = {name: "*bf16" if name.endswith("_ptr") else "i32" for name in kernel.arg_names}
+    types |= {"parts_ptr": "*fp32", "out_ptr": "*fp32" if add else "*bf16"}
+    source = ASTSource(kernel, types | dict.fromkeys(constants, "constexpr"), constexprs=constants)
+    compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32))
+    assert compiled.asm["cubin"]
+    assert compiled.metadata.shared <= 48 * 1024, compiled.metadata.shared
+print("compiled")
+"""
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("triton"), reason="needs Triton")
+def test_the_kernel_compiles_for_gpus_that_are_not_here(tmp_path: Path) -> None:
+    """What the interpreter does not check: types, shapes of products, the shared memory of a block."""
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path), "TRITON_INTERPRET": "0"}
+    command = [sys.executable, "-W", "ignore", "-c", COMPILED]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert (found.stdout, found.returncode) == ("compiled\n", 0), found.stderr
+
+
 def test_offsets_in_the_kernel_have_64_bits() -> None:
     """N · P exceeds 2³¹ in a large micro-batch, more than a test can hold."""
     source = Path(merge_kernels.__file__).read_text()

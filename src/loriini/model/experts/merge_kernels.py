@@ -169,12 +169,10 @@ def launch(
     does not depend on their order.
     """
     (N, P), E = dmerged_NP.shape, len(weight_EP)
-    block_E = max(16, triton.next_power_of_2(E))
-    block_P = 128 if block_E <= 32 else 64
-    blocks = triton.cdiv(P, block_P)
+    sizes = block_sizes(E)
     if programs is None:
         processors = torch.cuda.get_device_properties(dmerged_NP.device).multi_processor_count
-        programs = min(blocks, PROGRAMS * processors)
+        programs = min(triton.cdiv(P, sizes["BLOCK_P"]), PROGRAMS * processors)
     parts_KNE = torch.zeros(programs, N, E, dtype=torch.float32, device=dmerged_NP.device)
     merge_gradients_kernel[(programs,)](
         dmerged_NP.contiguous(),
@@ -185,13 +183,17 @@ def launch(
         N,
         P,
         E,
-        BLOCK_N=64,
-        BLOCK_P=block_P,
-        BLOCK_E=block_E,
+        **sizes,
         ADD=add,
         UPCAST=triton.knobs.runtime.interpret,  # the interpreter multiplies no bfloat16
     )
     return parts_KNE.sum(0)
+
+
+def block_sizes(experts: int) -> dict[str, int]:
+    """The kernel's blocks: units, parameters and experts that a program holds at once."""
+    block_E = max(16, triton.next_power_of_2(experts))
+    return {"BLOCK_N": 64, "BLOCK_P": 128 if block_E <= 32 else 64, "BLOCK_E": block_E}
 
 
 if triton is not None:
