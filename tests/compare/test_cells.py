@@ -83,7 +83,7 @@ def test_overrides_change_the_design_and_its_width() -> None:
         (["lory"], ["--routing=dense"], [], "--routing: the designs are the first arguments"),
         (["lory"], [], ["routing.segment_lenth=8"], "the nearest is --routing.segment_length"),
         (["lory"], [], ["optimizer.lr=8"], "--grid optimizer.lr: --optimizer.lr: no such setting"),
-        (["lory"], [], ["steps=ten"], "--grid steps: --steps ten: it is not a whole number"),
+        (["lory"], [], ["steps=ten"], "--grid steps: --steps ten: it is not an integer"),
         (["lory"], [], ["seed=1,2"], "--grid seed: give --seeds N"),
         (["lory"], [], ["speed.compile=true"], "--grid speed.compile: it does not change what is trained"),
         (["lory"], ["--steps=9"], ["steps=1,2"], "--steps: --grid steps varies it; leave one of them out"),

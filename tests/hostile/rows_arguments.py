@@ -32,7 +32,7 @@ SETTINGS = {
     "--length 0": "at least 1",
     "--length -3": "at least 1",
     "--length 100000000000": "at most",
-    "--length 1e11": "not a whole number",
+    "--length 1e11": "not an integer",
     "--max-minutes nan": "give more than 0",
     "--max-minutes 0": "give more than 0",
     "--precision fp16": "one of: auto, bf16, fp32",

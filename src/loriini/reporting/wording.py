@@ -14,13 +14,14 @@ SEES_LATER = " (sees later tokens)"
 
 
 def percent(change: float, digits: int = 1) -> str:
-    """A relative change with its sign: −3.8 %."""
-    return minus(f"{100 * change:+.{digits}f} %")
+    """A relative change with its sign: −3.8 %; one that rounds to nothing is +0.0 %."""
+    return minus(f"{100 * change:+z.{digits}f} %")
 
 
 def amount(change: float, digits: int = 1) -> str:
-    """A relative change without its sign: 3.8 %."""
-    return f"{abs(100 * change):.{digits}f} %"
+    """A relative change without its sign: 3.8 %, or less than 0.05 %."""
+    shown = f"{abs(100 * change):.{digits}f}"
+    return f"{shown} %" if float(shown) else f"less than {0.5 * 10**-digits:g} %"
 
 
 def minus(text: str) -> str:
@@ -34,8 +35,8 @@ def interval(difference: Difference) -> str:
 
 
 def bounds(low: float, high: float, digits: int = 1) -> str:
-    """The bounds of a relative change: −5.0 to −2.6 %."""
-    return f"{percent(low, digits).removesuffix(' %')} to {percent(high, digits)}"
+    """The bounds of a relative change: −5.0 to −2.6 %; −0.0 is below 0, so that the interval holds it."""
+    return minus(f"{100 * low:+.{digits}f} to {100 * high:+.{digits}f} %")
 
 
 def cosine(value: float | None, unknown: str = "") -> str:

@@ -13,7 +13,7 @@ from loriini.train.overrides.names import OPTIONS, no_such_setting, setting_name
 
 Config = TypeVar("Config")
 Changes = dict[str, Any]
-KINDS: dict[Any, str] = {int: "a whole number", float: "a number", dict: "JSON"}
+KINDS: dict[Any, str] = {int: "an integer", float: "a number", dict: "JSON"}
 """What a value is to be, for messages."""
 
 
