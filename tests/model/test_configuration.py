@@ -133,17 +133,27 @@ def test_flops_by_hand() -> None:
     ffn, attention, head, router = 3 * 16 * 24, 4 * 16 * 16, 61 * 16, 4 * 16
     norms = 3 * 16
     merging = ffn * 4 / 4
-    expected = 6 * (ffn + attention + head + router + norms + 16 * 100 + merging)
+    expected = 6 * (ffn + attention + head + router / 4 + norms + 16 * 100 + merging)
     assert config.flops_per_token(100) == expected
     dense = tiny_config("lory", num_hidden_layers=1, num_experts=1)
-    assert config.flops_per_token(100) - dense.flops_per_token(100) == 6 * (merging + router)
+    assert config.flops_per_token(100) - dense.flops_per_token(100) == 6 * (merging + router / 4)
 
 
 def test_merging_for_whole_sequences_costs_less() -> None:
     ffn, router = 3 * 16 * 24, 4 * 16
     smear, dense = (tiny_config("smear", num_hidden_layers=1, num_experts=n) for n in (4, 1))
     difference = smear.flops_per_token(100) - dense.flops_per_token(100)
-    assert difference == pytest.approx(6 * (ffn * 4 / 100 + router))
+    assert difference == pytest.approx(6 * (ffn * 4 + router) / 100)
+
+
+@pytest.mark.parametrize(("design", "routings"), [("mixtral", 100), ("lory", 100 / 4), ("sequence-top2", 1)])
+def test_flops_of_routers_are_once_a_unit(design: str, routings: float) -> None:
+    wide, narrow = (
+        tiny_config(replace(DESIGNS[design], segment_length=4, scorer="mlp", scorer_width=width))
+        for width in (7, 5)
+    )
+    more = wide.parameters_of_routers() - narrow.parameters_of_routers()
+    assert wide.flops_per_token(100) - narrow.flops_per_token(100) == pytest.approx(6 * more * routings / 100)
 
 
 @pytest.mark.parametrize(("times", "millions"), [(1, 124.4), (2, 181.1), (4, 294.4)])

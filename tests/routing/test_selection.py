@@ -149,3 +149,12 @@ def test_gates_of_a_unit_without_experts_are_zero_with_finite_gradients(name: st
     if gates.requires_grad:
         gates.sum().backward()
         assert torch.isfinite(logits.grad).all()
+
+
+def test_sigmoid_gates_of_very_low_logits_do_not_underflow() -> None:
+    logits = torch.tensor([[-200.0, -201.0, 0.0]], requires_grad=True)
+    gates = GATES["sigmoid"](logits, torch.tensor([[True, True, False]]), CLOSE)
+    torch.testing.assert_close(gates, torch.tensor([[*softmax([-200.0, -201.0]), 0.0]]))
+    gates[0, 0].backward()
+    slope = float((gates[0, 0] * gates[0, 1]).detach())
+    torch.testing.assert_close(logits.grad, torch.tensor([[slope, -slope, 0.0]]))

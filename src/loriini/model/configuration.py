@@ -229,30 +229,33 @@ class LoriiniConfig(LlamaConfig):
         embeddings = self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
         embeddings += self.vocab_size if self.lm_head_bias else 0
         rest = embeddings + sizes.positions + sizes.norm + layers * (sizes.attention + 2 * sizes.norm)
-        rest += layers * sizes.shared
-        routers = layers if self.routing.scope == "layer" else 1
-        rest += routers * router_parameters(self.router_settings(layer=0))
+        rest += layers * sizes.shared + self.parameters_of_routers()
         active = sizes.expert * self.experts_per_token
         if self.scored_by_norm:  # unselected experts compute up to their node too
             active += node_parameters(self) * (self.num_experts - self.experts_per_token)
         return rest + layers * sizes.expert * self.num_experts, rest + round(layers * active)
 
+    def parameters_of_routers(self) -> int:
+        """Parameters of all routers."""
+        routers = self.num_hidden_layers if self.routing.scope == "layer" else 1
+        return routers * router_parameters(self.router_settings(layer=0))
+
     def flops_per_token(self, length: int) -> float:
         """Training FLOPs a token (forward and backward, 6 a weight), attention and merging included.
 
         Embedding lookups cost nothing; a tied embedding counts as the head. Attention over `length` positions
-        counts the causal half; merging costs E/T of the FFN (Lory appendix B), or E/`length` where a unit is
-        a whole sequence.
+        counts the causal half. Routing and merging are once a unit: merging costs E/T of the FFN (Lory
+        appendix B), or E/`length` where a unit is a whole sequence.
         """
-        _, active = self.parameters()
+        active = self.parameters()[1] - self.parameters_of_routers()
         sizes, layers = BLOCK_SIZES[self.block](self), self.num_hidden_layers
         looked_up = sizes.positions + (0 if self.tie_word_embeddings else self.vocab_size * self.hidden_size)
         attention = layers * sizes.queries * length
-        merging = 0.0
+        once_a_unit = self.parameters_of_routers()
         if self.merges:
-            span = self.routing.segment_length if self.routing.segmented else length
-            merging = layers * sizes.expert * self.num_experts / span
-        return 6 * (active - looked_up + attention + merging)
+            once_a_unit += layers * sizes.expert * self.num_experts
+        tokens = {"token": 1, "sequence": length}.get(self.routing.unit, self.routing.segment_length)
+        return 6 * (active - looked_up + attention + once_a_unit / tokens)
 
 
 FIELDS: dict[str, Any] = {

@@ -83,6 +83,7 @@ def write_findings(folder: Path, page: Path) -> Path:
         raise InputError(f"--page {page}: the pictures' folder has this name; give one that ends in .md")
     scales = read_scales(folder)
     pictures = page.with_suffix("")
+    page.parent.mkdir(parents=True, exist_ok=True)
     write_text(page, findings_page(scales, pictures.name))
     pictures.mkdir(exist_ok=True)
     drawn = {f"{name}.svg": picture(chart) for name, chart in shown_charts(scales)}

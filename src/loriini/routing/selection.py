@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 from loriini.routing.design import RoutingConfig
 
@@ -120,8 +121,7 @@ def relu(logits_NE: Tensor, mask_NE: Mask, design: RoutingConfig) -> Tensor:
 
 def sigmoid(logits_NE: Tensor, mask_NE: Mask, design: RoutingConfig) -> Tensor:
     """The sigmoids of the selected logits, divided by their sum (DeepSeek-V3 equation 13)."""
-    scores_NE = logits_NE.sigmoid() * mask_NE
-    return scores_NE / scores_NE.sum(-1, keepdim=True).clamp(min=torch.finfo(scores_NE.dtype).tiny)
+    return softmax_selected(logsigmoid(logits_NE), mask_NE, design)  # does not underflow
 
 
 def sparse_mixer(logits_NE: Tensor, mask_NE: Mask, design: RoutingConfig) -> Tensor:

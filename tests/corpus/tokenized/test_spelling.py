@@ -9,7 +9,13 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from loriini.corpus.inspection import inspect_corpus
 from loriini.corpus.prepare import open_corpus, prepare_documents
 from loriini.corpus.settings import PrepareSettings
-from loriini.corpus.tokenized.spelling import PROBE, check_spelling, contents_of, unknown_id
+from loriini.corpus.tokenized.spelling import (
+    PROBE,
+    check_spelling,
+    contents_of,
+    keep_spellings_as_text,
+    unknown_id,
+)
 from loriini.corpus.tokenized.tokenizer import check_tokenizer
 from loriini.errors import InputError
 from loriini.jobs.artifact import write_manifest
@@ -40,6 +46,38 @@ def unigram(unk_id: int | None) -> Tokenizer:
 def saved(tokenizer: Tokenizer, folder: Path) -> str:
     tokenizer.save(str(folder / "tokenizer.json"))
     return str(folder / "tokenizer.json")
+
+
+PIECES = ["<s>", "</s>", "<unk>", *FALLBACK, "▁", "<", ">", "/", "a", "s", "k", "▁<", "</"]
+WHOLE = {piece: i for i, piece in enumerate(PIECES)}
+LOOK_WORDS_UP = {
+    "Unigram": models.Unigram([(piece, -float(i > 2)) for piece, i in WHOLE.items()], 2, byte_fallback=True),
+    "WordLevel": models.WordLevel(WHOLE, unk_token="<unk>"),
+    "WordPiece": models.WordPiece(WHOLE, unk_token="<unk>"),
+    "BPE": models.BPE(WHOLE, [], unk_token="<unk>", byte_fallback=True, ignore_merges=True),
+}
+
+
+@pytest.mark.parametrize("words", ["whole", "by spaces"])
+@pytest.mark.parametrize("kind", LOOK_WORDS_UP)
+def test_spellings_of_special_tokens_are_text(kind: str, words: str) -> None:
+    tokenizer = Tokenizer(LOOK_WORDS_UP[kind])
+    if words == "by spaces":
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.add_special_tokens(["<s>", "</s>"])
+    tokenizer.encode_special_tokens = True
+    spells_all = kind in ("Unigram", "BPE")
+    if words == "whole":
+        assert {WHOLE["</s>"]} == {*tokenizer.encode("</s>").ids}
+    keep_spellings_as_text(tokenizer)
+    once = tokenizer.to_str()
+    keep_spellings_as_text(tokenizer)
+    assert tokenizer.to_str() == once
+    for spelling in ("<s>", "</s>", *(("<unk>", "<0x41>") if spells_all else ())):
+        for text in (spelling, f"a {spelling}a", f"<{spelling}s"):
+            assert spelling not in tokenizer.encode(text, add_special_tokens=False).tokens
+    tokenizer.encode_special_tokens = False
+    assert tokenizer.encode("a</s>", add_special_tokens=False).ids[-1] == WHOLE["</s>"]
 
 
 def test_the_probe_has_every_byte_of_utf8() -> None:

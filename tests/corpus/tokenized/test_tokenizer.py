@@ -11,6 +11,7 @@ from transformers import AutoTokenizer
 from loriini.corpus.text.documents import write_documents
 from loriini.corpus.tokenized.tokenizer import read_tokenizer, train_bpe, write_tokenizer
 from loriini.errors import InputError
+from loriini.evaluate.document_tokens import AS_IN_TRAINING
 from loriini.jobs.artifact import Artifact
 from loriini.sources.document import Document
 
@@ -209,9 +210,29 @@ def test_sentencepiece_gives_the_models_own_ids(tmp_path: Path, model_type: str,
     model = sentencepiece.SentencePieceProcessor(model_file=str(path))
     fast = read_tokenizer(write_tokenizer(tmp_path / "tokenizer", str(path), None).folder)
     texts = [*TEXTS, "unseen words: ß\u200b", "Hello<sep>world", "<sep><sep> a", "a <se x", "a    b  c"]
-    assert fast(texts, add_special_tokens=False).input_ids == model.encode(texts)
+    texts += ["<s>old</s> x", "</s>", "a <unk> b<0x41>c", "<sep></s><sep>"]  # text, not tokens of the model
+    assert fast(texts, **AS_IN_TRAINING).input_ids == model.encode(texts)
     assert (fast.eos_token_id, fast.bos_token_id, len(fast)) == (2, 2, len(model))
     assert fast.decode(model.encode("Hello world x")) == "Hello world x"
+
+
+@pytest.mark.parametrize("rule", ["identity", "nfkc"])
+def test_sentencepiece_drops_outer_spaces_alone(tmp_path: Path, rule: str) -> None:
+    sentencepiece = pytest.importorskip("sentencepiece")
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS * 20),
+        model_prefix=str(tmp_path / "model"),
+        vocab_size=330,
+        model_type="unigram",
+        byte_fallback=True,
+        hard_vocab_limit=False,
+        normalization_rule_name=rule,
+        minloglevel=2,
+    )
+    model = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "model.model"))
+    fast = read_tokenizer(tmp_path / "model.model")
+    texts = ["plain\n", "\n\tlead  x ", "  a \n  b  ", "\t", " ", "\na \nb\n "]
+    assert fast(texts, **AS_IN_TRAINING).input_ids == model.encode(texts)
 
 
 def test_words_that_end_with_their_space_are_refused(tmp_path: Path) -> None:

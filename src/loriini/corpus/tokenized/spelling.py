@@ -1,13 +1,15 @@
-"""Text that a tokenizer cannot spell: it becomes unknown tokens, is dropped, or ends the encoding."""
+"""Text that a tokenizer cannot spell, or would take for its special tokens."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer, pre_tokenizers
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
 from loriini.errors import InputError
+from loriini.grouping import grouped
 from loriini.progress import warn
 
 _CODES = (
@@ -34,6 +36,35 @@ def unknown_id(contents: Mapping[str, Any]) -> int | None:
         model["unk_id"] if model["type"] == "Unigram" else model["vocab"].get(model["unk_token"])
     )
     return found
+
+
+def byte_tokens() -> list[str]:
+    """The tokens <0x00> to <0xFF>, which spell what a SentencePiece vocabulary does not have."""
+    return [f"<0x{byte:02X}>" for byte in range(256)]
+
+
+def keep_spellings_as_text(tokenizer: Tokenizer) -> None:
+    """Make a tokenizer encode the spellings of its special, unknown and byte tokens as text, in place.
+
+    `encode_special_tokens` is enough for a BPE, which has no merges for them. Other models, and a BPE that
+    `ignore_merges`, find whole words in their vocabulary: these are cut before the spelling's last character.
+    """
+    if isinstance(tokenizer.model, models.BPE) and not tokenizer.model.ignore_merges:
+        return
+    contents, vocabulary = contents_of(tokenizer), tokenizer.get_vocab(with_added_tokens=False)
+    unknown = unknown_id(contents)
+    named = {token["content"] for token in contents["added_tokens"] if token["special"]}
+    named |= set() if unknown is None else {tokenizer.id_to_token(unknown)}
+    named |= set(byte_tokens() if contents["model"].get("byte_fallback") else ())
+    spellings = sorted(name for name in named & vocabulary.keys() if len(name) > 1)
+    by_end = grouped(spellings, lambda spelling: spelling[-1])
+    pattern = "|".join(
+        f"{re.escape(end)}(?<={'|'.join(map(re.escape, ending))})" for end, ending in by_end.items()
+    )
+    words = tokenizer.pre_tokenizer
+    if spellings and json.dumps(pattern) not in json.dumps(contents["pre_tokenizer"]):  # not cut already
+        cut = pre_tokenizers.Split(Regex(pattern), "merged_with_next")
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([words, cut]) if words else cut
 
 
 def check_spelling(name: str, tokenizer: Tokenizer) -> None:
@@ -78,6 +109,6 @@ def _drops_text(contents: Mapping[str, Any]) -> bool:
         return False
     spelled = pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(PROBE)
     alphabet = {symbol for symbols, _ in spelled for symbol in symbols}
-    fallback = {f"<0x{byte:02X}>" for byte in set(PROBE.encode())}
+    fallback = {byte_tokens()[byte] for byte in set(PROBE.encode())}
     whole = [alphabet, fallback] if model["byte_fallback"] else [alphabet]
     return not any(symbols <= model["vocab"].keys() for symbols in whole)

@@ -12,7 +12,7 @@ import numpy as np
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from loriini.corpus.text.stored import chosen_documents, stored_documents
-from loriini.corpus.tokenized.spelling import check_spelling
+from loriini.corpus.tokenized.spelling import check_spelling, keep_spellings_as_text
 from loriini.errors import InputError
 from loriini.jobs.artifact import Artifact, build_artifact, file_hash
 from loriini.jobs.processes import environment_variables
@@ -221,6 +221,7 @@ def _wrap(tokenizer: Tokenizer, roles: Mapping[str, str]) -> "PreTrainedTokenize
     special["bos_token"] = special["eos_token"]
     if tokenizer.num_special_tokens_to_add(is_pair=False):
         tokenizer.post_processor = None
+    keep_spellings_as_text(tokenizer)
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
 
 
@@ -297,7 +298,8 @@ def _spm_normalizer(spec: Any) -> normalizers.Normalizer:
     if spec.precompiled_charsmap:
         steps.append(normalizers.Precompiled(spec.precompiled_charsmap))
     if spec.remove_extra_whitespaces:
-        steps += [normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
+        outer_spaces = Regex(r"\A +| +\z")  # `Strip` would also take line breaks and tabs
+        steps += [normalizers.Replace(outer_spaces, ""), normalizers.Replace(Regex(" {2,}"), " ")]
     if spec.add_dummy_prefix:
         steps.append(normalizers.Prepend("▁"))
     return normalizers.Sequence([*steps, normalizers.Replace(" ", "▁")])
