@@ -74,12 +74,13 @@ def test_a_failed_step_leaves_no_copies() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute:UserWarning")
-def test_compiled_layers_compute_on_new_copies_without_recompiling() -> None:
+@pytest.mark.parametrize("into_main_grads", [False, True])
+def test_compiled_layers_compute_on_new_copies_without_recompiling(into_main_grads: bool) -> None:
     torch.compiler.reset()
     model, ids = tiny_model("lory", num_hidden_layers=1).train(), random_ids(4, 8)
     wanted = gradients_of_two(model, ids, None)
     model.model.layers[0].compile(backend="aot_eager", fullgraph=True)
-    gradients_of_two(model, ids, torch.bfloat16)
+    gradients_of_two(model, ids, torch.bfloat16, into_main_grads)
     with torch._dynamo.config.patch(error_on_recompile=True):
-        found = gradients_of_two(model, ids, torch.bfloat16)
+        found = gradients_of_two(model, ids, torch.bfloat16, into_main_grads)
     assert_same_gradients(found, wanted, rtol=0.05, atol=0.01)

@@ -198,3 +198,20 @@ def test_tokens_of_rows_without_padding_are_not_looked_through_for_it() -> None:
     mask[0, -1] = 0
     padded = model(ids, attention_mask=mask, position_ids=positions(LENGTHS)).routings
     assert all(int(r.valid.sum()) == 3 * 17 - 1 for r in padded)
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_layers_share_one_mask_in_the_dtype_of_their_products(precision: torch.dtype) -> None:
+    """torch would make another of a boolean mask in every layer, and keep all for the backward pass."""
+    model, ids = tiny_model("mixtral", num_hidden_layers=3).train(), random_ids(3, 17)
+    masks = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        if tensor.shape[-2:] == (17, 17):
+            masks[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    casts = torch.autocast("cpu", torch.bfloat16, enabled=precision == torch.bfloat16)
+    with casts, torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        model(ids, position_ids=positions(LENGTHS))
+    assert [(mask.dtype, mask.shape) for mask in masks.values()] == [(precision, (3, 1, 17, 17))]

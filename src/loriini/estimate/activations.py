@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.block import BLOCKS
 from loriini.model.configuration import BLOCK_SIZES
-from loriini.model.context import packed_positions
+from loriini.model.context import additive_mask, packed_positions
 from loriini.model.loss import rows_at_once
 from loriini.parallel.sharding import local_part
 from loriini.routing import RoutingConfig
@@ -242,11 +242,13 @@ def packed_arguments(
     batch, length = positions_BL.shape
     context = packed_context(positions_BL)
     layout = replace(unit_layout(design, context), valid_BU=None)
+    masks: list[Tensor] = []  # one for all layers
 
     def packed(layer: nn.Module, arguments: Any, keywords: Any) -> tuple[Any, Any]:
         x_BLD, _, _, first = arguments
-        mask = torch.ones(batch, 1, length, length, dtype=torch.bool)
-        return (x_BLD, context, layout, first), {**keywords, "attention_mask": mask}
+        if not masks:
+            masks.append(additive_mask(torch.ones(batch, 1, length, length, dtype=torch.bool), x_BLD))
+        return (x_BLD, context, layout, first), {**keywords, "attention_mask": masks[0]}
 
     return packed
 

@@ -168,7 +168,8 @@ class LoriiniLM(HFLM):
         dtype = self.softmax_dtype or torch.float32  # sums of bfloat16 are rounded to half a nat
         head, vocabulary = self.model.lm_head, self.model.config.vocab_size
         with self._precision():
-            scores = log_probs_of(states_SD, head, torch.cat(padded), vocabulary, dtype)
+            found = log_probs_of(states_SD, head, torch.cat(padded), vocabulary, dtype)
+        scores = [all_SR.cpu() for all_SR in found]  # once a batch: answers are read one by one
         lengths = [len(own_SR) for own_SR in targets]
         yield from zip(batch, *(all_SR.split(lengths) for all_SR in scores), strict=True)
 

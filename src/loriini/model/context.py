@@ -11,6 +11,7 @@ from transformers.cache_utils import Cache
 from loriini.model.arguments import check_labels, check_mode, check_prompt, check_shapes
 from loriini.model.cache import RoutedCacheLayer
 from loriini.model.configuration import LoriiniConfig
+from loriini.model.experts.affine import product_dtype
 from loriini.routing import RoutingConfig
 from loriini.routing.unit import RoutingContext
 
@@ -128,6 +129,18 @@ def _decided(design: RoutingConfig, context: RoutingContext, cache: Cache) -> di
     if len(deciding) == 0:
         return {"decided": kept}
     return {"decided_at": start + int(deciding.max()) + 1}
+
+
+def additive_mask(mask: Any, states: Tensor) -> Any:
+    """A boolean mask of pairs of tokens as what attention adds to its logits: 0 or −∞, in their dtype.
+
+    Made once a call: torch would make one of a boolean mask in every layer, and keep all for the backward
+    pass. Other masks are returned as they are.
+    """
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.dim() != 4:
+        return mask
+    added = torch.zeros(mask.shape, dtype=product_dtype(states), device=mask.device)
+    return added.masked_fill_(~mask, -torch.inf)
 
 
 def packed_positions(position_ids: Tensor, mask_BH: Tensor | None) -> Tensor | None:

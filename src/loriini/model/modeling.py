@@ -13,7 +13,7 @@ from loriini.model.arguments import check_attention, check_names, check_paged
 from loriini.model.block import BLOCKS
 from loriini.model.cache import CACHE, routed_cache
 from loriini.model.configuration import LoriiniConfig
-from loriini.model.context import routing_context
+from loriini.model.context import additive_mask, routing_context
 from loriini.model.generation import RoutedGenerationMixin
 from loriini.model.initialization import draw_weights
 from loriini.model.loss import (
@@ -213,7 +213,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
         """transformers' mask; in packed rows, positions separate documents and padding."""
         if context.packed and attention_mask is not None and attention_mask.dim() == 2:
             attention_mask = None
-        return create_causal_mask(
+        mask = create_causal_mask(
             config=self.config,
             inputs_embeds=x_BLD,
             attention_mask=attention_mask,
@@ -221,6 +221,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
             # of one document a row transformers would ask the device whether they are several
             position_ids=context.position_ids() if context.packed else None,
         )
+        return additive_mask(mask, x_BLD)
 
 
 def _given(argument: bool | None, default: bool) -> bool:
