@@ -10,8 +10,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from loriini import LoriiniForCausalLM
 from loriini.errors import InputError
-from loriini.evaluate.document_tokens import opening_ids
 from loriini.evaluate.samples import Generation, check_room, continue_text
+from loriini.model.loading import opening_ids
 from runs import EOS, VOCABULARY, write_tokenizer
 from tiny import tiny_model
 

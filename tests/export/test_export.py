@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tokenizers.processors import TemplateProcessing
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerBase
 
 from export.exported import CLOSE, byte_tokenizer
@@ -57,6 +58,24 @@ def test_a_llama_writes_the_text_that_the_model_writes(
     arguments = {"max_new_tokens": 12, "do_sample": False, "attention_mask": torch.ones_like(ids)}
     assert torch.equal(llama.generate(ids, **arguments), model.generate(ids, **arguments))
     assert json.loads((folder / "export.json").read_text())["max_logit_difference"] < 1e-4
+
+
+def test_a_prompt_has_the_bos_with_which_it_will_be_served(
+    tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    """As the tokenizers of Llama 2 and Mistral put one before every text."""
+    model, adding = model_of("lory"), copy.deepcopy(tokenizer)
+    adding.bos_token = "w9"
+    opening = TemplateProcessing(single="w9 $A", special_tokens=[("w9", adding.bos_token_id)])
+    adding.backend_tokenizer.post_processor = opening
+    folder = export_model(model, adding, ExportSettings("llama", prompt=words(PROMPT)), tmp_path / "llama")
+    ids = AutoTokenizer.from_pretrained(folder)(words(PROMPT), return_tensors="pt")["input_ids"]
+    assert ids.tolist() == [[9, *PROMPT]]
+    found = LlamaForCausalLM.from_pretrained(folder)(ids)
+    wanted = model(ids, prompt_lengths=torch.tensor([ids.shape[1]]), inference_routing="prompt")
+    torch.testing.assert_close(found.logits, wanted.logits, **CLOSE)
+    with pytest.raises(InputError, match="the prompt is empty"):
+        export_model(model, adding, ExportSettings("llama", prompt=""), tmp_path / "empty")
 
 
 @pytest.mark.parametrize("design", ["lory", "mixtral", "aoe", "random", "frozen", "global-top2"])

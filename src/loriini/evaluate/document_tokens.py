@@ -31,18 +31,6 @@ class DocumentTokens(NamedTuple):
     exact: bool
 
 
-def opening_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """The BOS that a tokenizer puts before every text, as those of Llama 2 and Mixtral do; else none."""
-    ids: list[int] = tokenizer("", verbose=False)["input_ids"]
-    return [tokenizer.bos_token_id] if ids[:1] == [tokenizer.bos_token_id] else []
-
-
-def prompt_ids(tokenizer: PreTrainedTokenizerBase, prompt: str) -> list[int]:
-    """A prompt's token ids: the BOS that the tokenizer adds by itself, if any, and those of the text."""
-    encoded: list[int] = tokenizer(prompt, add_special_tokens=False, verbose=False)["input_ids"]
-    return [*opening_ids(tokenizer), *encoded]
-
-
 def document_ids(document: Document, tokenizer: PreTrainedTokenizerBase) -> list[int]:
     """A document's token ids, as in training."""
     ids: list[int] = tokenizer(document.text, **AS_IN_TRAINING)["input_ids"]

@@ -13,7 +13,6 @@ from transformers import PreTrainedTokenizerBase
 
 from loriini.corpus.overlap import warn_of_overlap
 from loriini.errors import InputError
-from loriini.evaluate.document_tokens import opening_ids
 from loriini.evaluate.heldout import (
     HeldOut,
     check_domains,
@@ -36,6 +35,7 @@ from loriini.model.loading import (
     load_config,
     load_model,
     load_tokenizer,
+    opening_ids,
     run_precision,
     trained_tokens,
     trained_with_document_mask,

@@ -10,11 +10,10 @@ from torch.distributed.tensor import DTensor
 from transformers import PreTrainedTokenizerBase, TextStreamer
 
 from loriini.errors import InputError
-from loriini.evaluate.document_tokens import prompt_ids
 from loriini.evaluate.perplexity import check_routing
 from loriini.fields import Bounds, CountOrZero, ShortCount, check_fields
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.model.loading import check_finite, check_ids
+from loriini.model.loading import check_finite, check_ids, prompt_ids
 from loriini.model.mode import undisturbed
 from loriini.model.routing_inputs import labels_of
 

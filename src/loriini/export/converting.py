@@ -1,6 +1,6 @@
 """Conversion of a model to each export format, and the routing decision for formats without a router."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,7 +13,7 @@ from loriini.export.gguf_file import not_gguf
 from loriini.export.merged import DENSE, prompt_gates, to_dense
 from loriini.export.served import SERVED, to_served
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.model.loading import check_ids
+from loriini.model.loading import check_ids, opening_ids, prompt_ids
 from loriini.model.routing_inputs import labels_of, refuse_unused_label
 
 
@@ -109,8 +109,8 @@ def decide(
         if prompt:
             raise InputError("--prompt: this model's experts do not depend on a prompt; leave it out")
         return RoutedBy(None, labels_B)
-    ids: Sequence[int] = tokenizer(prompt or "", add_special_tokens=False, verbose=False)["input_ids"]
-    if not ids:
+    ids = prompt_ids(tokenizer, prompt or "")
+    if len(ids) == len(opening_ids(tokenizer)):
         what = "a prompt" if prompt is None else "the prompt is empty, but it"
         raise InputError(f"{what} chooses the experts of this model; give --prompt TEXT or --prompt-file F")
     if len(ids) > config.max_position_embeddings:

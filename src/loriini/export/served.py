@@ -1,4 +1,4 @@
-"""Sparse designs as the mixtures of transformers that vLLM, SGLang and llama.cpp serve.
+"""Sparse designs as mixtures of transformers that vLLM, SGLang and llama.cpp serve.
 
 The reverse of `model.pretrained`. A design qualifies by what it computes in evaluation, not by its name.
 """
@@ -106,10 +106,20 @@ def to_served(model: LoriiniForCausalLM, name: str) -> PreTrainedModel:
             settings["shared_expert_intermediate_size"] = len(shared["shared_expert.up_proj.weight"])
             weights.update({f"{prefix}.{part}": weight for part, weight in shared.items()})
     if name == "qwen2_moe":
-        settings["qkv_bias"] = config.attention_bias  # of the output it has none
+        settings["qkv_bias"] = True
+        add_zero_biases(weights, "q_proj", "k_proj", "v_proj")
     if name == "phimoe":
-        settings["router_jitter_noise"] = config.routing.jitter
+        settings |= {"router_jitter_noise": config.routing.jitter, "lm_head_bias": True}
+        add_zero_biases(weights, "lm_head")
     return build(kind.model, settings, weights, model.device)
+
+
+def add_zero_biases(weights: dict[str, Tensor], *names: str) -> None:
+    """Give the matrices of these names biases of 0 where they have none: vLLM's classes always have them."""
+    for name, weight in list(weights.items()):
+        matrix = name.removesuffix(".weight")
+        if matrix.split(".")[-1] in names and matrix != name:
+            weights.setdefault(f"{matrix}.bias", weight.new_zeros(len(weight)))
 
 
 def top_k_of_tokens(config: LoriiniConfig) -> tuple[int, str]:

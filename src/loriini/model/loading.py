@@ -72,6 +72,18 @@ def check_finite(values: Tensor, what: str) -> None:
         raise InputError(f"{what} are not finite: the model diverged or was damaged; give another")
 
 
+def opening_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """The BOS that a tokenizer puts before every text, as those of Llama 2 and Mixtral do; else none."""
+    ids: list[int] = tokenizer("", verbose=False)["input_ids"]
+    return [tokenizer.bos_token_id] if ids[:1] == [tokenizer.bos_token_id] else []
+
+
+def prompt_ids(tokenizer: PreTrainedTokenizerBase, prompt: str) -> list[int]:
+    """A prompt's token ids: the BOS that the tokenizer adds by itself, if any, and those of the text."""
+    encoded: list[int] = tokenizer(prompt, add_special_tokens=False, verbose=False)["input_ids"]
+    return [*opening_ids(tokenizer), *encoded]
+
+
 def check_ids(ids: Tensor, model: LoriiniForCausalLM) -> None:
     """InputError where a tokenizer made ids (any shape) that the model does not embed."""
     rows = model.config.vocab_size
