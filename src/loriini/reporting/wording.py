@@ -35,7 +35,7 @@ def interval(difference: Difference) -> str:
 
 
 def bounds(low: float, high: float, digits: int = 1) -> str:
-    """The bounds of a relative change: −5.0 to −2.6 %; −0.0 is below 0, so that the interval holds it."""
+    """The bounds of a relative change: −5.0 to −2.6 %; a bound of −0.0 lies below 0."""
     return minus(f"{100 * low:+.{digits}f} to {100 * high:+.{digits}f} %")
 
 

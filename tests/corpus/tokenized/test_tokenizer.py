@@ -2,6 +2,7 @@ import importlib
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tokenizers import Tokenizer
@@ -184,6 +185,20 @@ def test_nothing_is_added_to_a_text_as_in_training(tmp_path: Path, tokenizer: Ar
     assert again.bos_token == "<|endoftext|>"
 
 
+def train_sentencepiece(folder: Path, **settings: Any) -> Path:
+    """A SentencePiece model of TEXTS; the test is skipped without the package."""
+    sentencepiece = pytest.importorskip("sentencepiece")
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS * 20),
+        model_prefix=str(folder / "model"),
+        vocab_size=330,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        **settings,
+    )
+    return folder / "model.model"
+
+
 @pytest.mark.parametrize(
     ("model_type", "symbols"),
     [
@@ -194,20 +209,15 @@ def test_nothing_is_added_to_a_text_as_in_training(tmp_path: Path, tokenizer: Ar
     ],
 )
 def test_sentencepiece_gives_the_models_own_ids(tmp_path: Path, model_type: str, symbols: list[str]) -> None:
-    sentencepiece = pytest.importorskip("sentencepiece")
-    settings = {"model_type": model_type, "byte_fallback": True, "hard_vocab_limit": False}
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(TEXTS * 20),
-        model_prefix=str(tmp_path / "model"),
-        vocab_size=330,
+    path = train_sentencepiece(
+        tmp_path,
+        model_type=model_type,
+        byte_fallback=True,
         normalization_rule_name="nmt_nfkc",
         user_defined_symbols=symbols,
         remove_extra_whitespaces=not symbols,
-        minloglevel=2,
-        **settings,
     )
-    path = tmp_path / "model.model"
-    model = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    model = importlib.import_module("sentencepiece").SentencePieceProcessor(model_file=str(path))
     fast = read_tokenizer(write_tokenizer(tmp_path / "tokenizer", str(path), None).folder)
     texts = [*TEXTS, "unseen words: ß\u200b", "Hello<sep>world", "<sep><sep> a", "a <se x", "a    b  c"]
     texts += ["<s>old</s> x", "</s>", "a <unk> b<0x41>c", "<sep></s><sep>"]  # text, not tokens of the model
@@ -218,35 +228,18 @@ def test_sentencepiece_gives_the_models_own_ids(tmp_path: Path, model_type: str,
 
 @pytest.mark.parametrize("rule", ["identity", "nfkc"])
 def test_sentencepiece_drops_outer_spaces_alone(tmp_path: Path, rule: str) -> None:
-    sentencepiece = pytest.importorskip("sentencepiece")
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(TEXTS * 20),
-        model_prefix=str(tmp_path / "model"),
-        vocab_size=330,
-        model_type="unigram",
-        byte_fallback=True,
-        hard_vocab_limit=False,
-        normalization_rule_name=rule,
-        minloglevel=2,
+    path = train_sentencepiece(
+        tmp_path, model_type="unigram", byte_fallback=True, normalization_rule_name=rule
     )
-    model = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "model.model"))
-    fast = read_tokenizer(tmp_path / "model.model")
+    model = importlib.import_module("sentencepiece").SentencePieceProcessor(model_file=str(path))
     texts = ["plain\n", "\n\tlead  x ", "  a \n  b  ", "\t", " ", "\na \nb\n "]
-    assert fast(texts, **AS_IN_TRAINING).input_ids == model.encode(texts)
+    assert read_tokenizer(path)(texts, **AS_IN_TRAINING).input_ids == model.encode(texts)
 
 
 def test_words_that_end_with_their_space_are_refused(tmp_path: Path) -> None:
-    sentencepiece = pytest.importorskip("sentencepiece")
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(TEXTS * 20),
-        model_prefix=str(tmp_path / "model"),
-        vocab_size=330,
-        hard_vocab_limit=False,
-        treat_whitespace_as_suffix=True,
-        minloglevel=2,
-    )
+    path = train_sentencepiece(tmp_path, treat_whitespace_as_suffix=True)
     with pytest.raises(InputError, match=r"model\.model: its words end with their space"):
-        read_tokenizer(tmp_path / "model.model")
+        read_tokenizer(path)
 
 
 def test_gpt2_folder(tmp_path: Path, tokenizer: Artifact) -> None:

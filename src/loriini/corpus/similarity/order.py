@@ -43,7 +43,8 @@ def write_order(
         settings["window"] = window
     inputs = {"neighbors": neighbors.digest, "duplicates": duplicates.digest, "heldout": heldout.digest}
     write = partial(_write, neighbors, left_out(duplicates, heldout), method, seed, window)
-    return build_artifact(folder, settings, inputs, write, options={"method": "order", "window": "length and tokenizer"})
+    options = {"method": "order", "window": "length and tokenizer"}
+    return build_artifact(folder, settings, inputs, write, options=options)
 
 
 def window_for(documents_per_instance: float) -> int:
