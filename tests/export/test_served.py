@@ -46,6 +46,19 @@ def test_what_is_saved_loads_by_transformers_and_by_us(to: str, tmp_path: Path) 
         torch.testing.assert_close(from_transformers(loaded)(ids).logits, model(ids).logits, **CLOSE)
 
 
+@pytest.mark.parametrize(("to", "biases"), [("qwen2_moe", 3 * 2), ("phimoe", 1), ("mixtral", 0)])
+def test_biases_that_vllm_always_has_are_zeros_where_the_model_has_none(to: str, biases: int) -> None:
+    design, settings = next((design, settings) for name, design, settings in SERVED_CASES if name == to)
+    exported = converted(model_of(design, **settings, num_hidden_layers=2), to)
+    found = [
+        weight
+        for name, weight in exported.state_dict().items()
+        if name.endswith(".bias") and "norm" not in name
+    ]
+    assert len(found) == biases
+    assert not any(bias.any() for bias in found)
+
+
 @pytest.mark.parametrize(
     ("to", "design", "settings", "reason"),
     [
