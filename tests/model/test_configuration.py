@@ -156,6 +156,12 @@ def test_flops_of_routers_are_once_a_unit(design: str, routings: float) -> None:
     assert wide.flops_per_token(100) - narrow.flops_per_token(100) == pytest.approx(6 * more * routings / 100)
 
 
+def test_an_instance_shorter_than_a_segment_is_one_unit() -> None:
+    lory, smear = (tiny_config(replace(DESIGNS[name], segment_length=8)) for name in ("lory", "smear"))
+    assert lory.flops_per_token(5) == smear.flops_per_token(5)
+    assert lory.flops_per_token(9) > smear.flops_per_token(9)
+
+
 @pytest.mark.parametrize(("times", "millions"), [(1, 124.4), (2, 181.1), (4, 294.4)])
 def test_parameters_of_gpt2_small(times: int, millions: float) -> None:
     config = LoriiniConfig(

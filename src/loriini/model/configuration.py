@@ -254,7 +254,8 @@ class LoriiniConfig(LlamaConfig):
         once_a_unit = self.parameters_of_routers()
         if self.merges:
             once_a_unit += layers * sizes.expert * self.num_experts
-        tokens = {"token": 1, "sequence": length}.get(self.routing.unit, self.routing.segment_length)
+        segment = min(length, self.routing.segment_length)
+        tokens = {"token": 1, "sequence": length}.get(self.routing.unit, segment)
         return 6 * (active - looked_up + attention + once_a_unit / tokens)
 
 

@@ -135,9 +135,10 @@ def additive_mask(mask: Any, states: Tensor) -> Any:
     """A boolean mask of pairs of tokens as what attention adds to its logits: 0 or −∞, in their dtype.
 
     Made once a call: torch would make one of a boolean mask in every layer, and keep all for the backward
-    pass. Other masks are returned as they are.
+    pass. Without one, and for other masks, the mask is returned as it is.
     """
-    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.dim() != 4:
+    boolean = isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.dim() == 4
+    if not boolean or not torch.is_grad_enabled():
         return mask
     added = torch.zeros(mask.shape, dtype=product_dtype(states), device=mask.device)
     return added.masked_fill_(~mask, -torch.inf)

@@ -19,9 +19,9 @@ def percent(change: float, digits: int = 1) -> str:
 
 
 def amount(change: float, digits: int = 1) -> str:
-    """A relative change without its sign: 3.8 %, or less than 0.05 %."""
+    """A relative change without its sign: 3.8 %, or less than 0.05 % if it is not 0."""
     shown = f"{abs(100 * change):.{digits}f}"
-    return f"{shown} %" if float(shown) else f"less than {0.5 * 10**-digits:g} %"
+    return f"{shown} %" if float(shown) or not change else f"less than {0.5 * 10**-digits:g} %"
 
 
 def minus(text: str) -> str:
@@ -36,7 +36,7 @@ def interval(difference: Difference) -> str:
 
 def bounds(low: float, high: float, digits: int = 1) -> str:
     """The bounds of a relative change: −5.0 to −2.6 %; a bound of −0.0 lies below 0."""
-    return minus(f"{100 * low:+.{digits}f} to {100 * high:+.{digits}f} %")
+    return minus(f"{100 * low + 0.0:+.{digits}f} to {100 * high + 0.0:+.{digits}f} %")
 
 
 def cosine(value: float | None, unknown: str = "") -> str:

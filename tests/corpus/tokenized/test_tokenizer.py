@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer
 
@@ -185,11 +185,11 @@ def test_nothing_is_added_to_a_text_as_in_training(tmp_path: Path, tokenizer: Ar
     assert again.bos_token == "<|endoftext|>"
 
 
-def train_sentencepiece(folder: Path, **settings: Any) -> Path:
-    """A SentencePiece model of TEXTS; the test is skipped without the package."""
+def train_sentencepiece(folder: Path, texts: list[str] = TEXTS, **settings: Any) -> Path:
+    """A SentencePiece model of texts; the test is skipped without the package."""
     sentencepiece = pytest.importorskip("sentencepiece")
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(TEXTS * 20),
+        sentence_iterator=iter(texts * 20),
         model_prefix=str(folder / "model"),
         vocab_size=330,
         hard_vocab_limit=False,
@@ -224,6 +224,30 @@ def test_sentencepiece_gives_the_models_own_ids(tmp_path: Path, model_type: str,
     assert fast(texts, **AS_IN_TRAINING).input_ids == model.encode(texts)
     assert (fast.eos_token_id, fast.bos_token_id, len(fast)) == (2, 2, len(model))
     assert fast.decode(model.encode("Hello world x")) == "Hello world x"
+
+
+def test_sentencepiece_has_no_merges_for_the_spellings_of_control_tokens(tmp_path: Path) -> None:
+    """Where "s>" is a piece, "</" and "s>" would make "</s>", EOS."""
+    markup = ["<items>some prices</items> </prices> <names>a</names>", "<s>old</s> </s> <unk>"]
+    path = train_sentencepiece(tmp_path, markup, model_type="bpe", split_by_unicode_script=False)
+    model = importlib.import_module("sentencepiece").SentencePieceProcessor(model_file=str(path))
+    pieces = [model.id_to_piece(i) for i in range(len(model))]
+    assert "s>" in pieces
+    texts = [*markup, "</s>", "x</s>s>", "<s>s</s>", "names</s><s>"]
+    assert read_tokenizer(path)(texts, **AS_IN_TRAINING).input_ids == model.encode(texts)
+
+
+def test_special_tokens_that_only_the_configuration_names_are_text_too(tmp_path: Path) -> None:
+    words = {"a": 0, "<stop>": 1, "<none>": 2}
+    library = Tokenizer(models.WordLevel(words, unk_token="<none>"))
+    library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    library.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<stop>", "unk_token": "<none>"}')
+    read = read_tokenizer(tmp_path)
+    again = read_tokenizer(write_tokenizer(tmp_path / "written", str(tmp_path), None).folder)
+    for tokenizer in (read, again):
+        assert tokenizer("a <stop> a", **AS_IN_TRAINING).input_ids == [0, 2, 2, 0]
+        assert tokenizer("a <stop>", add_special_tokens=False).input_ids == [0, 1]
 
 
 @pytest.mark.parametrize("rule", ["identity", "nfkc"])

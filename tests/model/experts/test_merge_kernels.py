@@ -55,20 +55,28 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from loriini.model.experts import merge_kernels
 
-for capability, experts, add in ((80, 8, True), (90, 64, False)):
+ALIGNED = [["tt.divisibility", 16]]  # as launches find pointers and numbers, which are then copied in steps
+SHARED = {80: 163 * 1024, 90: 227 * 1024}
+for capability, experts, add in ((80, 32, True), (90, 64, False)):
     kernel, blocks = merge_kernels.merge_gradients_kernel, merge_kernels.block_sizes(experts)
     constants = {**blocks, "ADD": add, "UPCAST": False}
-    types = {name: "*bf16" if name.endswith("_ptr") else "i32" for name in kernel.arg_names}
+    given = [name for name in kernel.arg_names if name not in constants]
+    types = {name: "*bf16" if name.endswith("_ptr") else "i32" for name in given}
     types |= {"parts_ptr": "*fp32", "out_ptr": "*fp32" if add else "*bf16"}
-    source = ASTSource(kernel, types | dict.fromkeys(constants, "constexpr"), constexprs=constants)
+    aligned = {(i,): ALIGNED for i, name in enumerate(kernel.arg_names) if name in types}
+    types |= dict.fromkeys(constants, "constexpr")
+    source = ASTSource(kernel, types, constexprs=constants, attrs=aligned)
     compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32))
     assert compiled.asm["cubin"]
-    assert compiled.metadata.shared <= 48 * 1024, compiled.metadata.shared
+    assert compiled.metadata.shared <= SHARED[capability], compiled.metadata.shared
 print("compiled")
 """
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("triton"), reason="needs Triton")
+@pytest.mark.skipif(
+    not importlib.util.find_spec("triton") or not importlib.util.find_spec("triton.backends.nvidia"),
+    reason="needs Triton with its backend for NVIDIA",
+)
 def test_the_kernel_compiles_for_gpus_that_are_not_here(tmp_path: Path) -> None:
     """What the interpreter does not check: types, shapes of products, the shared memory of a block."""
     environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path), "TRITON_INTERPRET": "0"}

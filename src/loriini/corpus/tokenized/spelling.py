@@ -2,11 +2,12 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+from tokenizers import Regex, Tokenizer, pre_tokenizers
 
 from loriini.errors import InputError
 from loriini.grouping import grouped
@@ -38,33 +39,56 @@ def unknown_id(contents: Mapping[str, Any]) -> int | None:
     return found
 
 
-def byte_tokens() -> list[str]:
-    """The tokens <0x00> to <0xFF>, which spell what a SentencePiece vocabulary does not have."""
-    return [f"<0x{byte:02X}>" for byte in range(256)]
+BYTE_TOKEN = "<0x{:02X}>"
+"""The name of a byte's token in SentencePiece's vocabularies."""
 
 
 def keep_spellings_as_text(tokenizer: Tokenizer) -> None:
-    """Make a tokenizer encode the spellings of its special, unknown and byte tokens as text, in place.
+    """Make a tokenizer encode what spells its special, unknown and byte tokens as text, in place.
 
-    `encode_special_tokens` is enough for a BPE, which has no merges for them. Other models, and a BPE that
-    `ignore_merges`, find whole words in their vocabulary: these are cut before the spelling's last character.
+    `encode_special_tokens` only keeps added tokens from being found before the model, which may make them
+    too: a BPE by merges, which are left out here, and all that look words up in their vocabulary, for which
+    such words are cut before their last character.
     """
-    if isinstance(tokenizer.model, models.BPE) and not tokenizer.model.ignore_merges:
-        return
-    contents, vocabulary = contents_of(tokenizer), tokenizer.get_vocab(with_added_tokens=False)
-    unknown = unknown_id(contents)
+    contents = contents_of(tokenizer)
+    model, unknown = contents["model"], unknown_id(contents)
     named = {token["content"] for token in contents["added_tokens"] if token["special"]}
     named |= set() if unknown is None else {tokenizer.id_to_token(unknown)}
-    named |= set(byte_tokens() if contents["model"].get("byte_fallback") else ())
-    spellings = sorted(name for name in named & vocabulary.keys() if len(name) > 1)
-    by_end = grouped(spellings, lambda spelling: spelling[-1])
-    pattern = "|".join(
-        f"{re.escape(end)}(?<={'|'.join(map(re.escape, ending))})" for end, ending in by_end.items()
+    named &= tokenizer.get_vocab(with_added_tokens=False).keys()
+    by_bytes = model.get("byte_fallback", False)
+    if model["type"] == "BPE":
+        made = named | {BYTE_TOKEN.format(byte) for byte in range(256) if by_bytes}
+        merges = [pair for pair in model["merges"] if _merged(pair) not in made]
+        if len(merges) < len(model["merges"]):
+            changed = {**contents, "model": {**model, "merges": merges}}
+            tokenizer.model = Tokenizer.from_str(json.dumps(changed)).model
+    if model["type"] != "BPE" or model.get("ignore_merges"):
+        spellings = [re.escape(name) for name in sorted(named) if len(name) > 1]
+        spellings += ["<0x[0-9A-F]{2}>"] if by_bytes else []
+        pattern = _last_characters(spellings, whole=model["type"] == "BPE")
+        words = tokenizer.pre_tokenizer
+        if spellings and json.dumps(pattern) not in json.dumps(contents["pre_tokenizer"]):  # not cut already
+            cut = pre_tokenizers.Split(Regex(pattern), "merged_with_next")
+            tokenizer.pre_tokenizer = pre_tokenizers.Sequence([words, cut]) if words else cut
+
+
+def _last_characters(spellings: Sequence[str], whole: bool) -> str:
+    """A pattern of the last characters of spellings, anywhere or where one is the `whole` word.
+
+    Each of them looks back only where it stands itself, so that other text costs nothing.
+    """
+    begins, ends = (r"\A", r"\z") if whole else ("", "")
+    by_last = grouped(spellings, itemgetter(-1))
+    looking_back = (
+        f"{re.escape(last)}(?<={'|'.join(begins + spelling for spelling in ending)}){ends}"
+        for last, ending in by_last.items()
     )
-    words = tokenizer.pre_tokenizer
-    if spellings and json.dumps(pattern) not in json.dumps(contents["pre_tokenizer"]):  # not cut already
-        cut = pre_tokenizers.Split(Regex(pattern), "merged_with_next")
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([words, cut]) if words else cut
+    return "|".join(looking_back)
+
+
+def _merged(pair: str | list[str]) -> str:
+    """What a merge makes; its two parts are a list, or in older files a text with a space between."""
+    return "".join(pair.split(" ") if isinstance(pair, str) else pair)
 
 
 def check_spelling(name: str, tokenizer: Tokenizer) -> None:
@@ -109,6 +133,6 @@ def _drops_text(contents: Mapping[str, Any]) -> bool:
         return False
     spelled = pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(PROBE)
     alphabet = {symbol for symbols, _ in spelled for symbol in symbols}
-    fallback = {byte_tokens()[byte] for byte in set(PROBE.encode())}
+    fallback = {BYTE_TOKEN.format(byte) for byte in set(PROBE.encode())}
     whole = [alphabet, fallback] if model["byte_fallback"] else [alphabet]
     return not any(symbols <= model["vocab"].keys() for symbols in whole)

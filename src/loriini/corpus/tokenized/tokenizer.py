@@ -221,6 +221,7 @@ def _wrap(tokenizer: Tokenizer, roles: Mapping[str, str]) -> "PreTrainedTokenize
     special["bos_token"] = special["eos_token"]
     if tokenizer.num_special_tokens_to_add(is_pair=False):
         tokenizer.post_processor = None
+    tokenizer.add_special_tokens(sorted(set(special.values())))
     keep_spellings_as_text(tokenizer)
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
 

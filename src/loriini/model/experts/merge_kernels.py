@@ -4,7 +4,7 @@ The merged weights' gradient dW̄ (N, P) is the largest tensor of a layer's back
 gates, dW̄ Wᵀ, and of the experts, Gᵀ dW̄, read it once each as matrix products; the kernel reads it once for
 both, and adds the experts' to float32 gradients (Megatron's `main_grad`) where it is given some. It runs on a
 GPU where Triton can be imported, in 16-bit formats and for up to 64 experts: beyond, its registers spill. Its
-speed has not been measured: it was run in Triton's interpreter and compiled for sm_90.
+speed has not been measured: tests run it in Triton's interpreter and compile it for sm_80 and sm_90.
 
 Axes: N units, E experts, P parameters of a matrix (output width · input width), flattened.
 """
