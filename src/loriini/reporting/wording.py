@@ -14,8 +14,8 @@ SEES_LATER = " (sees later tokens)"
 
 
 def percent(change: float, digits: int = 1) -> str:
-    """A relative change with its sign: −3.8 %; one that rounds to nothing is +0.0 %."""
-    return minus(f"{100 * change:+z.{digits}f} %")
+    """A relative change with its sign, also of one that rounds to nothing: −3.8 %, −0.0 %."""
+    return minus(f"{100 * change + 0.0:+.{digits}f} %")
 
 
 def amount(change: float, digits: int = 1) -> str:
@@ -35,8 +35,8 @@ def interval(difference: Difference) -> str:
 
 
 def bounds(low: float, high: float, digits: int = 1) -> str:
-    """The bounds of a relative change: −5.0 to −2.6 %; a bound of −0.0 lies below 0."""
-    return minus(f"{100 * low + 0.0:+.{digits}f} to {100 * high + 0.0:+.{digits}f} %")
+    """The bounds of a relative change: −5.0 to −2.6 %."""
+    return f"{percent(low, digits).removesuffix(' %')} to {percent(high, digits)}"
 
 
 def cosine(value: float | None, unknown: str = "") -> str:
