@@ -127,7 +127,7 @@ def headline(c: QuickstartFiles) -> Html:
 
 
 def _verdict(c: QuickstartFiles) -> str:
-    """The headline: a winner only where the interval of the overall difference excludes 0."""
+    """The headline: a winner only where the interval of the overall difference excludes 0, and it is shown."""
     dense, mixture = c.counted.means
     scores = f"perplexity {mixture:.2f} against {dense:.2f}"
     overall = c.differences.get(OVERALL)
@@ -135,7 +135,7 @@ def _verdict(c: QuickstartFiles) -> str:
         return f"The {c.design} mixture sees later tokens, so its perplexity does not compare: {scores}"
     if overall is None:
         return f"The {c.design} mixture and the dense model: {scores}"
-    if not overall.decided:
+    if not overall.decided or not float(f"{100 * overall.change:.1f}"):
         return f"No clear difference between the {c.design} mixture and the dense model: {scores}"
     better, worse = f"the {c.design} mixture", "the dense model"
     if overall.change > 0:
