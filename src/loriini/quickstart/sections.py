@@ -127,7 +127,7 @@ def headline(c: QuickstartFiles) -> Html:
 
 
 def _verdict(c: QuickstartFiles) -> str:
-    """The headline: a winner only where the interval of the overall difference excludes 0, and it is shown."""
+    """The headline: a winner only where the interval of the difference excludes 0, and it is not 0.0 %."""
     dense, mixture = c.counted.means
     scores = f"perplexity {mixture:.2f} against {dense:.2f}"
     overall = c.differences.get(OVERALL)
