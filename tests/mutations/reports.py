@@ -62,8 +62,8 @@ REPORTS = (
     Mutation(
         "the headline ignores the interval",
         "quickstart/sections.py",
-        "if not overall.decided:",
-        "if overall.change == 0:",
+        "if not overall.decided or not",
+        "if not",
         "tests/quickstart/test_sections.py",
     ),
     Mutation(
