@@ -62,8 +62,8 @@ REPORTS = (
     Mutation(
         "the headline ignores the interval",
         "quickstart/sections.py",
-        "if not overall.decided or not",
-        "if not",
+        "if not overall.decided or rounds",
+        "if rounds",
         "tests/quickstart/test_sections.py",
     ),
     Mutation(

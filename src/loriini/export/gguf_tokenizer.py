@@ -50,7 +50,7 @@ def gguf_vocabulary(tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> Gguf
     return GgufVocabulary(
         tokens=[texts.get(i, f"[UNUSED{i}]") for i in range(vocab_size)],
         types=[types.get(i, UNUSED) for i in range(vocab_size)],
-        merges=[pair if isinstance(pair, str) else " ".join(pair) for pair in parts["model"]["merges"]],
+        merges=[" ".join(pair) for pair in parts["model"]["merges"]],
     )
 
 

@@ -247,16 +247,15 @@ class LoriiniConfig(LlamaConfig):
         counts the causal half. Routing and merging are once a unit: merging costs E/T of the FFN (Lory
         appendix B), or E/`length` where a unit is a whole sequence.
         """
-        active = self.parameters()[1] - self.parameters_of_routers()
+        routers = self.parameters_of_routers()
+        active = self.parameters()[1] - routers
         sizes, layers = BLOCK_SIZES[self.block](self), self.num_hidden_layers
         looked_up = sizes.positions + (0 if self.tie_word_embeddings else self.vocab_size * self.hidden_size)
         attention = layers * sizes.queries * length
-        once_a_unit = self.parameters_of_routers()
-        if self.merges:
-            once_a_unit += layers * sizes.expert * self.num_experts
+        merging = layers * sizes.expert * self.num_experts if self.merges else 0
         segment = min(length, self.routing.segment_length)
         tokens = {"token": 1, "sequence": length}.get(self.routing.unit, segment)
-        return 6 * (active - looked_up + attention + once_a_unit / tokens)
+        return 6 * (active - looked_up + attention + (routers + merging) / tokens)
 
 
 FIELDS: dict[str, Any] = {

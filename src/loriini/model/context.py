@@ -135,7 +135,7 @@ def additive_mask(mask: Any, states: Tensor) -> Any:
     """A boolean mask of pairs of tokens as what attention adds to its logits: 0 or −∞, in their dtype.
 
     Made once a call: torch would make one of a boolean mask in every layer, and keep all for the backward
-    pass. Without one, and for other masks, the mask is returned as it is.
+    pass. Other masks, and all where no gradient is recorded, are returned as they are.
     """
     boolean = isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.dim() == 4
     if not boolean or not torch.is_grad_enabled():

@@ -24,6 +24,7 @@ from loriini.reporting.wording import (
     large,
     listing,
     percent,
+    rounds_to_nothing,
 )
 
 CAUSALITY = {
@@ -135,7 +136,7 @@ def _verdict(c: QuickstartFiles) -> str:
         return f"The {c.design} mixture sees later tokens, so its perplexity does not compare: {scores}"
     if overall is None:
         return f"The {c.design} mixture and the dense model: {scores}"
-    if not overall.decided or not float(f"{100 * overall.change:.1f}"):
+    if not overall.decided or rounds_to_nothing(overall.change):
         return f"No clear difference between the {c.design} mixture and the dense model: {scores}"
     better, worse = f"the {c.design} mixture", "the dense model"
     if overall.change > 0:

@@ -20,8 +20,14 @@ def percent(change: float, digits: int = 1) -> str:
 
 def amount(change: float, digits: int = 1) -> str:
     """A relative change without its sign: 3.8 %, or less than 0.05 % if it is not 0."""
-    shown = f"{abs(100 * change):.{digits}f}"
-    return f"{shown} %" if float(shown) or not change else f"less than {0.5 * 10**-digits:g} %"
+    if change and rounds_to_nothing(change, digits):
+        return f"less than {0.5 * 10**-digits:g} %"
+    return f"{abs(100 * change):.{digits}f} %"
+
+
+def rounds_to_nothing(change: float, digits: int = 1) -> bool:
+    """Whether a relative change is shown as 0.0 %."""
+    return round(100 * change, digits) == 0
 
 
 def minus(text: str) -> str:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -52,24 +52,34 @@ def keep_spellings_as_text(tokenizer: Tokenizer) -> None:
     """
     contents = contents_of(tokenizer)
     model, unknown = contents["model"], unknown_id(contents)
-    named = {token["content"] for token in contents["added_tokens"] if token["special"]}
-    named |= set() if unknown is None else {tokenizer.id_to_token(unknown)}
-    named &= tokenizer.get_vocab(with_added_tokens=False).keys()
-    by_bytes = model.get("byte_fallback", False)
-    if model["type"] == "BPE":
-        made = named | {BYTE_TOKEN.format(byte) for byte in range(256) if by_bytes}
-        merges = [pair for pair in model["merges"] if _merged(pair) not in made]
-        if len(merges) < len(model["merges"]):
-            changed = {**contents, "model": {**model, "merges": merges}}
-            tokenizer.model = Tokenizer.from_str(json.dumps(changed)).model
-    if model["type"] != "BPE" or model.get("ignore_merges"):
-        spellings = [re.escape(name) for name in sorted(named) if len(name) > 1]
+    names = {token["content"] for token in contents["added_tokens"] if token["special"]}
+    names |= set() if unknown is None else {tokenizer.id_to_token(unknown)}
+    names &= tokenizer.get_vocab(with_added_tokens=False).keys()
+    is_bpe, by_bytes = model["type"] == "BPE", model.get("byte_fallback", False)
+    if is_bpe:
+        made = names | {BYTE_TOKEN.format(byte) for byte in range(256) if by_bytes}
+        _leave_out_merges(tokenizer, contents, made)
+    if not is_bpe or model.get("ignore_merges"):
+        spellings = [re.escape(name) for name in sorted(names) if len(name) > 1]
         spellings += ["<0x[0-9A-F]{2}>"] if by_bytes else []
-        pattern = _last_characters(spellings, whole=model["type"] == "BPE")
-        words = tokenizer.pre_tokenizer
-        if spellings and json.dumps(pattern) not in json.dumps(contents["pre_tokenizer"]):  # not cut already
-            cut = pre_tokenizers.Split(Regex(pattern), "merged_with_next")
-            tokenizer.pre_tokenizer = pre_tokenizers.Sequence([words, cut]) if words else cut
+        _cut_before(tokenizer, contents, _last_characters(spellings, whole=is_bpe))
+
+
+def _leave_out_merges(tokenizer: Tokenizer, contents: Mapping[str, Any], made: Collection[str]) -> None:
+    """Leave out the merges of a BPE that make one of these tokens."""
+    model = contents["model"]
+    merges = [pair for pair in model["merges"] if "".join(pair) not in made]
+    if len(merges) < len(model["merges"]):
+        changed = {**contents, "model": {**model, "merges": merges}}
+        tokenizer.model = Tokenizer.from_str(json.dumps(changed)).model
+
+
+def _cut_before(tokenizer: Tokenizer, contents: Mapping[str, Any], pattern: str) -> None:
+    """Cut words before what the pattern matches, if they are not cut so already."""
+    words = tokenizer.pre_tokenizer
+    if pattern and json.dumps(pattern) not in json.dumps(contents["pre_tokenizer"]):
+        cut = pre_tokenizers.Split(Regex(pattern), "merged_with_next")
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([words, cut]) if words else cut
 
 
 def _last_characters(spellings: Sequence[str], whole: bool) -> str:
@@ -84,11 +94,6 @@ def _last_characters(spellings: Sequence[str], whole: bool) -> str:
         for last, ending in by_last.items()
     )
     return "|".join(looking_back)
-
-
-def _merged(pair: str | list[str]) -> str:
-    """What a merge makes; its two parts are a list, or in older files a text with a space between."""
-    return "".join(pair.split(" ") if isinstance(pair, str) else pair)
 
 
 def check_spelling(name: str, tokenizer: Tokenizer) -> None:
