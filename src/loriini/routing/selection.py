@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid
+from torch.nn.functional import softplus
 
 from loriini.routing.design import RoutingConfig
 
@@ -121,7 +121,7 @@ def relu(logits_NE: Tensor, mask_NE: Mask, design: RoutingConfig) -> Tensor:
 
 def sigmoid(logits_NE: Tensor, mask_NE: Mask, design: RoutingConfig) -> Tensor:
     """The sigmoids of the selected logits, divided by their sum (DeepSeek-V3 equation 13)."""
-    return softmax_selected(logsigmoid(logits_NE), mask_NE, design)  # does not underflow
+    return softmax_selected(-softplus(-logits_NE), mask_NE, design)  # of the log-sigmoids: no underflow
 
 
 def sparse_mixer(logits_NE: Tensor, mask_NE: Mask, design: RoutingConfig) -> Tensor:
