@@ -21,6 +21,7 @@ LARGEST_SHARE = 0.25
 SHARED = {
     "atomic",
     "errors",
+    "extension",
     "fields",
     "grouping",
     "hardware",
@@ -32,6 +33,7 @@ SHARED = {
 OPENS = {
     "atomic": set(),
     "errors": set(),
+    "extension": {"errors"},
     "fields": {"errors"},
     "grouping": set(),
     "json_file": {"errors"},

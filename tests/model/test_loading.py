@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 from transformers.utils import logging
 
@@ -84,3 +85,10 @@ def test_an_exported_llama_loads_as_a_dense_model(run: Path, tmp_path: Path) -> 
     llama = export_model(model, tokenizer, settings, tmp_path / "llama")
     dense, _ = load_model(llama)
     assert dense.config.num_experts == 1
+
+
+def test_a_tensor_that_the_configuration_does_not_name_is_refused(run: Path) -> None:
+    file = run / "model" / "model.safetensors"
+    save_file({**load_file(file), "model.layers.0.mlp.router.scorer.scale": torch.ones(1)}, file)
+    with pytest.raises(InputError, match=r"router\.scorer\.scale belongs to nothing that its config\.json"):
+        load_model(run)

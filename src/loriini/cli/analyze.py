@@ -8,6 +8,7 @@ from loriini.cli.parser import (
     device_option,
     document_fields,
     document_options,
+    extension_option,
     model_argument,
     on_error,
     output_path,
@@ -29,6 +30,7 @@ def analyze_arguments(add: Add) -> None:
         metavar="DIR",
         help="folder of routes.npz, routes.json and report.html (RUN)",
     )
+    extension_option(add)
 
 
 def analyze(arguments: argparse.Namespace) -> None:

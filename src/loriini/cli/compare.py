@@ -11,6 +11,7 @@ from loriini.cli.parser import (
     Add,
     document_options,
     evaluation_settings,
+    extension_option,
     given,
     output_path,
     refuse_given,
@@ -57,6 +58,7 @@ def compare_arguments(add: Add) -> None:
     masked = "keep the documents of an instance apart in evaluation; --skip is then of each document"
     add("--document-mask", action="store_true", help=masked)
     document_options(add)
+    extension_option(add)
 
 
 def compare(arguments: argparse.Namespace) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from loriini.cli.output import print_rows
-from loriini.cli.parser import Add, check_models
+from loriini.cli.parser import Add, check_models, extension_option
 from loriini.errors import InputError
 
 
@@ -15,6 +15,7 @@ def designs_arguments(add: Add) -> None:
     add("--json", action="store_true", help="print JSON, with all settings")
     audit = "instead measure whether a trained model's logits depend on later tokens"
     add("--audit", type=Path, metavar="RUN", help=audit)
+    extension_option(add)
 
 
 def designs(arguments: argparse.Namespace) -> None:

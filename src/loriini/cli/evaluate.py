@@ -14,6 +14,7 @@ from loriini.cli.parser import (
     device_option,
     document_options,
     evaluation_settings,
+    extension_option,
     output_file,
     refuse_given,
 )
@@ -52,6 +53,7 @@ def evaluate_arguments(add: Add) -> None:
     add("--router-free", metavar="NODE[:NORM[:GATES]]", help=router_free)
     device_option(add)
     add("--out", type=output_file('"perplexity"', '"tasks"'), help="also write the JSON to this file")
+    extension_option(add)
 
 
 def _router_free(arguments: argparse.Namespace) -> "RouterFree | None":

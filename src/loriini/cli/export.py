@@ -3,7 +3,15 @@
 import argparse
 from pathlib import Path
 
-from loriini.cli.parser import Add, device_option, model_argument, output_path, read_text_file, text_argument
+from loriini.cli.parser import (
+    Add,
+    device_option,
+    extension_option,
+    model_argument,
+    output_path,
+    read_text_file,
+    text_argument,
+)
 from loriini.errors import InputError
 from loriini.export.formats import DTYPES, FORMATS
 
@@ -33,6 +41,7 @@ def export_arguments(add: Add) -> None:
     add("--combination", choices=("parameters", "outputs"), help="how to combine the K experts (parameters)")
     device_option(add)
     add("--out", type=output_path, required=True, metavar="DIR", help="folder to write")
+    extension_option(add)
 
 
 def steps(text: str) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from loriini.cli.parser import (
     Add,
     check_models,
     device_option,
+    extension_option,
     given,
     model_argument,
     refuse_given,
@@ -40,6 +41,7 @@ def generate_arguments(add: Add) -> None:
     option("--routing", choices=("prompt", "segment"), help=routing)
     option("--label", metavar="NAME", help="domain whose expert writes, for a model that routes by label")
     device_option(add)
+    extension_option(add)
 
 
 def generate(arguments: argparse.Namespace) -> None:

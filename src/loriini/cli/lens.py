@@ -7,6 +7,7 @@ from loriini.cli.parser import (
     Add,
     check_models,
     device_option,
+    extension_option,
     model_argument,
     output_file,
     read_text_file,
@@ -25,6 +26,7 @@ def lens_arguments(add: Add) -> None:
     add("--tokens", type=int, metavar="N", help="tokens of the text to read, at most (4096)")
     device_option(add)
     add("--out", type=output_file("Loriini lens"), metavar="FILE", help="the page to write (RUN/lens.html)")
+    extension_option(add)
 
 
 def lens(arguments: argparse.Namespace) -> None:

@@ -137,6 +137,12 @@ def device_option(add: Add) -> None:
     add("--device", metavar="NAME", help="cpu, cuda or cuda:N (the GPU if there is one)")
 
 
+def extension_option(add: Add) -> None:
+    """The option of commands that know designs or models, for what `loriini.extension` loads."""
+    what = "your Python code, executed first, which adds scorers, selections, gates, losses or designs"
+    add("--extension", action="append", default=[], metavar="MODULE|FILE.py", help=what)
+
+
 def on_error_option(add: Add, of: str = "") -> None:
     """The option for what to do about a malformed record (of an option, ` of --text`)."""
     add("--on-error", choices=("stop", "skip"), help=f"what to do with a malformed record{of} (stop)")

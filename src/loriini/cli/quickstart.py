@@ -4,7 +4,7 @@ import argparse
 from functools import partial
 from pathlib import Path
 
-from loriini.cli.parser import Add, document_options, given, output_path
+from loriini.cli.parser import Add, document_options, extension_option, given, output_path
 
 
 def quickstart_arguments(add: Add) -> None:
@@ -19,6 +19,7 @@ def quickstart_arguments(add: Add) -> None:
     option("--steps", type=int, metavar="N", help="training steps of each model (those of the size)")
     option("--seed", type=int, help="seed of every random choice (0)")
     document_options(option)
+    extension_option(add)
 
 
 def quickstart(arguments: argparse.Namespace) -> None:

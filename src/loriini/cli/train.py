@@ -8,7 +8,7 @@ from pathlib import Path
 
 from loriini.cli.output import print_once
 from loriini.cli.overrides import RecipeHelp
-from loriini.cli.parser import Add, on_error_option, output_path, refuse_given
+from loriini.cli.parser import Add, extension_option, on_error_option, output_path, refuse_given
 from loriini.errors import InputError
 
 
@@ -37,6 +37,7 @@ def train_arguments(add: Add) -> None:
     add("--memory", metavar="SIZE", help="memory of each of these GPUs, such as 80GiB or 80GB")
     add("--vocab-size", type=int, metavar="N", help="vocabulary of the estimate (that of the recipe's paper)")
     add("--json", action="store_true", help="print the estimate as JSON")
+    extension_option(add)
 
 
 def train(arguments: argparse.Namespace) -> None:

@@ -16,6 +16,7 @@ from typing import Literal
 
 from loriini.compare.cells import Cell
 from loriini.errors import InputError
+from loriini.extension import extension_arguments
 from loriini.hardware import JOBS_HERE, visible_gpus
 from loriini.jobs.lock import AT_WORK, FolderLocked, folder_lock
 from loriini.progress import Advance, inform, progress, warn
@@ -112,7 +113,7 @@ def claim_trial(trial: Trial) -> None:
 
 def resuming(folder: Path) -> list[str]:
     """The arguments that start or resume the run in a folder."""
-    return ["train", "--resume", str(folder)]
+    return ["train", "--resume", str(folder), *extension_arguments()]
 
 
 def available_cores() -> int:

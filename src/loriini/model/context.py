@@ -87,7 +87,7 @@ def padding_mask(config: LoriiniConfig, attention_mask: Any, x_BLD: Tensor, past
         return None
     if not isinstance(attention_mask, Tensor) or attention_mask.dim() != 2:
         design = config.design
-        if design.data_dependent and (design.pooled or design.selection == "expert_choice"):
+        if design.data_dependent and (design.pooled or design.compares_units):
             raise ValueError(
                 "routing reads padding and documents from an attention_mask of shape (B, tokens) and from "
                 "position_ids; pass these instead of a mask of pairs of tokens"

@@ -216,7 +216,10 @@ def _design(theirs: PretrainedConfig) -> RoutingConfig:
 
 
 def read_complete(kind: type[PreTrainedModel], folder: Path) -> PreTrainedModel:
-    """A model from its folder's safetensors. ValueError where a tensor is missing or of the wrong shape."""
+    """A model from its folder's safetensors. ValueError where a tensor is missing or of the wrong shape.
+
+    Nor may ours have further tensors: they would be of a part that its configuration does not name.
+    """
     if not any(folder.glob("*.safetensors")):
         raise ValueError("it has no safetensors; load it in transformers, and save it with save_pretrained")
     try:
@@ -231,4 +234,6 @@ def read_complete(kind: type[PreTrainedModel], folder: Path) -> PreTrainedModel:
     if found["missing_keys"]:
         missing = sorted(found["missing_keys"])
         raise ValueError(f"it lacks {len(missing)} tensors, such as {missing[0]}")
+    if kind is LoriiniForCausalLM and found["unexpected_keys"]:
+        raise ValueError(f"{min(found['unexpected_keys'])} belongs to nothing that its config.json names")
     return model

@@ -1,15 +1,14 @@
 """Runs from files: JSON or TOML, such as the `run.json` of another run, and Python files named as such."""
 
 import json
-import sys
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass, replace
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
 from loriini.errors import InputError
+from loriini.extension import execute
 from loriini.routing import DESIGNS, RoutingConfig
 from loriini.routing.design import design_and_fields
 from loriini.train.overrides.names import no_such_setting, setting_names, type_text
@@ -80,22 +79,8 @@ def _changed(config: Any, values: Mapping[str, Any], section: str) -> Any:
 
 
 def python_recipe(path: Path, name: str) -> Run:
-    """The run `name` of a Python file, which is executed: a `Run`, or a function that returns one.
-
-    As where Python itself runs a file, it can import modules next to it.
-    """
-    spec = spec_from_file_location(f"recipe {path.stem}", path)  # no other module's name
-    if not path.is_file() or spec is None or spec.loader is None:
-        raise InputError(f"{path}: no such Python file; check the path")
-    module = sys.modules[spec.name] = module_from_spec(spec)  # where a dataclass looks for its module
-    sys.path.insert(0, str(path.absolute().parent))
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise InputError(f"{path}: cannot be executed ({reason}); correct it") from error
-    finally:
-        sys.path.remove(str(path.absolute().parent))
+    """The run `name` of a Python file, which is executed: a `Run`, or a function that returns one."""
+    module = execute(path)
     if not hasattr(module, name):
         known = [key for key, value in vars(module).items() if isinstance(value, Run)]
         hint = f"; it has {', '.join(known)}" if known else ""

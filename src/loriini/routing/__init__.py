@@ -1,6 +1,20 @@
 """Routing designs: six independent choices, a module each."""
 
 from loriini.routing.design import DESIGNS, RoutingConfig, causality_warning
+from loriini.routing.extension import register_gates, register_loss, register_scorer, register_selection
 from loriini.routing.router import Router, Routing
+from loriini.routing.scorer import RouterSettings, ScorerModule
 
-__all__ = ["DESIGNS", "Router", "Routing", "RoutingConfig", "causality_warning"]
+__all__ = [
+    "DESIGNS",
+    "Router",
+    "RouterSettings",
+    "Routing",
+    "RoutingConfig",
+    "ScorerModule",
+    "causality_warning",
+    "register_gates",
+    "register_loss",
+    "register_scorer",
+    "register_selection",
+]

@@ -6,10 +6,11 @@ al., 2024), whose gates are Phi-3.5-MoE's.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from loriini.fields import Bounds, Count, CountOrZero, Fraction, Weight, refuse_first, wrong_fields
+from loriini.routing.registry import COMPARES_UNITS, REGISTERED, Registered, wrong_options
 
 Unit = Literal["token", "segment", "prefix", "sequence"]
 Scope = Literal["layer", "global"]
@@ -47,7 +48,7 @@ class RoutingConfig:
     loss (`skip_loss`)."""
     scope: Scope = "layer"
     """Every layer decides (`layer`), or the first layer decides for all (`global`)."""
-    scorer: Scorer = "linear"
+    scorer: Scorer | Annotated[str, Registered("scorer")] = "linear"
     """How each expert's logit is computed: by a matrix that is trained (`linear`), never trained (`frozen`)
     or redrawn every training step (`random`); by two layers (`mlp`); by a matrix of the token's state and
     another of the previous segment's mean (`linear_segment`); from `routing_labels` (`label`); or by the norm
@@ -58,7 +59,7 @@ class RoutingConfig:
     """Which norm `activation_norm` takes: L1, L2 or L∞."""
     node: Literal["low_rank", "gate", "up", "activated_gate", "hidden", "output"] = "low_rank"
     """The activation whose norm scores an expert under `activation_norm`."""
-    selection: Selection = "all"
+    selection: Selection | Annotated[str, Registered("selection")] = "all"
     """Which experts a unit gets: `all`; the `top_k`; the fewest whose softmax weights reach `top_p`; those
     that choose it (`expert_choice`); or those of positive logit (`positive`)."""
     top_k: Count = 2
@@ -67,7 +68,7 @@ class RoutingConfig:
     """Softmax weight that a unit's experts reach together with selection=top_p."""
     capacity_factor: Annotated[float, Bounds(above=0, most=LARGEST_CAPACITY)] = 1.0
     """Mean number of experts of a unit with selection=expert_choice."""
-    gates: Gates = "softmax_all"
+    gates: Gates | Annotated[str, Registered("gates")] = "softmax_all"
     """The weights of the selected experts: their softmax over all experts (`softmax_all`: Lory, Switch,
     Expert Choice); the softmax over the selected logits (`softmax_selected`: Mixtral, AoE); the softmax of
     the selected probabilities (`softmax_twice`: sequence-level top-2 of the design-choices paper); equal
@@ -91,6 +92,8 @@ class RoutingConfig:
     """Weight of the mean squared logsumexp of router logits; 0: off."""
     gate_l1: Weight = 0.0
     """Weight of the mean sum of a unit's gates, which makes ReLU gates sparse; 0: off."""
+    options: dict[str, float] = field(default_factory=dict, hash=False)
+    """Numbers that an extension's scorer, selection and gates read, and weights of its losses, by name."""
 
     def __post_init__(self) -> None:
         for name, value, expected in wrong_fields(self):
@@ -100,6 +103,18 @@ class RoutingConfig:
     def to_dict(self) -> dict[str, Any]:
         """The design as a JSON object; `RoutingConfig(**object)` restores it."""
         return asdict(self)
+
+    @property
+    def loss_weights(self) -> dict[str, float]:
+        """The weights of the auxiliary losses that are not 0."""
+        weights = {name: getattr(self, name) for name in AUXILIARY_LOSSES}
+        weights |= {name: self.options.get(name, 0.0) for name in REGISTERED["loss"]}
+        return {name: weight for name, weight in weights.items() if weight != 0}
+
+    @property
+    def compares_units(self) -> bool:
+        """Whether in training a unit's experts depend on the other units of a micro-batch."""
+        return self.selection in COMPARES_UNITS
 
     @property
     def segmented(self) -> bool:
@@ -131,8 +146,8 @@ class RoutingConfig:
         """Whether a gradient reaches weights of the scorer: through gates that vary, or an auxiliary loss."""
         alone = self.selection == "top_k" and self.top_k == 1 and self.gates in RENORMALISED
         constant = self.gates == "uniform" or alone
-        losses = self.load_balance or self.confidence_entropy or self.router_z
-        return self.scorer not in UNTRAINED and not self.constant_gates and (not constant or losses != 0)
+        by_losses = bool(self.loss_weights.keys() - {"gate_l1"})
+        return self.scorer not in UNTRAINED and not self.constant_gates and (not constant or by_losses)
 
     @property
     def data_dependent(self) -> bool:
@@ -152,8 +167,7 @@ class RoutingConfig:
     @property
     def training_causality(self) -> Causality:
         """The same in `model.train()`, where expert choice compares a unit with later ones."""
-        compares_units = self.selection == "expert_choice" and self.data_dependent
-        return "none" if compares_units else self.causality
+        return "none" if self.compares_units and self.data_dependent else self.causality
 
     @property
     def preserves_dense(self) -> bool:
@@ -215,6 +229,7 @@ HAS_EFFECT: dict[str, Callable[[RoutingConfig], bool]] = {
 
 def _conflicts(c: RoutingConfig) -> Iterator[str]:
     """Combinations of fields that have no meaning."""
+    yield from wrong_options(c.options, {"scorer": c.scorer, "selection": c.selection, "gates": c.gates})
     if c.combination == "parameters" and c.unit == "token":
         yield (
             "unit=token with combination=parameters would merge one FFN for every token; "

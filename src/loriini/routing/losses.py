@@ -61,7 +61,7 @@ LOSSES: dict[str, Loss] = {
     "router_z": router_z,
     "gate_l1": gate_l1,
 }
-"""Each is weighted by the field of `RoutingConfig` of the same name."""
+"""Each is weighted by the field of `RoutingConfig` of the same name, or the option of an extension's."""
 
 
 def auxiliary_loss(
@@ -71,7 +71,7 @@ def auxiliary_loss(
 
     `average` is for the one loss that is not a mean over units.
     """
-    weights = {name: weight for name in LOSSES if (weight := getattr(design, name)) != 0}
+    weights = design.loss_weights
     if not weights:
         return None
     layers = of_layers(routings)

@@ -10,6 +10,8 @@ from torch.nn.functional import softplus
 from loriini.routing.design import RoutingConfig
 
 Mask = Tensor
+Select = Callable[[Tensor, RoutingConfig, Tensor | None, bool], Mask]
+Weigh = Callable[[Tensor, Mask, RoutingConfig], Tensor]
 
 
 def select_all(logits_NE: Tensor, design: RoutingConfig, valid_N: Tensor | None, training: bool) -> Mask:
@@ -137,7 +139,7 @@ def sparse_mixer(logits_NE: Tensor, mask_NE: Mask, design: RoutingConfig) -> Ten
     return mask_NE / (-below_NEE).masked_fill(~close_NEE, -torch.inf).exp().sum(-1)
 
 
-SELECTIONS: dict[str, Callable[[Tensor, RoutingConfig, Tensor | None, bool], Mask]] = {
+SELECTIONS: dict[str, Select] = {
     "all": select_all,
     "top_k": select_top_k,
     "top_p": select_top_p,
@@ -145,7 +147,7 @@ SELECTIONS: dict[str, Callable[[Tensor, RoutingConfig, Tensor | None, bool], Mas
     "positive": select_positive,
 }
 
-GATES: dict[str, Callable[[Tensor, Mask, RoutingConfig], Tensor]] = {
+GATES: dict[str, Weigh] = {
     "softmax_all": softmax_all,
     "softmax_selected": softmax_selected,
     "softmax_twice": softmax_twice,

@@ -13,6 +13,7 @@ from loriini.model.loading import tokenizer_in
 from loriini.model.saving import missing_from, save_model_folder
 from loriini.parallel.mesh import world_size
 from loriini.progress import inform, warn
+from loriini.routing.registry import COMPARES_UNITS, REGISTERED
 from loriini.snapshot import CHECKPOINTS, MODEL, RUN
 from loriini.train.checkpoints.state import STATE, Problems, newest_intact, read_state
 from loriini.train.corpora import TrainingCorpus
@@ -155,7 +156,8 @@ def refuse_changes(before: Mapping[str, Any], now: Mapping[str, Any], path: Path
 
 def compares_micro_batches(routing: Mapping[str, Any]) -> bool:
     """Whether a design has losses or selections over the units of a micro-batch."""
-    return bool(routing["load_balance"] > 0 or routing["selection"] == "expert_choice")
+    own_losses = REGISTERED["loss"].keys() & routing.get("options", {}).keys()
+    return bool(own_losses or routing["load_balance"] > 0 or routing["selection"] in COMPARES_UNITS)
 
 
 def free_micro_batch(routing: Mapping[str, Any]) -> tuple[str, ...]:
@@ -171,7 +173,7 @@ def check_pool(run: Run, before: int, now: int, path: Path) -> None:
     compares = run.model.num_experts > 1 and compares_micro_batches(run.routing.to_dict())
     if not compares or run.batch_size % before or run.batch_size % now:
         return
-    of_all = run.routing.selection != "expert_choice"
+    of_all = not run.routing.compares_units
     then, here = (run.instances_at_once(run.batch_size // n) * (n if of_all else 1) for n in (before, now))
     if then != here:
         raise InputError(

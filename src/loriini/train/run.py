@@ -290,7 +290,7 @@ def _beyond_a_copy(routing: RoutingConfig) -> str:
         return "factorised experts" if factorised else "experts scored by their own activations"
     if routing.num_shared_experts:
         return "shared experts"
-    return "gates that do not sum to 1" if not routing.gates_sum_to_one else "units that select no expert"
+    return "gates that do not sum to 1" if not routing.gates_sum_to_one else "units that may select no expert"
 
 
 def read_run(path: Path) -> tuple[Run, dict[str, Any]]:

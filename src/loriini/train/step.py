@@ -21,7 +21,6 @@ from loriini.model.low_precision import experts_cast_once
 from loriini.parallel.mesh import SINGLE_PROCESS, Parallel
 from loriini.parallel.sharding import reduce_gradients
 from loriini.routing import Routing
-from loriini.routing.design import AUXILIARY_LOSSES
 from loriini.routing.losses import Average
 from loriini.routing.unit import units_of_rows
 from loriini.train.balance import update_balance_bias
@@ -265,8 +264,7 @@ def unit_weights(batch: Batch, config: LoriiniConfig, parallel: Parallel) -> Ten
     Where documents are kept apart, more documents mean more segments and sequences.
     """
     design = config.design
-    weighed = any(getattr(design, name) for name in AUXILIARY_LOSSES)
-    if batch.positions_BL is None or design.unit == "token" or not weighed:
+    if batch.positions_BL is None or design.unit == "token" or not design.loss_weights:
         return equal_weights(batch)
     return over_mean(units_of_rows(design, batch.positions_BL[:, :-1]), parallel)
 

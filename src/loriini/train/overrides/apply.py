@@ -94,14 +94,14 @@ def _apply(config: Any, changes: Changes, given: Sequence[tuple[str, str]], sect
 
 
 def _parse_union(text: str, kinds: tuple[Any, ...]) -> Any:
-    """Text as `none` or one of the kinds' words, else as a value of the first kind."""
+    """Text as `none` or one of the kinds' words, else as a value of the first other kind."""
     if text == "none" and types.NoneType in kinds:
         return None
     words = [str(word) for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
     if text in words:
         return text
     try:
-        return _parse(text, kinds[0])
+        return _parse(text, next(kind for kind in kinds if get_origin(kind) is not Literal))
     except ValueError as error:
         raise ValueError(f"{error}, nor {' or '.join(words)}" if words else str(error)) from None
 
@@ -128,6 +128,6 @@ def _parse(text: str, kind: Any) -> Any:
     if is_dataclass(kind):
         raise ValueError("it has parts; set one of them")
     try:
-        return json.loads(text) if kind is dict else kind(text)
+        return json.loads(text) if dict in (kind, origin) else kind(text)
     except (ValueError, RecursionError):
-        raise ValueError(f"it is not {KINDS.get(kind) or f'of type {type_text(kind)}'}") from None
+        raise ValueError(f"it is not {KINDS.get(origin or kind) or f'of type {type_text(kind)}'}") from None

@@ -72,7 +72,7 @@ def type_text(hint: Any) -> str:
     if origin in (Union, types.UnionType):
         return "|".join(map(type_text, arguments))
     names = {bool: "true|false", str: "text", dict: "json", types.NoneType: "none"}
-    return names.get(hint, hint.__name__.lower())
+    return names.get(origin or hint, hint.__name__.lower())
 
 
 def field_meanings(kind: type) -> dict[str, str]:

@@ -1,0 +1,39 @@
+"""The names that extensions add to the axes of a design, and the numbers they read from its `options`."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from loriini.fields import mismatch
+
+REGISTERED: dict[str, dict[str, tuple[str, ...]]] = {"scorer": {}, "selection": {}, "gates": {}, "loss": {}}
+"""By axis, the registered names, each with the names of the options that it reads."""
+COMPARES_UNITS = {"expert_choice"}
+"""Selections that compare the units of a micro-batch in training."""
+
+
+class Registered:
+    """The values that extensions add to an axis; annotates a field as `Bounds` does."""
+
+    def __init__(self, axis: str) -> None:
+        self.names = REGISTERED[axis]
+
+    def admit(self, name: str) -> bool:
+        return name in self.names
+
+    def __str__(self) -> str:
+        known = ", ".join(self.names) or "none is loaded"
+        return f"one that an extension adds ({known}; load one with --extension)"
+
+
+def wrong_options(options: Mapping[str, Any], values: Mapping[str, str]) -> Iterator[str]:
+    """What is wrong with a design's options; `values` are the values of the axes that may be registered."""
+    reader = {
+        name: f"{axis}={value}" for axis, value in values.items() for name in REGISTERED[axis].get(value, ())
+    }
+    for name in reader.keys() - options.keys():
+        yield f"{reader[name]} reads the option {name}, which is not given; add it to routing.options"
+    for name in options.keys() - reader.keys() - REGISTERED["loss"].keys():
+        yield f"options has {name}, which nothing reads; leave it out, or load its extension (--extension)"
+    for name, value in options.items():
+        if expected := mismatch(value, float):
+            yield f"options has {name}={value!r}; it must be {expected}"

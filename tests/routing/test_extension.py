@@ -1,0 +1,117 @@
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from extensions import example, tables_restored
+from loriini.model.loading import load_model, read_model
+from loriini.routing import (
+    DESIGNS,
+    Routing,
+    RoutingConfig,
+    register_gates,
+    register_loss,
+    register_scorer,
+    register_selection,
+)
+from loriini.routing.losses import auxiliary_loss
+from loriini.routing.registry import REGISTERED
+from loriini.routing.scorer import SCORERS
+from loriini.routing.selection import GATES, SELECTIONS, select_all, softmax_selected
+from tiny import tiny_model
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    with tables_restored():
+        yield
+
+
+def lowest(logits_NE: torch.Tensor, design: RoutingConfig, valid: Any, training: bool) -> torch.Tensor:
+    return logits_NE == logits_NE.amin(-1, keepdim=True)
+
+
+def test_a_model_of_the_documentations_example_trains_and_is_loaded_again(tmp_path: Path) -> None:
+    example(tmp_path)
+    model = tiny_model(DESIGNS["cosine"])
+    ids = torch.arange(24).reshape(2, 12) % model.config.vocab_size
+    model.train()(ids, labels=ids).loss.backward()
+    scorer = model.model.layers[0].mlp.router.scorer
+    assert all(weight.grad.abs().sum() > 0 for weight in scorer.parameters())
+    with torch.no_grad():
+        scorer.temperature.fill_(7)
+    model.save_pretrained(tmp_path / "model")
+    loaded = read_model(tmp_path / "model").eval()
+    assert torch.equal(loaded(ids).logits, model.eval()(ids).logits)
+
+
+def test_without_its_extension_a_saved_model_is_refused(tmp_path: Path) -> None:
+    with tables_restored():
+        example(tmp_path)
+        tiny_model(DESIGNS["cosine"]).save_pretrained(tmp_path / "model")
+    with pytest.raises(Exception, match=r"'cosine'; it must be .*none is loaded; load one with --extension"):
+        load_model(tmp_path / "model")
+
+
+def test_an_own_selection_decides_which_experts_compute() -> None:
+    register_selection("lowest", lowest)
+    model = tiny_model(replace(DESIGNS["mixtral"], selection="lowest", load_balance=0))
+    for routing in model(torch.arange(8)[None]).routings:
+        assert torch.equal(routing.gates > 0, lowest(routing.logits, model.config.design, None, False))
+
+
+def test_own_gates_weigh_the_selected_experts() -> None:
+    register_gates("halved", lambda logits, mask, design: softmax_selected(logits, mask, design) / 2)
+    gates = tiny_model(replace(DESIGNS["mixtral"], gates="halved"))(torch.arange(8)[None]).routings[0].gates
+    torch.testing.assert_close(gates.sum(-1), torch.full((8,), 0.5))
+
+
+def test_an_own_loss_is_weighed_by_its_option() -> None:
+    register_loss("largest", lambda routing: routing.logits.amax((-1, -2)))
+    routing = Routing(torch.eye(3) * 4, torch.eye(3), (1, 3))
+    design = replace(DESIGNS["mixtral"], load_balance=0, options={"largest": 0.5})
+    assert auxiliary_loss((routing,), design) == 2
+    assert auxiliary_loss((routing,), replace(design, options={"largest": 0.0})) is None
+
+
+def test_a_selection_that_compares_units_is_not_causal_in_training() -> None:
+    register_selection("own", select_all, compares_units=True)
+    design = replace(DESIGNS["mixtral"], selection="own", load_balance=0)
+    assert (design.training_causality, design.causality) == ("none", "strict")
+    register_selection("own", select_all)
+    assert design.training_causality == "strict"
+
+
+@pytest.mark.parametrize("axis", ["scorer", "selection", "gates", "loss"])
+def test_built_in_values_are_not_replaced_but_registered_ones_are(axis: str) -> None:
+    register: Any = {
+        "scorer": register_scorer,
+        "selection": register_selection,
+        "gates": register_gates,
+        "loss": register_loss,
+    }[axis]
+    taken = {"scorer": SCORERS, "selection": SELECTIONS, "gates": GATES, "loss": ["load_balance"]}[axis]
+    with pytest.raises(ValueError, match="is one of Loriini; choose another name"):
+        register(next(iter(taken)), print)
+    register("own", print)
+    register("own", repr)
+    assert "own" in REGISTERED[axis]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "scorer=own reads the option width, which is not given"),
+        ({"width": 1, "depth": 2}, "options has depth, which nothing reads"),
+        ({"width": "wide"}, "options has width='wide'; it must be a finite number"),
+        ({"width": float("nan")}, "it must be a finite number"),
+        ([1], "it must be a dict"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(options: Any, message: str) -> None:
+    register_scorer("own", SCORERS["linear"], options=["width"])
+    with pytest.raises(ValueError, match=message):
+        replace(DESIGNS["mixtral"], scorer="own", options=options)
