@@ -17,7 +17,7 @@ def prepare_arguments(add: Add) -> None:
     option = partial(add, default=argparse.SUPPRESS)  # PrepareSettings has the defaults
     option("--tokenizer", help="bpe:SIZE to train one on the documents, or a path or Hub id (bpe:8192)")
     option("--length", type=int, metavar="TOKENS", help="context length of an instance (1024)")
-    option("--order", help="similar, papers or random (similar)")
+    option("--order", help="similar, papers, random, or a NumPy file of document ids (similar)")
     option(
         "--encoder",
         help="lsa, or the path or Hub id of a sentence-transformers or Hugging Face encoder (lsa)",

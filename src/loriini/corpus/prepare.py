@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from loriini.corpus.settings import EXECUTION, PrepareSettings, check_encoder
+from loriini.corpus.settings import EXECUTION, PrepareSettings, check_encoder, check_order
+from loriini.corpus.similarity.order import order_method
 from loriini.corpus.similarity.quality import instance_cosines
 from loriini.corpus.stages import STAGES, Preparation, build_stages
 from loriini.corpus.tokenized.instances import Instances, open_instances
@@ -123,6 +124,7 @@ def _check(out: Path, settings: PrepareSettings) -> None:
     _check_same_settings(out, settings)
     _check_reused(settings.reuse)
     check_tokenizer(settings.tokenizer)
+    check_order(settings.order)
     check_encoder(settings.encoder, settings.pooling, settings.encoder_backend)
 
 
@@ -180,7 +182,7 @@ def _prepare_locked(
         made = manifest_of(_content_settings(settings), stages)
         written = read_manifest(out / MANIFEST, CORPUS_PARTS) or {}
         if {key: written.get(key) for key in made} != made:
-            cosines = instance_cosines(stages, settings.order, settings.seed)
+            cosines = instance_cosines(stages, order_method(settings.order), settings.seed)
             write_manifest(out / MANIFEST, {**made, "shared_instance_cosine": cosines})
     return open_corpus(out)
 

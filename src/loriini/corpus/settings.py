@@ -3,6 +3,7 @@
 import os
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated, Literal
 
 from loriini.errors import InputError
@@ -12,6 +13,18 @@ from loriini.snapshot import is_hub_id, local_folder
 from loriini.sources import MAX_DOCUMENT_CHARACTERS, OnError
 
 OrderMethod = Literal["similar", "papers", "random"]
+
+
+class OrderFile:
+    """The name of a file of document ids; annotates a field as `Bounds` does."""
+
+    def admit(self, name: str) -> bool:
+        return name.endswith(".npy")
+
+    def __str__(self) -> str:
+        return "a file of document ids, FILE.npy"
+
+
 Pooling = Literal["mean", "cls"]
 EncoderBackend = Literal["torch", "openvino"]
 
@@ -47,7 +60,8 @@ class PrepareSettings:
     """`bpe:SIZE` to train one on the documents, or a tokenizer's path or id on the Hugging Face Hub."""
     length: Count = 1024
     """Tokens predicted in an instance; it holds one more."""
-    order: OrderMethod = "similar"
+    order: OrderMethod | Annotated[str, OrderFile()] = "similar"
+    """How documents are ordered; or a NumPy file of their ids, in the order to read them."""
     encoder: str = LSA
     """`lsa`, or the path or Hub id of a sentence-transformers or Hugging Face encoder."""
     pooling: Pooling = "mean"
@@ -75,6 +89,12 @@ class PrepareSettings:
             if self.encoder == LSA and getattr(self, name) != getattr(type(self), name):
                 raise InputError(f"{option_of(name)} has no effect on the encoder {LSA!r}; leave it out")
         make_executor(self.executor, self.workers, self.executor_options)
+
+
+def check_order(order: str) -> None:
+    """InputError for a file of ids that does not exist."""
+    if OrderFile().admit(order) and not Path(order).is_file():
+        raise InputError(f"--order {order}: no such file; check the path")
 
 
 def check_encoder(name: str, pooling: Pooling, backend: EncoderBackend) -> None:

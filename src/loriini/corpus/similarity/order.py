@@ -1,4 +1,4 @@
-"""The `order` stage: a permutation of the documents, random or by a walk from neighbour to neighbour.
+"""The `order` stage: a permutation of the documents, random, by a walk from neighbour to neighbour, or given.
 
 Axes: N documents, M documents that are not left out.
 """
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from loriini.corpus.array_types import Ids
-from loriini.corpus.settings import OrderMethod
+from loriini.corpus.settings import OrderFile
 from loriini.corpus.similarity.walks import (
     DEFAULT_WINDOW,
     LOOK_BACK,
@@ -20,7 +20,11 @@ from loriini.corpus.similarity.walks import (
     similar_walk,
 )
 from loriini.corpus.text.heldout import left_out
-from loriini.jobs.artifact import Artifact, build_artifact
+from loriini.errors import InputError
+from loriini.jobs.artifact import Artifact, build_artifact, file_hash
+
+GIVEN = "given"
+"""The method of an order that is read from a file."""
 
 
 def write_order(
@@ -28,23 +32,32 @@ def write_order(
     neighbors: Artifact,
     duplicates: Artifact,
     heldout: Artifact,
-    method: OrderMethod,
+    order: str,
     seed: int,
     window: int = DEFAULT_WINDOW,
 ) -> Artifact:
     """Write `order.npy`: int64 (M,), the ids of documents in the order they are to be read.
 
-    Every method leaves out the ids in `duplicates` and `heldout`. Counts: `documents_in` (N), `documents`
-    (M), and for a walk `restarts` (jumps to a document that is not a neighbour of any document looked back
-    at) and `jumps` (adjacent pairs that are not linked). `window` is for `similar_walk`.
+    `order` is an `OrderMethod`, or a file with the ids of all documents. Every order leaves out the ids in
+    `duplicates` and `heldout`. Counts: `documents_in` (N), `documents` (M), and for a walk `restarts` (jumps
+    to a document that is not a neighbour of any document looked back at) and `jumps` (adjacent pairs that are
+    not linked). `window` is for `similar_walk`. InputError for a file that does not hold each id once.
     """
+    method = order_method(order)
     settings = {"method": method, "seed": seed, "documents": neighbors.counts["documents"]}
     if method == "similar":
         settings["window"] = window
+    if method == GIVEN:
+        settings["ids"] = file_hash(Path(order))
     inputs = {"neighbors": neighbors.digest, "duplicates": duplicates.digest, "heldout": heldout.digest}
-    write = partial(_write, neighbors, left_out(duplicates, heldout), method, seed, window)
-    options = {"method": "order", "window": "length and tokenizer"}
+    write = partial(_write, neighbors, left_out(duplicates, heldout), order, seed, window)
+    options = {"method": "order", "window": "length and tokenizer", "ids": "order"}
     return build_artifact(folder, settings, inputs, write, options=options)
+
+
+def order_method(order: str) -> str:
+    """The name of an order: its method, or `given` for a file."""
+    return GIVEN if OrderFile().admit(order) else order
 
 
 def window_for(documents_per_instance: float) -> int:
@@ -57,17 +70,36 @@ def window_for(documents_per_instance: float) -> int:
 
 
 def _write(
-    neighbors: Artifact, excluded: Ids, method: OrderMethod, seed: int, window: int, folder: Path
+    neighbors: Artifact, excluded: Ids, order: str, seed: int, window: int, folder: Path
 ) -> dict[str, Any]:
     neighbors_NK = np.load(neighbors.path("neighbors.npy"), mmap_mode="r")
     counts = {"documents_in": len(neighbors_NK), "documents": len(neighbors_NK) - len(excluded)}
-    if method == "random":
+    if order == "random":
         order_M = random_order(len(neighbors_NK), seed, excluded)
+    elif order_method(order) == GIVEN:
+        order_M = given_order(Path(order), len(neighbors_NK), excluded)
     else:
-        similar = method == "similar"
+        similar = order == "similar"
         walk = partial(similar_walk, window=window) if similar else plain_walk
         order_M = walk(neighbors_NK, seed, excluded)
         counts["restarts"] = count_jumps(order_M, neighbors_NK, LOOK_BACK if similar else 1)
         counts["jumps"] = count_jumps(order_M, neighbors_NK)
     np.save(folder / "order.npy", order_M)
     return counts
+
+
+def given_order(path: Path, documents: int, excluded: Ids) -> Ids:
+    """The ids in a NumPy file, without those `excluded`. InputError unless each document's is there once."""
+    try:
+        ids = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"--order {path}: no array of NumPy ({error}); write it with numpy.save") from error
+    if ids.ndim != 1 or ids.dtype.kind not in "iu" or len(ids) != documents:
+        found = f"{ids.dtype} of shape {ids.shape}"
+        raise InputError(f"--order {path}: holds {found}; give the ids 0 to {documents - 1}, each once")
+    ids = ids.astype(np.int64)
+    times = np.bincount(ids[(ids >= 0) & (ids < documents)], minlength=documents)
+    if len(wrong := np.flatnonzero(times != 1)):
+        first = wrong[0]
+        raise InputError(f"--order {path}: holds document {first} {times[first]} times; give each id once")
+    return np.asarray(ids[~np.isin(ids, excluded)])
