@@ -193,7 +193,7 @@ def test_a_link_leads_to_the_export(exists: bool, tokenizer: PreTrainedTokenizer
         ("lory", ExportSettings("llama"), "a prompt chooses the experts of this model; give --prompt"),
         ("lory", ExportSettings("llama", prompt=" "), "the prompt is empty, but it chooses"),
         ("lory", ExportSettings("llama", prompt="w1 " * 33), "has 33 tokens and the model's context 32"),
-        ("mixtral", ExportSettings("gguf", prompt="w1"), "this model routes every token by itself"),
+        ("mixtral", ExportSettings("gguf", prompt="w1"), "every token chooses its own experts"),
         ("lory", ExportSettings("llama", prompt="w1", label="x"), "--label x: .* does not route by label"),
         ("dense", ExportSettings("llama", prompt="w1"), "--prompt: .* do not depend on a prompt"),
         ("label", ExportSettings("llama"), "this model routes by label; give one"),

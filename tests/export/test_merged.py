@@ -18,11 +18,12 @@ from export.exported import (
     decided_by,
     model_of,
 )
-from loriini import DESIGNS, RoutingConfig
+from loriini import DESIGNS, LoriiniConfig, RoutingConfig
 from loriini.errors import InputError
 from loriini.export.converting import RoutedBy
 from loriini.export.export import ExportSettings, export_model
 from loriini.model.conversion import soft_to_top_k
+from loriini.routing.design import Combination
 from tiny import random_ids, tiny_model
 
 PROMPT = "one prompt decides it"
@@ -50,7 +51,7 @@ def test_another_prompt_gives_another_llama() -> None:
 @pytest.mark.parametrize(
     ("combination", "held"), [("parameters", 1), ("outputs", 2)], ids=["merged once", "side by side"]
 )
-def test_a_narrowed_mixture_holds_k_experts_after_its_prompt(combination: str, held: int) -> None:
+def test_a_narrowed_mixture_holds_k_experts_after_its_prompt(combination: Combination, held: int) -> None:
     sparse = soft_to_top_k(model_of(DESIGNS["lory"], num_experts=8), 2, combination)
     decision = decided_by(sparse)
     llama = converted(sparse, "llama", decision)
@@ -87,6 +88,20 @@ def test_a_narrowed_mixture_holds_k_experts_after_its_prompt(combination: str, h
 def test_other_models_are_refused_with_what_works(design: str, settings: dict[str, Any], reason: str) -> None:
     with pytest.raises(InputError, match=f"^this model cannot be exported as llama: {reason}"):
         converted(model_of(DESIGNS[design], **settings), "llama")
+
+
+def test_a_prompt_for_a_block_without_a_dense_form_is_refused_for_that(tmp_path: Path) -> None:
+    model, settings = model_of(DESIGNS["lory"], block="gpt2"), ExportSettings("llama", prompt=PROMPT)
+    with pytest.raises(InputError, match="has no dense form, as block=gpt2 has no gated experts"):
+        export_model(model, byte_tokenizer(), settings, tmp_path / "out")
+
+
+def test_narrowing_keeps_how_experts_are_combined(tmp_path: Path) -> None:
+    tokenizer = byte_tokenizer()
+    sparse = soft_to_top_k(model_of(DESIGNS["lory"], vocab_size=len(tokenizer)), 3, "outputs")
+    out = export_model(sparse, tokenizer, ExportSettings("hf", top_k=2), tmp_path / "out")
+    routing = LoriiniConfig.from_pretrained(out).routing
+    assert (routing.top_k, routing.combination) == (2, "outputs")
 
 
 @torch.no_grad()

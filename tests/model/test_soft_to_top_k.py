@@ -56,6 +56,14 @@ def test_training_continues_while_it_narrows() -> None:
     assert losses[-1] < 0.8 * losses[0]
 
 
+def test_a_mixture_of_outputs_is_narrowed_again_to_one_of_outputs() -> None:
+    sparse, ids = soft_to_top_k(tiny_model("lory"), 3, "outputs"), random_ids()
+    again = soft_to_top_k(sparse, 3)
+    assert again.config.routing == sparse.config.routing
+    torch.testing.assert_close(again(ids).logits, sparse(ids).logits)
+    assert soft_to_top_k(sparse, 3, "parameters").config.merges
+
+
 def test_the_soft_model_is_left_alone() -> None:
     model, ids = tiny_model("lory"), random_ids()
     before = model(ids).logits

@@ -38,7 +38,7 @@ def export_arguments(add: Add) -> None:
         help="export the checkpoint of this step, or the mean of several (the final model)",
     )
     add("--top-k", type=int, metavar="K", help="first make a soft mixture a top-K one")
-    add("--combination", choices=("parameters", "outputs"), help="how to combine the K experts (parameters)")
+    add("--combination", choices=("parameters", "outputs"), help="how to combine the K experts (as before)")
     device_option(add)
     add("--out", type=output_path, required=True, metavar="DIR", help="folder to write")
     extension_option(add)

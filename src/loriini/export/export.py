@@ -29,6 +29,7 @@ from loriini.model.card import Exported, TrainingRecord, model_card
 from loriini.model.conversion import soft_to_top_k
 from loriini.model.loading import find_device, load_model, run_of
 from loriini.model.saving import CARD, save_model_folder
+from loriini.routing.design import Combination
 from loriini.snapshot import TOKENIZER_FILES, check_weights, model_folder
 from loriini.train.checkpoints.state import read_state
 from loriini.train.folder import training_record
@@ -57,8 +58,8 @@ class ExportSettings:
     """The step of the checkpoint, or those whose weights are averaged; none: the final model."""
     top_k: int | None = None
     """Narrow a soft mixture to its top k experts first."""
-    combination: str | None = None
-    """How the narrowed mixture combines its experts; None: by parameters, as it did."""
+    combination: Combination | None = None
+    """How the narrowed mixture combines its experts; None: as it did."""
     prompt: str | None = None
     label: str | None = None
 
@@ -113,14 +114,14 @@ def export_model(
         raise InputError(f"{out}: exists and is not empty; choose another --out")
     if settings.top_k is not None:
         try:
-            model = soft_to_top_k(model, settings.top_k, settings.combination or "parameters")
+            model = soft_to_top_k(model, settings.top_k, settings.combination)
         except ValueError as error:
             raise InputError(f"--top-k {settings.top_k}: {error}") from error
-    routed_by = RoutedBy()
-    if FORMATS[settings.to].decided and not not_dense(model.config):
+    routed_by, reason = RoutedBy(), not_dense(model.config)
+    if FORMATS[settings.to].decided and not reason:
         routed_by = decide(model, tokenizer, settings.prompt, settings.label)
     elif settings.prompt or settings.label:
-        raise InputError("--prompt, --label: this model routes every token by itself; leave them out")
+        raise InputError(f"--prompt, --label: this model has no dense form, as {reason}; leave them out")
     if settings.to == "gguf":
         check_gguf(tokenizer)
     trained_in, exported = model.dtype, convert(model, settings.to, routed_by)

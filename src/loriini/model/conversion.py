@@ -6,6 +6,7 @@ from typing import Any
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.modeling import LoriiniForCausalLM
 from loriini.routing import Router, RoutingConfig
+from loriini.routing.design import Combination
 
 
 def copy_into_experts(dense: LoriiniForCausalLM, config: LoriiniConfig) -> LoriiniForCausalLM:
@@ -81,12 +82,14 @@ def keeps_routers(old: RoutingConfig, new: RoutingConfig) -> bool:
     return all(getattr(old, axis) == getattr(new, axis) for axis in axes)
 
 
-def soft_to_top_k(model: LoriiniForCausalLM, k: int, combination: Any = "parameters") -> LoriiniForCausalLM:
+def soft_to_top_k(
+    model: LoriiniForCausalLM, k: int, combination: Combination | None = None
+) -> LoriiniForCausalLM:
     """A copy of a Lory-like model that gives each unit its top k experts, for further training (Lory G.2).
 
     The weights are the same; gates become the softmax over the selected logits. By `parameters` the k
     experts are merged, and with k = E the function is unchanged. By `outputs` only they compute, as in a
-    sparse mixture, which is another function unless k = 1. The result may be narrowed again: E, …, 2, 1 with
+    sparse mixture, which is another function unless k = 1. None: as the model combines them. The result may be narrowed again: E, …, 2, 1 with
     training in between anneals it; with k = 1 no gradient reaches the routers. `export.merged.to_dense` keeps
     only the k experts that a prompt selects.
 
@@ -102,7 +105,8 @@ def soft_to_top_k(model: LoriiniForCausalLM, k: int, combination: Any = "paramet
             f"only a soft mixture of parameters becomes a top-k one; this has selection={routing.selection}, "
             f"gates={routing.gates}, combination={routing.combination}"
         )
-    design = replace(routing, selection="top_k", top_k=k, gates="softmax_selected", combination=combination)
+    design = replace(routing, selection="top_k", top_k=k, gates="softmax_selected")
+    design = replace(design, combination=combination or routing.combination)
     return change_design(model, LoriiniConfig(**{**model.config.to_dict(), "routing": design}))
 
 
