@@ -1,11 +1,15 @@
 """Settings of a configuration by their names: misspelt, of other libraries, and changed later."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from loriini import DESIGNS, LoriiniConfig, LoriiniForCausalLM, RoutingConfig
 from loriini.model.configuration import resolve_routing
+from loriini.model.modeling import LoriiniModel
+from tiny import random_ids, tiny_config
 
 
 def test_a_misspelt_setting_is_refused() -> None:
@@ -54,3 +58,39 @@ def test_settings_that_are_changed_later_are_checked_too(tmp_path: Path) -> None
     config.dropout = 0.1
     with pytest.raises(ValueError, match=r"dropout is 0\.1, but block=llama has none"):
         LoriiniForCausalLM(config)
+
+
+def test_what_follows_from_a_setting_follows_when_it_is_changed_later(tmp_path: Path) -> None:
+    config, ids = tiny_config("mixtral"), random_ids()
+    config.save_pretrained(tmp_path / "config")
+    aoe = LoriiniForCausalLM(LoriiniConfig.from_pretrained(tmp_path / "config", routing="aoe"))
+    assert aoe.config.low_rank == tiny_config("aoe").low_rank == 8
+    aoe.save_pretrained(tmp_path / "aoe")
+    again = LoriiniForCausalLM.from_pretrained(tmp_path / "aoe")
+    torch.testing.assert_close(again(ids).logits, aoe.eval()(ids).logits)
+    for model in (LoriiniForCausalLM, LoriiniModel):
+        olmoe = LoriiniConfig.from_pretrained(tmp_path / "config", block="olmoe")
+        assert model(olmoe).config.qk_norm == "all"
+
+
+@pytest.mark.parametrize(
+    ("rotary", "reason"),
+    [
+        ({"rope_scaling": {"rope_type": "linear", "factor": -3.0}}, r"factor is -3\.0; it must be above 0"),
+        ({"rope_scaling": {"rope_type": "yarm"}}, "rope_type is 'yarm'; with block=llama it must be one of"),
+        ({"rope_scaling": {"type": "yarn", "factor": 2.0}, "block": "phimoe"}, "rope_type is 'yarn'"),
+        ({"rope_theta": -1.0}, r"rope_theta is -1\.0; it must be above 0"),
+        ({"partial_rotary_factor": 0.5}, r"partial_rotary_factor is 0\.5; all of a head is rotated"),
+    ],
+    ids=str,
+)
+def test_rotary_settings_by_their_older_names_are_checked(rotary: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        tiny_config(**rotary)
+
+
+def test_rotary_settings_that_are_changed_later_are_checked(tmp_path: Path) -> None:
+    tiny_config().save_pretrained(tmp_path)
+    changed = LoriiniConfig.from_pretrained(tmp_path, rope_parameters={"rope_theta": -1.0})
+    with pytest.raises(ValueError, match=r"rope_theta is -1\.0; it must be above 0"):
+        LoriiniForCausalLM(changed)

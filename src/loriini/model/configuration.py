@@ -11,7 +11,6 @@ from transformers import LlamaConfig
 
 from loriini.fields import Count, Fraction, FractionBelowOne, Weight, mismatch, refuse_first
 from loriini.model.conflicts import conflicts
-from loriini.model.rotary import rotary_problem
 from loriini.model.shim import AUTO_MAP, write_shim
 from loriini.routing import DESIGNS, RoutingConfig
 from loriini.routing.design import design_and_fields
@@ -115,21 +114,21 @@ class LoriiniConfig(LlamaConfig):
             near = get_close_matches(name, type(self).__dataclass_fields__, 1, cutoff=0.9)
             if near and not hasattr(type(self), name):
                 raise TypeError(f"unexpected setting {name}; do you mean {near[0]}?")
-        self.check()
-        head_dim = self.head_dim or self.hidden_size // self.num_attention_heads
-        rotary = {"rope_theta": kwargs.get("rope_theta"), **(self.rope_parameters or {})}
-        if problem := rotary_problem(rotary, head_dim, self.block):
-            raise ValueError(problem)
-        if self.block == "olmoe":
+        self.check()  # while `head_dim` is as given
+        super().__post_init__(**kwargs)
+        self.check()  # with rotary settings by their older names
+
+    def check(self) -> None:
+        """Set what is None and follows from other settings; ValueError for settings that do not fit each other.
+
+        A model calls it too, as settings may have been changed since.
+        """
+        if self.block == "olmoe" and self.qk_norm is None:
             self.qk_norm = "all"
         if self.attention_out_bias is None:
             self.attention_out_bias = self.attention_bias
         if self.low_rank is None and self.scored_by_norm and not self.scored_by_whole_expert:
             self.low_rank = max(8, self.hidden_size // 3 // 8 * 8)
-        super().__post_init__(**kwargs)
-
-    def check(self) -> None:
-        """ValueError for settings that do not fit each other."""
         refuse_first(conflicts(self), ValueError)
 
     def validate_architecture(self) -> None:

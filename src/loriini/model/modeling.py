@@ -81,6 +81,10 @@ class LoriiniPreTrainedModel(PreTrainedModel):
     _supports_flex_attn = True
     _supports_attention_backend = True
 
+    def __init__(self, config: LoriiniConfig, *args: Any, **kwargs: Any) -> None:
+        config.check()  # it may have been changed since it was made
+        super().__init__(config, *args, **kwargs)
+
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
@@ -235,7 +239,6 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
     _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}  # noqa: RUF012
 
     def __init__(self, config: LoriiniConfig) -> None:
-        config.check()  # it may have been changed since it was made
         super().__init__(config)
         self.model = LoriiniModel(config)
         self.vocab_size = config.vocab_size

@@ -204,6 +204,13 @@ def test_sparse_experts_under_autocast(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_an_activation_that_the_ffn_lacks_is_refused(kind: str) -> None:
+    lacked = "gate" if kind == "factorized" else "low_rank"
+    with pytest.raises(ValueError, match=f"have no activation '{lacked}'"):
+        make_experts(2, 16, 24, torch.float64, kind).activations(torch.zeros(3, 16).double(), lacked)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_equal_experts_are_one_expert_whatever_the_gates(kind: str) -> None:
     one = make_experts(1, 16, 24, torch.float64, kind)
     four = make_experts(4, 16, 24, torch.float64, kind)

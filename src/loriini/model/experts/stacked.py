@@ -75,12 +75,13 @@ class Experts(nn.Module):
     ) -> Tensor:
         """The activation `name` of the FFN of `weights`, named as the parameters; `output` is its output.
 
-        `affine` applies each weight. Nothing below a `known` activation is computed.
+        `affine` applies each weight. Nothing below a `known` activation is computed. ValueError for a name
+        that the FFN does not have.
         """
         return known[name] if name in known else self._node(name, x, weights, affine, known)
 
     def _node(self, name: str, x: Tensor, weights: Tensors, affine: Affine, known: Tensors) -> Tensor:
-        raise NotImplementedError
+        raise ValueError(f"{type(self).__name__} have no activation {name!r}; set routing.node to another")
 
     def ffn(self, x: Tensor, weights: Tensors, affine: Affine, known: Tensors = NO_ACTIVATIONS) -> Tensor:
         """The output of the FFN of `weights`; (…, D) → (…, D)."""
@@ -178,8 +179,10 @@ class SwigluExperts(Experts):
             return silu(self.node("gate", x, weights, affine, known))
         if name == "output":
             return affine(self.node("hidden", x, weights, affine, known), weights["down_proj"])
-        activated = self.node("activated_gate", x, weights, affine, known)
-        return activated * self.node("up", x, weights, affine, known)
+        if name == "hidden":
+            activated = self.node("activated_gate", x, weights, affine, known)
+            return activated * self.node("up", x, weights, affine, known)
+        return super()._node(name, x, weights, affine, known)
 
 
 class GeluExperts(Experts):
@@ -204,8 +207,10 @@ class GeluExperts(Experts):
             return affine(x, weights["up_proj"], weights["up_bias"])
         if name == "hidden":
             return gelu(self.node("up", x, weights, affine, known), approximate="tanh")
-        hidden = self.node("hidden", x, weights, affine, known)
-        return affine(hidden, weights["down_proj"], weights["down_bias"])
+        if name == "output":
+            hidden = self.node("hidden", x, weights, affine, known)
+            return affine(hidden, weights["down_proj"], weights["down_bias"])
+        return super()._node(name, x, weights, affine, known)
 
 
 class FactorizedExperts(Experts):
@@ -228,9 +233,11 @@ class FactorizedExperts(Experts):
         """`low_rank` C = x W_down: (…, R); `output`: (…, D)."""
         if name == "low_rank":
             return affine(x, weights["low_proj"])
-        low = self.node("low_rank", x, weights, affine, known)
-        hidden = silu(affine(low, weights["gate_proj"])) * affine(x, weights["up_proj"])
-        return affine(hidden, weights["down_proj"])
+        if name == "output":
+            low = self.node("low_rank", x, weights, affine, known)
+            hidden = silu(affine(low, weights["gate_proj"])) * affine(x, weights["up_proj"])
+            return affine(hidden, weights["down_proj"])
+        return super()._node(name, x, weights, affine, known)
 
 
 def by_parameters_loop(experts: Experts, x_NSD: Tensor, gates_NE: Tensor) -> Tensor:
