@@ -89,7 +89,7 @@ class Mixture(nn.Module):
             states = routing_states(x_BLD, context, design, layout)
         else:
             states = cache.routing_states(x_BLD, context, design, layout)
-        routing: Routing = self.router(states, context, layout)
+        routing: Routing = self.router(states, context, design, layout)
         return routing
 
     def _by_outputs(

@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from loriini.routing.design import RoutingConfig
 from loriini.routing.scorer import SCORERS, RouterSettings
 from loriini.routing.selection import GATES, SELECTIONS
 from loriini.routing.unit import Movable, RoutingContext, UnitLayout
@@ -34,6 +36,7 @@ torch.export.register_dataclass(Routing, serialized_type_name="loriini.Routing")
 class Router(nn.Module):
     """Makes the decisions of one layer; without a scorer where gates do not depend on logits.
 
+    The design of a call may be another than that it was built from, as long as `built_from` is the same.
     `balance_bias` (E,) is a buffer: `train.balance` moves it, no gradient reaches it. It is float32 in
     models of any dtype: in bfloat16, small steps would leave it where it is.
     """
@@ -41,7 +44,8 @@ class Router(nn.Module):
     def __init__(self, settings: RouterSettings) -> None:
         super().__init__()
         self.num_experts = settings.num_experts
-        self.design = design = settings.design
+        design = settings.design
+        self.built_from = built_from(design)
         scored = self.num_experts > 1 and not design.constant_gates
         self.scorer = SCORERS[design.scorer](settings) if scored else None
         self.balance_bias: Tensor | None
@@ -57,27 +61,48 @@ class Router(nn.Module):
             self.balance_bias = bias.to(moved.device)
         return self
 
-    def forward(self, states_BUD: Tensor, context: RoutingContext, layout: UnitLayout) -> Routing:
-        """Route a call's units by their pooled states (B, U, D) or activations (B, U, E, W)."""
+    def forward(
+        self, states_BUD: Tensor, context: RoutingContext, design: RoutingConfig, layout: UnitLayout
+    ) -> Routing:
+        """Route a call's units by their pooled states (B, U, D) or activations (B, U, E, W).
+
+        ValueError for a design that needs another router.
+        """
+        self._check(design)
         if self.scorer is None:
             logits_BUE = states_BUD.new_zeros(*states_BUD.shape[:2], self.num_experts, dtype=torch.float32)
         else:
             logits_BUE = self.scorer(states_BUD, context)
         if layout.segments_BU is not None:
-            logits_BUE = self._first_segment(logits_BUE, layout.segments_BU == 0)
+            logits_BUE = _first_segment(logits_BUE, layout.segments_BU == 0, design)
         logits = logits_BUE.flatten(0, 1)
         valid = None if layout.valid_BU is None else layout.valid_BU.flatten()
-        select = SELECTIONS[self.design.selection if self.scorer else "all"]
-        weigh = GATES[self.design.gates if self.scorer else "uniform"]
+        select = SELECTIONS[design.selection if self.scorer else "all"]
+        weigh = GATES[design.gates if self.scorer else "uniform"]
         ranked = logits if self.balance_bias is None else logits.sigmoid() + self.balance_bias
-        gates = weigh(logits, select(ranked, self.design, valid, self.training), self.design)
+        gates = weigh(logits, select(ranked, design, valid, self.training), design)
         return Routing(logits, gates, (logits_BUE.shape[0], logits_BUE.shape[1]), valid)
 
-    def _first_segment(self, logits_BUE: Tensor, is_first_BU: Tensor) -> Tensor:
-        """Segment 1 saw its own future: stop its gradient (Lory §3.1), or weigh every expert equally."""
-        uniform = self.design.first_segment == "uniform"
-        instead = torch.zeros_like(logits_BUE) if uniform else logits_BUE.detach()
-        return torch.where(is_first_BU[..., None], instead, logits_BUE)
+    def _check(self, design: RoutingConfig) -> None:
+        for name, value in built_from(design).items() if self.num_experts > 1 else ():
+            if value != self.built_from[name]:
+                raise ValueError(
+                    f"routing.{name} changed after the routers were built; make a model of the new design, as "
+                    "model.conversion.change_design does"
+                )
+
+
+def built_from(design: RoutingConfig) -> dict[str, Any]:
+    """What of a design the parts of a router depend on, by name."""
+    names = ("scope", "scorer", "scorer_width", "norm", "constant_gates")
+    return {**{name: getattr(design, name) for name in names}, "balance_bias": design.balance_bias != 0}
+
+
+def _first_segment(logits_BUE: Tensor, is_first_BU: Tensor, design: RoutingConfig) -> Tensor:
+    """Segment 1 saw its own future: stop its gradient (Lory §3.1), or weigh every expert equally."""
+    uniform = design.first_segment == "uniform"
+    instead = torch.zeros_like(logits_BUE) if uniform else logits_BUE.detach()
+    return torch.where(is_first_BU[..., None], instead, logits_BUE)
 
 
 @cache
