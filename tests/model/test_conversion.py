@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
@@ -201,5 +203,39 @@ def test_shared_experts_come_from_no_other_design() -> None:
 
 
 def test_factorised_experts_come_from_no_others() -> None:
-    with pytest.raises(ValueError, match="low_rank is 8, but the mixture's is None"):
+    with pytest.raises(ValueError, match="low_rank is 8, but the model's is None"):
         change_design(tiny_model("mixtral"), tiny_config("aoe"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"tie_word_embeddings": True}, "tie_word_embeddings is True, but the model's is False; give the same"),
+        ({"rms_norm_eps": 0.1}, r"rms_norm_eps is 0\.1, but the model's is 1e-06"),
+        ({"num_hidden_layers": 3}, "num_hidden_layers is 3, but the model's is 2"),
+        ({"qk_norm": "head"}, "qk_norm is 'head', but the model's is None"),
+        ({"intermediate_size": 32}, "intermediate_size is 32, but the model's is 24"),
+        ({"vocab_size": 32}, "vocab_size is 32, but the model's is 61"),
+    ],
+    ids=str,
+)
+def test_another_architecture_is_refused(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        copy_into_experts(tiny_model("dense", num_experts=1), tiny_config("lory", **changes))
+    with pytest.raises(ValueError, match=reason):
+        change_design(tiny_model("lory"), tiny_config("prefix", **changes))
+
+
+def test_another_number_of_experts_is_another_design() -> None:
+    with pytest.raises(ValueError, match="num_experts is 2, but the model's is 4"):
+        change_design(tiny_model("lory"), tiny_config("prefix", num_experts=2))
+
+
+def test_learned_positions_are_of_the_same_number() -> None:
+    dense = tiny_model("dense", num_experts=1, block="gpt2")
+    longer = tiny_config("lory", block="gpt2", max_position_embeddings=99)
+    with pytest.raises(ValueError, match="max_position_embeddings is 99, but the model's is"):
+        copy_into_experts(dense, longer)
+    llama, ids = tiny_model("dense", num_experts=1), random_ids()
+    mixture = copy_into_experts(llama, tiny_config("lory", max_position_embeddings=99))
+    torch.testing.assert_close(mixture(ids).logits, llama(ids).logits)

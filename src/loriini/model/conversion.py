@@ -1,7 +1,9 @@
 """Conversion: a dense model copied into experts, and a mixture in another design."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
+
+from transformers import PreTrainedConfig
 
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.modeling import LoriiniForCausalLM
@@ -9,12 +11,34 @@ from loriini.routing import Router, RoutingConfig
 from loriini.routing.design import Combination
 
 
+MAY_DIFFER = frozenset(
+    {
+        "routing",
+        "recompute_merge",
+        "label_names",
+        "dropout",
+        "attention_dropout",
+        "initializer_range",
+        "output_z",
+        "rope_parameters",
+        "max_position_embeddings",
+        "use_cache",
+        "pretraining_tp",
+        "pad_token_id",
+        "bos_token_id",
+        "eos_token_id",
+    }
+)
+"""Fields that fit any weights: those of routing, training, texts and rotary positions."""
+
+
 def copy_into_experts(dense: LoriiniForCausalLM, config: LoriiniConfig) -> LoriiniForCausalLM:
     """A mixture of `config` whose experts are copies of the dense model's FFN (Lory §4.1, appendix G.3).
 
     Everything else is copied too; routers are newly initialised. The mixture computes what the dense model
-    does. ValueError for a design where it would not (shared experts, gates that do not sum to 1), and for
-    factorised experts, which an ordinary FFN does not give.
+    does, at the rotary positions of `config`. ValueError for a design where it would not (shared experts,
+    gates that do not sum to 1), for factorised experts, which an ordinary FFN does not give, and for another
+    architecture.
     """
     if problem := copy_problem(dense.config, config):
         raise ValueError(problem)
@@ -41,6 +65,18 @@ def copy_problem(dense: LoriiniConfig, config: LoriiniConfig) -> str | None:
         )
     if config.low_rank != dense.low_rank:
         return f"experts of low_rank={config.low_rank} are not copies of an FFN of low_rank={dense.low_rank}"
+    return _difference(dense, config, MAY_DIFFER | {"num_experts"})
+
+
+def _difference(model: LoriiniConfig, config: LoriiniConfig, may_differ: frozenset[str]) -> str | None:
+    """The first field by which weights of a model of one configuration do not fit the other; None: they do."""
+    if model.block == "gpt2":
+        may_differ = may_differ - {"max_position_embeddings"}  # learned
+    ignored = {*may_differ, *(field.name for field in fields(PreTrainedConfig))}
+    for name in (field.name for field in fields(LoriiniConfig) if field.name not in ignored):
+        ours, theirs = getattr(config, name), getattr(model, name)
+        if ours != theirs:
+            return f"{name} is {ours!r}, but the model's is {theirs!r}; give the same"
     return None
 
 
@@ -48,11 +84,11 @@ def change_design(mixture: LoriiniForCausalLM, config: LoriiniConfig) -> Loriini
     """A mixture's weights in another design, for further training.
 
     Routers are kept where `keeps_routers`, as from soft to top-k selection, else newly initialised.
-    ValueError for another number of shared experts or another low rank.
+    ValueError for another number of experts or shared experts, and for another architecture.
     """
     theirs, ours = mixture.config.routing, config.routing
-    if config.low_rank != mixture.config.low_rank:
-        raise ValueError(f"low_rank is {config.low_rank}, but the mixture's is {mixture.config.low_rank}")
+    if problem := _difference(mixture.config, config, MAY_DIFFER):
+        raise ValueError(problem)
     if theirs.num_shared_experts != ours.num_shared_experts:
         raise ValueError(
             f"routing.num_shared_experts is {ours.num_shared_experts}, "
