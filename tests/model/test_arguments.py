@@ -89,3 +89,11 @@ def test_a_mode_of_inference_needs_one_document_a_row() -> None:
     model(ids, position_ids=positions)
     with pytest.raises(ValueError, match="inference_routing need one document a row"):
         model(ids, position_ids=positions, inference_routing="prompt")
+
+
+@pytest.mark.parametrize("design", ["lory", "mixtral"])
+def test_a_sequence_without_tokens_is_no_prompt(design: str) -> None:
+    mask = torch.ones(2, 11, dtype=torch.long)
+    mask[1] = 0
+    with pytest.raises(ValueError, match=r"prompt_lengths are \[11, 0\]; each must be at least 1"):
+        tiny_model(design)(random_ids(2), mask, use_cache=True)

@@ -7,7 +7,7 @@ import torch
 from peft import PromptTuningConfig, get_peft_model
 from torch import Tensor
 from torch.nn.functional import pad
-from transformers import DynamicCache
+from transformers import DynamicCache, GenerationConfig
 
 from export.exported import byte_tokenizer
 from loriini import LoriiniForCausalLM
@@ -228,6 +228,15 @@ def test_an_empty_prompt_is_bos_or_eos_alone(bos: int | None, ids: Tensor | None
     arguments = {"max_new_tokens": 6, "do_sample": False, "pad_token_id": 2}
     start = torch.full((1 if ids is None else 2, 1), 1 if bos is None else 0)
     assert torch.equal(model.generate(ids, **arguments), model.generate(start, **arguments))
+
+
+def test_an_empty_prompt_is_the_calls_own_bos() -> None:
+    model, arguments = tiny_model(bos_token_id=0, eos_token_id=1), {"max_new_tokens": 6, "do_sample": False}
+    expected = model.generate(torch.tensor([[3]]), **arguments)
+    own = GenerationConfig(bos_token_id=3, eos_token_id=1)
+    assert torch.equal(model.generate(bos_token_id=3, **arguments), expected)
+    assert torch.equal(model.generate(generation_config=own, **arguments), expected)
+    assert torch.equal(model.generate(None, own, **arguments), expected)
 
 
 def test_an_empty_prompt_needs_a_token_to_start_from() -> None:

@@ -236,3 +236,18 @@ def test_losses_of_tokens_hold_few_logits_at_once() -> None:
 @pytest.mark.parametrize(("vocabulary", "rows"), [(50_257, 640), (1 << 19, 64), (1 << 26, 1), (32_000, 1024)])
 def test_logits_at_once_are_whole_tiles(vocabulary: int, rows: int) -> None:
     assert rows_at_once(vocabulary) == rows
+
+
+def test_a_hook_of_the_head_is_called_in_every_loss() -> None:
+    model, ids = tiny_model("lory").train(), random_ids()
+    model.lm_head.register_forward_hook(lambda module, inputs, logits: logits / 2)
+    expected = model(ids, labels=ids).loss
+    torch.testing.assert_close(model(ids, labels=ids, skip_logits=True).loss, expected)
+
+
+@pytest.mark.parametrize("items", [0, torch.tensor(0)], ids=["number", "tensor"])
+@pytest.mark.parametrize("skip_logits", [False, True])
+def test_a_batch_without_targets_has_a_loss_of_0(skip_logits: bool, items: int | Tensor) -> None:
+    model, ids = tiny_model("mixtral").train(), random_ids()
+    targets = torch.full_like(ids, IGNORE_INDEX)
+    assert model(ids, shift_labels=targets, num_items_in_batch=items, skip_logits=skip_logits).loss == 0

@@ -188,6 +188,15 @@ def test_label_scorer_gives_each_label_its_expert_alone() -> None:
     assert torch.equal(probabilities, torch.eye(E)[[2, 0]][:, None].expand(-1, 3, -1))
 
 
+def test_label_logits_are_float32_whatever_torchs_default() -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        logits = LabelScorer(settings("label"))(torch.randn(2, 3, D), CONTEXT)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert logits.dtype == torch.float32
+
+
 def test_label_scorer_reads_no_label() -> None:
     """Tensors on the meta device hold no values; reading some of a GPU would wait for it."""
     h_BUD, labels_B = torch.empty(2, 3, D, device="meta"), torch.empty(2, dtype=torch.long, device="meta")

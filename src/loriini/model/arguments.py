@@ -49,10 +49,7 @@ def check_shapes(
     draw: Tensor | int,
     position_ids: Tensor | None,
 ) -> None:
-    """ValueError for arguments that are not of the input's shape.
-
-    Empty prompts are refused too, except on a GPU, where the check would synchronise.
-    """
+    """ValueError for arguments that are not of the input's shape, and for empty prompts."""
     batch, length = x_BLD.shape[:2]
     if position_ids is not None and position_ids.shape not in ((batch, length), (1, length)):
         found = tuple(position_ids.shape)
@@ -69,13 +66,18 @@ def check_shapes(
         if not isinstance(value, Tensor) or value.is_floating_point() or value.shape != (batch,):
             found = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
             raise ValueError(f"{name} is {found}; it must be a LongTensor of shape ({batch},)")
-    if prompt_lengths is None or prompt_lengths.device.type != "cpu" or torch.compiler.is_compiling():
+    if prompt_lengths is not None:
+        check_not_empty(prompt_lengths)
+
+
+def check_not_empty(lengths_B: Tensor) -> None:
+    """ValueError for prompts without tokens, except on a GPU, where the check would synchronise."""
+    if lengths_B.device.type != "cpu" or torch.compiler.is_compiling():
         return
-    if bool((prompt_lengths < 1).any()):
-        lengths = prompt_lengths.tolist()
+    if bool((lengths_B < 1).any()):
         raise ValueError(
-            f"prompt_lengths are {lengths}; each must be at least 1. A sequence without tokens needs one, "
-            "such as BOS, where attention_mask is 1"
+            f"prompt_lengths are {lengths_B.tolist()}; each must be at least 1. A sequence without tokens "
+            "needs one, such as BOS, where attention_mask is 1"
         )
 
 

@@ -152,7 +152,7 @@ class LoriiniConfig(LlamaConfig):
 
     @property
     def first_segment_length(self) -> int:
-        """Tokens at the start of an instance whose routing may depend on later ones: segment 1, or 0."""
+        """Tokens of segment 1, which evaluation leaves out by default; 0 without segments."""
         design = self.design
         return design.segment_length if design.segmented else 0
 

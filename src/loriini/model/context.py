@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from loriini.model.arguments import check_labels, check_mode, check_prompt, check_shapes
+from loriini.model.arguments import check_labels, check_mode, check_not_empty, check_prompt, check_shapes
 from loriini.model.cache import RoutedCacheLayer
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.experts.affine import product_dtype
@@ -198,12 +198,13 @@ def _cached_prompt_lengths(
 ) -> Tensor:
     """The prompt lengths (B,) of a cache: `given_B` in its first call, or else all tokens of that call.
 
-    ValueError where that call lacks some of the tokens that are routed `together`.
+    ValueError where that call lacks some of the tokens that are routed `together`, or has none of a sequence.
     """
     first = cast(RoutedCacheLayer, cache.layers[0])
     if first.prompt_lengths is None or cache.get_seq_length() == 0:
         tokens_B = count_tokens(x_BLD, mask_BL)
         lengths_B = tokens_B if given_B is None else given_B.to(tokens_B.device)
+        check_not_empty(lengths_B)
         check_prompt(lengths_B, tokens_B, together)
         first.prompt_lengths = lengths_B
     return first.prompt_lengths

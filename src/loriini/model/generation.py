@@ -1,5 +1,6 @@
 """transformers' generation, which passes the length of the prompt to every call."""
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
@@ -65,18 +66,22 @@ class RoutedGenerationMixin(GenerationMixin):
     def generate(self, inputs: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
         """transformers' generate, routed by the prompt unless `inference_routing="segment"`.
 
-        An empty prompt is the BOS token alone, or the EOS token of a model without one.
+        An empty prompt is the BOS token alone, or the EOS token where there is none: the call's, or else the
+        model's.
         """
         ids = kwargs.pop("input_ids", inputs)
         if (ids is None or ids.shape[1] == 0) and kwargs.get("inputs_embeds") is None:
-            ids = self._empty_prompt(1 if ids is None else ids.shape[0])
+            given = kwargs.get("generation_config", args[0] if args else None)
+            token = _first_token(kwargs, *(vars(each) for each in (given, self.generation_config) if each))
+            ids = torch.full((1 if ids is None else ids.shape[0], 1), token, device=self.device)
             kwargs["attention_mask"] = torch.ones_like(ids)  # BOS may also be the padding token
         return super().generate(ids, *args, **kwargs)
 
-    def _empty_prompt(self, batch: int) -> Tensor:
-        config = self.generation_config
-        token = config.bos_token_id if config.bos_token_id is not None else config.eos_token_id
-        if token is None:
-            raise ValueError("an empty prompt needs a bos_token_id or an eos_token_id in the configuration")
-        token = token[0] if isinstance(token, list) else token
-        return torch.full((batch, 1), token, dtype=torch.long, device=self.device)
+
+def _first_token(*settings: Mapping[str, Any]) -> int:
+    """The token of an empty prompt, by the first settings that have one."""
+    for name in ("bos_token_id", "eos_token_id"):
+        for given in settings:
+            if (token := given.get(name)) is not None:
+                return int(token[0] if isinstance(token, list) else token)
+    raise ValueError("an empty prompt needs a bos_token_id or an eos_token_id; set one in generation_config")

@@ -62,7 +62,8 @@ def next_tokens(labels: Tensor) -> Tensor:
 
 def reads_weights_alone(head: nn.Module) -> bool:
     """Whether an output head is nothing but its weights, as `fused_loss` takes it: no adapter, no hook."""
-    return type(head) is nn.Linear and not hasattr(head, "_hf_hook")
+    hooked = head._forward_hooks or head._forward_pre_hooks or hasattr(head, "_hf_hook")  # accelerate's
+    return type(head) is nn.Linear and not hooked
 
 
 def counted_targets(
@@ -72,7 +73,7 @@ def counted_targets(
 
     ValueError for targets that are not one for each state, and where not all states are given.
 
-    A prompt routes in its place: of its call, only targets inside it were seen.
+    A prompt is pooled in place of segment 1, so that only targets inside the prompt are ignored.
     """
     if targets_BL.shape != states_BLD.shape[:2]:
         found, needed = tuple(targets_BL.shape), tuple(states_BLD.shape[:2])

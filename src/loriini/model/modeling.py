@@ -333,6 +333,7 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
     ) -> dict[str, Any]:
         """The losses of a call with labels, by the names of its output's fields."""
         assert out.context is not None
+        items = items if items is None else items + (items == 0)  # a batch without targets has a loss of 0
         targets_BL = counted_targets(labels_BL, states_BLD, out.context, self.config, self.training)
         counted = counted_items(labels_BL, targets_BL, items)
         z = self.config.output_z if self.training else 0.0

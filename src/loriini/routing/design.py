@@ -123,7 +123,7 @@ class RoutingConfig:
 
     @property
     def pooled(self) -> bool:
-        """Whether a decision depends on tokens other than the one it is for."""
+        """Whether a unit is of several tokens, or is routed by a segment's mean."""
         return self.unit != "token" or self.scorer == "linear_segment"
 
     @property
@@ -315,10 +315,11 @@ def find_design(name: Any) -> RoutingConfig:
 def design_name(routing: RoutingConfig) -> str:
     """The name of a design in `DESIGNS`, or that it has none.
 
-    The length of segments and the weights of its losses may differ.
+    The length of segments, the weights of its losses and fields without effect may differ.
     """
-    ignored = ("segment_length", *AUXILIARY_LOSSES, "balance_bias")
-    fields = routing.to_dict().keys() - set(ignored)
+    without_effect = {name for name, has_effect in HAS_EFFECT.items() if not has_effect(routing)}
+    ignored = {"segment_length", *AUXILIARY_LOSSES, "balance_bias", *without_effect}
+    fields = routing.to_dict().keys() - ignored
     same = (
         name
         for name, design in DESIGNS.items()

@@ -1,6 +1,6 @@
 """Scorers compute each expert's logit: small modules from pooled states (B, U, D) to logits (B, U, E).
 
-Logits are float32 whatever the model's dtype, as in every paper.
+Logits are float32 whatever the model's dtype.
 """
 
 from collections.abc import Callable
@@ -130,7 +130,7 @@ class LabelScorer(ScorerModule):
     def forward(self, h_BUD: Tensor, context: RoutingContext) -> Tensor:
         assert context.labels_B is not None  # the model checks its arguments once a call
         one_hot_BE = nn.functional.one_hot(context.labels_B.to(h_BUD.device), self.num_experts)
-        return ((one_hot_BE - 1.0) * 1e9)[:, None].expand(-1, h_BUD.shape[1], -1)
+        return ((one_hot_BE.float() - 1) * 1e9)[:, None].expand(-1, h_BUD.shape[1], -1)
 
 
 class ActivationNormScorer(ScorerModule):
