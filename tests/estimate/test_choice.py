@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from loriini.estimate.choice import FEW, MARGIN, choose, divisors, merge_traffic
+from loriini.estimate.choice import FEW, MARGIN, choose, micro_batch_sizes, merge_traffic
 from loriini.model import LoriiniConfig
 from loriini.recipes import RECIPES, find_recipe
 from loriini.train.run import AUTO, Run
@@ -48,9 +48,9 @@ def enough(size: int, again: bool, ranks: int = 1) -> float:
 
 
 def test_micro_batches_are_the_whole_share_or_powers_of_two() -> None:
-    assert divisors(24) == [24, 8, 4, 2, 1]
-    assert divisors(16) == [16, 8, 4, 2, 1]
-    assert divisors(7) == [7, 1]
+    assert micro_batch_sizes(24) == [24, 8, 4, 2, 1]
+    assert micro_batch_sizes(16) == [16, 8, 4, 2, 1]
+    assert micro_batch_sizes(7) == [7, 1]
 
 
 @pytest.mark.parametrize("size", [24, 8, 4, 1])

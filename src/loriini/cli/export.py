@@ -20,12 +20,13 @@ def export_arguments(add: Add) -> None:
     """Arguments of `loriini export`."""
     model_argument(add)
     formats = "; ".join(f"{name}: {each.help}" for name, each in FORMATS.items())
+    decided = [name for name, each in FORMATS.items() if each.decided]
     add("--to", choices=FORMATS, required=True, metavar="FORMAT", help=formats)
     add(
         "--prompt",
         type=text_argument,
         metavar="TEXT",
-        help="text that chooses the experts, for llama and gguf",
+        help=f"text that chooses the experts, for {', '.join(decided)}",
     )
     add("--prompt-file", type=Path, metavar="PATH", help="the same, from a file")
     add("--label", metavar="NAME", help="domain whose expert is exported, for a model that routes by label")

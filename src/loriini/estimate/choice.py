@@ -46,7 +46,7 @@ def choose(
     `positions_NL`, positions in documents of instances like the run's, determine how full packed rows are.
     """
     share, limit = run.batch_size // ranks, (1 - MARGIN) * memory
-    sizes = divisors(share) if run.micro_batch_size == AUTO else [run.instances_at_once(share)]
+    sizes = micro_batch_sizes(share) if run.micro_batch_size == AUTO else [run.instances_at_once(share)]
     own = run.model.recompute_merge
     ways = [own is True] if own != AUTO or not config.merges else [False, True]
     kept_bytes = merged_parameters(config, sizes[0], run.length, positions_NL) * compute_dtype(run).itemsize
@@ -75,7 +75,7 @@ def choose(
     return Choice(run.chosen(size, way), total(size, way))
 
 
-def divisors(share: int) -> list[int]:
+def micro_batch_sizes(share: int) -> list[int]:
     """`share` and the smaller powers of two that divide it, largest first."""
     largest = share & -share
     powers = [1 << i for i in reversed(range(largest.bit_length()))]

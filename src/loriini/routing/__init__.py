@@ -1,4 +1,4 @@
-"""Routing designs: six independent choices, a module each."""
+"""Routing: designs; units and what they are pooled from; scorers; selection and gates; losses; statistics."""
 
 from loriini.routing.design import DESIGNS, RoutingConfig, causality_warning
 from loriini.routing.extension import register_gates, register_loss, register_scorer, register_selection

@@ -14,9 +14,9 @@ from loriini.routing.router import Routing
 from loriini.routing.stats import choices, mean_over_units, of_layers, units
 
 Average = Callable[[Tensor], Tensor]
-"""Takes a statistic of this process's units to its mean over all processes.
+"""Averages a statistic over processes.
 
-Then the mean of the processes' losses, each weighted by its units, is the loss of all units together.
+Weighting each process's loss by its units then gives the loss of all units.
 """
 
 
