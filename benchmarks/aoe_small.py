@@ -20,8 +20,8 @@ from loriini.atomic import write_json
 from loriini.compare.running import place_cells
 from loriini.compare.sections import mean_text
 from loriini.compare.seeds import over_seeds
+from loriini.model.decoder import LoriiniPreTrainedModel
 from loriini.model.experts.stacked import FactorizedExperts
-from loriini.model.modeling import LoriiniPreTrainedModel
 from loriini.recipes import SIZES, quickstart_run
 from loriini.train.corpora import read_corpora
 from loriini.train.loop import train

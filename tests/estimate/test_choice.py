@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from loriini.estimate.choice import FEW, MARGIN, choose, micro_batch_sizes, merge_traffic
+from loriini.estimate.choice import FEW, MARGIN, choose, merge_traffic, micro_batch_sizes
 from loriini.model import LoriiniConfig
 from loriini.recipes import RECIPES, find_recipe
 from loriini.train.run import AUTO, Run

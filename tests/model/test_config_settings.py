@@ -8,7 +8,7 @@ import torch
 
 from loriini import DESIGNS, LoriiniConfig, LoriiniForCausalLM, RoutingConfig
 from loriini.model.configuration import resolve_routing
-from loriini.model.modeling import LoriiniModel
+from loriini.model.decoder import LoriiniModel
 from tiny import random_ids, tiny_config
 
 

@@ -210,7 +210,10 @@ def test_factorised_experts_come_from_no_others() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"tie_word_embeddings": True}, "tie_word_embeddings is True, but the model's is False; give the same"),
+        (
+            {"tie_word_embeddings": True},
+            "tie_word_embeddings is True, but the model's is False; give the same",
+        ),
         ({"rms_norm_eps": 0.1}, r"rms_norm_eps is 0\.1, but the model's is 1e-06"),
         ({"num_hidden_layers": 3}, "num_hidden_layers is 3, but the model's is 2"),
         ({"qk_norm": "head"}, "qk_norm is 'head', but the model's is None"),

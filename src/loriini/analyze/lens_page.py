@@ -87,10 +87,8 @@ def _routed_by(lens: Lens) -> str:
     elif design.constant_gates:
         words = "Every token gets every expert with the same weight."
     elif design.scorer == "linear_segment":
-        words = (
-            f"Each token is routed by its own state and by the mean of the segment of {design.segment_length} "
-            "tokens before its own."
-        )
+        segment = f"the segment of {design.segment_length} tokens before its own"
+        words = f"Each token is routed by its own state and by the mean of {segment}."
     else:
         words = ROUTED_BY[design.unit].format(T=design.segment_length)
     if design.first_segment == "uniform" and design.unit == "segment":

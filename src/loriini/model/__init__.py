@@ -4,7 +4,8 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from loriini.model.configuration import LoriiniConfig
-from loriini.model.modeling import LoriiniForCausalLM, LoriiniModel
+from loriini.model.decoder import LoriiniModel
+from loriini.model.modeling import LoriiniForCausalLM
 
 AutoConfig.register(LoriiniConfig.model_type, LoriiniConfig, exist_ok=True)
 AutoModel.register(LoriiniConfig, LoriiniModel, exist_ok=True)

@@ -132,3 +132,8 @@ def check_prompt(lengths_B: Tensor, tokens_B: Tensor, together: int) -> None:
             "the first call has a part of the tokens that are routed together; pass the whole prompt, "
             "or with inference_routing='segment' at least its first segment"
         )
+
+
+def given(argument: bool | None, default: bool) -> bool:
+    """An argument of a call, or the configuration's value where it is None."""
+    return default if argument is None else argument

@@ -119,7 +119,7 @@ class LoriiniConfig(LlamaConfig):
         self.check()  # with rotary settings by their older names
 
     def check(self) -> None:
-        """Set what is None and follows from other settings; ValueError for settings that do not fit each other.
+        """Set what is None and follows from other settings; ValueError for those that do not fit each other.
 
         A model calls it too, as settings may have been changed since.
         """

@@ -10,7 +10,6 @@ from loriini.model.modeling import LoriiniForCausalLM
 from loriini.routing import Router, RoutingConfig
 from loriini.routing.design import Combination
 
-
 MAY_DIFFER = frozenset(
     {
         "routing",
@@ -69,7 +68,7 @@ def copy_problem(dense: LoriiniConfig, config: LoriiniConfig) -> str | None:
 
 
 def _difference(model: LoriiniConfig, config: LoriiniConfig, may_differ: frozenset[str]) -> str | None:
-    """The first field by which weights of a model of one configuration do not fit the other; None: they do."""
+    """The first field by which weights of one configuration do not fit the other; None: they fit."""
     if model.block == "gpt2":
         may_differ = may_differ - {"max_position_embeddings"}  # learned
     ignored = {*may_differ, *(field.name for field in fields(PreTrainedConfig))}
@@ -125,9 +124,9 @@ def soft_to_top_k(
 
     The weights are the same; gates become the softmax over the selected logits. By `parameters` the k
     experts are merged, and with k = E the function is unchanged. By `outputs` only they compute, as in a
-    sparse mixture, which is another function unless k = 1. None: as the model combines them. The result may be narrowed again: E, …, 2, 1 with
-    training in between anneals it; with k = 1 no gradient reaches the routers. `export.merged.to_dense` keeps
-    only the k experts that a prompt selects.
+    sparse mixture, which is another function unless k = 1. None: as the model combines them. The result may
+    be narrowed again: E, …, 2, 1 with training in between anneals it; with k = 1 no gradient reaches the
+    routers. `export.merged.to_dense` keeps only the k experts that a prompt selects.
 
     ValueError for a design that does not combine experts by a softmax of a longer unit's logits, and for a k
     out of range.

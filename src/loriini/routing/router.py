@@ -87,8 +87,8 @@ class Router(nn.Module):
         for name, value in built_from(design).items() if self.num_experts > 1 else ():
             if value != self.built_from[name]:
                 raise ValueError(
-                    f"routing.{name} changed after the routers were built; make a model of the new design, as "
-                    "model.conversion.change_design does"
+                    f"routing.{name} changed after the routers were built; make a model of the new design, "
+                    "as model.conversion.change_design does"
                 )
 
 
