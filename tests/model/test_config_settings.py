@@ -63,8 +63,11 @@ def test_settings_that_are_changed_later_are_checked_too(tmp_path: Path) -> None
 def test_what_follows_from_a_setting_follows_when_it_is_changed_later(tmp_path: Path) -> None:
     config, ids = tiny_config("mixtral"), random_ids()
     config.save_pretrained(tmp_path / "config")
-    aoe = LoriiniForCausalLM(LoriiniConfig.from_pretrained(tmp_path / "config", routing="aoe"))
-    assert aoe.config.low_rank == tiny_config("aoe").low_rank == 8
+    read = LoriiniConfig.from_pretrained(tmp_path / "config", routing="aoe")
+    config.routing = read.routing
+    assert read.low_rank == tiny_config("aoe").low_rank == 8
+    aoe = LoriiniForCausalLM(config)
+    assert aoe.config.low_rank == 8
     aoe.save_pretrained(tmp_path / "aoe")
     again = LoriiniForCausalLM.from_pretrained(tmp_path / "aoe")
     torch.testing.assert_close(again(ids).logits, aoe.eval()(ids).logits)
@@ -91,6 +94,9 @@ def test_rotary_settings_by_their_older_names_are_checked(rotary: dict[str, Any]
 
 def test_rotary_settings_that_are_changed_later_are_checked(tmp_path: Path) -> None:
     tiny_config().save_pretrained(tmp_path)
-    changed = LoriiniConfig.from_pretrained(tmp_path, rope_parameters={"rope_theta": -1.0})
     with pytest.raises(ValueError, match=r"rope_theta is -1\.0; it must be above 0"):
-        LoriiniForCausalLM(changed)
+        LoriiniConfig.from_pretrained(tmp_path, rope_parameters={"rope_theta": -1.0})
+    config = LoriiniConfig.from_pretrained(tmp_path)
+    config.rope_parameters = {"rope_theta": -1.0}
+    with pytest.raises(ValueError, match=r"rope_theta is -1\.0; it must be above 0"):
+        LoriiniForCausalLM(config)

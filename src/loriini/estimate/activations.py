@@ -19,9 +19,9 @@ from torch.overrides import TorchFunctionMode
 
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.block import BLOCKS
-from loriini.model.configuration import BLOCK_SIZES
 from loriini.model.context import additive_mask, packed_positions
 from loriini.model.loss import rows_at_once
+from loriini.model.sizes import BLOCK_SIZES
 from loriini.parallel.sharding import local_part
 from loriini.routing import RoutingConfig
 from loriini.routing.unit import packed_context, unit_layout, units_of_rows

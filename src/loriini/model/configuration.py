@@ -1,7 +1,7 @@
 """The model's configuration: a kind of transformer block, a number of experts and a routing design."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +12,7 @@ from transformers import LlamaConfig
 from loriini.fields import Count, Fraction, FractionBelowOne, Weight, mismatch, refuse_first
 from loriini.model.conflicts import conflicts
 from loriini.model.shim import AUTO_MAP, write_shim
+from loriini.model.sizes import BLOCK_SIZES, node_parameters
 from loriini.routing import DESIGNS, RoutingConfig
 from loriini.routing.design import design_and_fields
 from loriini.routing.router import router_parameters
@@ -199,6 +200,14 @@ class LoriiniConfig(LlamaConfig):
         """The configuration as a JSON object."""
         return {**super().to_dict(), "routing": self.routing.to_dict(), "auto_map": AUTO_MAP}
 
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """transformers' `from_dict`, whose keywords may change settings that others follow from."""
+        made = super().from_dict(config_dict, **kwargs)
+        config = made[0] if isinstance(made, tuple) else made
+        config.check()
+        return made
+
     def save_pretrained(self, save_directory: Any, push_to_hub: bool = False, **kwargs: Any) -> None:
         """Write `config.json`, and next to it the modules by which transformers loads the model."""
         write_shim(Path(save_directory))
@@ -278,66 +287,3 @@ FIELDS: dict[str, Any] = {
     "attention_dropout": FractionBelowOne | None,
 }
 """What the fields of `LoriiniConfig` must be, beyond the types that transformers checks."""
-
-
-@dataclass(frozen=True)
-class BlockSizes:
-    """Parameters of a block's attention, norm, expert and shared experts, and of all positions; the width of
-    all queries of a token."""
-
-    attention: int
-    norm: int
-    expert: int
-    shared: int
-    positions: int
-    queries: int
-
-
-def llama_sizes(c: LoriiniConfig) -> BlockSizes:
-    """Attention with optional biases and norms, SwiGLU or factorised experts."""
-    d, f, r = c.hidden_size, c.expert_width, c.low_rank
-    width = c.head_dim or d // c.num_attention_heads
-    keys = (c.num_key_value_heads or c.num_attention_heads) * width
-    queries = c.num_attention_heads * width
-    attention = 2 * d * (queries + keys)
-    attention += queries + 2 * keys if c.attention_bias else 0
-    attention += d if c.attention_out_bias else 0
-    attention += {None: 0, "head": 2 * width, "all": queries + keys}[c.qk_norm]
-    expert = 3 * d * f if r is None else r * (d + f) + 2 * d * f
-    return BlockSizes(attention, d, expert, 3 * d * c.shared_width, 0, queries)
-
-
-def phimoe_sizes(c: LoriiniConfig) -> BlockSizes:
-    """A Llama's, with a bias in every norm."""
-    return replace(llama_sizes(c), norm=2 * c.hidden_size)
-
-
-def gpt2_sizes(c: LoriiniConfig) -> BlockSizes:
-    """With a bias in every affine map and norm."""
-    d, f, shared = c.hidden_size, c.expert_width, c.shared_width
-    return BlockSizes(
-        attention=4 * d * d + 4 * d,
-        norm=2 * d,
-        expert=2 * d * f + f + d,
-        shared=2 * d * shared + shared + d if shared else 0,
-        positions=c.max_position_embeddings * d,
-        queries=d,
-    )
-
-
-BLOCK_SIZES: dict[str, Callable[[LoriiniConfig], BlockSizes]] = {
-    "llama": llama_sizes,
-    "olmoe": llama_sizes,
-    "phimoe": phimoe_sizes,
-    "gpt2": gpt2_sizes,
-}
-
-
-def node_parameters(c: LoriiniConfig) -> int:
-    """Parameters of an expert below the node by whose norm it is scored."""
-    d, f, node = c.hidden_size, c.expert_width, c.routing.node
-    if node == "output":
-        return BLOCK_SIZES[c.block](c).expert
-    if node == "low_rank":
-        return (c.low_rank or 0) * d
-    return d * f + f if c.block == "gpt2" else d * f * (2 if node == "hidden" else 1)
