@@ -45,7 +45,7 @@ def test_the_bias_is_added_to_sigmoids_not_to_logits() -> None:
         router.scorer.weight.copy_(torch.eye(4))
     router.balance_bias[2] = 0.45
     logits = torch.tensor([4.0, 2.0, 0.0, -9.0])  # of sigmoids 0.98, 0.88, 0.5 and 0
-    gates = router(logits[None, None], RoutingContext(1, 1), UnitLayout(1, 1)).gates
+    gates = router(logits[None, None], RoutingContext(1, 1), DEEPSEEK, UnitLayout(1, 1)).gates
     assert (gates > 0).tolist() == [[True, False, True, False]]
 
 
