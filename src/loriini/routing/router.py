@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from loriini.routing.design import RoutingConfig
+from loriini.routing.registry import REGISTERED
 from loriini.routing.scorer import SCORERS, RouterSettings
 from loriini.routing.selection import GATES, SELECTIONS
 from loriini.routing.unit import Movable, RoutingContext, UnitLayout
@@ -95,7 +96,9 @@ class Router(nn.Module):
 def built_from(design: RoutingConfig) -> dict[str, Any]:
     """What of a design the parts of a router depend on, by name."""
     names = ("scope", "scorer", "scorer_width", "norm", "constant_gates")
-    return {**{name: getattr(design, name) for name in names}, "balance_bias": design.balance_bias != 0}
+    options = {name: design.options.get(name) for name in REGISTERED["scorer"].get(design.scorer, ())}
+    fields = {name: getattr(design, name) for name in names}
+    return {**fields, "options": options, "balance_bias": design.balance_bias != 0}
 
 
 def _first_segment(logits_BUE: Tensor, is_first_BU: Tensor, design: RoutingConfig) -> Tensor:
