@@ -33,6 +33,7 @@ UNCLEAR = [
     variant("aoe", (-0.05, -0.01), (-0.08, 0.02)),
     variant("aoe", (-0.055, -0.005), (-0.055, -0.005)),  # each excludes 0, both together do not
     variant("aoe", (None, None), (None, None)),
+    variant("aoe", (0.0002, 0.0006), (0.0003, 0.0005)),  # shown as +0.0 %
 ]
 ONE_SEED = [variant("lory", (None, None), ends) for ends in ((-0.04, -0.02), (0.02, 0.04))]
 

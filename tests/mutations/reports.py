@@ -61,9 +61,9 @@ REPORTS = (
     ),
     Mutation(
         "the headline ignores the interval",
-        "quickstart/sections.py",
-        "if not overall.decided or rounds",
-        "if rounds",
+        "reporting/wording.py",
+        "difference.decided and not rounds",
+        "not rounds",
         "tests/quickstart/test_sections.py",
     ),
     Mutation(

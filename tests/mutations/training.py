@@ -209,8 +209,8 @@ TRAINING = (
     Mutation(
         "a headline claims what one interval supports",
         "compare/report.py",
-        "    if change + above < 0:",
-        "    if intervals[1].high < 0:",
+        "in_quadrature((change - low, high - change) for change, low, high in logs)",
+        "in_quadrature((change - low, high - change) for change, low, high in logs[1:])",
         "tests/compare/test_report.py",
     ),
     Mutation(

@@ -39,7 +39,10 @@ def job(tmp_path: Path) -> Path:
         "machine": dict.fromkeys(("processor", "cores", "precision", "torch", "python"), HOSTILE),
         "documents": {"train": amounts, "heldout": {"python": amounts["python"]}},
         "inputs": [HOSTILE],
-        "peak_memory_bytes": {"train dense": 2_000_000},
+        "text_field": "text",
+        "domain_field": "domain",
+        "on_error": "stop",
+        "peak_memory_bytes": {"train dense": 2_000_000, HOSTILE: 1_000_000},
     }
     document = {"id": HOSTILE, "domain": HOSTILE, "text": HOSTILE}
     near = [{**document, "similarity": 0.8}] * 2

@@ -134,10 +134,11 @@ def test_a_difference_is_that_of_the_perplexities_and_lies_in_its_interval(out: 
     [
         (Difference(-0.031, -0.042, -0.02), "3.1 % lower, 95 % interval −4.2 to −2.0 %"),
         (Difference(0.031, 0.02, 0.042), "3.1 % higher, 95 % interval +2.0 to +4.2 %"),
-        (Difference(-0.031, -0.07, 0.01), "no difference shown, 95 % interval −7.0 to +1.0 %"),
+        (Difference(0.0004, 0.0002, 0.0006), "no clear difference, 95 % interval +0.0 to +0.1 %"),
+        (Difference(-0.031, -0.07, 0.01), "no clear difference, 95 % interval −7.0 to +1.0 %"),
         (
             Difference(-0.031, math.nan, math.nan),
-            "no difference shown, 95 % interval unknown (too few instances)",
+            "no clear difference, 95 % interval unknown (too few instances)",
         ),
     ],
 )

@@ -65,15 +65,6 @@ def test_the_headline_claims_what_the_interval_does(
     assert (f"It is {'lower' if change < 0 else 'higher'} in python and {HOSTILE}." in text) == decided
 
 
-def test_without_an_interval_nothing_is_claimed(job: Path) -> None:
-    c = compared(job)
-    results = {key: value for key, value in c.results.items() if key != "difference"}
-    text = text_of(sections.headline(replace(c, results=results)))
-    assert "The lory mixture and the dense model: perplexity 29.50 against 30.00" in text
-    assert "The uncertainty was not measured" in text
-    assert not any(word in text for word in ("better", "interval", "lower in", "undecided"))
-
-
 def test_perplexity_has_a_second_view_where_a_segment_was_left_out(job: Path) -> None:
     c = compared(job)
     text = text_of(sections.perplexity_section(c))

@@ -6,10 +6,10 @@ from typing import Any, Literal
 from loriini.compare import figures
 from loriini.compare.rows import Interval, LadderDesign, TrendRow
 from loriini.compare.sections import difference_texts, mean_text
-from loriini.evaluate.intervals import OVERALL
+from loriini.evaluate.intervals import OVERALL, excludes_zero
 from loriini.reporting import page as p
 from loriini.reporting.page import Html
-from loriini.reporting.wording import NO_VALUE, amount, bounds, large, percent
+from loriini.reporting.wording import NO_CLEAR_DIFFERENCE, NO_VALUE, amount, bounds, large, percent
 
 Table = tuple[list[str], list[list[str]]]
 """A header and rows."""
@@ -85,15 +85,15 @@ def answer(design: LadderDesign, baseline: str) -> str:
         f"{design['name']}: at the compute of the largest size of both its fitted loss is "
         f"{amount(last['mean'])} {side} that of {baseline} ({span(last)})"
     )
-    if not is_decided(last):
-        now += ", which is no clear difference"
+    if not excludes_zero(last["low"], last["high"]):
+        now += f", which is {NO_CLEAR_DIFFERENCE}"
     change = f"{percent(slope['mean'], 2)} ({span(slope, 2)})"
     towards = f"With ten times the compute the difference changes by {change}"
     if slope["low"] is None:
         return f"{now}. {towards}; one seed and two sizes give no interval."
-    if not is_decided(slope):
+    if not excludes_zero(slope["low"], slope["high"]):
         return f"{now}. {towards}: the interval does not say whether it grows or shrinks, nor where it ends."
-    if not is_decided(last):
+    if not excludes_zero(last["low"], last["high"]):
         favoured = baseline if slope["mean"] > 0 else design["name"]
         return f"{now}. {towards}, in favour of {favoured}."
     if (slope["mean"] > 0) == ahead:
@@ -118,12 +118,6 @@ def span(interval: Interval, digits: int = 1) -> str:
     if interval["low"] is None or interval["high"] is None:
         return "no interval"
     return bounds(interval["low"], interval["high"], digits)
-
-
-def is_decided(interval: Interval) -> bool:
-    """Whether there is an interval, and it excludes 0."""
-    low, high = interval["low"], interval["high"]
-    return low is not None and high is not None and (low > 0 or high < 0)
 
 
 def sizes_table(results: Mapping[str, Any], designs: Sequence[LadderDesign]) -> Table:

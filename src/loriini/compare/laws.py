@@ -24,6 +24,7 @@ from loriini.compare.measures import Cells
 from loriini.compare.rows import VariantRow
 from loriini.compare.seeds import MeanInterval, over_seeds
 from loriini.compare.variants import unswept_settings
+from loriini.evaluate.intervals import excludes_zero
 from loriini.reporting.curves import Floats
 
 SIZES_OF_A_FLOOR = 4
@@ -98,7 +99,7 @@ class Trend:
         means = np.array([interval.mean for interval in intervals])
         crossed = [i for i in range(GRID - 1) if means[i] * means[i + 1] <= 0 and means[i] != means[i + 1]]
         shares = [means[i] / (means[i] - means[i + 1]) for i in crossed[:1]]
-        contains = [i for i, interval in enumerate(intervals) if may_be_zero(interval) or i in crossed]
+        contains = [i for i, x in enumerate(intervals) if not excludes_zero(x.low, x.high) or i in crossed]
         low, high = (contains[0], contains[-1]) if contains else (0, GRID - 1)
         return {
             "flops": math.exp(grid[crossed[0]] + shares[0] * (grid[1] - grid[0])) if crossed else None,
@@ -106,11 +107,6 @@ class Trend:
             "high": math.exp(grid[high]) if high < GRID - 1 else None,
             "possible": bool(contains),
         }
-
-
-def may_be_zero(interval: MeanInterval) -> bool:
-    """Whether an interval contains 0; one that is unknown does."""
-    return not (interval.low > 0 or interval.high < 0)
 
 
 def relative(difference: MeanInterval) -> dict[str, float | None]:

@@ -1,13 +1,13 @@
 """The report of a comparison, made from its results alone."""
 
 from collections.abc import Callable, Mapping, Sequence
-from math import hypot, log1p
+from math import expm1, log1p
 from pathlib import Path
 from typing import Any
 
 from loriini.compare import figures
 from loriini.compare.ladder import ladder_section
-from loriini.compare.rows import VariantRow
+from loriini.compare.rows import DifferenceRow, VariantRow
 from loriini.compare.sections import (
     cells_section,
     difference_texts,
@@ -18,11 +18,19 @@ from loriini.compare.sections import (
     not_causal_section,
     settings_section,
 )
-from loriini.compare.seeds import t_factor
+from loriini.compare.seeds import clamped, in_quadrature, t_factor
 from loriini.evaluate.intervals import OVERALL, Difference
 from loriini.reporting import page as p
 from loriini.reporting.page import REPORT, Html, write_page
-from loriini.reporting.wording import NO_VALUE, large, listing, percent
+from loriini.reporting.wording import (
+    NO_CLEAR_DIFFERENCE,
+    NO_VALUE,
+    is_clear,
+    large,
+    listing,
+    percent,
+    sentence_case,
+)
 
 COLUMNS = ("", "perplexity", "difference", "over seeds", "over held-out text", "active", "parameters")
 
@@ -107,15 +115,15 @@ def headline(results: Mapping[str, Any], shown: Sequence[VariantRow]) -> str:
         pair = f"{variant['name']} and {baseline}"
         if has_one_seed(compared):
             return f"One seed of {pair}, not tested across seeds: perplexity {change}"
-        if verdict == "no clear difference":
-            return f"No clear difference between {pair}: perplexity {change}"
+        if verdict == NO_CLEAR_DIFFERENCE:
+            return f"{sentence_case(verdict)} between {pair}: perplexity {change}"
         return f"{variant['name']} predicts unseen text {verdict} than {baseline}: perplexity {change}"
     groups = {
         text: [v for v in compared if verdict_of(v) == verdict]
         for verdict, text in (
             ("better", f"better than {baseline}"),
             ("worse", f"worse than {baseline}"),
-            ("no clear difference", f"no clear difference from {baseline}"),
+            (NO_CLEAR_DIFFERENCE, f"{NO_CLEAR_DIFFERENCE} from {baseline}"),
         )
     }
     parts = (
@@ -127,19 +135,25 @@ def headline(results: Mapping[str, Any], shown: Sequence[VariantRow]) -> str:
 
 
 def verdict_of(variant: VariantRow) -> str:
-    """`better` or `worse` than the baseline if an interval over both seeds and text excludes 0.
+    """`better` or `worse` than the baseline, or `no clear difference`, by `over_seeds_and_text`."""
+    difference = over_seeds_and_text(variant["difference"][OVERALL])
+    if not is_clear(difference):
+        return NO_CLEAR_DIFFERENCE
+    return "better" if difference.change < 0 else "worse"
 
-    Each of the two intervals takes the other's source of chance as fixed; the deviations of log-perplexity
-    are added in quadrature. With one seed there is no interval, so `no clear difference`.
+
+def over_seeds_and_text(intervals: DifferenceRow) -> Difference:
+    """A difference with an interval over both, their deviations of log-perplexity added in quadrature.
+
+    It is unknown with one seed.
     """
-    overall = variant["difference"][OVERALL]
-    intervals = [Difference.from_dict(interval) for interval in (overall["seeds"], overall["documents"])]
-    change = log1p(intervals[0].change)
-    below = hypot(*(log1p(interval.change) - log1p(interval.low) for interval in intervals))
-    above = hypot(*(log1p(interval.high) - log1p(interval.change) for interval in intervals))
-    if change + above < 0:
-        return "better"
-    return "worse" if change - below > 0 else "no clear difference"
+    logs = [
+        [log1p(difference.change), log1p(difference.low), log1p(difference.high)]
+        for difference in map(Difference.from_dict, (intervals["seeds"], intervals["documents"]))
+    ]
+    below, above = in_quadrature((change - low, high - change) for change, low, high in logs)
+    change = logs[0][0]
+    return Difference(*(expm1(clamped(x)) for x in (change, change - below, change + above)))
 
 
 def has_one_seed(variants: Sequence[VariantRow]) -> bool:

@@ -1,7 +1,7 @@
 """Intervals over seeds, and differences paired by seed."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -30,6 +30,15 @@ class MeanInterval:
 def t_factor(seeds: int, confidence: float = CONFIDENCE) -> float:
     """Half the width of the interval of a mean over seeds, in standard deviations between seeds."""
     return t_quantile(seeds - 1, confidence) / math.sqrt(seeds)
+
+
+def in_quadrature(reaches: Iterable[tuple[float, float]]) -> tuple[float, float]:
+    """How far an interval over several sources of chance reaches below and above its middle.
+
+    `reaches` are those of the intervals over each source, which take the other sources as fixed.
+    """
+    below, above = (math.hypot(*reach) for reach in zip(*reaches, strict=True))
+    return below, above
 
 
 def over_seeds(values: Sequence[float]) -> MeanInterval:

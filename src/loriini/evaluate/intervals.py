@@ -32,8 +32,8 @@ INDICES_AT_ONCE = 1 << 18
 class Difference:
     """Relative difference of perplexity, b / a - 1, and its 95 % interval; below 0, b is better.
 
-    The interval covers the choice of held-out text. It does not cover the seed: two trainings of the same
-    model differ too. It is NaN where a domain has a single instance, from which no spread can be estimated.
+    Who computes it says what the interval covers: the choice of held-out text (`differences_by_domain`) or of
+    the seed (`compare.seeds.paired_by_seed`). Its bounds are NaN where no spread can be estimated.
     """
 
     change: float
@@ -43,7 +43,7 @@ class Difference:
     @property
     def decided(self) -> bool:
         """Whether the interval excludes 0."""
-        return self.low > 0 or self.high < 0
+        return excludes_zero(self.low, self.high)
 
     def to_dict(self) -> dict[str, float | None]:
         """The difference as a JSON object; bounds that are NaN become null."""
@@ -53,6 +53,11 @@ class Difference:
     def from_dict(cls, values: Mapping[str, Any]) -> "Difference":
         """The inverse of `to_dict`."""
         return cls(**{name: nan if value is None else value for name, value in values.items()})
+
+
+def excludes_zero(low: float | None, high: float | None) -> bool:
+    """Whether an interval is above 0 or below it; one that is unknown (None or NaN) is neither."""
+    return low is not None and high is not None and (low > 0 or high < 0)
 
 
 def differences_by_domain(
@@ -68,8 +73,9 @@ def differences_by_domain(
     each with all instances that begin in it, since these are correlated; without `documents` it draws
     instances. `tokens` are how many predictions each instance's loss is the mean of; without it all have
     equally many. The interval is that between percentiles of `RESAMPLES` resampled differences of
-    log-perplexity, widened to Student's t where documents are few. ValueError where the two do not hold the
-    same domains and numbers of instances; none of several domains may be called `all`.
+    log-perplexity, widened to Student's t where documents are few, and NaN where a domain has a single
+    instance. It does not cover the seed: two trainings of the same model differ too. ValueError where the two
+    do not hold the same domains and numbers of instances; none of several domains may be called `all`.
     """
     samples = _samples(losses_a, losses_b, documents, tokens)
     domains = {domain: _difference([sample]) for domain, sample in samples.items()}

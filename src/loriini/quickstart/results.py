@@ -20,7 +20,7 @@ from loriini.hardware import describe_machine
 from loriini.jobs.artifact import Artifact, load_artifact
 from loriini.model.loading import load_config
 from loriini.quickstart.settings import DENSE, Quickstart
-from loriini.reporting.wording import amount, interval, percent
+from loriini.reporting.wording import NO_CLEAR_DIFFERENCE, amount, interval, is_clear, percent
 from loriini.train.records.metrics import METRICS, read_metrics
 
 RESULTS = "results.json"
@@ -146,7 +146,7 @@ def print_table(evaluations: Evaluations, differences: Mapping[str, Difference],
 
 
 def verdict(difference: Difference) -> str:
-    """What a difference shows: `3.1 % lower, 95 % interval −4.2 to −2.0 %`, or `no difference shown, …`."""
+    """What a difference shows: `3.1 % lower, 95 % interval −4.2 to −2.0 %`, or `no clear difference, …`."""
     direction = "lower" if difference.change < 0 else "higher"
-    shown = f"{amount(difference.change)} {direction}" if difference.decided else "no difference shown"
+    shown = f"{amount(difference.change)} {direction}" if is_clear(difference) else NO_CLEAR_DIFFERENCE
     return f"{shown}, 95 % interval {interval(difference)}"

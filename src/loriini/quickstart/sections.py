@@ -15,16 +15,18 @@ from loriini.reporting.curves import Metrics
 from loriini.reporting.page import Html
 from loriini.reporting.wording import (
     ALONE,
+    NO_CLEAR_DIFFERENCE,
     NO_VALUE,
     amount,
     byte_size,
     cosine,
     duration,
     interval,
+    is_clear,
     large,
     listing,
     percent,
-    rounds_to_nothing,
+    sentence_case,
 )
 
 CAUSALITY = {
@@ -35,6 +37,12 @@ CAUSALITY = {
     "none": "The mixture routes by text that includes the tokens to be predicted. Its perplexity is not "
     "that of a causal model and does not compare with the dense model's.",
 }
+UNCERTAINTY = (
+    "The interval says how far the difference could vary with the choice of held-out documents (a paired "
+    "bootstrap). It covers neither the choice of the files or packages they come from, nor the seed: these "
+    "are single trainings with one seed, and another seed gives another difference, easily by a per cent or "
+    "more at this size."
+)
 MEAN = "The mean is over the domains' perplexities, in which hard domains weigh more."
 SHAPE = {
     "hidden_size": "hidden width",
@@ -77,10 +85,8 @@ class QuickstartFiles:
 
     @cached_property
     def differences(self) -> dict[str, Difference]:
-        """The difference from the dense model with its interval, by domain and over all; empty if unknown."""
-        return {
-            name: Difference.from_dict(value) for name, value in self.results.get("difference", {}).items()
-        }
+        """The difference from the dense model with its interval, by domain and over all."""
+        return {name: Difference.from_dict(value) for name, value in self.results["difference"].items()}
 
 
 @dataclass(frozen=True)
@@ -100,14 +106,12 @@ def headline(c: QuickstartFiles) -> Html:
     """The result in words, as far as the interval supports it, and what was measured."""
     tokens, (dense, mixture) = c.results["tokens"], c.counted.means
     change = mixture / dense - 1
-    overall = c.differences.get(OVERALL)
     cards = {
         f"perplexity, {c.design}": f"{mixture:.2f}",
         "perplexity, dense": f"{dense:.2f}",
         "difference": percent(change),
+        "95 % interval": interval(c.differences[OVERALL]),
     }
-    if overall:
-        cards["95 % interval"] = interval(overall)
     return p.join(
         p.element("p", "Loriini · a mixture and a dense model", class_="kicker"),
         p.element("h1", _verdict(c)),
@@ -122,23 +126,21 @@ def headline(c: QuickstartFiles) -> Html:
         p.note(
             CAUSALITY[c.settings["causality"]].format(T=c.settings["segment_length"], L=c.settings["length"]),
             f" {MEAN} {_active_parameters(c)}",
-            _uncertainty(c),
+            UNCERTAINTY,
         ),
     )
 
 
 def _verdict(c: QuickstartFiles) -> str:
-    """The headline: a winner only where the interval of the difference excludes 0, and it is not 0.0 %."""
-    dense, mixture = c.counted.means
-    scores = f"perplexity {mixture:.2f} against {dense:.2f}"
-    overall = c.differences.get(OVERALL)
+    """The headline; it names a winner only where `is_clear`."""
+    scores = "perplexity {1:.2f} against {0:.2f}".format(*c.counted.means)
+    mixture, dense = f"the {c.design} mixture", "the dense model"
+    overall = c.differences[OVERALL]
     if c.settings["causality"] == "none":
-        return f"The {c.design} mixture sees later tokens, so its perplexity does not compare: {scores}"
-    if overall is None:
-        return f"The {c.design} mixture and the dense model: {scores}"
-    if not overall.decided or rounds_to_nothing(overall.change):
-        return f"No clear difference between the {c.design} mixture and the dense model: {scores}"
-    better, worse = f"the {c.design} mixture", "the dense model"
+        return f"{sentence_case(mixture)} sees later tokens, so its perplexity does not compare: {scores}"
+    if not is_clear(overall):
+        return f"{sentence_case(NO_CLEAR_DIFFERENCE)} between {mixture} and {dense}: {scores}"
+    better, worse = mixture, dense
     if overall.change > 0:
         better, worse = worse, better
     return f"With one seed, {better} predicts unseen text better than {worse}: {scores}"
@@ -147,7 +149,7 @@ def _verdict(c: QuickstartFiles) -> str:
 def _domains(c: QuickstartFiles) -> str:
     """The domains in which the mixture is better, worse or undecided, by their intervals."""
     domains = {name: difference for name, difference in c.differences.items() if name != OVERALL}
-    if not domains or c.settings["causality"] == "none":
+    if c.settings["causality"] == "none":
         return ""
     decided = {
         "lower in": [name for name, difference in domains.items() if difference.high < 0],
@@ -161,20 +163,6 @@ def _active_parameters(c: QuickstartFiles) -> str:
     """A remark where the mixture computes more for a token than the dense model does."""
     ratio = c.results["parameters"][f"{c.design}_active"] / c.results["parameters"][DENSE]
     return f"For each token {c.design} uses {ratio:.2f} times the dense parameters. " if ratio > 1.05 else ""
-
-
-def _uncertainty(c: QuickstartFiles) -> str:
-    seed = (
-        "these are single trainings with one seed, and another seed gives another difference, easily by a "
-        "per cent or more at this size."
-    )
-    if not c.differences:
-        return f"The uncertainty was not measured; besides, {seed}"
-    return (
-        "The interval says how far the difference could vary with the choice of held-out documents (a paired "
-        "bootstrap). It covers neither the choice of the files or packages they come from, nor the seed: "
-        f"{seed}"
-    )
 
 
 def setup_section(c: QuickstartFiles) -> Html:
@@ -291,13 +279,10 @@ def _sample(c: QuickstartFiles, text: Mapping[str, str]) -> Iterator[Html]:
 def cost_section(c: QuickstartFiles) -> Html:
     """Time and memory of each stage, the longest first, and the speed of both trainings."""
     seconds = dict(sorted(c.results["seconds"].items(), key=lambda stage: -stage[1]))
-    peaks = c.settings.get("peak_memory_bytes", {})
+    peaks = c.settings["peak_memory_bytes"]
     stages = {**seconds, "all": sum(seconds.values())}
-    peaks = {**peaks, "all": max(peaks.values())} if peaks else {}
-    rows = [
-        [stage, duration(s), byte_size(peaks[stage]) if stage in peaks else NO_VALUE]
-        for stage, s in stages.items()
-    ]
+    peaks = {**peaks, "all": max(peaks.values())}
+    rows = [[stage, duration(s), byte_size(peaks[stage])] for stage, s in stages.items()]
     dense, mixture = (_speed(c.metrics[model]) for model in (DENSE, c.design))
     speeds = p.paragraph(
         f"In training, {c.design} processed {large(mixture)} tokens a second and the dense model "

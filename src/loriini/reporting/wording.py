@@ -9,6 +9,8 @@ NO_VALUE = "–"
 """In a table: not measured, or without meaning."""
 ALONE = "no instance holds two documents"
 """Why documents that share an instance have no mean cosine."""
+NO_CLEAR_DIFFERENCE = "no clear difference"
+"""What is said of two models unless `is_clear` holds of their difference."""
 SEES_LATER = " (sees later tokens)"
 """Follows the name of a model whose losses are not comparable with those of causal models."""
 
@@ -28,6 +30,11 @@ def amount(change: float, digits: int = 1) -> str:
 def rounds_to_nothing(change: float, digits: int = 1) -> bool:
     """Whether a relative change is shown as 0.0 %."""
     return round(100 * change, digits) == 0
+
+
+def is_clear(difference: Difference) -> bool:
+    """Whether one model is called better: the interval excludes 0, and the change is not shown as 0.0 %."""
+    return difference.decided and not rounds_to_nothing(difference.change)
 
 
 def minus(text: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from loriini.compare.seeds import MeanInterval, over_seeds, t_factor
+from loriini.compare.seeds import MeanInterval, in_quadrature, over_seeds, t_factor
 from loriini.evaluate.intervals import CONFIDENCE, percentile_interval, t_quantile
 from loriini.reproduce.claims.quantities import OnText, Values, combined, difference, rounded
 
@@ -122,9 +122,11 @@ def deviations(claim: JudgedClaim, quantities: int) -> tuple[float, float]:
     text_low, text_high = claim["text_low"], claim["text_high"]
     if text_low is None:
         text_low = text_high = mean
-    return (
-        math.hypot(over_training * (mean - claim["low"]), over_text * (mean - text_low)),
-        math.hypot(over_training * (claim["high"] - mean), over_text * (text_high - mean)),
+    return in_quadrature(
+        (
+            (over_training * (mean - claim["low"]), over_training * (claim["high"] - mean)),
+            (over_text * (mean - text_low), over_text * (text_high - mean)),
+        )
     )
 
 
