@@ -21,7 +21,7 @@ def test_every_command_is_parsed_and_names_a_job_of_its_own(
     monkeypatch.chdir(tmp_path)
     on_error = "skip" if inputs else "stop"
     settings = {"design": design, "size": {"name": size}, "steps": 20, "seed": 3, "inputs": inputs}
-    fields = {"text_field": "body", "domain_field": "domain"} if inputs else {}
+    fields = {"text_field": "body" if inputs else "text", "domain_field": "domain"}
     settings |= {"on_error": on_error, **fields, "documents": {"train": dict.fromkeys(("web", "books"))}}
     jobs = []
     for command in next_commands(settings, Path("my job")):
@@ -39,6 +39,6 @@ def test_every_command_is_parsed_and_names_a_job_of_its_own(
             jobs.append(job)
     before = Quickstart(tuple(inputs), design, size, 20, 3, **fields, on_error=on_error)
     assert len({*jobs, before}) == 5
-    read = (tuple(inputs), fields.get("text_field", "text"), on_error)
+    read = (tuple(inputs), fields["text_field"], on_error)
     assert all((job.documents, job.text_field, job.on_error) == read for job in jobs)
     assert {(job.steps, job.seed) for job in jobs} == {(80, 3), (20, 4), (None, 3), (20, 3)}

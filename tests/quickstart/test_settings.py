@@ -1,7 +1,6 @@
 """The settings of the main job, and whose job a folder holds."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,21 +70,6 @@ def test_the_fields_of_records_are_named(tmp_path: Path) -> None:
     assert {document.domain for side in sides.values() for document in side} == {"odd", "even"}
     with pytest.raises(InputError, match="--text-field: there are no --documents to read"):
         Quickstart(text_field="body")
-
-
-def test_a_folder_of_a_version_without_fields_is_resumed(tmp_path: Path) -> None:
-    settings = Quickstart((str(tmp_path),))
-    (tmp_path / "out").mkdir()
-    settings.claim(tmp_path / "out")
-    path = tmp_path / "out" / "quickstart.json"
-    old = {k: v for k, v in json.loads(path.read_text()).items() if not k.endswith("_field")}
-    path.write_text(json.dumps(old))
-    begun = tmp_path / "out" / "corpora" / "train" / "documents" / "manifest.json"
-    begun.parent.mkdir(parents=True)
-    begun.touch()
-    settings.claim(tmp_path / "out")
-    with pytest.raises(InputError, match="with other domain_field"):
-        replace(settings, domain_field="kind").claim(tmp_path / "out")
 
 
 @pytest.mark.parametrize("wrong", [{"seed": 2**31}, {"seed": -1}, {"steps": 0}, {"size": "huge"}])

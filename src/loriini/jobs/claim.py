@@ -3,27 +3,22 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from loriini.atomic import is_unused, write_json
 from loriini.errors import InputError
 from loriini.json_file import read_object
 
-EMPTY: Mapping[str, Any] = MappingProxyType({})
 
-
-def claim_folder(
-    path: Path, settings: Mapping[str, Any], begun: bool, command: str, defaults: Mapping[str, Any] = EMPTY
-) -> None:
+def claim_folder(path: Path, settings: Mapping[str, Any], begun: bool, command: str) -> None:
     """Record in the file `path` the settings of the job in its folder; the folder must be locked.
 
-    `begun` is whether the folder holds work of its recorded job, and `defaults` are of settings that an
-    earlier version did not record. InputError if another job has begun, or the folder holds other files.
+    `begun` is whether the folder holds work of its recorded job. InputError if another job has begun, or the
+    folder holds other files.
     """
     settings = json.loads(json.dumps(settings))  # as they are read again: tuples are lists
     if path.exists():
-        found = {**defaults, **read_object(path, "choose another --out")}
+        found = read_object(path, "choose another --out")
         changed = sorted(name for name, value in settings.items() if found.get(name) != value)
         if not changed:
             return

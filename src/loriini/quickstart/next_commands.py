@@ -27,7 +27,7 @@ def next_commands(settings: Mapping[str, Any], folder: Path) -> dict[str, str]:
         "size": settings["size"]["name"],
         "steps": settings["steps"],
         "seed": settings["seed"],
-        "documents": settings.get("inputs", []),
+        "documents": settings["inputs"],
         **{name.replace("_", "-"): settings[name] for name in changed_reading(settings)},
     }
 
@@ -52,9 +52,9 @@ def next_commands(settings: Mapping[str, Any], folder: Path) -> dict[str, str]:
 
 
 def changed_reading(settings: Mapping[str, Any]) -> list[str]:
-    """How documents are read, where it is not the default; jobs of earlier versions have fewer settings."""
+    """The settings of how documents are read that are not the default."""
     names = ("text_field", "domain_field", "on_error")
-    return [name for name in names if settings.get(name, default := getattr(Quickstart, name)) != default]
+    return [name for name in names if settings[name] != getattr(Quickstart, name)]
 
 
 def _words(option: str, value: Any) -> list[str]:

@@ -77,5 +77,4 @@ class Quickstart:
         recorded = asdict(self)
         del recorded["on_error"]  # a flawed record may be skipped in a job that stopped at it
         begun = any(out.glob(f"corpora/*/documents/{MANIFEST}"))
-        defaults = {name: getattr(Quickstart, name) for name in recorded}
-        claim_folder(out / "quickstart.json", recorded, begun, "loriini quickstart", defaults)
+        claim_folder(out / "quickstart.json", recorded, begun, "loriini quickstart")

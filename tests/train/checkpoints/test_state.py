@@ -134,14 +134,6 @@ def test_a_damaged_one_is_named_and_the_one_before_is_used(
     assert "step-00000003: damaged checkpoint passed over" in warning
 
 
-def test_one_of_an_earlier_version_has_no_norms(two_steps: Path, tmp_path: Path) -> None:
-    shutil.copytree(two_steps, tmp_path, dirs_exist_ok=True)
-    set_count(tmp_path / "step-00000003", "norms", None)
-    found = newest_checkpoint(tmp_path)
-    assert found is not None
-    assert found[1] == RunProgress(3)
-
-
 def test_none_intact_is_refused(two_steps: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(two_steps, tmp_path, dirs_exist_ok=True)
     tensors_in(tmp_path / "step-00000002").unlink()

@@ -117,7 +117,6 @@ def read_progress(path: Path) -> RunProgress:
     values = read_state(path).get("progress")
     if not isinstance(values, dict):
         raise ValueError(f"{STATE} holds no counts")
-    values = {"norms": [], **values}  # checkpoints of earlier versions have none
     if values.keys() != {field.name for field in fields(RunProgress)}:
         raise ValueError(f"{STATE} has other counts: {', '.join(values)}")
     amounts, norms = tuple(map(tuple, values.pop("amounts"))), tuple(values.pop("norms"))
