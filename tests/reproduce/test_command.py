@@ -32,7 +32,7 @@ from loriini.reproduce.listing import (
     training_command,
 )
 from loriini.reproduce.results import DAMAGED, RESULTS, item_results
-from loriini.reproduce.scales import SCALES, TINY, FurtherRun, paper_run, scaled_run
+from loriini.reproduce.scales import SCALES, TINY, paper_run, scaled_run
 from loriini.train.records.metrics import METRICS, read_metrics
 from reproduce.conftest import TEST, results_of
 from together import CONTEXT
@@ -109,7 +109,7 @@ def test_the_list_says_what_reasons_would_add(capsys: pytest.CaptureFixture[str]
 
 def test_a_training_in_twice_the_steps_costs_twice_as_much() -> None:
     paper = EXPERIMENTS["lory-fig3"].runs["prefix routing"]
-    once, longer = (run_seconds(run, TINY) for run in (paper, FurtherRun.of(paper, steps=2.0)))
+    once, longer = (run_seconds(run, TINY) for run in (paper, replace(paper, steps=2.0)))
     assert longer - once == pytest.approx(once - STARTUP_SECONDS)
 
 

@@ -81,36 +81,6 @@ def find_scale(name: str) -> Scale:
     return SCALES[name]
 
 
-@dataclass(frozen=True)
-class FurtherRun(PaperRun):
-    """A paper's run that is trained with other settings at a scale."""
-
-    steps: float = 1.0
-    """Multiple of the scale's steps."""
-    learning_rate: float = 1.0
-    """Multiple of the scale's rate."""
-
-    @classmethod
-    def of(
-        cls, paper: PaperRun, *overrides: str, steps: float = 1.0, learning_rate: float = 1.0
-    ) -> "FurtherRun":
-        """A paper's run with further overrides and multiples."""
-        overrides = (*paper.overrides, *overrides)
-        return cls(paper.recipe, paper.design, overrides, steps=steps, learning_rate=learning_rate)
-
-    def changed(self, run: Run) -> Run:
-        """The run at a scale with these multiples."""
-        rate = self.learning_rate * run.optimizer.learning_rate
-        factors = {"steps": self.steps, "learning rate": self.learning_rate}
-        changes = [f"{factor:g} times the {name}" for name, factor in factors.items() if factor != 1]
-        return replace(
-            run,
-            name=" ".join([run.name, *changes]),
-            steps=round(self.steps * run.steps),
-            optimizer=replace(run.optimizer, learning_rate=rate),
-        )
-
-
 def run_name(paper: PaperRun) -> str:
     """A name for what is trained, the same for all items that need the run."""
     options = (text.removeprefix("--") for text in paper.overrides)
@@ -124,7 +94,7 @@ def paper_run(paper: PaperRun) -> Run:
 
 
 def scaled_run(paper: PaperRun, scale: Scale) -> Run:
-    """A paper's run, or a further one, at a scale; that of the papers changes no size.
+    """A paper's run at a scale; that of the papers changes no size.
 
     FFN widths, low ranks and the router's width keep their ratio to the model's width; design, number of
     experts, dense warm-up and weight decay are the recipe's. There is no dropout: with enough text, no text
@@ -133,7 +103,15 @@ def scaled_run(paper: PaperRun, scale: Scale) -> Run:
     run = paper_run(paper)
     if scale.shapes:
         run = made_small(run, scale.shapes[paper.recipe.partition("-")[0]], scale)
-    return paper.changed(run) if isinstance(paper, FurtherRun) else run
+    factors = {"steps": paper.steps, "learning rate": paper.learning_rate}
+    changes = [f"{factor:g} times the {name}" for name, factor in factors.items() if factor != 1]
+    rate = paper.learning_rate * run.optimizer.learning_rate
+    return replace(
+        run,
+        name=" ".join([run.name, *changes]),
+        steps=round(paper.steps * run.steps),
+        optimizer=replace(run.optimizer, learning_rate=rate),
+    )
 
 
 def made_small(run: Run, shape: Shape, scale: Scale) -> Run:

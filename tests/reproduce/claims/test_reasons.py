@@ -10,19 +10,19 @@ import pytest
 
 from loriini.reproduce.claims.claim import Claim, below, close
 from loriini.reproduce.claims.measured import Measured
-from loriini.reproduce.claims.reasons import (
-    Reason,
+from loriini.reproduce.claims.reasons import Reason
+from loriini.reproduce.experiments.catalog import EXPERIMENTS
+from loriini.reproduce.experiments.likely_reasons import (
+    REASONS,
     other_setting,
     too_few_steps,
     twice,
     untuned_rate,
 )
-from loriini.reproduce.experiments.catalog import EXPERIMENTS
-from loriini.reproduce.experiments.reasons import REASONS
 from loriini.reproduce.job import rows_to_explain
 from loriini.reproduce.plan import Plan
 from loriini.reproduce.results import RESULTS, judge
-from loriini.reproduce.scales import SMALL, TINY, FurtherRun, scaled_run
+from loriini.reproduce.scales import SMALL, TINY, scaled_run
 
 CASES = [(item, reason) for item, reasons in REASONS.items() for reason in reasons]
 PAPER = EXPERIMENTS["lory-fig4"].runs["0.3B (rand batch)"]
@@ -48,7 +48,7 @@ def test_further_runs_train_something_else(scale: Any) -> None:
 
 def test_a_further_run_keeps_the_papers_settings() -> None:
     run = scaled_run(PAPER, TINY)
-    further = scaled_run(FurtherRun.of(PAPER, steps=2.0, learning_rate=0.5), TINY)
+    further = scaled_run(replace(PAPER, steps=2.0, learning_rate=0.5), TINY)
     assert further.steps == 2 * TINY.steps
     assert further.optimizer.learning_rate == TINY.learning_rate / 2
     assert replace(further, steps=run.steps, optimizer=run.optimizer, name=run.name) == run
@@ -85,7 +85,7 @@ def test_a_claim_that_fails_is_judged_again_and_is_to_come_nearer_to_its_range(
     longer: float, verdict: str
 ) -> None:
     losses = {"better": 3.0, "worse": 2.0, "other": 3.0, twice("better"): longer, twice("worse"): 2.0}
-    found = judged(too_few_steps(RUNS, "better", "worse"), measured(losses))
+    found = judged(too_few_steps("better", "worse")(RUNS), measured(losses))
     assert found is not None
     assert found["verdict"] == verdict
     change, again = found["claims"]
@@ -99,12 +99,12 @@ def test_a_claim_that_fails_is_judged_again_and_is_to_come_nearer_to_its_range(
 def test_only_what_does_not_hold_is_judged_again() -> None:
     rows = ("better", "worse", "other")
     losses = {"better": 2.0, "worse": 3.0, "other": 1.0, **{twice(row): 2.0 + len(row) for row in rows}}
-    found = judged(too_few_steps(RUNS, *rows), measured(losses))
+    found = judged(too_few_steps(*rows)(RUNS), measured(losses))
     assert found is not None
     change, again = found["claims"]
     assert again["quantity"].startswith("loss of better minus other")
     assert change["range"] == [0.0, None]
-    assert judged(too_few_steps(RUNS, *rows), measured({**losses, "other": 2.0})) is None
+    assert judged(too_few_steps(*rows)(RUNS), measured({**losses, "other": 2.0})) is None
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_only_what_does_not_hold_is_judged_again() -> None:
 )
 def test_what_comes_nearer_to_its_range(longer: float, nearer: float, verdict: str) -> None:
     losses = {"better": 2.0, "worse": 3.0, "other": 1.0, twice("better"): longer, twice("other"): 1.0}
-    found = judged(too_few_steps(RUNS, "better", "other"), measured(losses))
+    found = judged(too_few_steps("better", "other")(RUNS), measured(losses))
     assert found is not None
     assert found["verdict"] == verdict
     assert found["claims"][0]["mean"] == pytest.approx(nearer, abs=1e-3)
@@ -128,7 +128,7 @@ def test_what_comes_nearer_to_its_range(longer: float, nearer: float, verdict: s
 @pytest.mark.parametrize(("other_rate", "verdict"), [(3.5, "refuted"), (3.05, "undecided")])
 def test_a_rate_that_was_the_best_already_is_no_reason(other_rate: float, verdict: str) -> None:
     """The interval for the best of several rates is so wide that it decides nothing here."""
-    reason = untuned_rate(RUNS, "better", "worse")
+    reason = untuned_rate("better", "worse")(RUNS)
     m = measured({"worse": 3.0, **dict.fromkeys(reason.runs, 3.5)})
     spread = {
         row: {seed: {"training": {"training_loss": loss + 0.03 * (seed - 1)}} for seed in range(3)}
@@ -141,7 +141,7 @@ def test_a_rate_that_was_the_best_already_is_no_reason(other_rate: float, verdic
 
 def test_claims_about_rows_that_are_not_trained_otherwise_say_nothing() -> None:
     losses = {"better": 2.0, "worse": 3.0, "other": 1.0, twice("better"): 2.0, twice("worse"): 3.0}
-    assert judged(too_few_steps(RUNS, "better", "worse"), measured(losses)) is None
+    assert judged(too_few_steps("better", "worse")(RUNS), measured(losses)) is None
 
 
 def test_what_cannot_be_judged_on_other_trainings_is_undecided() -> None:
@@ -151,7 +151,7 @@ def test_what_cannot_be_judged_on_other_trainings_is_undecided() -> None:
         yield replace(claim, values={}, unjudged="not judged") if longer else claim
 
     losses = {"better": 3.0, "worse": 2.0, twice("better"): 1.0, twice("worse"): 2.0}
-    reason, m = too_few_steps(RUNS, "better", "worse"), measured(losses)
+    reason, m = too_few_steps("better", "worse")(RUNS), measured(losses)
     found = reason.to_dict(never_longer, judge(never_longer, [m])[1], [m])
     assert found is not None
     (claim,) = found["claims"]
@@ -163,9 +163,9 @@ def test_only_a_reason_with_the_rows_of_what_failed_is_likely() -> None:
     m = measured({"better": 3.0, "worse": 2.0, "other": 3.0})
     failed = [claim for _, claim in judge(finding, [m])[1]]
     assert [claim.quantity for claim in failed] == ["loss of better minus worse"]
-    assert too_few_steps(RUNS, "better", "worse").concerns(finding, failed, m)
-    assert not too_few_steps(RUNS, "better", "other").concerns(finding, failed, m)
-    assert not too_few_steps(RUNS, "better", "worse").concerns(finding, [], m)
+    assert too_few_steps("better", "worse")(RUNS).concerns(finding, failed, m)
+    assert not too_few_steps("better", "other")(RUNS).concerns(finding, failed, m)
+    assert not too_few_steps("better", "worse")(RUNS).concerns(finding, [], m)
 
 
 def test_runs_of_likely_reasons_alone_are_trained(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_runs_of_likely_reasons_alone_are_trained(tmp_path: Path) -> None:
     [(1.8, 2.5, "supported"), (2.5, 2.4, "supported in part"), (2.9, 2.0, "refuted")],
 )
 def test_each_row_has_its_best_rate(best_better: float, best_worse: float, verdict: str) -> None:
-    reason = untuned_rate(RUNS, "better", "worse")
+    reason = untuned_rate("better", "worse")(RUNS)
     best = {"better": best_better, "worse": best_worse}
     tried = {name: best[name.split(",")[0]] + ("0.5" in name) for name in reason.runs}
     found = judged(reason, measured({"better": 3.0, "worse": 2.6, "other": 3.0, **tried}))
@@ -194,7 +194,7 @@ def test_each_row_has_its_best_rate(best_better: float, best_worse: float, verdi
 
 
 def test_the_best_of_several_rates_has_the_interval_of_as_many_choices() -> None:
-    reason = untuned_rate(RUNS, "better", "worse")
+    reason = untuned_rate("better", "worse")(RUNS)
     losses = {"better": 2.2, "worse": 2.0, "other": 2.2, **dict.fromkeys(reason.runs, 2.1)}
     found = judged(reason, measured(losses))
     assert found is not None
@@ -202,7 +202,7 @@ def test_the_best_of_several_rates_has_the_interval_of_as_many_choices() -> None
 
 
 def test_rows_stay_as_they_are_beside_another_setting() -> None:
-    reason = other_setting(RUNS, "too long", "--length=4", "better", beside=["worse"])
+    reason = other_setting("too long", "--length=4", "better", beside=["worse"])(RUNS)
     losses = {"better": 3.0, "worse": 2.0, "other": 3.0, "better, length=4": 1.0}
     found = judged(reason, measured(losses))
     assert found is not None
@@ -216,7 +216,7 @@ def test_every_text_with_the_further_runs_counts() -> None:
         replace(measured({**once, twice("better"): longer, twice("worse"): 2.0}), text=text)
         for text, longer in (("one", 1.5), ("another", 3.5))
     ]
-    reason = too_few_steps(RUNS, "better", "worse")
+    reason = too_few_steps("better", "worse")(RUNS)
     found = judged(reason, *texts)
     assert found is not None
     assert [claim["text"] for claim in found["claims"]] == ["one", "one", "another", "another"]
@@ -238,6 +238,6 @@ def test_a_finding_is_asked_about_the_items_rows_alone() -> None:
         yield Claim("loss", m.training_loss(row), high=2.0)
 
     once, all_rows = measured({"better": 3.0}), measured({"better": 3.0, twice("better"): 1.0})
-    found = too_few_steps(RUNS, "better").to_dict(only_row, judge(only_row, [once])[1], [all_rows])
+    found = too_few_steps("better")(RUNS).to_dict(only_row, judge(only_row, [once])[1], [all_rows])
     assert found is not None
     assert found["verdict"] == "supported"

@@ -16,6 +16,10 @@ class PaperRun:
     """As for `loriini train`."""
     evaluate: tuple[str, ...] = ()
     """As for `loriini evaluate`, where runs differ in it."""
+    steps: float = 1.0
+    """Multiple of the steps; other than 1 where a likely reason is tried."""
+    learning_rate: float = 1.0
+    """Multiple of the learning rate, likewise."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from loriini.published.items import PaperRun
 from loriini.reproduce.claims.claim import FAILS, HOLDS, UNDECIDED, Claim, JudgedClaim, overall, verdicts
 from loriini.reproduce.claims.measured import Measured
 from loriini.reproduce.claims.quantities import difference
-from loriini.reproduce.scales import FurtherRun
 
 SUPPORT = {HOLDS: "supported", FAILS: "refuted", UNDECIDED: "undecided"}
 """Verdicts on reasons."""
@@ -23,8 +22,6 @@ IN_PART = "supported in part"
 """The verdict where some claims hold and others do not."""
 NEARER = ": how much closer to the paper's claim"
 """The end of the quantity of a claim that another one comes nearer to its range."""
-RATES = (0.5, 2.0)
-"""Multiples of the scale's learning rate that are tried in addition."""
 
 Finding = Callable[[Measured], Iterable[Claim]]
 """A finding, as claims over what was measured."""
@@ -39,7 +36,7 @@ class Reason:
     """How they are trained instead."""
     instead: Mapping[str, tuple[str, ...]]
     """Row → the runs that stand for it: of several, that of the lowest training loss."""
-    runs: Mapping[str, FurtherRun]
+    runs: Mapping[str, PaperRun]
     """Further trainings, by names that none of the item's rows has."""
 
     def claims(self, finding: Finding, before: Iterable[Claim], m: Measured) -> Iterator[Claim]:
@@ -101,46 +98,3 @@ def changed(claim: Claim, redone: Claim, how: str) -> Iterator[Claim]:
         change = difference(claim.distances(), redone.distances())
         yield Claim(nearer, change, low=0.0, unit=claim.unit, chosen_from=redone.chosen_from)
     yield replace(redone, quantity=quantity)
-
-
-def twice(row: str) -> str:
-    """The name of a row that is trained for twice the steps."""
-    return f"{row}, twice the steps"
-
-
-def too_few_steps(runs: Mapping[str, PaperRun], *rows: str) -> Reason:
-    """That the finding holds where rows are trained for twice the steps."""
-    return Reason(
-        "too few training steps",
-        "in twice the steps",
-        {row: (twice(row),) for row in rows},
-        {twice(row): FurtherRun.of(runs[row], steps=2.0) for row in rows},
-    )
-
-
-def untuned_rate(runs: Mapping[str, PaperRun], *rows: str) -> Reason:
-    """That the finding holds where each of some rows has the best of three learning rates."""
-    rates = {row: {f"{row}, {rate:g} times the learning rate": rate for rate in RATES} for row in rows}
-    return Reason(
-        "one learning rate does not suit all",
-        f"each at the best of {1 + len(RATES)} learning rates",
-        {row: (row, *rates[row]) for row in rows},
-        {
-            name: FurtherRun.of(runs[row], learning_rate=rate)
-            for row in rows
-            for name, rate in rates[row].items()
-        },
-    )
-
-
-def other_setting(
-    runs: Mapping[str, PaperRun], name: str, override: str, *rows: str, beside: Iterable[str] = ()
-) -> Reason:
-    """That the finding holds where rows are trained with another setting, `beside` others as they are."""
-    how = override.removeprefix("--")
-    return Reason(
-        name,
-        f"with {how}",
-        {**{row: (f"{row}, {how}",) for row in rows}, **{row: (row,) for row in beside}},
-        {f"{row}, {how}": FurtherRun.of(runs[row], override) for row in rows},
-    )

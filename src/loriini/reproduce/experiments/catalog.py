@@ -9,8 +9,8 @@ from loriini.reproduce.experiments.aoe import AOE_EXPERIMENTS
 from loriini.reproduce.experiments.computed import COMPUTED_EXPERIMENTS
 from loriini.reproduce.experiments.design_choices import DESIGN_CHOICES_EXPERIMENTS
 from loriini.reproduce.experiments.experiment import Experiment
+from loriini.reproduce.experiments.likely_reasons import REASONS
 from loriini.reproduce.experiments.lory import LORY_EXPERIMENTS
-from loriini.reproduce.experiments.reasons import REASONS
 
 ALL = "all"
 EXPERIMENTS = {
