@@ -268,6 +268,11 @@ class Run:
         }
         return LoriiniConfig(**(values if num_experts is None else {**values, "num_experts": num_experts}))
 
+    @property
+    def config_of_any_corpus(self) -> LoriiniConfig:
+        """The model's configuration but for what a corpus decides: vocabulary, EOS and labels."""
+        return self.config(vocab_size=1, eos_token_id=0)
+
     def is_dense_at(self, step: int) -> bool:
         """Whether the model after this step is the dense one of the warm-up."""
         return self.copy_step > 0 and step <= self.copy_step
