@@ -12,8 +12,6 @@ from loriini.evaluate.tasks.catalog import Request, requested
 
 pytest.importorskip("lm_eval", reason="the harness is in the extra loriini[tasks]")
 
-MORE = " (all rows seem to count from one more: subtract 1)"
-HIDDEN = " (all rows have -1, as test sets whose answers are hidden; give a set with answers)"
 THREE = {"query": "Ice is", "choices": ["hot", "cold", "dry"]}
 
 
@@ -36,18 +34,18 @@ def test_a_gold_that_is_no_index_is_refused(name: str, gold: Any, tmp_path: Path
 @pytest.mark.parametrize(
     ("name", "field", "values", "remedy"),
     [
-        ("anything", "gold", (1, 2, 3), f"0 to 2{MORE}"),
-        ("piqa", "gold", (1, 2), f"0 to 1{MORE}"),
-        ("boolq", "gold", (1, 2), f"0 to 1{MORE}"),
-        ("siqa", "gold", (1, 2), f"0 to 1{MORE}"),
-        ("winogrande", "gold", (1, 2), f"0 to 1{MORE}"),
+        ("anything", "gold", (1, 2, 3), "0 to 2"),
+        ("piqa", "gold", (1, 2), "0 to 1"),
+        ("boolq", "gold", (1, 2), "0 to 1"),
+        ("siqa", "gold", (1, 2), "0 to 1"),
+        ("winogrande", "gold", (1, 2), "0 to 1"),
         ("winogrande", "gold", (0, 1, 2), "0 to 1"),
-        ("amazon", "label", (1, 2), f"0 to 1{MORE}"),
-        ("yelp", "label", (1, 2), f"0 to 1{MORE}"),
-        ("agnews", "label", (1, 2, 3, 0), "1 to 4 (all rows seem to count from one less: add 1)"),
-        ("sst2", "label", (1, 2), f"0 to 1{MORE}"),
+        ("amazon", "label", (1, 2), "0 to 1"),
+        ("yelp", "label", (1, 2), "0 to 1"),
+        ("agnews", "label", (1, 2, 3, 0), "1 to 4"),
+        ("sst2", "label", (1, 2), "0 to 1"),
         ("sst2_icl", "label", (0, -1), "0 to 1"),
-        ("sst2", "label", (-1,), f"0 to 1{HIDDEN}"),
+        ("sst2", "label", (-1,), "0 to 1"),
         ("mnli", "label", (0, 3), "0 to 2"),
         ("hellaswag", "label", ("0", "4"), "0 to 3"),
         ("mmlu", "answer", ("0", "4"), "0 to 3"),

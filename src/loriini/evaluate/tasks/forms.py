@@ -8,14 +8,6 @@ from typing import Any
 TaskRow = dict[str, Any]
 
 
-class WrongIndex(ValueError):
-    """A row's `field` is not an index of the right answer."""
-
-    def __init__(self, field: str, value: Any, allowed: str) -> None:
-        super().__init__(f"{field!r} is {value!r:.60}; {allowed}")
-        self.field = field
-
-
 def labels(*names: str, texts: tuple[str, ...] = ()) -> Callable[[TaskRow], TaskRow]:
     """`texts` and the index of `label` among `names`, where it is a name; indices, also as text, stay."""
 
@@ -214,13 +206,14 @@ def _choices(row: TaskRow, field: str, number: int | None = None) -> list[str]:
 def _index(
     row: TaskRow, field: str, number: int, names: str = "", first: int = 0, as_text: bool = False
 ) -> int:
-    """The index of one of `number` answers, which count from `first`; WrongIndex for anything else."""
+    """The index of one of `number` answers, which count from `first`; ValueError for anything else."""
     value = row[field]
     if isinstance(value, str) and (as_text or names) and re.fullmatch(r"\d", value, re.ASCII):
         value = int(value)
     if type(value) is not int or not first <= value < first + number:
         either = f"one of {names}, or " if names else ""
-        raise WrongIndex(field, row[field], f"give {either}an integer from {first} to {first + number - 1}")
+        allowed = f"{either}an integer from {first} to {first + number - 1}"
+        raise ValueError(f"{field!r} is {row[field]!r:.60}; give {allowed}")
     return value
 
 

@@ -1,13 +1,13 @@
 """Documents of tasks from local JSON lines, one object a line, in place of the Hub's data sets."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from loriini.errors import InputError
 from loriini.evaluate.tasks.catalog import TaskEntry
-from loriini.evaluate.tasks.forms import SIMPLE_FORMS, TaskRow, WrongIndex, like, simple_form
+from loriini.evaluate.tasks.forms import SIMPLE_FORMS, TaskRow, like, simple_form
 from loriini.progress import inform
 
 KEPT_FOR_EXAMPLES = 64
@@ -93,8 +93,6 @@ def read_questions(file: Path, task: TaskEntry) -> list[Question]:
             document = to_document(row)
         except UNFIT as error:
             reason = f"no field {error}" if isinstance(error, KeyError) else str(error)
-            if isinstance(error, WrongIndex):
-                reason += _other_count([row for _, row in rows], to_document, error.field)
             raise InputError(f"{place}: {reason}; docs/tasks.md has the form") from error
         if document is not None:
             questions.append(Question(document, place))
@@ -109,22 +107,6 @@ def _form(task: TaskEntry, first: TaskRow) -> ToDocument:
         return task.to_document if task.form in first else like(first)
     simple = simple_form(first)
     return SIMPLE_FORMS[simple][1] if simple else like(first)
-
-
-def _other_count(rows: Sequence[TaskRow], to_document: ToDocument, field: str) -> str:
-    """A hint where the indices in `field` of all rows are hidden or count from another number."""
-    values = [row.get(field) for row in rows]
-    if all(value == -1 for value in values):
-        return " (all rows have -1, as test sets whose answers are hidden; give a set with answers)"
-    for shift, remedy in ((-1, "more: subtract 1"), (1, "less: add 1")):
-        try:
-            for row in rows:
-                to_document({**row, field: row[field] + shift})
-        except UNFIT:
-            continue
-        if -1 not in values:
-            return f" (all rows seem to count from one {remedy})"
-    return ""
 
 
 def _rows(file: Path) -> Iterator[tuple[int, TaskRow]]:
