@@ -45,7 +45,7 @@ def results(out: Path, name: str = "evaluation.jsonl") -> list[dict[str, Any]]:
 
 
 def test_an_unknown_recipe_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no recipe is named 'tiny-lori'; did you mean tiny-lory"):
+    with pytest.raises(InputError, match=r"no recipe is named 'tiny-lori'; the nearest is tiny-lory"):
         train_recipe("tiny-lori", tmp_path / "run", [], [])
     assert not (tmp_path / "run").exists()
 

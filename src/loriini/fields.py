@@ -12,8 +12,9 @@ import json
 import math
 import sys
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -82,6 +83,16 @@ def check_choice(option: str, value: str, choices: Iterable[str]) -> None:
     """InputError for a value of an option that is none of the choices, which are named."""
     if value not in (names := list(choices)):
         raise InputError(f"{option} {value}: unknown; choose one of: {', '.join(names)}")
+
+
+def the_nearest(names: Sequence[str]) -> str:
+    """A hint in the message on an unknown name: `the nearest is lory; `, or nothing without any names."""
+    return f"the nearest {'are' if len(names) > 1 else 'is'} {', '.join(names)}; " if names else ""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`the_nearest` of the known names to another; nothing where none is alike."""
+    return the_nearest(get_close_matches(name, list(known), 1))
 
 
 def refuse_first(reasons: Iterator[str], error: type[Exception] = InputError) -> None:

@@ -138,7 +138,10 @@ def test_the_real_entry_point() -> None:
         ("compare RUN --corpus CORPUS --out o", "--corpus: "),
         ("evaluate RUN --tasks piqa --text-field t", "--text-field: is for --documents; leave it out"),
         ("evaluate RUN --tasks piqa --limit 0", "--limit is 0; it must be at least 1"),
-        ("evaluate RUN --tasks piqaa --tasks-data .", "no task or group is named 'piqaa'; did you mean piqa"),
+        (
+            "evaluate RUN --tasks piqaa --tasks-data .",
+            "task or group is named 'piqaa'; the nearest is piqa",
+        ),
         ("evaluate RUN --tasks aoe --tasks-data .", ".: no file for task 'arc_easy'; put arc_easy.jsonl"),
         ("evaluate empty --tasks piqa --tasks-data .", "empty: no trained model here; give a run's folder"),
         ("analyze empty --documents DOCUMENTS", "empty: no trained model here"),

@@ -90,7 +90,7 @@ def test_a_file_without_a_recipe_has_the_defaults_and_its_own_name(tmp_path: Pat
             {"routing": "lory", "model": {"rope_scaling": "yarn"}},
             "model.rope_scaling is yarn; it must be a dict",
         ),
-        ({"recipe": "tiny-lori"}, "no recipe is named 'tiny-lori'; did you mean tiny-lory"),
+        ({"recipe": "tiny-lori"}, "no recipe is named 'tiny-lori'; the nearest is tiny-lory"),
         ({"recipe": "mine.py:mine"}, "no recipe is named 'mine.py:mine'"),
     ],
     ids=str,
@@ -173,7 +173,7 @@ def test_recipes_of_other_packages_are_entry_points(
     assert find_recipe("tiny-lory") == RECIPES["tiny-lory"]
     with pytest.raises(InputError, match="recipe broken: absent_package:run cannot be imported"):
         find_recipe("broken")
-    with pytest.raises(InputError, match="did you mean theirs"):
+    with pytest.raises(InputError, match="the nearest is theirs"):
         find_recipe("their")
     listed = call(capsys, "recipes", "--json")
     names = [row["name"] for row in json.loads(listed.out)]

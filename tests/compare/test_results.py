@@ -247,7 +247,7 @@ def test_bad_input_is_refused_in_a_line(
         (
             ["lory"],
             ["--recipe", "tiny-lori", *heldout],
-            "no recipe is named 'tiny-lori'; did you mean tiny-lory",
+            "no recipe is named 'tiny-lori'; the nearest is tiny-lory",
         ),
         (["lory"], ["--recipe", "0.3b-dense", *heldout], "recipe 0.3b-dense needs a corpus"),
         (["lory"], [*corpus, *heldout, "--stepz", 3], "--stepz: no such setting; the nearest is --steps"),

@@ -77,11 +77,11 @@ def test_a_file_of_another_form_is_refused(
 def test_an_unknown_task_is_answered_with_the_nearest_names(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(InputError, match="named 'piqaa'; did you mean piqa"):
+    with pytest.raises(InputError, match="named 'piqaa'; the nearest is piqa"):
         loading.load_tasks(requested(["piqaa"]), folder)
-    with pytest.raises(InputError, match="named 'lori'; did you mean lory"):
+    with pytest.raises(InputError, match="named 'lori'; the nearest is lory"):
         loading.load_tasks(requested(["lori"]), folder)
-    with pytest.raises(InputError, match=r"did you mean nq_open\?"):  # of the harness's names and ours, once
+    with pytest.raises(InputError, match=r"the nearest is nq_open;"):  # of the harness's names and ours, once
         loading.load_tasks(requested(["nq_opne"]), folder)
     few = loading._manager(loading._folder(TASKS["piqa"]))
     monkeypatch.setattr(loading, "_index", lambda: few)

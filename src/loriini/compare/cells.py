@@ -2,12 +2,11 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
 from itertools import product
 
 from loriini.compare.sizes import Ladder, Resize
 from loriini.errors import InputError
-from loriini.fields import as_argument, by_dotted_name
+from loriini.fields import as_argument, by_dotted_name, nearest
 from loriini.grouping import grouped
 from loriini.jobs.artifact import digest
 from loriini.launch import recipe
@@ -49,11 +48,11 @@ class Cell:
 
     @property
     def causality(self) -> str:
-        return self.run.config(1, 0).design.causality
+        return self.run.config_of_any_corpus.design.causality
 
     @property
     def training_causality(self) -> str:
-        return self.run.config(1, 0).design.training_causality
+        return self.run.config_of_any_corpus.design.training_causality
 
     def folder_name(self, corpus: TrainingCorpus) -> str:
         """Readable, and different for every setting that changes what is trained, the corpus included."""
@@ -101,9 +100,8 @@ def base_run(name: str) -> Run:
 def check_design(name: str) -> None:
     """InputError for a name that is neither a design's nor, as a path, a run's; it names the nearest."""
     if name not in DESIGNS:
-        nearest = get_close_matches(name, DESIGNS, 1)
-        hint = f"the nearest is {nearest[0]}; " if nearest else ""
-        raise InputError(f"{name}: neither a design nor a run's folder; {hint}`loriini designs` lists all")
+        hint = f"{nearest(name, DESIGNS)}`loriini designs` lists all"
+        raise InputError(f"{name}: neither a design nor a run's folder; {hint}")
 
 
 def check_overrides(overrides: Sequence[str], grid: Grid) -> None:

@@ -1,11 +1,11 @@
 """Named runs. A recipe is a whole `Run`; a variant changes a few fields of another recipe."""
 
-from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
 from loriini.errors import InputError
+from loriini.fields import nearest
 from loriini.published import PARAMETERS
 from loriini.recipes.aoe import aoe_recipes
 from loriini.recipes.design_choices import design_choices_recipes
@@ -61,8 +61,7 @@ def named_recipe(name: str) -> Run:
         return as_run(value, f"recipe {name}")
     if Path(name, RUN).exists():
         raise InputError(f"{name}: a run's folder; give {Path(name, RUN)}, or --resume {name}")
-    alike = get_close_matches(str(name), [*RECIPES, *installed], 3)
-    hint = f"did you mean {' or '.join(alike)}? " if alike else ""
+    hint = nearest(str(name), [*RECIPES, *installed])
     raise InputError(f"no recipe is named {name!r}; {hint}`loriini recipes` lists them all")
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +12,7 @@ from loriini.evaluate.tasks.answers import check_answers, check_local_answers
 from loriini.evaluate.tasks.catalog import GROUPS, TASKS, Request, TaskEntry
 from loriini.evaluate.tasks.forms import simple_form
 from loriini.evaluate.tasks.local import Splits, find_file, read_splits
+from loriini.fields import nearest
 from loriini.progress import warn
 
 OUR_YAML = Path(__file__).parent / "yaml"
@@ -225,9 +225,8 @@ def _index() -> Any:
 
 
 def _unknown(name: str, others: list[str]) -> InputError:
-    near = get_close_matches(name, {*TASKS, *GROUPS, *others}, n=3)
-    hint = f"did you mean {', '.join(near)}?" if near else f"the groups are {', '.join(GROUPS)};"
-    return InputError(f"no task or group is named {name!r}; {hint} docs/tasks.md lists them")
+    hint = nearest(name, {*TASKS, *GROUPS, *others}) or f"the groups are {', '.join(GROUPS)}; "
+    return InputError(f"no task or group is named {name!r}; {hint}docs/tasks.md lists them")
 
 
 def _needs_module(task: str, error: ImportError) -> InputError:

@@ -1,9 +1,9 @@
 """The experiments by item, and the order in which `all` makes them."""
 
 from dataclasses import replace
-from difflib import get_close_matches
 
 from loriini.errors import InputError
+from loriini.fields import nearest
 from loriini.published.items import ITEMS
 from loriini.reproduce.experiments.aoe import AOE_EXPERIMENTS
 from loriini.reproduce.experiments.computed import COMPUTED_EXPERIMENTS
@@ -73,8 +73,8 @@ def find_experiments(names: tuple[str, ...]) -> list[Experiment]:
     """The experiments of some items, each once, or of `all`. InputError for an unknown name."""
     for name in names:
         if name not in EXPERIMENTS and name != ALL:
-            nearest = get_close_matches(name, ITEMS, 1)
-            hint = f"the nearest is {nearest[0]}; " if nearest else ""
-            raise InputError(f"{name}: no item of the papers; {hint}`loriini reproduce --list` lists all")
+            raise InputError(
+                f"{name}: no item of the papers; {nearest(name, ITEMS)}`loriini reproduce --list` lists all"
+            )
     wanted = ITEM_ORDER if ALL in names else tuple(dict.fromkeys(names))
     return [EXPERIMENTS[name] for name in wanted]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, is_dataclass
 from difflib import get_close_matches
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from loriini.fields import as_argument
+from loriini.fields import as_argument, the_nearest
 from loriini.routing import DESIGNS, RoutingConfig
 from loriini.train.run import Run
 
@@ -102,9 +102,8 @@ def setting_name(flag: str) -> str:
 
 def no_such_setting(name: str, names: Sequence[str], dashes: str = "") -> str:
     """That a run has no setting `name`, and which of the dotted `names` are nearest to it."""
-    nearest = ", ".join(f"{dashes}{known}" for known in _nearest(name, names))
-    hint = f"; the nearest {'are' if ',' in nearest else 'is'} {nearest}" if nearest else ""
-    return f"no such setting{hint}; `loriini train RECIPE --help` lists all"
+    hint = the_nearest([f"{dashes}{known}" for known in _nearest(name, names)])
+    return f"no such setting; {hint}`loriini train RECIPE --help` lists all"
 
 
 def _nearest(name: str, names: Sequence[str]) -> list[str]:
