@@ -41,7 +41,6 @@ def narrow(trials: Sequence[Trial], evaluation: EvaluationSettings) -> list[dict
                 heldout,
                 evaluation.skip,
                 precision=run_precision(trial.folder),
-                per_instance=True,
                 title=f"{trial.name} with {k} experts",
             )
     differences_of = partial(differences_by_domain, documents=documents_of(heldout))

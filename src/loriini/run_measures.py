@@ -59,6 +59,8 @@ def _perplexity(
     measured = evaluate(
         model, texts, skip, precision=run.precision, shown=False, document_mask=run.document_mask
     )
+    for of_instances in ("instance_losses", "instance_tokens"):  # too much to keep of every evaluation
+        measured.pop(of_instances, None)
     by_domain = measured["perplexity"]
     return {**measured, "mean_perplexity": sum(by_domain.values()) / len(by_domain)}
 

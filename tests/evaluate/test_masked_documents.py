@@ -56,7 +56,6 @@ def test_a_document_has_the_losses_that_it_has_alone(heldout: dict[str, HeldOut]
         skip,
         batch_size=2,
         precision="fp32",
-        per_instance=True,
         document_mask=True,
         shown=False,
     )
@@ -104,9 +103,7 @@ def test_several_runs_are_compared_by_the_predictions_that_count(
     assert "document_mask" not in capsys.readouterr().err
     assert dense["tokens"] == lory["tokens"]
     assert "instance_tokens" not in lory
-    of_runs = [
-        evaluate(load_model(run, "cpu")[0], heldout, 2, per_instance=True, document_mask=True) for run in runs
-    ]
+    of_runs = [evaluate(load_model(run, "cpu")[0], heldout, 2, document_mask=True) for run in runs]
     losses, tokens = [found["instance_losses"] for found in of_runs], of_runs[0]["instance_tokens"]
     expected = differences_by_domain(*losses, documents_of(heldout), tokens)["all"]
     assert lory["difference"]["all"] == expected.to_dict()

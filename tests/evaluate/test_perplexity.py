@@ -61,14 +61,12 @@ def test_a_model_that_knows_nothing_is_as_perplexed_as_its_vocabulary_is_large()
 
 def test_the_losses_of_instances_average_to_the_perplexity() -> None:
     text = {"a": HeldOut(random_ids(5, LENGTH + 1), 1.0), "b": HeldOut(random_ids(2, LENGTH + 1), 1.0)}
-    plain = evaluate(tiny_model("lory"), text, batch_size=2)
-    results = evaluate(tiny_model("lory"), text, batch_size=2, per_instance=True)
+    results = evaluate(tiny_model("lory"), text, batch_size=2)
     losses = results.pop("instance_losses")
     assert {domain: len(values) for domain, values in losses.items()} == {"a": 5, "b": 2}
     assert {domain: math.exp(mean(values)) for domain, values in losses.items()} == pytest.approx(
         results["perplexity"]
     )
-    assert results.keys() == plain.keys()
 
 
 @pytest.mark.parametrize(("design", "skip"), [("lory", SEGMENT), ("lory", 6), ("smear", 3), ("mixtral", 0)])
@@ -193,7 +191,7 @@ def test_scores_of_tokens_are_losses_without_logits() -> None:
 def test_instances_have_draws_of_a_random_router_of_their_own_in_any_batch() -> None:
     model = tiny_model("random")
     heldout = {name: HeldOut(random_ids(5, LENGTH + 1), 1.0) for name in "ab"}
-    of_batches = [evaluate(model, heldout, 0, batch_size=size, per_instance=True) for size in (1, 3, 16)]
+    of_batches = [evaluate(model, heldout, 0, batch_size=size) for size in (1, 3, 16)]
     for found in of_batches[1:]:
         for name in "ab":
             assert found["instance_losses"][name] == pytest.approx(of_batches[0]["instance_losses"][name])

@@ -52,7 +52,7 @@ def test_several_runs_count_the_same_tokens(tmp_path: Path, documents: str) -> N
     for run, result in zip(runs, results, strict=True):
         model, tokenizer = load_model(run, "cpu")
         heldout = tokenize_by_domain(read_documents([documents]), tokenizer, 32)
-        expected = evaluate(model, heldout, SEGMENT, per_instance=True)
+        expected = evaluate(model, heldout, SEGMENT)
         losses.append(expected.pop("instance_losses"))
         found = {key: value for key, value in result.items() if key not in ("run", "difference")}
         assert found == expected

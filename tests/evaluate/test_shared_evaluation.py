@@ -36,7 +36,7 @@ def _evaluated(design: str, routing: Any) -> tuple[dict[str, Any], int]:
         "code": HeldOut(random_ids(7, LENGTH + 1), bytes_per_token=3.5),
         "prose": HeldOut(random_ids(2, LENGTH + 1), bytes_per_token=2.0),
     }
-    shared = {"precision": "fp32", "routing": routing, "per_instance": True, "shown": False}
+    shared = {"precision": "fp32", "routing": routing, "shown": False}
     return evaluate(model, heldout, SEGMENT, batch_size=2, **shared), rows
 
 

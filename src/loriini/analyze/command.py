@@ -13,45 +13,37 @@ from loriini.analyze.routes import ROUTES, instances_by_domain, routes_of_sequen
 from loriini.errors import InputError
 from loriini.evaluate.document_tokens import document_ids
 from loriini.evaluate.heldout import check_label, documents_of, tokenize_by_domain
+from loriini.evaluate.runs import EvaluationSettings
 from loriini.model.loading import context_length, load_model, run_precision, trained_with_document_mask
 from loriini.progress import inform
 from loriini.reporting.page import REPORT
 from loriini.routing import causality_warning
 from loriini.snapshot import page_folder
-from loriini.sources import Fields, OnError, ReadOptions, read_documents
+from loriini.sources import read_documents
 from loriini.sources.document import Document
 
 
 def analyze_run(
-    run: Path,
-    documents: Sequence[str],
-    fields: Fields,
-    out: Path | None = None,
-    per_document: bool = False,
-    most: int | None = None,
-    device: str | None = None,
-    on_error: OnError = "stop",
+    run: Path, settings: EvaluationSettings, out: Path | None = None, per_document: bool = False
 ) -> Path:
     """Write `routes.npz`, `routes.json` and `report.html` into `out` (default: the run's folder).
 
     Documents of a domain are joined and cut into instances as for `evaluate`; with `per_document`, or for a
-    run that was trained with documents apart, each is routed by itself, cut to the model's context. With
-    `most`, these are the first of each domain. A flawed record stops the reading, or is skipped, as
-    `on_error` says. Returns the report's path. InputError for a dense model, and for documents that cannot
-    be read or have no label where one is needed, and for a folder with another command's report.
+    run that was trained with documents apart, each is routed by itself, cut to the model's context; then
+    `instances` limits the documents. The settings of what is scored, such as `skip` and `routing`, have no
+    effect. Returns the report's path. InputError for a dense model, and for documents that cannot be read or
+    have no label where one is needed, and for a folder with another command's report.
     """
-    if most is not None and most < 1:
-        raise InputError(f"--instances {most}: must be at least 1")
     out = out or page_folder(run, "--out DIR")
     if (out / REPORT).exists() and not (out / ROUTES).exists():
         raise InputError(f"{out / REPORT}: of another command, which has no {ROUTES}; choose another --out")
-    model, tokenizer = load_model(run, device)
+    model, tokenizer = load_model(run, settings.device)
     if not model.config.is_mixture:
         raise InputError(f"{run}: a dense model, so there is nothing to route; give the run of a mixture")
     if trained_with_document_mask(run) and not per_document:
         inform(f"{run} was trained with document_mask, so each document is routed by itself (--per-document)")
         per_document = True
-    read = read_documents(documents, ReadOptions(fields, on_error))
+    read, most = read_documents(settings.documents, settings.options), settings.instances
     length, names = context_length(run, model.config), model.config.label_names
     if per_document:
         sequences, of_documents = sequences_by_domain(read, tokenizer, length, most, names), None
@@ -60,7 +52,7 @@ def analyze_run(
         sequences, of_documents = instances_by_domain(heldout), documents_of(heldout)
     precision = run_precision(run)
     routes = routes_of_sequences(
-        model, sequences, precision=precision, field=fields.domain, documents=of_documents
+        model, sequences, precision=precision, field=settings.fields.domain, documents=of_documents
     )
     out.mkdir(parents=True, exist_ok=True)
     routes.save(out / ROUTES)

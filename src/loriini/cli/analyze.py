@@ -37,15 +37,13 @@ def analyze(arguments: argparse.Namespace) -> None:
     """Measure which experts each domain's text is routed to, and write a report."""
     check_models(arguments.model)
     from loriini.analyze.command import analyze_run
+    from loriini.evaluate.runs import EvaluationSettings
 
-    report = analyze_run(
-        arguments.model,
-        arguments.documents,
+    settings = EvaluationSettings(
+        tuple(arguments.documents),
         document_fields(arguments),
-        arguments.out,
-        per_document=arguments.per_document,
-        most=arguments.instances,
+        instances=arguments.instances,
         device=arguments.device,
         on_error=on_error(arguments),
     )
-    print(report)
+    print(analyze_run(arguments.model, settings, arguments.out, arguments.per_document))

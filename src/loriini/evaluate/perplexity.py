@@ -50,7 +50,6 @@ def evaluate(
     precision: Precision = "auto",
     routing: EvaluationRouting = "training",
     document_mask: bool = False,
-    per_instance: bool = False,
     title: str = "evaluation",
     shown: bool = True,
 ) -> dict[str, Any]:
@@ -68,9 +67,9 @@ def evaluate(
       allows.
     - `document_mask` masks attention between the documents of an instance, as in training; the first `skip`
       predictions are then left out of each document instead of each instance.
-    - `per_instance` adds `instance_losses`: the mean negative log-likelihood of each instance, in nats,
-      of the predictions that `perplexity` counts; with `document_mask` also `instance_tokens`, how many these
-      are. An instance without any is NaN.
+    - `instance_losses` are the mean negative log-likelihoods of the instances, in nats, of the predictions
+      that `perplexity` counts; with `document_mask` there is also `instance_tokens`, how many these are. An
+      instance without any is NaN.
     - `title` names the progress, `shown` shows it.
 
     In a process group the processes share the instances, and all return the same. InputError for a domain
@@ -97,17 +96,12 @@ def evaluate(
                 advance(len(ids_BL), domain)
             losses_NL, counted_NL = torch.cat(losses), positions_NL >= skip
             measured = _measures(losses_NL, counted_NL, text.bytes_per_token)
+            measured |= _of_instances(losses_NL, counted_NL, document_mask)
             if text.bytes is not None and not estimated:
                 measured |= _of_bytes(losses_NL, counted_NL, text.bytes[:, 1:])
-            if per_instance:
-                measured |= _of_instances(losses_NL, counted_NL, document_mask)
             for name, value in measured.items():
                 results[name][domain] = value
-    settings: dict[str, Any] = {"document_mask": True} if document_mask else {}
-    if model.config.design.segmented and routing == "training":
-        settings["first_segment"] = model.config.design.first_segment
-    causality = _causality(model.config, routing)
-    return {**results, "skip": skip, "routing": routing, "causality": causality, **settings}
+    return {**results, "skip": skip, "routing": routing, **_conditions(model.config, routing, document_mask)}
 
 
 def _measures(losses_NL: Tensor, counted_NL: Tensor, bytes_per_token: float) -> dict[str, Any]:
@@ -178,7 +172,16 @@ def _losses(
     return gather_rows(out.loss, len(ids_BL)).double().cpu()
 
 
-def _causality(config: LoriiniConfig, routing: EvaluationRouting) -> str:
-    """The causality of the predictions that count; routed by a skipped prompt, none sees a later token."""
-    causality = config.design.causality
-    return "after_prompt" if routing == "prompt" and causality != "strict" else causality
+def _conditions(config: LoriiniConfig, routing: EvaluationRouting, document_mask: bool) -> dict[str, Any]:
+    """The causality of the predictions that count, and settings of some models alone.
+
+    Routed by a skipped prompt, no prediction sees a later token.
+    """
+    design = config.design
+    by_prompt = routing == "prompt" and design.causality != "strict"
+    conditions: dict[str, Any] = {"causality": "after_prompt" if by_prompt else design.causality}
+    if document_mask:
+        conditions["document_mask"] = True
+    if design.segmented and routing == "training":
+        conditions["first_segment"] = design.first_segment
+    return conditions

@@ -99,9 +99,14 @@ class EvaluationSettings:
             raise InputError(f"{twice}: given twice, it would count twice; leave one out")
         find_device(self.device)
 
+    @property
+    def options(self) -> ReadOptions:
+        """How the documents are read."""
+        return ReadOptions(self.fields, self.on_error)
+
     def read(self) -> list[Document]:
         """The documents. InputError for those that cannot be read."""
-        return list(read_documents(self.documents, ReadOptions(self.fields, self.on_error)))
+        return list(read_documents(self.documents, self.options))
 
 
 def evaluate_runs(runs: Sequence[Path], settings: EvaluationSettings) -> list[dict[str, Any]]:
@@ -263,7 +268,6 @@ def evaluate_on(
         settings.skip,
         precision=run_precision(run),
         routing=settings.routing,
-        per_instance=True,
         title=title or "evaluation",
         document_mask=settings.document_mask,
     )

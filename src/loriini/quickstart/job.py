@@ -135,9 +135,7 @@ def evaluate_run(run: Path, texts: Mapping[str, HeldOut], skip: int) -> dict[str
     evaluation = read_object(path, "remove it; it is made again") if path.exists() else {}
     if "instance_losses" not in evaluation:
         model, _ = load_model(run)
-        evaluation = evaluate(
-            model, texts, skip, precision=run_precision(run), per_instance=True, title=f"evaluate {run.name}"
-        )
+        evaluation = evaluate(model, texts, skip, precision=run_precision(run), title=f"evaluate {run.name}")
         if model.config.is_mixture:
             routes_by_domain(model, texts, run_precision(run)).save(run / ROUTES)
         write_json(path, evaluation)

@@ -128,7 +128,6 @@ def perplexity(loaded: LoadedModel, routing: EvaluationRouting = "training") -> 
         precision=precision,
         routing=routing,
         shown=False,
-        per_instance=True,
     )
     losses = {
         domain: list(map(significant, values)) for domain, values in evaluation["instance_losses"].items()
