@@ -47,12 +47,13 @@ class Texts:
     source: tuple[str, ...] = ()
     workers: int = 1
     on_error: OnError = "stop"
-    identity: dict[str, str] = field(init=False)
     tokenized: dict[tuple[str, str], dict[str, HeldOut]] = field(default_factory=dict, init=False)
     """What `instances` gave, by kind and that of the tokenizer."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "identity", input_identity(self.source))  # InputError for a missing path
+    @cached_property
+    def identity(self) -> dict[str, str]:
+        """What distinguishes the source from others. InputError for a missing path."""
+        return input_identity(self.source)
 
     @cached_property
     def sides(self) -> dict[str, list[Document]]:
@@ -63,6 +64,14 @@ class Texts:
         most = MOST_DOMAINS * self.scale.characters  # kinds have budgets of their own
         return split_documents(self.source, most, most // HELDOUT_PART, on_error=self.on_error)
 
+    @cached_property
+    def by_domain(self) -> dict[str, dict[str, list[Document]]]:
+        """The documents of each side by domain."""
+        return {
+            side: grouped(documents, lambda document: document.domain)
+            for side, documents in self.sides.items()
+        }
+
     def domains(self, kind: str) -> list[str]:
         """The domains of a kind of text.
 
@@ -71,7 +80,7 @@ class Texts:
         that fill at least half of their share of both sides, or of all: a domain with a handful of
         documents would weigh as much as the others in every mean over domains.
         """
-        all_domains = sorted({document.domain for document in self.sides[TRAIN]})
+        all_domains = sorted(self.by_domain[TRAIN])
         languages = [domain for domain in all_domains if domain.startswith(LANGUAGE_PREFIX)]
         if kind == LANGUAGES:
             return languages if len(languages) > 1 else all_domains
@@ -100,8 +109,8 @@ class Texts:
         left = self._share(side, domains)
         most = self.scale.short if kind == SHORT else None
         chosen = []
-        for document in self.sides[side]:
-            if document.domain == domain and left > 0 and (most is None or len(document.text) <= most):
+        for document in self.by_domain[side].get(domain, ()):
+            if left > 0 and (most is None or len(document.text) <= most):
                 left -= len(document.text)
                 chosen.append(document)
         return chosen
