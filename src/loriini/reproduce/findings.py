@@ -18,7 +18,7 @@ from loriini.reporting.wording import NO_VALUE, listing
 from loriini.reproduce.charts import Chart, draw
 from loriini.reproduce.claims.claim import UNDECIDED, JudgedClaim, judged, overall
 from loriini.reproduce.claims.reasons import support
-from loriini.reproduce.claims.wording import counted, sentence
+from loriini.reproduce.claims.wording import FAILING, counted, sentence
 from loriini.reproduce.experiments.catalog import EXPERIMENTS, ITEM_ORDER
 from loriini.reproduce.results import RESULTS, as_published, outdated, read_items
 from loriini.reproduce.wording import (
@@ -49,16 +49,16 @@ PICTURE_END = "<!-- {} -->\n"
 """The last line of each picture, with the digest of what it is drawn from."""
 OUR_PICTURE = re.compile(re.escape(PICTURE_END).replace(r"\{\}", "[0-9a-f]{64}") + r"\Z")
 REMEDY = "give the --out of `loriini reproduce`"
-HEAD = """Tables and figures of the papers, measured here: does each finding hold? [Reproduce](reproduce.md) \
-describes the scales and how findings are tested. Made by `loriini reproduce --page` from result files; \
-nothing here is written by hand.
+HEAD = f"""Tables and figures of the papers, measured here: does each finding hold? \
+[Reproduce](reproduce.md) describes the scales and how findings are tested. Made by \
+`loriini reproduce --page` from result files; nothing here is written by hand.
 
 A finding is a list of claims. A claim is a quantity and the range in which it should lie.
 
 | verdict | on a claim | on a finding |
 |---|---|---|
 | holds | its 95 % interval lies in the range | all of its claims hold |
-| does not hold | its 95 % interval lies outside | one of its m claims fails with an interval of 1 − 0.05/m |
+| does not hold | its 95 % interval lies outside | {FAILING} |
 | undecided | its 95 % interval crosses a bound | otherwise |
 
 - **Intervals** cover seeds and, for losses and questions on held-out text, the choice of this text. The \
@@ -327,16 +327,14 @@ def _values(item: Mapping[str, Any], text: str, measured: Mapping[str, Any]) -> 
         theirs = published_text(printed, row, column)
         return plus_minus(measured[row].get(column)) + (f" [{theirs}]" if theirs != NO_VALUE else "")
 
+    rows = {row: [both(row, column) for column in columns] for row in measured}
+    bracketed = [any("[" in text for text in column) for column in zip(*rows.values(), strict=True)]
     place = f" on text in place of {text}" if text else ""
-    bracketed = any("[" in both(row, column) for row in measured for column in columns)
-    brackets = " In brackets: what the paper printed, at its own scale, with the unit." if bracketed else ""
-    yield f"Measured{place}.{brackets}"
-    units = {
-        column: in_unit(printed, column) * any("[" in both(row, column) for row in measured)
-        for column in columns
-    }
-    head = ["", *(f"{column}{unit}" for column, unit in units.items())]
-    yield _table(head, ([marked(item, row), *(both(row, column) for column in columns)] for row in measured))
+    brackets = " In brackets: what the paper printed, at its own scale, with the unit."
+    yield f"Measured{place}.{brackets if any(bracketed) else ''}"
+    units = (in_unit(printed, column) * shown for column, shown in zip(columns, bracketed, strict=True))
+    head = ["", *map("".join, zip(columns, units, strict=True))]
+    yield _table(head, ([marked(item, row), *texts] for row, texts in rows.items()))
 
 
 def _table(head: Sequence[str], rows: Any) -> str:

@@ -9,7 +9,7 @@ from loriini.reporting.page import REPORT, Html, write_page
 from loriini.reporting.wording import NO_VALUE, sentence_case
 from loriini.reproduce.charts import draw
 from loriini.reproduce.claims.measured import at
-from loriini.reproduce.claims.wording import number
+from loriini.reproduce.claims.wording import FAILING, number
 from loriini.reproduce.results import RESULTS, read_items
 from loriini.reproduce.wording import (
     CLAIM_HEAD,
@@ -56,10 +56,10 @@ def remarks(results: Results) -> Iterable[str]:
     if results["differs"]:
         yield f"Here: {results['differs']}. "
     yield (
-        "The finding holds if every claim does. A claim holds where its 95 % interval lies in the claimed "
-        "range. The interval covers seeds (Student's t, differences paired by seed) and, where the claim is "
-        "about held-out text, also this text (bootstrap, the same documents for all models), added in "
-        "quadrature. A finding of m claims does not hold if one claim fails with an interval of 1 − 0.05/m."
+        f"The finding holds if every claim does, and does not hold if {FAILING}. A claim holds where its "
+        "95 % interval lies in the claimed range. The interval covers seeds (Student's t, differences paired "
+        "by seed) and, where the claim is about held-out text, also this text (bootstrap, the same documents "
+        "for all models), added in quadrature."
     )
 
 

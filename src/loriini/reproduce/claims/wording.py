@@ -13,6 +13,10 @@ VERBS = {
 """Each verdict as the predicate of one claim and of several."""
 
 
+FAILING = "one of its m claims fails with an interval of 1 − 0.05/m"
+"""When a finding does not hold; see `claim.verdicts`."""
+
+
 def sentence(verdict: str, claims: Sequence[JudgedClaim], scale: str) -> str:
     """The verdict in words, with a claim that decided it."""
     if not claims:

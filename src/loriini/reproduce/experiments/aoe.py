@@ -102,7 +102,7 @@ def l2_keeps_more(m: Measured, norm: str) -> Iterator[Claim]:
 
 
 def perplexity_at_node(m: Measured, row: str, norm: str) -> Mapping[str, Values]:
-    """Perplexity at a node."""
+    """Perplexity of held-out text with experts ranked at a row's node by a norm."""
     return {"perplexity": c.exp(node_loss(m, row, norm))}
 
 
@@ -123,7 +123,7 @@ def router_free_chart(m: Measured, norm: str) -> Iterator[Chart]:
 
 
 def with_other_norm(item: str, norm: str) -> Experiment:
-    """Table 6 or 7."""
+    """The experiment of table 6 or 7: the losses at every node by L2, and by the table's `norm`, 1 or inf."""
     return Experiment(
         item,
         partial(l2_keeps_more, norm=norm),
@@ -257,8 +257,8 @@ def norms_alike(m: Measured) -> Iterator[Claim]:
     """Norms of a layer's experts are alike at the end; without balancing they were less so at the start."""
     for row in ("9 AoE 256", AOE):
         quantity = f"lowest over highest norm of a layer's experts at the end, {row}"
-        yield Claim(quantity, norm_ratio(m, row, -1), low=0.5)
-    end, early = norm_ratio(m, "9 AoE 256", -1), early_norm_ratio(m, "9 AoE 256")
+        yield Claim(quantity, norm_ratio(m, row), low=0.5)
+    end, early = norm_ratio(m, "9 AoE 256"), norm_ratio(m, "9 AoE 256", *EARLY)
     yield above("that ratio without balancing, at the end minus early in training", end, early, unit="")
 
 
@@ -267,28 +267,17 @@ def activation_norms(m: Measured, row: str) -> dict[int, np.ndarray]:
     return {seed: np.array(recorded["values"]) for seed, recorded in m.each(row, "training", "norms").items()}
 
 
-def norm_ratio(m: Measured, row: str, step: int) -> Values:
-    """The lowest over the highest norm of a layer, mean over layers, at a step."""
-    return {
-        seed: float((norms[step].min(-1) / norms[step].max(-1)).mean())
-        for seed, norms in activation_norms(m, row).items()
-    }
-
-
-def early_norm_ratio(m: Measured, row: str) -> Values:
-    """The mean of `norm_ratio` over the steps of the part EARLY of training."""
-    by_seed = {}
-    for seed, norms in activation_norms(m, row).items():
-        early = c.part_of(norms, *EARLY)
-        by_seed[seed] = float((early.min(-1) / early.max(-1)).mean())
-    return by_seed
+def norm_ratio(m: Measured, row: str, start: float = 1.0, stop: float = 1.0) -> Values:
+    """The lowest over the highest norm of a layer, mean over layers and a part of training; or at its end."""
+    ratios = {seed: norms.min(-1) / norms.max(-1) for seed, norms in activation_norms(m, row).items()}
+    return {seed: float(c.part_of(of_seed, start, stop).mean()) for seed, of_seed in ratios.items()}
 
 
 def norm_columns(m: Measured, row: str) -> Mapping[str, Values]:
     """The ratio at the end and early in training."""
     return {
-        "lowest over highest norm at the end": norm_ratio(m, row, -1),
-        "the same early in training": early_norm_ratio(m, row),
+        "lowest over highest norm at the end": norm_ratio(m, row),
+        "the same early in training": norm_ratio(m, row, *EARLY),
     }
 
 
