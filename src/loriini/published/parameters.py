@@ -1,4 +1,4 @@
-"""Parameters of the papers' models, as far as they are printed, by recipe.
+"""Parameters of the papers' models, as far as they are printed, by recipe; read from the tables.
 
 Ours differ by more than 1 % where
 
@@ -9,52 +9,42 @@ Ours differ by more than 1 % where
   does in the experts that it does not select, their W_down, and the large router's own parameters.
 """
 
-# Lory (version of 2024-08), tables 4 and 5.
-LORY: dict[str, dict[str, float]] = {
-    "0.3b-dense": {"total": 0.3e9, "active": 0.3e9},
-    "0.3b-lory-8e": {"total": 1.8e9, "active": 0.3e9},
-    "0.3b-lory-16e": {"total": 3.5e9, "active": 0.3e9},
-    "0.3b-lory-32e": {"total": 6.8e9, "active": 0.3e9},
-    "1.5b-dense": {"total": 1.5e9, "active": 1.5e9},
-    "1.5b-lory-8e": {"total": 7.8e9, "active": 1.5e9},
-    "1.5b-lory-16e": {"total": 15.0e9, "active": 1.5e9},
-    "1.5b-lory-32e": {"total": 29.5e9, "active": 1.5e9},
-    "7b-dense": {"total": 7e9, "active": 7e9},
-    "7b-lory-4e": {"total": 19.7e9, "active": 7e9},
-}
+from collections.abc import Iterator
 
-# Towards an empirical understanding of MoE design choices (version of 2024-02), table 1.
-DESIGN_CHOICES: dict[str, dict[str, float]] = {
-    "gpt2-small": {"total": 124e6, "active": 124e6},
-    "gpt2-small-2x": {"total": 182e6, "active": 182e6},
-    "gpt2-small-4x": {"total": 295e6, "active": 295e6},
-    **{
-        f"gpt2-small-{unit}-top{k}": {"total": 295e6, "active": active}
-        for unit in ("token", "sequence", "global")
-        for k, active in ((1, 124e6), (2, 182e6))
-    },
-}
+from loriini.published.items import ITEMS
+from loriini.published.tables import published_values
+from loriini.published.values import SETUP
 
-# Autonomy-of-Experts Models (AoE), table 2 (configurations 1 to 12), table 3, and table 5 with section 4.2.
-# It says that top-p's active parameters depend on the input.
-AOE: dict[str, dict[str, float]] = {
-    **{
-        f"732m-{name}": {"total": 732e6, "active": 247e6}
-        for name in (
-            "moe",
-            "moe-aux",
-            "moe-aux-factorized",
-            "moe-aux-large-router",
-            *(f"aoe-{low_rank}{aux}" for low_rank in (64, 128, 256, 512) for aux in ("", "-aux")),
-            "moe-ec",
-            "aoe-256-ec",
-        )
-    },
-    "732m-moe-top-p": {"total": 732e6},
-    "732m-aoe-256-top-p": {"total": 732e6},
-    "4b-moe": {"total": 4e9, "active": 1.18e9},
-    "4b-aoe": {"total": 4e9, "active": 1.18e9},
-}
+Parameters = dict[str, float]
+"""`total` and `active`, as far as printed."""
 
 
-PARAMETERS = LORY | DESIGN_CHOICES | AOE
+def printed(item: str, row: str) -> Parameters:
+    """The numbers of parameters in a row of an item, by column."""
+    return {v.column: v.value for v in published_values(item, row) if v.unit == "parameters"}
+
+
+def lory() -> Iterator[tuple[str, Parameters]]:
+    """Each recipe of tables 4 and 5, which name as many active parameters as the dense model has."""
+    for item in ("lory-table4", "lory-table5"):
+        for row, run in ITEMS[item].runs.items():
+            total, active = (printed(item, name)["n_params"] for name in (row, row.split("/")[0]))
+            yield run.recipe, {"total": total, "active": active}
+
+
+def design_choices() -> Iterator[tuple[str, Parameters]]:
+    """Each recipe of table 1."""
+    for row, run in ITEMS["design-choices-table1"].runs.items():
+        yield run.recipe, printed("design-choices-table1", row)
+
+
+def aoe() -> Iterator[tuple[str, Parameters]]:
+    """Each recipe of tables 2, 3 and 5; how many are active with top-p depends on the input."""
+    sources = {"aoe-table2": "aoe-table2", "aoe-table3": "aoe-table2", "aoe-table5": "aoe-table5"}
+    for item, source in sources.items():
+        for row, run in ITEMS[item].runs.items():
+            kept = ("total",) if row.startswith("top-p") else ("total", "active")
+            yield run.recipe, {column: printed(source, SETUP)[column] for column in kept}
+
+
+PARAMETERS = dict((*lory(), *design_choices(), *aoe()))
