@@ -1,6 +1,5 @@
 """Plots of a comparison, in the style of `reporting.plots`."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,7 +20,7 @@ from loriini.compare.rows import Change, LadderDesign, VariantRow
 from loriini.evaluate.intervals import OVERALL
 from loriini.reporting.curves import running_mean
 from loriini.reporting.plots import INK, one_plot, picture
-from loriini.reporting.series import COLORS, DASHES, legend, limit_to
+from loriini.reporting.series import COLORS, DASHES, draw_curves, legend
 
 AXIS_TITLES = {
     "tokens": "tokens of training",
@@ -30,8 +29,6 @@ AXIS_TITLES = {
 }
 SMOOTHING = 20
 """Curves are running means over a window of 1/SMOOTHING of their points."""
-INITIAL_SHARE = 0.1
-"""Initial share of a curve that is ignored when the limits of the axis are chosen."""
 
 
 @picture
@@ -41,17 +38,13 @@ def learning_curves(cells: Mapping[str, Sequence[Mapping[str, Any]]], axis: str)
     `cells` are those of each variant, with the same steps. The initial drop is cut off.
     """
     figure, axes = one_plot(3.2)
-    shown = []
-    for i, (name, of_variant) in enumerate(cells.items()):
-        color, dash = COLORS[i % len(COLORS)], DASHES[i % len(DASHES)]
-        x = np.mean([cell["curve"][axis] for cell in of_variant], axis=0)
+    curves = {}
+    for name, of_variant in cells.items():
         losses = [np.array(cell["curve"]["loss"], np.float64) for cell in of_variant]
         loss = np.stack([running_mean(of_seed, SMOOTHING) for of_seed in losses])
-        axes.plot(x, loss.mean(0), dash, color=color, linewidth=1.8, label=name)
-        if len(of_variant) > 1:
-            axes.fill_between(x, loss.min(0), loss.max(0), color=color, alpha=0.2, linewidth=0)
-        shown.append(loss[:, math.ceil(INITIAL_SHARE * len(x)) :])
-    limit_to(axes, shown)
+        x = np.mean([cell["curve"][axis] for cell in of_variant], axis=0)
+        curves[name] = {"x": x, "y": loss.mean(0), "low": loss.min(0), "high": loss.max(0)}
+    draw_curves(axes, curves, falling=True)
     axes.set_title("training loss, nats a token")
     axes.set_xlabel(AXIS_TITLES[axis])
     axes.xaxis.set_major_locator(MaxNLocator(4))

@@ -1,13 +1,13 @@
 """How plots of several lines tell them apart: colours, line styles, limits and a legend."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from loriini.reporting.plots import DENSE_COLOR
 
@@ -17,6 +17,28 @@ ROWS, ROW_HEIGHT = 4, 0.22
 """Rows of a legend that a figure has room for, and the height of another one in inches."""
 DASHES = ("-", "--", "-.", ":")
 """Line styles, so that colour alone distinguishes nothing: every line of four has another."""
+
+
+INITIAL_SHARE = 0.15
+"""Initial share of a loss curve that is ignored when the limits of the axis are chosen."""
+
+
+def draw_curves(axes: Axes, curves: Mapping[str, Mapping[str, ArrayLike]], falling: bool = False) -> None:
+    """A line for each of several curves by name, `y` over `x`, in a band from `low` to `high` if it has one.
+
+    The initial drop of `falling` ones, such as losses, is cut off.
+    """
+    shown = []
+    for i, (name, curve) in enumerate(curves.items()):
+        color, dash = COLORS[i % len(COLORS)], DASHES[i % len(DASHES)]
+        values = {key: np.asarray(column, np.float64) for key, column in curve.items()}
+        x = values.pop("x")
+        axes.plot(x, values["y"], dash, color=color, linewidth=1.6, label=name)
+        if "low" in values:
+            axes.fill_between(x, values["low"], values["high"], color=color, alpha=0.15, linewidth=0)
+        shown += [column[int(INITIAL_SHARE * len(x)) :] for column in values.values()]
+    if falling:
+        limit_to(axes, shown)
 
 
 def limit_to(axes: Axes, shown: Sequence[NDArray[np.float64]]) -> None:

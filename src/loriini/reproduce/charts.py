@@ -9,7 +9,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from loriini.reporting.curves import running_mean
 from loriini.reporting.plots import one_plot, picture, shares_by_domain
-from loriini.reporting.series import COLORS, DASHES, legend, limit_to
+from loriini.reporting.series import COLORS, draw_curves, legend
 from loriini.reproduce.claims.quantities import Values, rounded, rounded_interval
 
 Chart = dict[str, Any]
@@ -17,8 +17,6 @@ Chart = dict[str, Any]
 
 SMOOTHING = 12
 """Curves are running means over a window of 1/SMOOTHING of their points."""
-INITIAL_SHARE = 0.15
-"""Initial share of a loss curve that is ignored when the limits of the axis are chosen."""
 
 
 def lines(title: str, x: str, y: str, series: Mapping[str, Mapping[str, Any]], loss: bool = False) -> Chart:
@@ -68,19 +66,7 @@ def draw(chart: Chart) -> str:
 def draw_lines(chart: Chart) -> Figure:
     """A line for each series, and a band from its lowest to its highest seed."""
     figure, axes = one_plot(3.2)
-    shown = []
-    for i, (name, line) in enumerate(chart["series"].items()):
-        color = COLORS[i % len(COLORS)]
-        x, y = (np.array(line[key], np.float64) for key in ("x", "y"))
-        axes.plot(x, y, DASHES[i % len(DASHES)], color=color, linewidth=1.6, label=name)
-        drawn = [y]
-        if "low" in line:
-            low, high = (np.array(line[key], np.float64) for key in ("low", "high"))
-            axes.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)
-            drawn += [low, high]
-        shown += [values[int(INITIAL_SHARE * len(y)) :] for values in drawn]
-    if chart.get("loss"):
-        limit_to(axes, shown)
+    draw_curves(axes, chart["series"], falling=bool(chart.get("loss")))
     axes.set_title(chart["title"])
     axes.set_xlabel(chart["x"])
     axes.set_ylabel(chart["y"])
