@@ -48,10 +48,12 @@ class Cell:
 
     @property
     def causality(self) -> str:
+        """That of the design in effect when text is scored: dense, if there is one expert."""
         return self.run.config_of_any_corpus.design.causality
 
     @property
     def training_causality(self) -> str:
+        """The same in training."""
         return self.run.config_of_any_corpus.design.training_causality
 
     def folder_name(self, corpus: TrainingCorpus) -> str:

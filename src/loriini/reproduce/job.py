@@ -37,8 +37,8 @@ class ReproduceSettings:
         text: documents to train on, as for `quickstart`; by default text that is on this machine.
         seeds: trainings of each run.
         jobs: trainings at once.
-        on_error: `stop` at the first flawed record of `text`, or `skip` and count them.
         reasons: also train the further runs of findings that do not hold.
+        on_error: `stop` at the first flawed record of `text`, or `skip` and count them.
     """
 
     items: tuple[str, ...]

@@ -234,7 +234,7 @@ def kept_measure(path: Path, of: list[Any]) -> dict[str, Any] | None:
 
 
 def measure_one(name: str, loaded: LoadedModel) -> dict[str, Any]:
-    """One measure by its name."""
+    """What a loaded model gives for a measure: one of MEASURES, or one with its experts ranked at a node."""
     for prefix, of in ((ROUTER_FREE_QUESTIONS, questions), (ROUTER_FREE, perplexity)):
         if name.startswith(prefix):
             return of(without_routers(loaded, name.removeprefix(prefix).strip()))

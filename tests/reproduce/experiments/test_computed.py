@@ -11,7 +11,7 @@ import pytest
 from loriini.published import ITEMS, published_values
 from loriini.reproduce.claims.claim import HOLDS
 from loriini.reproduce.claims.measured import Measured
-from loriini.reproduce.experiments import sending, sent, toy
+from loriini.reproduce.experiments import lory_communication, sending, toy
 from loriini.reproduce.experiments.catalog import EXPERIMENTS
 from loriini.reproduce.experiments.computed import slower_and_larger
 from loriini.reproduce.experiments.throughput import conditions
@@ -41,9 +41,9 @@ def test_without_processes_bytes_are_those_of_the_formula(monkeypatch: pytest.Mo
         raise OSError("no more processes")
 
     monkeypatch.setattr(sending, "_start", refuse)
-    extra = sent.bytes_sent(TINY, 1)
+    extra = lory_communication.bytes_sent(TINY, 1)
     assert "processes cannot be started here" in extra["remark"]
-    claims = list(sent.sent_by_experts(Measured({}, "", extra)))
+    claims = list(lory_communication.sent_by_experts(Measured({}, "", extra)))
     assert [claim.verdict for claim in claims] == [HOLDS] * 3
 
 
@@ -70,7 +70,7 @@ def test_a_process_that_fails_ends_the_others(
 
 def test_what_could_not_be_measured_is_tried_again(tmp_path: Path) -> None:
     found = iter([{"remark": "no process"}, {"sent": 1}])
-    experiment = replace(sent.SENT_EXPERIMENT, compute=lambda scale, seeds: next(found))
+    experiment = replace(lory_communication.SENT_EXPERIMENT, compute=lambda scale, seeds: next(found))
     writer = ItemWriter(Texts(tmp_path, TINY), 1, tmp_path)
     computed = [writer.compute(experiment) for _ in range(3)]
     assert computed == [{"remark": "no process"}, {"sent": 1}, {"sent": 1}]

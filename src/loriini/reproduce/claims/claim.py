@@ -157,7 +157,7 @@ def overall(claims: Sequence[JudgedClaim]) -> str:
 
 
 def occurs(quantity: str, counts: Values) -> Claim:
-    """That something occurs: it does where any seed has a count of it; where none has, others still may."""
+    """That something occurs: it holds if any seed counted it, else it is undecided, since other seeds may."""
     total = sum(counts.values())
     return exactly(quantity, total, low=0.0) if total else Claim(quantity, counts, low=0.0)
 

@@ -16,7 +16,7 @@ from loriini.reproduce.claims.measured import Measured
 from loriini.reproduce.claims.quantities import Values, ratio
 from loriini.reproduce.experiments import common as c
 from loriini.reproduce.experiments.experiment import Experiment
-from loriini.reproduce.experiments.sent import SENT_EXPERIMENT
+from loriini.reproduce.experiments.lory_communication import SENT_EXPERIMENT
 from loriini.reproduce.experiments.throughput import ROUNDS, memory, step_rates, timed_run
 from loriini.reproduce.experiments.toy import TOY_EXPERIMENT
 from loriini.reproduce.scales import Scale, paper_run

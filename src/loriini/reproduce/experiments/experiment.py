@@ -29,6 +29,7 @@ class Experiment:
     more_runs: Mapping[str, PaperRun] = field(default_factory=dict)
     """Runs besides the item's own, which a claim compares with."""
     trains: bool = True
+    """Whether the runs are trained; what `compute` gives alone needs none."""
     compute: Callable[[Scale, int], Mapping[str, Any]] | None = None
     """What is computed or measured without a training, given the scale and the number of seeds."""
     timed: bool = False
