@@ -131,7 +131,7 @@ class Texts:
         settings = PrepareSettings(
             tokenizer=f"bpe:{self.scale.vocab_size}",
             length=self.scale.length,
-            order=order,  # type: ignore[arg-type]
+            order=order,
             workers=self.workers,
         )
         identity = {**self.identity, "kind": kind, "scale": self.scale.name}
