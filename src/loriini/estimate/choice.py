@@ -53,15 +53,9 @@ def choose(
     if len(sizes) == 1 and (len(ways) == 1 or config.num_hidden_layers * kept_bytes < FEW * memory):
         return Choice(run.chosen(run.micro_batch_size, ways[0]))
 
-    def total(size: int, again: bool) -> float:
-        merging = copy(config)
-        merging.recompute_merge = again
-        counted = micro_batch_activations(run, merging, size, positions_NL)
-        return rank_memory(run, merging, ranks, size, run.speed.activation_checkpointing, counted).total
-
     def fits(size: int, again: bool) -> bool:
         least = least_memory(replace(run, micro_batch_size=size), config, ranks)
-        return least <= limit and total(size, again) <= limit
+        return least <= limit and needed_memory(run, config, ranks, size, again, positions_NL) <= limit
 
     fitting = [(size, way) for way in ways for size in _largest(sizes, partial(fits, again=way))]
     sharded = mesh_sizes(run, ranks)[0] > 1  # every micro-batch gathers all weights
@@ -72,7 +66,17 @@ def choose(
         return (-size, traffic) if sharded or not config.merges else (traffic, -size)
 
     size, way = min(fitting, key=cost, default=(sizes[-1], ways[-1]))
-    return Choice(run.chosen(size, way), total(size, way))
+    return Choice(run.chosen(size, way), needed_memory(run, config, ranks, size, way, positions_NL))
+
+
+def needed_memory(
+    run: Run, config: LoriiniConfig, ranks: int, size: int, again: bool, positions_NL: Tensor | None = None
+) -> float:
+    """Bytes of each of `ranks` with micro-batches of `size`, merging `again` or keeping merged weights."""
+    merging = copy(config)
+    merging.recompute_merge = again
+    counted = micro_batch_activations(run, merging, size, positions_NL)
+    return rank_memory(run, merging, ranks, size, run.speed.activation_checkpointing, counted).total
 
 
 def micro_batch_sizes(share: int) -> list[int]:
@@ -88,10 +92,11 @@ def merge_traffic(
     """Bytes that merging in bfloat16 moves for each merged parameter, by what a micro-batch shares.
 
     Kept weights are written, and their gradients written and read twice; weights merged again are written
-    once more. The experts are read for each merge, their gradients added in float32, once a micro-batch.
+    once more. In every micro-batch the experts are read for each merge and for the gates' gradient, and their
+    gradients are added in float32; those that are merged again are also cast from float32 before each merge.
     """
     units = merged_parameters(config, instances, length, positions_NL) / merged_parameters(config, 1, 1)
-    of_experts, of_merged = (14, 6) if again else (12, 4)
+    of_experts, of_merged = (26, 6) if again else (12, 4)
     return of_experts * (config.num_experts - 1) / units + of_merged
 
 
