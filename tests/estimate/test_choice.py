@@ -124,7 +124,7 @@ def test_traffic_by_experts_is_that_of_the_walked_step() -> None:
             if (row["design"], row["segments"], row["recompute_merge"]) == ("lory", 64, again)
         }
         walked = 1e-3 * (ms[32] - ms[8]) * assumed["bandwidth"]
-        merged = 24 * merged_parameters(few, 4, 4096) * size.batch_size // 4  # in all layers and micro-batches
+        merged = few.num_hidden_layers * merged_parameters(few, 4, 4096) * size.batch_size // 4
         added = merged * (merge_traffic(many, 4, 4096, again) - merge_traffic(few, 4, 4096, again))
         assert walked == pytest.approx(added, rel=0.15)  # kept: also a cast once a step
 

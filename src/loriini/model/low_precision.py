@@ -25,7 +25,8 @@ def experts_cast_once(
     Every backward pass within it adds the copies' gradients to the weights' `.grad` in float32. The weights
     must not change meanwhile. Sharded experts are left as they are: FSDP casts what it gathers. With
     `recompute_merge`, which saves memory, nothing is cast here: copies of all layers stay for the step.
-    `into_main_grads`: a merge's backward pass adds to `.grad` itself; None: where its kernel runs.
+    `into_main_grads`: a merge's backward pass adds to `.grad` itself, if that is contiguous; None: where its
+    kernel runs.
     """
     if dtype is None:
         yield
@@ -42,7 +43,8 @@ def experts_cast_once(
                 merge_kernels.runs_on(weight.device, dtype, len(weight)) for weight in weights.values()
             )
             if config.merges and (kernel if into_main_grads is None else into_main_grads):
-                module.main_grads = {name: _gradient(weight) for name, weight in weights.items()}
+                gradients = {name: _gradient(weight) for name, weight in weights.items()}
+                module.main_grads = {name: g for name, g in gradients.items() if g.is_contiguous()}
         yield
     finally:
         for module in modules:

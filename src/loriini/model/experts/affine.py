@@ -48,7 +48,7 @@ def affine_by_merging(gates_NE: Tensor) -> Callable[..., Tensor]:
     def affine(x_NSD: Tensor, weight: WeightAndGrad, bias: WeightAndGrad | None = None, /) -> Tensor:
         weight_EOD, main_grad_EOD = weight
         dtype = product_dtype(weight_EOD)
-        main_grad_EX = None if main_grad_EOD is None else main_grad_EOD.flatten(1)
+        main_grad_EX = None if main_grad_EOD is None else main_grad_EOD.view(len(main_grad_EOD), -1)
         y_NSO: Tensor = merged_linear(x_NSD.to(dtype), gates_NE.to(dtype), weight_EOD, main_grad_EX)
         if bias is None:
             return y_NSO
@@ -93,7 +93,7 @@ def merged_weight(gates_NE: Tensor, weight_E: Tensor, main_grad_E: Tensor | None
     The backward pass adds the experts' gradient to `main_grad_E` if it is given.
     """
     dtype = product_dtype(weight_E)
-    main_grad_EX = None if main_grad_E is None else main_grad_E.flatten(1)
+    main_grad_EX = None if main_grad_E is None else main_grad_E.view(len(main_grad_E), -1)
     merged_NX: Tensor = merge_kernels.merge(gates_NE.to(dtype), weight_E.to(dtype).flatten(1), main_grad_EX)
     return merged_NX.unflatten(-1, weight_E.shape[1:])
 
