@@ -13,12 +13,12 @@ import torch
 from tinybench import TINY
 from torch._dynamo.exc import FailOnRecompileLimitHit
 
-from loriini.bench import measure, models, parts, sizes
+from loriini.bench import measure, models, parts, sizes, timing
 from loriini.bench.models import build_steps, start
 from loriini.bench.operations import Machine
 from loriini.bench.parts import Comparison
 from loriini.bench.rows import by_round
-from loriini.bench.timing import Case, in_rounds, measured, speed, that_fit
+from loriini.bench.timing import Attempts, Case, in_rounds, measured, speed
 from loriini.cli import main
 from loriini.train import step
 
@@ -234,15 +234,91 @@ def test_published_ratios_are_those_of_table_3() -> None:
     assert [published_ratio(n) for n in (8, 16, 32, 64)] == [0.845, 0.79, 0.717, None]
 
 
-def test_cases_that_memory_does_not_hold_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
-    def too_large() -> Callable[[], object]:
-        raise torch.OutOfMemoryError("CUDA out of memory")
+def failing(error: Exception, times: int = 0) -> Case:
+    """A case that can be built `times` times, then fails."""
+    left = [None] * times
 
-    small, large = Case("small", 1, lambda: lambda: None), Case("large", 8, too_large)
-    assert that_fit([small, large]) == [small]
-    assert "large, 8 experts: left out" in capsys.readouterr().err
-    machine = Machine(1e12, 1e10)
-    (rows, again) = by_round(Comparison("ffn", small, [large, small], 1), 2, machine)
-    assert [row["design"] for row in rows] == ["small"]
-    assert again[0]["runs"] == 2
-    assert not list(by_round(Comparison("ffn", large, [small], 1), 2, machine))
+    def build() -> Callable[[], object]:
+        if not left:
+            raise error
+        left.pop()
+        return lambda: None
+
+    return Case("failing", 8, build)
+
+
+SMALL = Case("small", 1, lambda: lambda: None)
+MACHINE = Machine(1e12, 1e10)
+
+
+@pytest.fixture
+def on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "pick_device", lambda: torch.device("cuda"))
+    for name, value in {"synchronize": None, "empty_cache": None, "memory_allocated": 0}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
+
+
+def rows_of(baseline: Case, *cases: Case, attempts: Attempts | None = None) -> list[list[tuple[str, int]]]:
+    """The design and runs of each row, after every round."""
+    size = replace(TINY, rounds=2, repeats=3)
+    found = by_round(Comparison("ffn", baseline, cases, 1), size, MACHINE, attempts or Attempts())
+    return [[(row["design"], row["runs"]) for row in rows] for rows in found]
+
+
+def test_cases_that_memory_does_not_hold_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    large = failing(torch.OutOfMemoryError("CUDA out of memory"))
+    assert rows_of(SMALL, large, SMALL) == [[("small", 3)], [("small", 6)]]
+    assert "failing, 8 experts: left out" in capsys.readouterr().err
+    assert not rows_of(large, SMALL)
+
+
+def test_an_error_on_a_gpu_is_kept_and_the_others_go_on(
+    on_gpu: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    attempts = Attempts()
+    assert rows_of(SMALL, failing(TypeError("why\nlines")), SMALL, attempts=attempts)[-1] == [("small", 6)]
+    assert attempts.errors == ["failing, 8 experts: TypeError: why"]
+    assert "failing, 8 experts: left out, since it failed: TypeError: why" in capsys.readouterr().err
+
+
+def test_an_error_on_a_cpu_ends_the_benchmark() -> None:
+    with pytest.raises(TypeError):
+        rows_of(SMALL, failing(TypeError("why")))
+
+
+def test_a_case_that_fails_later_keeps_its_rounds(on_gpu: None) -> None:
+    case = failing(TypeError("why"), times=2)
+    assert rows_of(SMALL, case, attempts=Attempts()) == [[("failing", 3)], [("failing", 3)]]
+
+
+def test_errors_on_a_gpu_end_the_command_with_status_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(*_: object, attempts: Attempts) -> list[object]:
+        attempts.errors.append("why")
+        return []
+
+    monkeypatch.setattr("loriini.bench.measure", measure)
+    with pytest.raises(SystemExit) as end:
+        main(["bench", "--quick"])
+    assert end.value.code == 1
+
+
+def test_nothing_begins_once_the_time_is_over(capsys: pytest.CaptureFixture[str]) -> None:
+    attempts = Attempts(deadline=0.0)
+    assert not rows_of(SMALL, SMALL, attempts=attempts)
+    assert attempts.attempt("a part", lambda: 1) is None
+    first, second = capsys.readouterr().err.splitlines()
+    assert "ffn of small, 1 experts, small, 1 experts: left out, since the time is over" in first
+    assert "a part: left out, since the time is over" in second
+
+
+def test_memory_that_is_not_freed_is_named(
+    on_gpu: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reset: list[None] = []
+    monkeypatch.setattr(torch.compiler, "reset", lambda: reset.append(None))
+    timing.free()
+    assert not capsys.readouterr().err
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 3 << 30)
+    timing.free()
+    assert "3.0 GiB" in capsys.readouterr().err
+    assert len(reset) == 2

@@ -14,13 +14,14 @@ import torch
 from tinybench import TINY, script
 
 from loriini.bench import measure, models
+from loriini.bench.sizes import CUDA
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
 def run(name: str, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
     module = script(name)
-    monkeypatch.setattr(module, "QUICK", replace(TINY, experts=(2,), decode_batches=(2,)))
+    monkeypatch.setattr(module, "QUICK", replace(TINY, experts=(4,), decode_batches=(2,)))
     monkeypatch.setattr(sys, "argv", [name, *arguments])
     module.main()
 
@@ -39,22 +40,64 @@ def test_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "gpu.json"
     run("gpu", monkeypatch, "--tiny", "--part", "ffn", "--rounds", "1", "--results", str(path))
     results = json.loads(path.read_text())
-    assert results["correctness"]
     assert all(check["passed"] for check in results["correctness"])
-    assert sum("compiled beside eager" in check["check"] for check in results["correctness"]) == 3
+    names = [check["check"] for check in results["correctness"]]
+    assert sum("compiled beside eager" in name for name in names) == 3
+    assert any("mixtral, 64 experts, 16 units" in name for name in names)
+    merge, gradients, *products = results["kernels"]
+    assert (merge["operation"], gradients["operation"]) == ("merge", "merge gradients, products")
+    assert all(row["ms"] > 0 and row["ratio"] > 0 for row in results["kernels"])
+    assert [row["segments"] for row in results["kernels"]] == [8] * 5
+    assert len(products) == 3
     assert [row["what"] for row in results["bench"]] == ["ffn"]
     assert [each["design"] for each in results["profile"]] == ["dense", "lory"]
     assert results["profile"][0]["operations"][0]["ms"] > 0
 
 
-def test_gpu_stops_at_a_wrong_result(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    gpu = script("gpu")
-    right: Callable[..., torch.Tensor] = gpu.by_parameters_loop
-    monkeypatch.setattr(gpu, "by_parameters_loop", lambda *given: 1.1 * right(*given))
+def test_gpu_measures_beside_a_wrong_result_and_ends_with_status_1(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    checks = script("gpu_checks")
+    right: Callable[..., torch.Tensor] = checks.by_parameters_loop
+    monkeypatch.setattr(checks, "by_parameters_loop", lambda *given: 1.1 * right(*given))
+    monkeypatch.setattr(checks, "compiled_checks", lambda size: iter(()))
+    monkeypatch.setattr(script("gpu"), "profiles", lambda size, attempts: iter(()))
+    path = tmp_path / "gpu.json"
     with pytest.raises(SystemExit) as end:
-        run("gpu", monkeypatch, "--tiny", "--results", str(tmp_path / "gpu.json"))
+        run("gpu", monkeypatch, "--tiny", "--part", "ffn", "--rounds=1", "--results", str(path))
     assert end.value.code == 1
-    assert not json.loads((tmp_path / "gpu.json").read_text())["bench"]
+    results = json.loads(path.read_text())
+    assert not all(check["passed"] for check in results["correctness"])
+    assert results["bench"]
+
+
+def test_gpu_begins_nothing_once_the_time_is_over(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(models, "step_seconds", lambda run, machine: 1.0)
+    run("gpu", monkeypatch, "--tiny", "--minutes=0", "--results", str(tmp_path / "gpu.json"))
+    left_out = capsys.readouterr().err
+    for name in ("correctness", "kernels", "train_step of dense", "profile", "decode", "memory of dense"):
+        assert any(name in line and "left out" in line for line in left_out.splitlines()), name
+    assert not (tmp_path / "gpu.json").exists()
+
+
+def test_gpu_measures_small_micro_batches_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = script("gpu")
+    monkeypatch.setattr(gpu, "kernel_rows", lambda *_: iter(()))
+    monkeypatch.setattr(gpu, "benchmark", lambda parts, size, *_: (parts, size.micro_batch_sizes))
+    planned = [rows if name == "bench" else name for name, rows in gpu.plan(CUDA, None, None, gpu.Attempts())]
+    assert planned[:5] == ["correctness", "kernels", (["train"], (4,)), "profile", (["train"], (8, 16))]
+    assert planned[5:] == [(["sparse", "aoe", "ffn", "decode", "memory"], (4, 8, 16))]
+
+
+def test_gpu_refuses_an_unknown_part(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        run("gpu", monkeypatch, "--tiny", "--part", "trian")
+    assert end.value.code == 2
+    assert "invalid choice: 'trian'" in capsys.readouterr().err
 
 
 def test_the_published_pages_are_filled_from_the_committed_results(tmp_path: Path) -> None:

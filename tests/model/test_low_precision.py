@@ -46,6 +46,7 @@ def test_gradients_are_those_of_casts_in_each_micro_batch(
     assert_same_gradients(model.state_dict(), saved, rtol=0, atol=0)
 
 
+@pytest.mark.filterwarnings("ignore:grad and param do not obey:UserWarning")
 @pytest.mark.parametrize("recompute", [False, True])
 def test_a_gradient_in_another_layout_loses_nothing(recompute: bool) -> None:
     """A flat copy of it would get what a merge's backward pass adds."""

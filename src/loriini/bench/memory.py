@@ -6,9 +6,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from loriini.bench.fitting import that_fits
 from loriini.bench.models import bench_run, run_config, start
 from loriini.bench.sizes import BenchSize
-from loriini.bench.timing import Row, free, if_it_fits, result, synchronize
+from loriini.bench.timing import Attempts, Row, free, result, synchronize
 from loriini.estimate.activations import merged_parameters, saved_bytes
 from loriini.hardware import autocast, autocast_dtype, pick_device
 from loriini.model import LoriiniForCausalLM
@@ -19,20 +20,20 @@ MERGES = {"lory": False, "lory recompute_merge": True}
 """Lory's names in rows, by whether the backward pass merges experts again."""
 
 
-def memory_rows(size: BenchSize) -> Iterator[Row]:
+def memory_rows(size: BenchSize, attempts: Attempts) -> Iterator[Row]:
     """The memory of Lory's steps relative to the dense model's, beyond weights, gradients and optimizer.
 
     A warning names the steps that the accelerator's memory does not hold.
     """
     for micro_batch_size in size.micro_batch_sizes:
         single = replace(size, micro_batch_sizes=(micro_batch_size,), batch_size=micro_batch_size)
-        dense = bytes_if_it_fits("dense", bench_run(single, "dense", 1))
+        dense = bytes_if_it_fits("dense", bench_run(single, "dense", 1), attempts)
         if dense is None:
             continue
         for name, recompute in MERGES.items():
             for experts in single.experts:
                 run = bench_run(single, "lory", experts, recompute_merge=recompute)
-                used = bytes_if_it_fits(name, run)
+                used = bytes_if_it_fits(name, run, attempts)
                 if used is None:
                     continue
                 ratio = used["activations"] / dense["activations"]
@@ -46,9 +47,10 @@ def memory_rows(size: BenchSize) -> Iterator[Row]:
                 }
 
 
-def bytes_if_it_fits(name: str, run: Run) -> dict[str, int] | None:
-    """`step_bytes` by `if_it_fits`."""
-    return if_it_fits(f"memory of {name}, {run.model.num_experts} experts", lambda: step_bytes(run))
+def bytes_if_it_fits(name: str, run: Run, attempts: Attempts) -> dict[str, int] | None:
+    """`step_bytes`; None, with a warning, where the memory is too small or measuring failed."""
+    what = f"memory of {name}, {run.model.num_experts} experts, micro-batches of {run.micro_batch_size}"
+    return attempts.attempt(what, lambda: step_bytes(run) if that_fits(run) else None)
 
 
 def step_bytes(run: Run) -> dict[str, int]:

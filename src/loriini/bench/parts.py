@@ -8,6 +8,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from loriini.bench.fitting import that_fits
 from loriini.bench.models import (
     bench_run,
     llama,
@@ -45,19 +46,15 @@ class Comparison:
 
 def merged_steps(size: BenchSize) -> Iterator[Comparison]:
     """Lory's training steps and those of the dense model of its active size, at each micro-batch."""
-    for micro_batch_size in size.micro_batch_sizes:
-        single = replace(size, micro_batch_sizes=(micro_batch_size,))
-        cases = [step_case("lory", bench_run(single, "lory", n), single.steps) for n in single.experts]
-        yield Comparison.of_steps(dense_case(single), cases, single)
+    for single in single_sizes(size):
+        yield Comparison.of_steps(dense_case(single), lory_cases(single, single.experts), single)
 
 
 def recomputed_steps(size: BenchSize) -> Iterator[Comparison]:
     """Lory's training steps that merge again in the backward pass, with the fewest and the most experts."""
-    cases = [
-        step_case("lory", bench_run(size, "lory", n, recompute_merge=True), size.steps)
-        for n in (size.experts[0], size.experts[-1])
-    ]
-    yield Comparison.of_steps(dense_case(size), cases, size)
+    for single in single_sizes(size):
+        cases = lory_cases(single, (size.experts[0], size.experts[-1]), recompute_merge=True)
+        yield Comparison.of_steps(dense_case(single), cases, single)
 
 
 def swept_steps(size: BenchSize) -> Iterator[Comparison]:
@@ -65,8 +62,18 @@ def swept_steps(size: BenchSize) -> Iterator[Comparison]:
     sizes = [replace(size, segment_length=length) for length in size.swept_segments]
     sizes += [replace(size, micro_batch_sizes=(number,)) for number in size.swept_micro_batches]
     for swept in sizes:
-        lory = step_case("lory", bench_run(swept, "lory", swept.experts[0]), swept.steps)
-        yield Comparison.of_steps(dense_case(swept), [lory], swept)
+        yield Comparison.of_steps(dense_case(swept), lory_cases(swept, swept.experts[:1]), swept)
+
+
+def single_sizes(size: BenchSize) -> list[BenchSize]:
+    """The size at each of its micro-batches."""
+    return [replace(size, micro_batch_sizes=(number,)) for number in size.micro_batch_sizes]
+
+
+def lory_cases(size: BenchSize, experts: Sequence[int], **model: Any) -> list[Case]:
+    """Lory's training steps with each number of experts, of those that the memory holds."""
+    runs = [that_fits(bench_run(size, "lory", n, **model)) for n in experts]
+    return [step_case("lory", run, size.steps) for run in runs if run]
 
 
 def sparse_steps(size: BenchSize) -> Iterator[Comparison]:

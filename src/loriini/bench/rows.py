@@ -3,6 +3,8 @@
 import json
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -12,10 +14,10 @@ from loriini.bench.operations import Machine
 from loriini.bench.parts import COMPARISONS, Comparison
 from loriini.bench.peaks import measure_peaks
 from loriini.bench.sizes import BenchSize, bench_size
-from loriini.bench.timing import Case, Row, in_rounds, row, that_fit
+from loriini.bench.timing import Attempts, Case, Row, measured, row, turns
 from loriini.errors import InputError
 from loriini.hardware import describe_machine, keep_freed_memory
-from loriini.progress import progress
+from loriini.progress import progress, warn
 from loriini.published import published_values
 
 PARTS = (*COMPARISONS, "memory")
@@ -45,15 +47,22 @@ OVERHEAD = 1.5
 
 
 def measure(
-    quick: bool = False, only: Sequence[str] = (), rounds: int | None = None, size: BenchSize | None = None
+    quick: bool = False,
+    only: Sequence[str] = (),
+    rounds: int | None = None,
+    size: BenchSize | None = None,
+    attempts: Attempts | None = None,
 ) -> Iterator[list[Row]]:
     """Measure the parts in `only` (DEFAULT_PARTS without any); yields all rows so far after every round.
+
+    `attempts` says until when, and keeps what failed on a GPU.
 
     Every row has the columns of docs/speed.md and `part`, its own seconds and the baseline's by round,
     threads, tokens a second, MFU of the measured peak, and the machine.
     """
     keep_freed_memory()
-    size = size or bench_size(quick)
+    size, attempts = size or bench_size(quick), attempts or Attempts()
+    size = replace(size, rounds=rounds or size.rounds)
     machine = measure_peaks(quick)
     about = {
         **describe_machine(),
@@ -63,39 +72,71 @@ def measure(
     }
     parts = only or DEFAULT_PARTS
     plan = [(part, c) for part in parts if part in COMPARISONS for c in COMPARISONS[part](size)]
-    rounds = rounds or size.rounds
     finished: list[Row] = []
-    with progress("bench", len(plan) * rounds + ("memory" in parts)) as advance:
-        minutes = planned_minutes([comparison for _, comparison in plan], rounds, machine)
+    with progress("bench", len(plan) * size.rounds + ("memory" in parts)) as advance:
+        minutes = planned_minutes([comparison for _, comparison in plan], size, machine)
         advance(0, f"about {minutes:.0f} minutes of training steps")
         for part, comparison in plan:
             rows: list[Row] = []
-            for rows in by_round(comparison, rounds, machine):
+            for rows in by_round(comparison, size, machine, attempts):
                 rows = [{**r, "part": part, "machine": about} for r in rows]
                 advance(1, f"{comparison.what} {', '.join(c.name for c in comparison.cases)}")
                 yield [*finished, *rows]
             finished += rows
         if "memory" in parts:
-            for measured in memory_rows(size):
+            for measured in memory_rows(size, attempts):
                 finished.append({**measured, "part": "memory", "machine": about})
                 yield finished
             advance()
 
 
-def by_round(comparison: Comparison, rounds: int, machine: Machine) -> Iterator[list[Row]]:
-    """A row for each case that memory holds, after every round; none without the baseline."""
-    fitting = that_fit([comparison.baseline, *comparison.cases])
-    cases = [case for case in comparison.cases if case in fitting]
-    if comparison.baseline not in fitting or not cases:
+def by_round(
+    comparison: Comparison, size: BenchSize, machine: Machine, attempts: Attempts
+) -> Iterator[list[Row]]:
+    """After every round a row for each case that could be measured; none without the baseline.
+
+    A case that fails is not tried again, and its rounds before that count.
+    """
+    cases = (comparison.baseline, *comparison.cases)
+    if attempts.over:
+        warn(f"{comparison.what} of {', '.join(map(named, cases))}: left out, since the time is over")
         return
-    measured: list[list[float]] = []
-    for seconds in in_rounds(fitting, rounds, warmup=0):  # `that_fit` was one
-        measured.append([s / comparison.steps for s in seconds])
-        reference, *others = zip(*measured, strict=True)
-        yield [
-            one_row(comparison, case, (of_case, reference), machine)
-            for case, of_case in zip(cases, others, strict=True)
-        ]
+    left = set(range(len(cases))) if comparison.cases else set()
+    measured_so_far: list[dict[int, list[float]]] = []
+    for i in range(-size.settling, size.rounds):
+        found: dict[int, list[float]] = {}
+        for place in turns(len(cases), i):
+            if 0 in left and place in left:
+                case = cases[place]
+                seconds = attempts.attempt(named(case), partial(measured, case, size.repeats))
+                if seconds is None:
+                    left.remove(place)
+                else:
+                    found[place] = [s / comparison.steps for s in seconds]
+        if i < 0 or 0 not in found:
+            continue
+        measured_so_far.append(found)
+        yield list(rows_so_far(comparison, measured_so_far, machine))
+
+
+def named(case: Case) -> str:
+    """A case as warnings name it."""
+    segments = f", N = {case.details['segments']}" if "segments" in case.details else ""
+    return f"{case.name}, {case.experts} experts{segments}"
+
+
+def rows_so_far(
+    comparison: Comparison, rounds: Sequence[dict[int, list[float]]], machine: Machine
+) -> Iterator[Row]:
+    """A row for each case, of the rounds in which it was measured.
+
+    `rounds` hold seconds by place; place 0 is the baseline's.
+    """
+    for place, case in enumerate(comparison.cases, start=1):
+        both = [(each[place], each[0]) for each in rounds if place in each]
+        of_case, reference = ([s for pair in both for s in pair[i]] for i in (0, 1))
+        if both:
+            yield one_row(comparison, case, (of_case, reference), machine)
 
 
 def one_row(
@@ -138,14 +179,15 @@ def published_ratio(experts: int) -> float | None:
     return round(rate / rates["0.3B"], 3) if rate else None
 
 
-def planned_minutes(plan: Sequence[Comparison], rounds: int, machine: Machine) -> float:
+def planned_minutes(plan: Sequence[Comparison], size: BenchSize, machine: Machine) -> float:
     """A rough estimate of the time that training steps take, from their FLOPs."""
     flops = sum(
         comparison.steps * comparison.tokens * case.details.get("flops_per_token", 0)
         for comparison in plan
         for case in (comparison.baseline, *comparison.cases)
     )
-    return OVERHEAD * (rounds + 1) * flops / (UTILISATION * machine.flops) / 60
+    times = (size.settling + size.rounds) * size.repeats
+    return OVERHEAD * times * flops / (UTILISATION * machine.flops) / 60
 
 
 def rows_of_other_parts(path: Path, part: str) -> list[Row]:

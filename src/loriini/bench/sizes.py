@@ -29,6 +29,10 @@ class BenchSize:
     """Micro-batches measured besides `micro_batch_sizes`."""
     rounds: int = 8
     """An even number: each case is measured before and after the others equally often."""
+    settling: int = 1
+    """Rounds before these that do not count: caches and clocks settle in them."""
+    repeats: int = 1
+    """How often each model is measured in a round, once it is built."""
     steps: int = 1
     """Training steps measured in a round."""
     experts: tuple[int, ...] = (8, 16, 32)
@@ -65,10 +69,13 @@ CUDA = BenchSize(
     vocab_size=32_000,
     length=4096,
     batch_size=32,
-    micro_batch_sizes=(4, 16),
+    micro_batch_sizes=(4, 8, 16),
     sparse_batch_size=8,
     low_ranks=(64, 256),
-    swept_micro_batches=(1, 8),
+    swept_micro_batches=(1,),
+    rounds=2,  # building compiles, and times vary little from one build to another
+    settling=0,
+    repeats=4,
     steps=2,
     compile=True,
 )
@@ -94,7 +101,7 @@ BENCH_SIZES = {
     ("cpu", False): CPU,
     ("cpu", True): QUICK,
     ("cuda", False): CUDA,
-    ("cuda", True): replace(CUDA, shape=ModelShape(1024, 2816, 4, 16), rounds=4),
+    ("cuda", True): replace(CUDA, shape=ModelShape(1024, 2816, 4, 16)),
 }
 """By device, and whether the benchmark is a quick one."""
 

@@ -1,6 +1,7 @@
 """Cases that take turns: each is built, warmed up, measured and freed before the next."""
 
 import gc
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,12 +12,15 @@ import torch
 
 from loriini.bench.operations import Machine
 from loriini.errors import is_out_of_memory
+from loriini.estimate.memory import GIB
 from loriini.hardware import has_bf16, pick_device
 from loriini.progress import warn
 
 Row = dict[str, Any]
 Work = Callable[[], object]
 Result = TypeVar("Result")
+MOST_HELD = GIB
+"""Bytes on an accelerator, while no model is there, above which something was not freed."""
 
 
 @dataclass(frozen=True)
@@ -35,46 +39,69 @@ class Case:
     """A lower bound of its seconds on a machine, without what its baseline does too; None: unknown."""
 
 
+@dataclass
+class Attempts:
+    """Measurements one after the other; on a GPU, where one fails the others go on."""
+
+    deadline: float = math.inf
+    """The time of `time.monotonic` after which none begins."""
+    errors: list[str] = field(default_factory=list)
+    """What failed on a GPU for another reason than its memory."""
+
+    @property
+    def over(self) -> bool:
+        """Whether the time is over."""
+        return time.monotonic() > self.deadline
+
+    def attempt(self, what: str, measure: Callable[[], Result]) -> Result | None:
+        """What `measure` returns; None, with a warning, where it fails on a GPU or the time is over."""
+        if self.over:
+            warn(f"{what}: left out, since the time is over")
+            return None
+        result = None
+        try:
+            result = measure()
+        except Exception as error:  # near the end of memory, cuBLAS and Triton have errors of their own
+            if isinstance(error, torch.OutOfMemoryError) or is_out_of_memory(error):
+                warn(f"{what}: left out, since the memory is too small")
+            elif pick_device().type == "cuda":
+                reason = next(iter(str(error).splitlines()), "")
+                self.errors.append(f"{what}: {type(error).__name__}: {reason}")
+                warn(f"{what}: left out, since it failed: {type(error).__name__}: {reason}")
+            else:
+                raise
+        free()  # only now does the error hold nothing of what was measured
+        return result
+
+
+def turns(cases: int, i: int) -> range:
+    """The order in which cases take turns in round `i`.
+
+    It alternates, so that a drift of the machine's speed favours none.
+    """
+    order = range(cases)
+    return order if i % 2 == 0 else order[::-1]
+
+
 def in_rounds(cases: Sequence[Case], rounds: int, warmup: int = 1) -> Iterator[list[float]]:
     """Seconds of each case in each round; only one case's model is in memory at a time.
 
-    In alternate rounds the cases take turns in the opposite order, so that a drift of the machine's speed
-    favours none. The first `warmup` rounds do not count: caches and clocks settle in them.
+    The first `warmup` rounds do not count: caches and clocks settle in them.
     """
     for i in range(-warmup, rounds):
-        order = range(len(cases)) if i % 2 == 0 else reversed(range(len(cases)))
-        seconds = {place: measured(cases[place]) for place in order}
+        seconds = {place: measured(cases[place])[0] for place in turns(len(cases), i)}
         if i >= 0:
             yield [seconds[place] for place in range(len(cases))]
 
 
-def that_fit(cases: Sequence[Case]) -> list[Case]:
-    """The cases that the accelerator's memory holds, each run once; a warning names the others."""
+def measured(case: Case, repeats: int = 1) -> list[float]:
+    """Build a case, time it `repeats` times, and free it.
 
-    def fits(case: Case) -> bool:
-        return if_it_fits(f"{case.name}, {case.experts} experts", lambda: measured(case)) is not None
-
-    return [case for case in cases if fits(case)]
-
-
-def if_it_fits(what: str, measure: Callable[[], Result]) -> Result | None:
-    """What `measure` returns; None, with a warning, where the accelerator's memory is too small."""
-    result = None
-    try:
-        result = measure()
-    except RuntimeError as error:  # near the end of memory, cuBLAS and Triton have errors of their own
-        if not (isinstance(error, torch.OutOfMemoryError) or is_out_of_memory(error)):
-            raise
-        warn(f"{what}: left out, since the accelerator's memory is too small")
-    free()  # only now does the error hold nothing of what was measured
-    return result
-
-
-def measured(case: Case) -> float:
-    """Build a case, time it, and free it; torch's error where it would go on without compiling."""
+    torch's error where it would go on without compiling.
+    """
     with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
         work = case.build()
-        seconds = timed(work)
+        seconds = [timed(work) for _ in range(repeats)]
     del work
     free()
     return seconds
@@ -96,10 +123,15 @@ def synchronize() -> None:
 
 
 def free() -> None:
-    """Free the last case's memory."""
+    """Free the last case's memory; on a GPU with the graphs that were compiled, which may hold some of it."""
+    on_gpu = pick_device().type == "cuda"
+    if on_gpu:
+        torch.compiler.reset()
     gc.collect()
-    if pick_device().type == "cuda":
+    if on_gpu:
         torch.cuda.empty_cache()
+        if (held := torch.cuda.memory_allocated()) > MOST_HELD:
+            warn(f"{held / GIB:.1f} GiB of the GPU's memory were not freed, so that less is left")
 
 
 def speed(seconds: Iterable[float], reference: Iterable[float]) -> float:

@@ -1,0 +1,29 @@
+"""Which training steps the accelerator's memory holds, by the estimate of `--micro_batch_size auto`."""
+
+from loriini.bench.models import run_config
+from loriini.estimate.choice import MARGIN, memory_here, needed_memory
+from loriini.estimate.memory import GIB
+from loriini.hardware import pick_device
+from loriini.progress import warn
+from loriini.train.run import AUTO, Run
+
+
+def that_fits(run: Run) -> Run | None:
+    """The run, whose merged weights are kept or, where that is `auto` and needs too much, recomputed.
+
+    None, with a warning, where the GPU's memory holds neither. On a CPU all fit.
+    """
+    config, instances = run_config(run), run.instances_at_once()
+    auto = config.merges and run.model.recompute_merge == AUTO
+    limit, needed = (1 - MARGIN) * memory_here(), 0.0
+    for again in (False, True) if auto else (run.model.recompute_merge is True,):
+        if pick_device().type != "cuda":
+            return run.chosen(instances, again)
+        needed = needed_memory(run, config, 1, instances, again)
+        if needed <= limit:
+            return run.chosen(instances, again)
+    warn(
+        f"{run.name}, {config.num_experts} experts, micro-batches of {instances} instances: left out, since "
+        f"they need about {needed / GIB:.0f} GiB, more than {limit / GIB:.0f}"
+    )
+    return None
