@@ -190,6 +190,27 @@ def test_the_backward_pass_adds_to_main_grad_compiled_or_not(merging: Callable[.
         torch.testing.assert_close(main_grad, 1 + 2 * w.grad)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("merging", [kept, again])
+def test_a_compiled_backward_pass_copies_no_main_grad(
+    merging: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy of the float32 gradients for the kernel, and back, would move more bytes than the kernel."""
+    given: list[int] = []
+
+    def launch(dmerged: Tensor, gates: Tensor, weight: Tensor, out: Tensor, add: bool) -> Tensor:
+        given.append(out.data_ptr())
+        return torch.zeros_like(gates)
+
+    monkeypatch.setattr(merge_kernels, "runs_on", lambda *_: True)
+    monkeypatch.setattr(merge_kernels, "launch", launch)
+    torch.compiler.reset()
+    g, w = torch.randn(5, 3, requires_grad=True), torch.randn(3, 4, 7, requires_grad=True)
+    main_grad = torch.ones(3, 4, 7)
+    torch.compile(merging, fullgraph=True)(g, w, main_grad).square().sum().backward()
+    assert given == [main_grad.data_ptr()]
+
+
 @pytest.mark.parametrize(
     ("device", "dtype", "experts", "runs"),
     [
