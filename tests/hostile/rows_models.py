@@ -194,7 +194,8 @@ def tables() -> Iterator[Row]:
         code = Row(f"{command}: a model with code", COMMANDS[command], "", in_the_model(), 0, drill=not again)
         yield code
         names = weights(control_characters)
-        yield Row(f"{command}: a model with raw names", COMMANDS[command], "", names, 0, drill=not again)
+        line = r"\\x1b\[31mred\\u202e belongs to nothing that its config\.json names"
+        yield Row(f"{command}: a model with raw names", COMMANDS[command], line, names, drill=not again)
     for name, (harm, line) in BESIDE_WEIGHTS.items():
         yield from rows("with code and", {name: in_the_model(harm)}, line, 1, ("evaluate", "export", "start"))
     yield Row(
