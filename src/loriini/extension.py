@@ -4,6 +4,7 @@ import sys
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from traceback import extract_tb
 from types import ModuleType
 
 from loriini.errors import InputError
@@ -14,8 +15,8 @@ EXTENSIONS: list[str] = []
 
 def load_extension(name: str) -> None:
     """Import an installed module, or execute FILE.py. InputError where that fails."""
-    name = str(Path(name).absolute()) if name.endswith(".py") else name
     if name.endswith(".py"):
+        name = str(Path(name).absolute())
         execute(Path(name))
     else:
         try:
@@ -44,7 +45,9 @@ def execute(path: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        reason = f"{type(error).__name__}: {error}"
+        lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(path)]
+        where = f"line {lines[-1]}, " if lines else ""
+        reason = f"{where}{type(error).__name__}: {error}"
         raise InputError(f"{path}: cannot be executed ({reason}); correct it") from error
     finally:
         sys.path.remove(str(path.absolute().parent))

@@ -131,6 +131,8 @@ def mismatch(value: Any, hint: Any) -> str | None:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         kind, bounds = arguments
+        if kind is str:
+            return None if isinstance(value, str) and bounds.admit(value) else str(bounds)
         return mismatch(value, kind) or (None if bounds.admit(value) else str(bounds))
     if origin is Literal:
         among = any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in arguments)

@@ -44,13 +44,23 @@ def test_designs_of_an_extension_are_listed_and_given_to_child_processes(
     assert resuming(Path("run")) == ["train", "--resume", "run", f"--extension={file}"]
 
 
+def test_help_lists_the_overrides_of_a_run_that_uses_an_extension(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own.toml").write_text('routing = "cosine"')
+    own = ["--extension", example_file(tmp_path)]
+    assert "--routing design" in call(capsys, "train", tmp_path / "own.toml", *own, "--help").out
+
+
 def test_an_extension_that_does_not_load_is_an_error_in_a_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "wrong.py").write_text("1 / 0")
+    (tmp_path / "wrong.py").write_text("import math\nmath.sqrt(1 / 0)")
+    (tmp_path / "words.py").write_text("no Python")
     for name, reason in {
         tmp_path / "none.py": "none.py: no such Python file; check the path",
-        tmp_path / "wrong.py": "wrong.py: cannot be executed (ZeroDivisionError: division by zero)",
+        tmp_path / "wrong.py": "wrong.py: cannot be executed (line 2, ZeroDivisionError: division by zero)",
+        tmp_path / "words.py": "words.py: cannot be executed (SyntaxError",
         "no_such_module": "--extension no_such_module: cannot be imported (ModuleNotFoundError",
     }.items():
         ended = call(capsys, "designs", "--extension", name)

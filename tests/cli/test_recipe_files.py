@@ -133,10 +133,10 @@ def test_a_python_file_is_executed_where_it_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such Python file"):
         find_recipe(f"{tmp_path / 'absent.py'}:mine")
     path.write_text("import sys; sys.exit('no')")
-    with pytest.raises(InputError, match=r"cannot be executed .SystemExit: no"):
+    with pytest.raises(InputError, match=r"cannot be executed .line 1, SystemExit: no"):
         find_recipe(f"{path}:mine")
     path.write_text("import absent_package")
-    with pytest.raises(InputError, match=r"cannot be executed .ModuleNotFoundError"):
+    with pytest.raises(InputError, match=r"cannot be executed .line 1, ModuleNotFoundError"):
         find_recipe(f"{path}:mine")
 
 

@@ -79,6 +79,18 @@ def test_other_settings_are_refused(corpus: Corpus, change: dict[str, Any], told
     assert times(corpus.folder) == before
 
 
+def test_the_same_order_may_be_given_by_another_path(corpus: Corpus, tmp_path: Path) -> None:
+    ids = np.random.default_rng(0).permutation(corpus.manifest["stages"]["documents"]["counts"]["documents"])
+    for name in ("a.npy", "b.npy"):
+        np.save(tmp_path / name, ids)
+        order = replace(topics.SETTINGS, order=str(tmp_path / name), reuse=str(corpus.folder))
+        made = topics.make(tmp_path / "given", order)
+    assert made.manifest["shared_instance_cosine"].keys() == {"given", "random"}
+    np.save(tmp_path / "b.npy", ids[::-1])
+    with pytest.raises(InputError, match="order: was made with other settings"):
+        topics.make(tmp_path / "given", order)
+
+
 def test_other_documents_are_refused(corpus: Corpus) -> None:
     told = rf"documents: .*other inputs \(topics\); choose .*--reuse {corpus.folder}"
     with pytest.raises(InputError, match=told):

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from extensions import tables_restored
 from loriini.cli import COMMANDS
 from loriini.cli.parser import make_parser
+from loriini.extension import EXTENSIONS
 from loriini.quickstart import Quickstart
 from loriini.quickstart.next_commands import next_commands
 
@@ -24,6 +26,10 @@ def test_every_command_is_parsed_and_names_a_job_of_its_own(
     fields = {"text_field": "body" if inputs else "text", "domain_field": "domain"}
     settings |= {"on_error": on_error, **fields, "documents": {"train": dict.fromkeys(("web", "books"))}}
     jobs = []
+    with tables_restored():
+        EXTENSIONS.append("my_router.py")
+        extended = next_commands(settings, Path("my job"))
+    assert sum("--extension=my_router.py" in command for command in extended) == 6
     for command in next_commands(settings, Path("my job")):
         program, *words = shlex.split(command)
         assert program == "loriini"

@@ -61,7 +61,7 @@ def test_the_headline_claims_what_the_interval_does(
     found = dict.fromkeys(("python", HOSTILE, "all"), difference(change, reach))
     text = text_of(sections.headline(replace(c, results={**c.results, "difference": found})))
     assert f"{verdict}: perplexity 29.50 against 30.00" in text
-    decided = causality == "strict" and abs(change) > reach
+    decided = "better" in verdict
     assert (f"It is {'lower' if change < 0 else 'higher'} in python and {HOSTILE}." in text) == decided
 
 

@@ -17,6 +17,7 @@ from loriini.routing import (
     register_scorer,
     register_selection,
 )
+from loriini.routing.design import design_name
 from loriini.routing.losses import auxiliary_loss
 from loriini.routing.registry import REGISTERED
 from loriini.routing.scorer import SCORERS
@@ -52,7 +53,9 @@ def test_without_its_extension_a_saved_model_is_refused(tmp_path: Path) -> None:
     with tables_restored():
         example(tmp_path)
         tiny_model(DESIGNS["cosine"]).save_pretrained(tmp_path / "model")
-    with pytest.raises(Exception, match=r"'cosine'; it must be .*none is loaded; load one with --extension"):
+    with pytest.raises(
+        Exception, match=r"'cosine'; it must be .*none is loaded; give --extension, or import"
+    ):
         load_model(tmp_path / "model")
 
 
@@ -104,14 +107,40 @@ def test_built_in_values_are_not_replaced_but_registered_ones_are(axis: str) -> 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "scorer=own reads the option width, which is not given"),
-        ({"width": 1, "depth": 2}, "options has depth, which nothing reads"),
-        ({"width": "wide"}, "options has width='wide'; it must be a finite number"),
+        ({}, r"scorer=own reads routing\.options\.width, which is not given; add it"),
+        ({"width": 1, "depth": 2}, r"routing\.options\.depth is read by nothing; leave it out"),
+        ({"width": "wide"}, r"routing\.options\.width is 'wide'; it must be a finite number"),
+        ({"width": 1, "loss": -1}, r"routing\.options\.loss is -1; it must be at least 0"),
         ({"width": float("nan")}, "it must be a finite number"),
         ([1], "it must be a dict"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options: Any, message: str) -> None:
-    register_scorer("own", SCORERS["linear"], options=["width"])
+    register_loss("loss", lambda routing: routing.logits.sum((-1, -2)))
+    register_scorer("own", SCORERS["linear"], options="width")
     with pytest.raises(ValueError, match=message):
         replace(DESIGNS["mixtral"], scorer="own", options=options)
+
+
+def test_an_option_is_not_a_number_and_the_weight_of_a_loss() -> None:
+    register_loss("width", lambda routing: routing.logits.sum((-1, -2)))
+    register_scorer("own", SCORERS["linear"], options=["width"])
+    with pytest.raises(ValueError, match="read by scorer=own and by the loss of this name; rename one"):
+        replace(DESIGNS["mixtral"], scorer="own", options={"width": 1})
+
+
+def test_an_own_loss_needs_logits_that_are_learnt_and_leaves_the_name() -> None:
+    register_loss("own", lambda routing: routing.logits.sum((-1, -2)))
+    with pytest.raises(ValueError, match="own is constant with scorer=label"):
+        replace(DESIGNS["label"], options={"own": 1})
+    assert design_name(replace(DESIGNS["lory"], options={"own": 1})) == "lory"
+
+
+def test_options_are_a_designs_own() -> None:
+    register_loss("own", lambda routing: routing.logits.sum((-1, -2)))
+    options = {"own": 1.0}
+    design = replace(DESIGNS["lory"], options=options)
+    options["own"] = -1
+    copy = replace(design, load_balance=0)
+    copy.options["own"] = 2
+    assert design.options == {"own": 1}

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from extensions import tables_restored
 from loriini.batches.joined import JoinedInstances
 from loriini.batches.loader import BatchLoader
 from loriini.errors import InputError, Unfinished
 from loriini.jobs.lock import folder_lock
+from loriini.routing import register_loss
 from loriini.train.checkpoints.storage import CheckpointConfig
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.folder import check_pool, report_reading, warn_of_order
@@ -214,6 +216,16 @@ def test_units_are_compared_among_as_many_instances_after_a_resume(
         else nullcontext()
     ):
         check_pool(run, then, now, tmp_path / "run.json")
+
+
+@pytest.mark.parametrize(("weight", "refused"), [(0.1, True), (0.0, False)])
+def test_an_own_loss_is_over_the_units_of_each_process(weight: float, refused: bool, tmp_path: Path) -> None:
+    with tables_restored():
+        register_loss("own", lambda routing: routing.logits.amax((-1, -2)))
+        run = tiny_run("switch", batch_size=8, micro_batch_size=8, warmup=WarmupConfig(0.0))
+        run = replace(run, routing=replace(run.routing, load_balance=0, options={"own": weight}))
+        with pytest.raises(InputError, match="compares the units of 8") if refused else nullcontext():
+            check_pool(run, 1, 2, tmp_path / "run.json")
 
 
 def test_the_number_of_processes_is_recorded(corpus: TrainingCorpus, tmp_path: Path) -> None:

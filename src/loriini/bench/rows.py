@@ -60,8 +60,10 @@ def measure(
     Every row has the columns of docs/speed.md and `part`, its own seconds and the baseline's by round,
     threads, tokens a second, MFU of the measured peak, and the machine.
     """
-    keep_freed_memory()
     size, attempts = size or bench_size(quick), attempts or Attempts()
+    if attempts.over:
+        return
+    keep_freed_memory()
     size = replace(size, rounds=rounds or size.rounds)
     machine = measure_peaks(quick)
     about = {
@@ -71,7 +73,8 @@ def measure(
         "copy_bandwidth": machine.bandwidth,
     }
     parts = only or DEFAULT_PARTS
-    plan = [(part, c) for part in parts if part in COMPARISONS for c in COMPARISONS[part](size)]
+    chosen = [part for part in parts if part in COMPARISONS]
+    plan = [(part, c) for part in chosen for c in COMPARISONS[part](size) if c.cases]
     finished: list[Row] = []
     with progress("bench", len(plan) * size.rounds + ("memory" in parts)) as advance:
         minutes = planned_minutes([comparison for _, comparison in plan], size, machine)
@@ -84,8 +87,8 @@ def measure(
                 yield [*finished, *rows]
             finished += rows
         if "memory" in parts:
-            for measured in memory_rows(size, attempts):
-                finished.append({**measured, "part": "memory", "machine": about})
+            for used in memory_rows(size, attempts):
+                finished.append({**used, "part": "memory", "machine": about})
                 yield finished
             advance()
 

@@ -20,7 +20,12 @@ def bench_arguments(add: Add) -> None:
     only = "this part alone; --out keeps the rows of other parts (default: all but sweep and recompute)"
     parts = ("train", "recompute", "sweep", "sparse", "aoe", "ffn", "decode", "memory")
     add("--only", choices=parts, help=only)
-    add("--rounds", type=int, metavar="N", help="how often each case is built and measured (8, on a GPU 2)")
+    add(
+        "--rounds",
+        type=int,
+        metavar="N",
+        help="how often each case is built and measured (8, on a GPU or with --quick 2)",
+    )
 
 
 def bench(arguments: argparse.Namespace) -> None:

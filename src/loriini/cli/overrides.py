@@ -5,12 +5,17 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from loriini.extension import load_extension
+
 if TYPE_CHECKING:
     from loriini.train.overrides.names import Override
 
 
 class RecipeHelp(argparse.Action):
-    """`--help` that also lists the overrides of the recipe before it; without one, nothing is imported."""
+    """`--help` that also lists the overrides of the recipe before it; without one, nothing is imported.
+
+    The recipe may use extensions that are named before it.
+    """
 
     def __init__(self, option_strings: list[str], dest: str, help: str) -> None:
         super().__init__(option_strings, dest, nargs=0, help=help)
@@ -22,6 +27,8 @@ class RecipeHelp(argparse.Action):
                 "overrides: `loriini train RECIPE --help` lists every --dotted.name VALUE of a recipe\n"
             )
         else:
+            for extension in namespace.extension:
+                load_extension(extension)
             from loriini.launch import recipe
             from loriini.train.overrides.names import describe_overrides
 

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from loriini.corpus.settings import EXECUTION, PrepareSettings, check_encoder, check_order
-from loriini.corpus.similarity.order import order_method
+from loriini.corpus.settings import EXECUTION, PrepareSettings, check_encoder
+from loriini.corpus.similarity.order import GIVEN, order_method, read_ids
 from loriini.corpus.similarity.quality import instance_cosines
 from loriini.corpus.stages import STAGES, Preparation, build_stages
 from loriini.corpus.tokenized.instances import Instances, open_instances
@@ -124,7 +124,8 @@ def _check(out: Path, settings: PrepareSettings) -> None:
     _check_same_settings(out, settings)
     _check_reused(settings.reuse)
     check_tokenizer(settings.tokenizer)
-    check_order(settings.order)
+    if order_method(settings.order) == GIVEN:
+        read_ids(Path(settings.order))
     check_encoder(settings.encoder, settings.pooling, settings.encoder_backend)
 
 
@@ -139,7 +140,8 @@ def _check_reused(folder: str | None) -> None:
 def _check_same_settings(out: Path, settings: PrepareSettings) -> None:
     """InputError for a finished corpus of other settings, before a lost stage of it is made with these.
 
-    A tokenizer or encoder may be given by another path: the stages identify them by their contents.
+    A tokenizer, an encoder and a file of ids may be given by another path: the stages identify them by their
+    contents.
     """
     manifest = read_manifest(out / MANIFEST, CORPUS_PARTS)
     if manifest is None:
@@ -151,7 +153,10 @@ def _check_same_settings(out: Path, settings: PrepareSettings) -> None:
     recorded, given = manifest["settings"], manifest_of(_content_settings(settings), {})["settings"]
     changed = {name: value for name, value in given.items() if recorded.get(name, value) != value}
     lost = any(not (out / stage.name / MANIFEST).exists() for stage in STAGES)
-    if changed and (lost or changed.keys() - {"tokenizer", "encoder"}):
+    by_contents = {"tokenizer", "encoder"}
+    if {order_method(recorded.get("order", "")), order_method(settings.order)} == {GIVEN}:
+        by_contents.add("order")
+    if changed and (lost or changed.keys() - by_contents):
         raise InputError(
             f"{out}: was made with other settings ({_both_values(recorded, changed)}); choose another name "
             f"or --out, with --reuse {out} to keep what they do not change"

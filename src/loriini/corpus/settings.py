@@ -3,7 +3,6 @@
 import os
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Annotated, Literal
 
 from loriini.errors import InputError
@@ -89,12 +88,6 @@ class PrepareSettings:
             if self.encoder == LSA and getattr(self, name) != getattr(type(self), name):
                 raise InputError(f"{option_of(name)} has no effect on the encoder {LSA!r}; leave it out")
         make_executor(self.executor, self.workers, self.executor_options)
-
-
-def check_order(order: str) -> None:
-    """InputError for a file of ids that does not exist."""
-    if OrderFile().admit(order) and not Path(order).is_file():
-        raise InputError(f"--order {order}: no such file; check the path")
 
 
 def check_encoder(name: str, pooling: Pooling, backend: EncoderBackend) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from loriini.extension import extension_arguments
 from loriini.quickstart.settings import Quickstart
 from loriini.reporting import page as p
 from loriini.reporting.page import Html
@@ -36,7 +37,7 @@ def next_commands(settings: Mapping[str, Any], folder: Path) -> dict[str, str]:
         if name == "size":
             del changed["steps"]  # each size has its own
         words = [word for option, given in changed.items() if given != [] for word in _words(option, given)]
-        return shlex.join(["loriini", "quickstart", *words, "--out", f"{folder}-{name}-{value}"])
+        return command("quickstart", *words, "--out", f"{folder}-{name}-{value}")
 
     run = str(folder / "runs" / design)
     expert_of = ["--label", min(settings["documents"]["train"])] if DESIGNS[design].scorer == "label" else []
@@ -45,10 +46,15 @@ def next_commands(settings: Mapping[str, Any], folder: Path) -> dict[str, str]:
         again("seed", options["seed"] + 1): "train both models again with another seed",
         again("size", "medium" if options["size"] == "small" else "small"): "models of another size",
         again("design", "lory" if design == "mixtral" else "mixtral"): "another routing design",
-        "loriini designs": "list all designs and how they differ",
-        shlex.join(["loriini", "generate", run, "--prompt", "The", *expert_of]): "continue a text",
+        command("designs"): "list all designs and how they differ",
+        command("generate", run, "--prompt", "The", *expert_of): "continue a text",
         "loriini recipes": "list the papers' models and small ones, ready to train",
     }
+
+
+def command(*words: str) -> str:
+    """A command of Loriini, with the extensions that this one has."""
+    return shlex.join(["loriini", *words, *extension_arguments()])
 
 
 def changed_reading(settings: Mapping[str, Any]) -> list[str]:

@@ -151,10 +151,11 @@ def _domains(c: QuickstartFiles) -> str:
     domains = {name: difference for name, difference in c.differences.items() if name != OVERALL}
     if c.settings["causality"] == "none":
         return ""
+    clear = {name: difference.change for name, difference in domains.items() if is_clear(difference)}
     decided = {
-        "lower in": [name for name, difference in domains.items() if difference.high < 0],
-        "higher in": [name for name, difference in domains.items() if difference.low > 0],
-        "undecided in": [name for name, difference in domains.items() if not difference.decided],
+        "lower in": [name for name, change in clear.items() if change < 0],
+        "higher in": [name for name, change in clear.items() if change > 0],
+        "undecided in": [name for name in domains if name not in clear],
     }
     return f"It is {'; '.join(f'{word} {listing(names)}' for word, names in decided.items() if names)}."
 

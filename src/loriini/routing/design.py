@@ -98,6 +98,7 @@ class RoutingConfig:
     def __post_init__(self) -> None:
         for name, value, expected in wrong_fields(self):
             raise ValueError(f"routing.{name} is {value!r}; it must be {expected}")
+        object.__setattr__(self, "options", dict(self.options))  # nobody else's, who might change it
         refuse_first(_conflicts(self), ValueError)
 
     def to_dict(self) -> dict[str, Any]:
@@ -244,8 +245,8 @@ def _conflicts(c: RoutingConfig) -> Iterator[str]:
         )
     if c.scorer == "linear_segment" and c.unit != "token":
         yield "scorer=linear_segment adds a segment's logits to each token's; it needs unit=token"
-    for loss in AUXILIARY_LOSSES:
-        if getattr(c, loss) != 0 and (c.constant_gates or c.scorer == "label"):
+    for loss in c.loss_weights:
+        if c.constant_gates or c.scorer == "label":
             where = "selection=all, gates=uniform" if c.constant_gates else f"scorer={c.scorer}"
             yield f"{loss} is constant with {where}, where nothing is learnt from it; set it to 0"
     if c.load_balance != 0 and c.selection in ("all", "expert_choice"):
@@ -315,10 +316,10 @@ def find_design(name: Any) -> RoutingConfig:
 def design_name(routing: RoutingConfig) -> str:
     """The name of a design in `DESIGNS`, or that it has none.
 
-    The length of segments, the weights of its losses and fields without effect may differ.
+    The length of segments, the weights of its losses, options and fields without effect may differ.
     """
     without_effect = {name for name, has_effect in HAS_EFFECT.items() if not has_effect(routing)}
-    ignored = {"segment_length", *AUXILIARY_LOSSES, "balance_bias", *without_effect}
+    ignored = {"segment_length", *AUXILIARY_LOSSES, "balance_bias", "options", *without_effect}
     fields = routing.to_dict().keys() - ignored
     same = (
         name

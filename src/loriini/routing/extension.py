@@ -55,4 +55,5 @@ def register_loss(name: str, loss: Loss) -> None:
 def _register(axis: str, table: dict[str, Any], name: str, value: Any, options: Iterable[str]) -> None:
     if name in table and name not in REGISTERED[axis]:
         raise ValueError(f"{axis} {name} is one of Loriini; choose another name")
-    table[name], REGISTERED[axis][name] = value, tuple(options)
+    table[name] = value
+    REGISTERED[axis][name] = (options,) if isinstance(options, str) else tuple(options)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from loriini.fields import mismatch
+from loriini.fields import Weight, mismatch
 
 REGISTERED: dict[str, dict[str, tuple[str, ...]]] = {"scorer": {}, "selection": {}, "gates": {}, "loss": {}}
 """By axis, the registered names, each with the names of the options that it reads."""
@@ -22,7 +22,7 @@ class Registered:
 
     def __str__(self) -> str:
         known = ", ".join(self.names) or "none is loaded"
-        return f"one that an extension adds ({known}; load one with --extension)"
+        return f"one that an extension adds ({known}; give --extension, or import its module)"
 
 
 def wrong_options(options: Mapping[str, Any], values: Mapping[str, str]) -> Iterator[str]:
@@ -30,10 +30,13 @@ def wrong_options(options: Mapping[str, Any], values: Mapping[str, str]) -> Iter
     reader = {
         name: f"{axis}={value}" for axis, value in values.items() for name in REGISTERED[axis].get(value, ())
     }
-    for name in reader.keys() - options.keys():
-        yield f"{reader[name]} reads the option {name}, which is not given; add it to routing.options"
-    for name in options.keys() - reader.keys() - REGISTERED["loss"].keys():
-        yield f"options has {name}, which nothing reads; leave it out, or load its extension (--extension)"
+    losses = REGISTERED["loss"]
+    for name in sorted(reader.keys() - options.keys()):
+        yield f"{reader[name]} reads routing.options.{name}, which is not given; add it"
+    for name in sorted(options.keys() - reader.keys() - losses.keys()):
+        yield f"routing.options.{name} is read by nothing; leave it out, or load its extension (--extension)"
+    for name in sorted(reader.keys() & losses.keys()):
+        yield f"routing.options.{name} is read by {reader[name]} and by the loss of this name; rename one"
     for name, value in options.items():
-        if expected := mismatch(value, float):
-            yield f"options has {name}={value!r}; it must be {expected}"
+        if expected := mismatch(value, Weight if name in losses else float):
+            yield f"routing.options.{name} is {value!r}; it must be {expected}"

@@ -156,8 +156,13 @@ def refuse_changes(before: Mapping[str, Any], now: Mapping[str, Any], path: Path
 
 def compares_micro_batches(routing: Mapping[str, Any]) -> bool:
     """Whether a design has losses or selections over the units of a micro-batch."""
-    own_losses = REGISTERED["loss"].keys() & routing.get("options", {}).keys()
-    return bool(own_losses or routing["load_balance"] > 0 or routing["selection"] in COMPARES_UNITS)
+    return bool(routing["load_balance"] > 0) or compares_within_processes(routing)
+
+
+def compares_within_processes(routing: Mapping[str, Any]) -> bool:
+    """Whether these are over the units of each process: selections, and losses of extensions."""
+    own_losses = (routing.get("options", {}).get(name, 0) != 0 for name in REGISTERED["loss"])
+    return routing["selection"] in COMPARES_UNITS or any(own_losses)
 
 
 def free_micro_batch(routing: Mapping[str, Any]) -> tuple[str, ...]:
@@ -168,12 +173,13 @@ def free_micro_batch(routing: Mapping[str, Any]) -> tuple[str, ...]:
 def check_pool(run: Run, before: int, now: int, path: Path) -> None:
     """InputError where another number of processes would compare units among more or fewer instances.
 
-    Expert choice compares those of a micro-batch in each process; load balance averages over all processes.
+    Load balance averages over all processes; what else compares units does so in each process.
     """
-    compares = run.model.num_experts > 1 and compares_micro_batches(run.routing.to_dict())
+    routing = run.routing.to_dict()
+    compares = run.model.num_experts > 1 and compares_micro_batches(routing)
     if not compares or run.batch_size % before or run.batch_size % now:
         return
-    of_all = not run.routing.compares_units
+    of_all = not compares_within_processes(routing)
     then, here = (run.instances_at_once(run.batch_size // n) * (n if of_all else 1) for n in (before, now))
     if then != here:
         raise InputError(

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from loriini.corpus.similarity.order import window_for, write_order
+from loriini.corpus.similarity.order import read_ids, window_for, write_order
 from loriini.corpus.similarity.walks import DEFAULT_WINDOW, plain_walk, random_order, similar_walk
 from loriini.errors import InputError
 from loriini.jobs.artifact import Artifact, build_artifact
@@ -80,7 +80,7 @@ def test_a_given_order_is_kept_without_those_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ids", "reason"),
     [
-        (np.arange(29), r"holds int64 of shape \(29,\); give the ids 0 to 29"),
+        (np.arange(29), "holds 29 ids; give 0 to 29, each once"),
         (np.arange(30.0), "holds float64"),
         (np.arange(30)[None], r"of shape \(1, 30\)"),
         (np.arange(1, 31), "holds document 0 0 times"),
@@ -93,3 +93,10 @@ def test_a_file_that_is_no_order_is_refused(ids: NDArray[Any], reason: str, tmp_
     np.save(tmp_path / "mine.npy", ids, allow_pickle=True)
     with pytest.raises(InputError, match=reason):
         write_order(tmp_path / "order", *stages(tmp_path), str(tmp_path / "mine.npy"), 1)
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"\x93NUMPY\x01\x00\x10\x00{'descr': ('      \n", b"0 1 2"])
+def test_a_file_that_is_no_array_is_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "mine.npy").write_bytes(content)
+    with pytest.raises(InputError, match=r"mine\.npy: no array of NumPy .*; write it with numpy\.save"):
+        read_ids(tmp_path / "mine.npy")

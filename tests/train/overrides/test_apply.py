@@ -83,6 +83,8 @@ def test_overrides_set_what_they_name(arguments: list[str], expected: Run) -> No
         (["--model.tie_word_embeddings", "yes"], "it is one of: true, false"),
         (["--optimizer.betas", "0.9"], "it takes 2 values with commas between them"),
         (["--routing.top_k", "0"], "top_k is 0; it must be at least 1"),
+        (["--model.qk_norm", "most"], "--model.qk_norm most: it is one of: head, all"),
+        (["--order", "best"], "--order best: it is one of: similar, random"),
         (["--steps"], "--steps has no value; overrides come in pairs"),
         (["steps", "7"], "unexpected argument 'steps'; overrides look like --model.num_experts 8"),
         (["--routing", "rory"], "--routing rory: there is no design 'rory'; there are: dense, lory"),

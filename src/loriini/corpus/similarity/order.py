@@ -90,16 +90,23 @@ def _write(
 
 def given_order(path: Path, documents: int, excluded: Ids) -> Ids:
     """The ids in a NumPy file, without those `excluded`. InputError unless each document's is there once."""
-    try:
-        ids = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"--order {path}: no array of NumPy ({error}); write it with numpy.save") from error
-    if ids.ndim != 1 or ids.dtype.kind not in "iu" or len(ids) != documents:
-        found = f"{ids.dtype} of shape {ids.shape}"
-        raise InputError(f"--order {path}: holds {found}; give the ids 0 to {documents - 1}, each once")
-    ids = ids.astype(np.int64)
+    ids = read_ids(path)
+    if len(ids) != documents:
+        raise InputError(f"--order {path}: holds {len(ids)} ids; give 0 to {documents - 1}, each once")
     times = np.bincount(ids[(ids >= 0) & (ids < documents)], minlength=documents)
     if len(wrong := np.flatnonzero(times != 1)):
         first = wrong[0]
         raise InputError(f"--order {path}: holds document {first} {times[first]} times; give each id once")
     return np.asarray(ids[~np.isin(ids, excluded)])
+
+
+def read_ids(path: Path) -> Ids:
+    """The integers of a NumPy file, int64 (N,). InputError for anything else."""
+    try:
+        with open(path, "rb") as file:
+            ids = np.lib.format.read_array(file, allow_pickle=False)
+    except Exception as error:  # of many kinds, by what is damaged
+        raise InputError(f"--order {path}: no array of NumPy ({error}); write it with numpy.save") from error
+    if ids.ndim != 1 or ids.dtype.kind not in "iu":
+        raise InputError(f"--order {path}: holds {ids.dtype} of shape {ids.shape}; give one axis of integers")
+    return ids.astype(np.int64)

@@ -94,14 +94,17 @@ def _apply(config: Any, changes: Changes, given: Sequence[tuple[str, str]], sect
 
 
 def _parse_union(text: str, kinds: tuple[Any, ...]) -> Any:
-    """Text as `none` or one of the kinds' words, else as a value of the first other kind."""
+    """Text as `none` or one of the kinds' words, else as a value of the kind besides these."""
     if text == "none" and types.NoneType in kinds:
         return None
     words = [str(word) for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
     if text in words:
         return text
+    others = [kind for kind in kinds if kind is not types.NoneType and get_origin(kind) is not Literal]
+    if not others:
+        raise ValueError(f"it is one of: {', '.join(words)}")
     try:
-        return _parse(text, next(kind for kind in kinds if get_origin(kind) is not Literal))
+        return _parse(text, others[0])
     except ValueError as error:
         raise ValueError(f"{error}, nor {' or '.join(words)}" if words else str(error)) from None
 
