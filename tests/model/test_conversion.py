@@ -167,7 +167,7 @@ def test_a_copy_is_in_the_mode_of_what_it_copies() -> None:
 
 
 def test_factorised_experts_are_no_copies_of_an_ffn() -> None:
-    with pytest.raises(ValueError, match="experts of low_rank=8 are not copies of an FFN of low_rank=None"):
+    with pytest.raises(ValueError, match="low_rank is 8, but the model's is None"):
         copy_into_experts(tiny_model("dense", num_experts=1), tiny_config("lory", low_rank=8))
 
 
@@ -227,6 +227,15 @@ def test_another_architecture_is_refused(changes: dict[str, Any], reason: str) -
         copy_into_experts(tiny_model("dense", num_experts=1), tiny_config("lory", **changes))
     with pytest.raises(ValueError, match=reason):
         change_design(tiny_model("lory"), tiny_config("prefix", **changes))
+
+
+@pytest.mark.parametrize(
+    ("block", "changes"), [("llama", {"layer_norm_epsilon": 0.1}), ("gpt2", {"rms_norm_eps": 0.1})]
+)
+def test_settings_of_another_block_do_not_matter(block: str, changes: dict[str, float]) -> None:
+    dense, ids = tiny_model("dense", num_experts=1, block=block), random_ids()
+    mixture = copy_into_experts(dense, tiny_config("lory", block=block, **changes)).eval()
+    torch.testing.assert_close(mixture(ids).logits, dense(ids).logits)
 
 
 def test_another_number_of_experts_is_another_design() -> None:

@@ -188,8 +188,8 @@ CORE = (
     Mutation(
         "routers are kept for other units",
         "model/conversion.py",
-        'axes = ("unit", "scope",',
-        'axes = ("scope",',
+        "return old.unit == new.unit and",
+        "return",
         "tests/model/test_conversion.py",
     ),
     Mutation(

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from extensions import example, tables_restored
+from loriini.model.conversion import change_design, keeps_routers, router_free
 from loriini.model.loading import load_model, read_model
 from loriini.routing import (
     DESIGNS,
@@ -20,9 +21,9 @@ from loriini.routing import (
 from loriini.routing.design import design_name
 from loriini.routing.losses import auxiliary_loss
 from loriini.routing.registry import REGISTERED
-from loriini.routing.scorer import SCORERS
+from loriini.routing.scorer import SCORERS, LinearScorer, RouterSettings
 from loriini.routing.selection import GATES, SELECTIONS, select_all, softmax_selected
-from tiny import tiny_model
+from tiny import tiny_config, tiny_model
 
 
 @pytest.fixture(autouse=True)
@@ -86,6 +87,53 @@ def test_a_selection_that_compares_units_is_not_causal_in_training() -> None:
     assert (design.training_causality, design.causality) == ("none", "strict")
     register_selection("own", select_all)
     assert design.training_causality == "strict"
+
+
+def test_routers_of_a_scorer_that_is_registered_again_are_counted_again() -> None:
+    register_scorer("own", SCORERS["linear"])
+    config = tiny_config(replace(DESIGNS["mixtral"], scorer="own"))
+    linear = config.parameters_of_routers()
+    register_scorer("own", SCORERS["mlp"])
+    counted = sum(
+        weight.numel()
+        for layer in tiny_model(config.routing).model.mixtures
+        for weight in layer.router.parameters()
+    )
+    assert config.parameters_of_routers() == counted > linear
+
+
+class WideScorer(LinearScorer):
+    """A linear scorer with weights of a width that is an option."""
+
+    def __init__(self, settings: RouterSettings) -> None:
+        super().__init__(settings)
+        self.wide = torch.nn.Parameter(torch.zeros(int(settings.design.options["width"])))
+
+
+def test_routers_of_other_options_are_new() -> None:
+    register_scorer("own", WideScorer, options=["width"])
+    wide, narrow = (
+        replace(DESIGNS["mixtral"], scorer="own", options={"width": width}) for width in (16.0, 8.0)
+    )
+    assert keeps_routers(wide, wide)
+    assert not keeps_routers(wide, narrow)
+    changed = change_design(tiny_model(wide), tiny_config(narrow))
+    assert changed.model.mixtures[0].router.scorer.wide.shape == (8,)
+
+
+def test_without_routers_their_options_go_and_those_of_others_stay() -> None:
+    register_scorer("own", SCORERS["linear"], options=["temperature"])
+    register_gates("own", softmax_selected, options=["scale"])
+    register_selection("own", lowest, options=["share"])
+    register_loss("largest", lambda routing: routing.logits.amax((-1, -2)))
+    options = {"temperature": 1.0, "scale": 2.0, "share": 3.0, "largest": 4.0}
+    design = replace(
+        DESIGNS["mixtral"], scorer="own", selection="own", gates="own", load_balance=0, options=options
+    )
+    free = router_free(tiny_model(design), "hidden").config.routing
+    assert free.options == {"share": 3.0, "largest": 4.0}
+    kept = router_free(tiny_model(design), "hidden", gates="own").config.routing
+    assert kept.options == {"scale": 2.0, "share": 3.0, "largest": 4.0}
 
 
 @pytest.mark.parametrize("axis", ["scorer", "selection", "gates", "loss"])

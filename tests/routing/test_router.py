@@ -38,11 +38,12 @@ def test_a_design_changed_later_is_that_of_a_new_model(name: str, changes: dict[
 @pytest.mark.parametrize(
     ("name", "changes", "reason"),
     [
-        ("mixtral", {"scorer": "mlp"}, r"routing\.scorer changed after the routers were built"),
+        ("mixtral", {"scorer": "mlp"}, r"routing\.scorer changed after the model was built"),
         ("switch", {"scorer_width": 3}, r"routing\.scorer_width changed"),
         ("aoe", {"norm": 1}, r"routing\.norm changed"),
         ("lory", {"gates": "uniform"}, r"routing\.constant_gates changed"),
         ("deepseek-v3", {"balance_bias": 0.0}, r"routing\.balance_bias changed"),
+        ("deepseek-v3", {"num_shared_experts": 0}, r"routing\.num_shared_experts changed"),
         ("sequence-top1", {"scope": "global"}, r"routing\.scope changed"),
         ("global-top1", {"scope": "layer"}, r"routing\.scope changed"),
     ],
@@ -55,6 +56,22 @@ def test_a_design_that_needs_another_router_is_refused(
     model.config.routing = replace(model.config.routing, **changes)
     with pytest.raises(ValueError, match=reason):
         model(ids)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("lory", {"norm": 1}),
+        ("lory", {"scorer_width": 7}),
+        ("dense", {"scorer": "mlp"}),
+    ],
+    ids=str,
+)
+def test_fields_without_effect_may_change(name: str, changes: dict[str, Any]) -> None:
+    model, ids = tiny_model(name), random_ids()
+    before = model(ids).logits
+    model.config.routing = replace(model.config.routing, **changes)
+    assert torch.equal(model(ids).logits, before)
 
 
 def test_one_expert_has_any_design() -> None:

@@ -9,6 +9,8 @@ from loriini.model.configuration import LoriiniConfig
 from loriini.model.modeling import LoriiniForCausalLM
 from loriini.routing import Router, RoutingConfig
 from loriini.routing.design import Combination
+from loriini.routing.registry import REGISTERED
+from loriini.routing.router import built_from
 
 MAY_DIFFER = frozenset(
     {
@@ -62,16 +64,16 @@ def copy_problem(dense: LoriiniConfig, config: LoriiniConfig) -> str | None:
             f"selection={design.selection} with gates={design.gates} and scorer={design.scorer} trains from "
             "scratch"
         )
-    if config.low_rank != dense.low_rank:
-        return f"experts of low_rank={config.low_rank} are not copies of an FFN of low_rank={dense.low_rank}"
     return _difference(dense, config, MAY_DIFFER | {"num_experts"})
 
 
 def _difference(model: LoriiniConfig, config: LoriiniConfig, may_differ: frozenset[str]) -> str | None:
     """The first field by which weights of one configuration do not fit the other; None: they fit."""
-    if model.block == "gpt2":
+    unread = {"layer_norm_epsilon"}
+    if model.block == config.block == "gpt2":
+        unread = {"rms_norm_eps"}
         may_differ = may_differ - {"max_position_embeddings"}  # learned
-    ignored = {*may_differ, *(field.name for field in fields(PreTrainedConfig))}
+    ignored = {*may_differ, *unread, *(field.name for field in fields(PreTrainedConfig))}
     for name in (field.name for field in fields(LoriiniConfig) if field.name not in ignored):
         ours, theirs = getattr(config, name), getattr(model, name)
         if ours != theirs:
@@ -113,8 +115,9 @@ def _like(model: LoriiniForCausalLM, config: LoriiniConfig) -> LoriiniForCausalL
 
 def keeps_routers(old: RoutingConfig, new: RoutingConfig) -> bool:
     """Whether routers of one design are routers of the other: they score the same units in the same way."""
-    axes = ("unit", "scope", "scorer", "scorer_width", "constant_gates")
-    return all(getattr(old, axis) == getattr(new, axis) for axis in axes)
+    without_weights = {"norm", "balance_bias"}
+    parts = ({k: v for k, v in built_from(each).items() if k not in without_weights} for each in (old, new))
+    return old.unit == new.unit and next(parts) == next(parts)
 
 
 def soft_to_top_k(
@@ -140,8 +143,8 @@ def soft_to_top_k(
             f"only a soft mixture of parameters becomes a top-k one; this has selection={routing.selection}, "
             f"gates={routing.gates}, combination={routing.combination}"
         )
-    design = replace(routing, selection="top_k", top_k=k, gates="softmax_selected")
-    design = replace(design, combination=combination or routing.combination)
+    combination = combination or routing.combination
+    design = replace(routing, selection="top_k", top_k=k, gates="softmax_selected", combination=combination)
     return change_design(model, LoriiniConfig(**{**model.config.to_dict(), "routing": design}))
 
 
@@ -161,7 +164,10 @@ def router_free(
     routing = model.config.routing
     if routing.selection == "positive":
         raise ValueError("every norm is above 0, so that selection=positive takes all experts; leave it out")
-    design = replace(routing, scorer="activation_norm", node=node, norm=norm, gates=gates, balance_bias=0.0)
+    read = {*REGISTERED["selection"].get(routing.selection, ()), *REGISTERED["gates"].get(gates, ())}
+    options = {k: v for k, v in routing.options.items() if k in read | REGISTERED["loss"].keys()}
+    changes = {"scorer": "activation_norm", "node": node, "norm": norm, "gates": gates, "options": options}
+    design = replace(routing, **changes, balance_bias=0.0)
     LoriiniConfig(**{**model.config.to_dict(), "routing": design})  # raises where they do not go together
     model.config.routing = design
     for layer, mixture in enumerate(model.model.mixtures):

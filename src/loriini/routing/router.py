@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from loriini.routing.design import RoutingConfig
+from loriini.routing.design import HAS_EFFECT, RoutingConfig
 from loriini.routing.registry import REGISTERED
-from loriini.routing.scorer import SCORERS, RouterSettings
+from loriini.routing.scorer import SCORERS, RouterSettings, ScorerModule
 from loriini.routing.selection import GATES, SELECTIONS
 from loriini.routing.unit import Movable, RoutingContext, UnitLayout
 
@@ -88,17 +88,26 @@ class Router(nn.Module):
         for name, value in built_from(design).items() if self.num_experts > 1 else ():
             if value != self.built_from[name]:
                 raise ValueError(
-                    f"routing.{name} changed after the routers were built; make a model of the new design, "
+                    f"routing.{name} changed after the model was built; make a model of the new design, "
                     "as model.conversion.change_design does"
                 )
 
 
+SCORER_FIELDS = ("scorer", "scorer_width", "norm")
+
+
 def built_from(design: RoutingConfig) -> dict[str, Any]:
-    """What of a design the parts of a router depend on, by name."""
-    names = ("scope", "scorer", "scorer_width", "norm", "constant_gates")
-    options = {name: design.options.get(name) for name in REGISTERED["scorer"].get(design.scorer, ())}
-    fields = {name: getattr(design, name) for name in names}
-    return {**fields, "options": options, "balance_bias": design.balance_bias != 0}
+    """What of a design the parts of a layer depend on, by name; None for fields without effect on it."""
+    no_effect = {name for name, has_effect in HAS_EFFECT.items() if not has_effect(design)}
+    if design.constant_gates:
+        no_effect.update(SCORER_FIELDS)
+    options = () if design.constant_gates else REGISTERED["scorer"].get(design.scorer, ())
+    names = ("constant_gates", "scope", "num_shared_experts", *SCORER_FIELDS)
+    return {
+        **{name: None if name in no_effect else getattr(design, name) for name in names},
+        "options": {name: design.options.get(name) for name in options},
+        "balance_bias": design.balance_bias != 0,
+    }
 
 
 def _first_segment(logits_BUE: Tensor, is_first_BU: Tensor, design: RoutingConfig) -> Tensor:
@@ -108,9 +117,14 @@ def _first_segment(logits_BUE: Tensor, is_first_BU: Tensor, design: RoutingConfi
     return torch.where(is_first_BU[..., None], instead, logits_BUE)
 
 
-@cache
 def router_parameters(settings: RouterSettings) -> int:
     """Number of parameters of a layer's router; kept, since a step's FLOPs ask for it."""
+    return _parameters(settings, SCORERS[settings.design.scorer])
+
+
+@cache
+def _parameters(settings: RouterSettings, _: Callable[[RouterSettings], ScorerModule]) -> int:
+    """The same for what is registered under the scorer's name now; another may be later."""
     with torch.device("meta"):
         router = Router(settings)
     return sum(parameter.numel() for parameter in router.parameters())
