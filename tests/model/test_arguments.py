@@ -91,9 +91,17 @@ def test_a_mode_of_inference_needs_one_document_a_row() -> None:
         model(ids, position_ids=positions, inference_routing="prompt")
 
 
-@pytest.mark.parametrize("design", ["lory", "mixtral"])
+@pytest.mark.parametrize("design", ["lory", "smear"])
 def test_a_sequence_without_tokens_is_no_prompt(design: str) -> None:
     mask = torch.ones(2, 11, dtype=torch.long)
     mask[1] = 0
-    with pytest.raises(ValueError, match=r"prompt_lengths are \[11, 0\]; each must be at least 1"):
+    with pytest.raises(ValueError, match=r"tokens by attention_mask are \[11, 0\]; each must be at least 1"):
         tiny_model(design)(random_ids(2), mask, use_cache=True)
+
+
+@pytest.mark.parametrize("design", ["mixtral", "dense", "segment-then-token"])
+def test_where_no_prompt_is_pooled_a_sequence_may_have_no_tokens(design: str) -> None:
+    mask, model, ids = torch.ones(2, 11, dtype=torch.long), tiny_model(design).eval(), random_ids(2)
+    mask[1] = 0
+    found = model(ids, mask, use_cache=True).logits
+    torch.testing.assert_close(found[0], model(ids, mask).logits[0])

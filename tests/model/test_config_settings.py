@@ -92,6 +92,24 @@ def test_rotary_settings_by_their_older_names_are_checked(rotary: dict[str, Any]
         tiny_config(**rotary)
 
 
+def test_scaled_positions_need_their_rope_theta(tmp_path: Path) -> None:
+    """transformers sets it to None where `rope_scaling` replaces the settings of a configuration."""
+    config, linear = tiny_config(), {"rope_type": "linear", "factor": 2.0}
+    config.save_pretrained(tmp_path)
+    with pytest.warns(FutureWarning), pytest.raises(ValueError, match="has no rope_theta; give it next to"):
+        LoriiniConfig.from_pretrained(tmp_path, rope_scaling=dict(linear))
+    with pytest.warns(FutureWarning):
+        config.rope_scaling = linear
+    with pytest.raises(ValueError, match="has no rope_theta; give it next to"):
+        LoriiniForCausalLM(config)
+
+
+def test_what_was_derived_stays(tmp_path: Path) -> None:
+    tiny_config("aoe").save_pretrained(tmp_path)
+    assert LoriiniConfig.from_pretrained(tmp_path, routing="lory").low_rank == tiny_config("aoe").low_rank
+    assert LoriiniConfig.from_pretrained(tmp_path, routing="lory", low_rank=None).low_rank is None
+
+
 def test_rotary_settings_that_are_changed_later_are_checked(tmp_path: Path) -> None:
     tiny_config().save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=r"rope_theta is -1\.0; it must be above 0"):

@@ -239,6 +239,13 @@ def test_an_empty_prompt_is_the_calls_own_bos() -> None:
     assert torch.equal(model.generate(None, own, **arguments), expected)
 
 
+@pytest.mark.parametrize("eos", [[], [1, 3], torch.tensor([1, 3]), torch.tensor(1)], ids=str)
+def test_an_empty_prompt_is_the_first_of_several_eos(eos: list[int] | Tensor) -> None:
+    model = tiny_model(eos_token_id=1)
+    arguments = {"max_new_tokens": 6, "do_sample": False, "pad_token_id": 2, "eos_token_id": eos}
+    assert model.generate(**arguments)[0, 0] == 1
+
+
 def test_an_empty_prompt_needs_a_token_to_start_from() -> None:
     with pytest.raises(ValueError, match="needs a bos_token_id or an eos_token_id"):
         tiny_model().generate(max_new_tokens=2)

@@ -245,6 +245,14 @@ def test_a_hook_of_the_head_is_called_in_every_loss() -> None:
     torch.testing.assert_close(model(ids, labels=ids, skip_logits=True).loss, expected)
 
 
+@pytest.mark.parametrize("register", ["register_full_backward_hook", "register_full_backward_pre_hook"])
+def test_a_backward_hook_of_the_head_is_called_where_logits_are_skipped(register: str) -> None:
+    model, ids, called = tiny_model("lory").train(), random_ids(), []
+    getattr(model.lm_head, register)(lambda *_: called.append(True))
+    model(ids, labels=ids, skip_logits=True).loss.backward()
+    assert called
+
+
 @pytest.mark.parametrize("items", [0, torch.tensor(0)], ids=["number", "tensor"])
 @pytest.mark.parametrize("skip_logits", [False, True])
 def test_a_batch_without_targets_has_a_loss_of_0(skip_logits: bool, items: int | Tensor) -> None:

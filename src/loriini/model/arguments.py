@@ -67,16 +67,16 @@ def check_shapes(
             found = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
             raise ValueError(f"{name} is {found}; it must be a LongTensor of shape ({batch},)")
     if prompt_lengths is not None:
-        check_not_empty(prompt_lengths)
+        check_not_empty(prompt_lengths, "prompt_lengths")
 
 
-def check_not_empty(lengths_B: Tensor) -> None:
+def check_not_empty(lengths_B: Tensor, name: str) -> None:
     """ValueError for prompts without tokens, except on a GPU, where the check would synchronise."""
     if lengths_B.device.type != "cpu" or torch.compiler.is_compiling():
         return
     if bool((lengths_B < 1).any()):
         raise ValueError(
-            f"prompt_lengths are {lengths_B.tolist()}; each must be at least 1. A sequence without tokens "
+            f"{name} are {lengths_B.tolist()}; each must be at least 1. A sequence without tokens "
             "needs one, such as BOS, where attention_mask is 1"
         )
 

@@ -122,7 +122,8 @@ class LoriiniConfig(LlamaConfig):
     def check(self) -> None:
         """Set what is None and follows from other settings; ValueError for those that do not fit each other.
 
-        A model calls it too, as settings may have been changed since.
+        A model calls it too, as settings may have been changed since. What was set once, also here, stays
+        when the setting that it followed from is changed.
         """
         if self.block == "olmoe" and self.qk_norm is None:
             self.qk_norm = "all"
@@ -205,7 +206,7 @@ class LoriiniConfig(LlamaConfig):
         """transformers' `from_dict`, whose keywords may change settings that others follow from."""
         made = super().from_dict(config_dict, **kwargs)
         config = made[0] if isinstance(made, tuple) else made
-        config.check()
+        config.check()  # transformers sets the keywords on a configuration that is already made
         return made
 
     def save_pretrained(self, save_directory: Any, push_to_hub: bool = False, **kwargs: Any) -> None:

@@ -198,13 +198,14 @@ def _cached_prompt_lengths(
 ) -> Tensor:
     """The prompt lengths (B,) of a cache: `given_B` in its first call, or else all tokens of that call.
 
-    ValueError where that call lacks some of the tokens that are routed `together`, or has none of a sequence.
+    ValueError where that call lacks some of the tokens that are routed `together`, or has none of them.
     """
     first = cast(RoutedCacheLayer, cache.layers[0])
     if first.prompt_lengths is None or cache.get_seq_length() == 0:
         tokens_B = count_tokens(x_BLD, mask_BL)
         lengths_B = tokens_B if given_B is None else given_B.to(tokens_B.device)
-        check_not_empty(lengths_B)
+        if given_B is None and together:
+            check_not_empty(lengths_B, "tokens by attention_mask")
         check_prompt(lengths_B, tokens_B, together)
         first.prompt_lengths = lengths_B
     return first.prompt_lengths

@@ -82,6 +82,8 @@ def _first_token(*settings: Mapping[str, Any]) -> int:
     """The token of an empty prompt, by the first settings that have one."""
     for name in ("bos_token_id", "eos_token_id"):
         for given in settings:
-            if (token := given.get(name)) is not None:
-                return int(token[0] if isinstance(token, list) else token)
+            token = given.get(name)
+            tokens = [] if token is None else torch.as_tensor(token).flatten().tolist()
+            if tokens:
+                return int(tokens[0])
     raise ValueError("an empty prompt needs a bos_token_id or an eos_token_id; set one in generation_config")

@@ -62,7 +62,9 @@ def next_tokens(labels: Tensor) -> Tensor:
 
 def reads_weights_alone(head: nn.Module) -> bool:
     """Whether an output head is nothing but its weights, as `fused_loss` takes it: no adapter, no hook."""
-    hooked = head._forward_hooks or head._forward_pre_hooks or hasattr(head, "_hf_hook")  # accelerate's
+    of_forward, of_backward = head._forward_hooks, head._backward_hooks
+    before = head._forward_pre_hooks or head._backward_pre_hooks
+    hooked = of_forward or of_backward or before or hasattr(head, "_hf_hook")  # accelerate's
     return type(head) is nn.Linear and not hooked
 
 

@@ -58,6 +58,8 @@ def rotary_problem(parameters: Mapping[str, Any], head_dim: int, block: str) -> 
         if name not in known | {"partial_rotary_factor"}:
             nearest = get_close_matches(name, known, 1)
             return f"rope_parameters has no {name!r}" + (f"; did you mean {nearest[0]}?" if nearest else "")
+        if value is None and name == "rope_theta":
+            return "rope_parameters has no rope_theta; give it next to rope_type, as a number above 0"
         if value is None:
             continue
         if name in NUMBERS and (expected := mismatch(value, Positive)):
