@@ -4,19 +4,24 @@ Models of one and of two layers run forward on fake tensors, which have shapes b
 that autograd would save are added up: for every design and block, and as fast for large models as for small.
 """
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
+from loriini.errors import InputError
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.block import BLOCKS
 from loriini.model.context import additive_mask, packed_positions
@@ -24,6 +29,7 @@ from loriini.model.loss import rows_at_once
 from loriini.model.sizes import BLOCK_SIZES
 from loriini.parallel.sharding import local_part
 from loriini.routing import RoutingConfig
+from loriini.routing.registry import REGISTERED
 from loriini.routing.unit import packed_context, unit_layout, units_of_rows
 
 READS_VALUES = ("random", "label")
@@ -101,10 +107,12 @@ def count_activations(
     """What a micro-batch of `instances` keeps, computed in `dtype` over float32 weights.
 
     With `positions_NL`, the positions in documents of N instances, it is of packed rows, the fullest of them.
+    InputError for a part of an extension that reads values of tensors, of which there are none here.
     """
     packed_BL = None if positions_NL is None else fullest_rows(config.routing, instances, positions_NL)
     merged = merged_parameters(config, instances, length, positions_NL) * dtype.itemsize
-    one, two = (_saved_at_depth(config, layers, instances, length, dtype, packed_BL) for layers in (1, 2))
+    with _own_parts_named(config):
+        one, two = (_saved_at_depth(config, layers, instances, length, dtype, packed_BL) for layers in (1, 2))
     return ActivationBytes(
         layer=two - one,
         merged=0 if config.recompute_merge else merged,
@@ -200,6 +208,25 @@ def saved_bytes(model: nn.Module, forward: Callable[[], Any]) -> int:
         out = forward()
     del out
     return sum(storage.nbytes() for storage in saved.values())
+
+
+@contextmanager
+def _own_parts_named(config: LoriiniConfig) -> Iterator[None]:
+    """InputError where a part that an extension added reads values of fake tensors."""
+    try:
+        yield
+    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+        design = config.design
+        parts = [(axis, getattr(design, axis)) for axis in ("scorer", "selection", "gates")]
+        parts += [("loss", name) for name in design.loss_weights]
+        own = [f"{axis}={name}" for axis, name in parts if name in REGISTERED[axis]]
+        if not own:
+            raise
+        given = "--micro_batch_size" + (" and --model.recompute_merge" if config.merges else "")
+        raise InputError(
+            f"{' or '.join(own)} reads values of tensors, so that its memory cannot be estimated; "
+            f"train without an estimate: set {given}"
+        ) from error
 
 
 def _saved_at_depth(

@@ -1,0 +1,48 @@
+"""The estimate of designs with parts of an extension."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from extensions import example, tables_restored
+from loriini.errors import InputError
+from loriini.estimate.activations import count_activations
+from loriini.routing import DESIGNS, RoutingConfig, register_loss, register_scorer, register_selection
+from loriini.routing.scorer import SCORERS
+from tiny import tiny_config
+
+
+def no_token_alone(logits_NE: Tensor, design: RoutingConfig, valid: Any, training: bool) -> Tensor:
+    mask_NE = logits_NE > 0
+    return mask_NE if int(mask_NE.sum()) else ~mask_NE
+
+
+def test_a_part_that_reads_values_is_named() -> None:
+    with tables_restored():
+        register_scorer("mine", SCORERS["linear"])
+        register_selection("mine", no_token_alone)
+        design = replace(DESIGNS["mixtral"], scorer="mine", selection="mine", load_balance=0)
+        with pytest.raises(
+            InputError,
+            match="scorer=mine or selection=mine reads values of tensors, so that its memory cannot be "
+            "estimated; train without an estimate: set --micro_batch_size",
+        ):
+            count_activations(tiny_config(design), 2, 16, torch.float32)
+
+
+def test_a_loss_that_reads_values_is_named() -> None:
+    with tables_restored():
+        register_loss("mine", lambda routing: routing.logits[routing.gates > 0].mean().expand(2))
+        design = replace(DESIGNS["lory"], segment_length=4, options={"mine": 0.1})
+        with pytest.raises(InputError, match=r"loss=mine reads .*--micro_batch_size and --model\.recompute"):
+            count_activations(tiny_config(design), 2, 16, torch.float32)
+
+
+def test_the_documentations_example_is_counted(tmp_path: Path) -> None:
+    with tables_restored():
+        example(tmp_path)
+        assert count_activations(tiny_config("cosine"), 2, 16, torch.float32).layer > 0
