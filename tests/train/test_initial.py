@@ -222,7 +222,7 @@ def test_weights_that_changed_before_the_first_checkpoint_are_refused(
         ("llama", ["--model.qk_norm", "head"], "--model.qk_norm head: .* has None; leave it out"),
         ("mixtral", ["--model.num_experts", "4"], "--model.num_experts 4: .* has 5; leave it out"),
         ("llama", ["--routing", "switch"], "a dense model: .*gates that sum to 1.*; choose another design"),
-        ("llama", ["--model.low_rank", "8"], "experts of low_rank=8 are not copies"),
+        ("llama", ["--model.low_rank", "8"], "low_rank is 8, but the model.s is None"),
         ("llama", ["--model.num_experts=1", "--model.low_rank=8"], "low_rank 8: .* has none; set it to that"),
         ("mixtral", ["--warmup.dense_share", "0.5"], "is a mixture, .*; set --warmup.dense_share 0"),
         ("mixtral", ["--routing", "deepseek-v3"], "num_shared_experts 1: .* has 0"),
