@@ -165,6 +165,13 @@ def test_wrong_sources_are_refused(corpus: Corpus, tmp_path: Path) -> None:
     refused({"input_ids": [[1, -2]]}, "holds the id -2")
     refused({"input_ids": [[1], None]}, "a row has no input_ids")
     refused({"input_ids": [[0.5]]}, "input_ids are float64, not integers")
+    refused({"input_ids": [[1, None, 2]]}, "a row has a null among its input_ids")
+    refused({"input_ids": [[1, 2]], "domain": [["x"]]}, "the domain is not a string .*'domain' holds a list")
+    for repeated in ("input_ids", "domain"):
+        path, names = tmp_path / "two.parquet", ["input_ids", "domain", repeated]
+        pyarrow.parquet.write_table(pyarrow.Table.from_arrays([pyarrow.array([[1]])] * 3, names), path)
+        with pytest.raises(InputError, match=rf"two\.parquet: two columns named {repeated}; leave one out"):
+            import_corpus(tmp_path / "back", path, tokenizer, 3)
     for pieces in ([1], [3, -1], [1, None], ["2"], 2):
         refused({"input_ids": [[1, 2]], "piece_lengths": [pieces]}, "piece_lengths of a row are not its tok")
     refused({"input_ids": pyarrow.array([], pyarrow.list_(pyarrow.int32()))}, "holds no tokens")

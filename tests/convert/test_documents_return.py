@@ -223,6 +223,15 @@ def test_only_consecutive_pieces_are_one_document(corpus: Corpus, tmp_path: Path
     assert domains(back) == ["a", "b", "c", "a", "a", "b"]
 
 
+def test_lists_of_a_fixed_size_and_domains_that_are_not_numbers(corpus: Corpus, tmp_path: Path) -> None:
+    pairs = pyarrow.list_(pyarrow.int64(), 2)
+    rows = {"input_ids": [[1, 2, 3], [4, 5, 6]], "piece_lengths": pyarrow.array([[1, 2], [2, 1]], pairs)}
+    folder = write(tmp_path / "set", {**rows, "domain": [float("nan"), 7.5]})
+    back = import_corpus(tmp_path / "back", folder, str(corpus.tokenizer), 2)
+    assert stored(back) == [[1], [2, 3], [4, 5], [6]]
+    assert domains(back) == ["0", "0", "7.5", "7.5"]
+
+
 def test_empty_rows_and_pieces_are_no_documents(corpus: Corpus, tmp_path: Path) -> None:
     folder = write(
         tmp_path / "set",

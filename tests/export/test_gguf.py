@@ -36,7 +36,10 @@ CASES: list[tuple[RoutingConfig, dict[str, Any], str]] = [
     (MIXTRAL, {"num_key_value_heads": 1, "head_dim": 12}, "llama"),
     (DESIGNS["frozen"], {"tie_word_embeddings": True}, "llama"),
     (DESIGNS["token-ec2"], {"block": "olmoe"}, "olmoe"),
+    (DESIGNS["token-ec2"], {"block": "olmoe", "tie_word_embeddings": True}, "olmoe"),
+    (replace(MIXTRAL, gates="softmax_all", top_k=4), {"block": "olmoe", "num_experts": 4}, "olmoe"),
     (replace(DESIGNS["switch"], scorer="linear"), {}, "qwen2moe"),
+    (replace(DESIGNS["switch"], scorer="linear"), {"tie_word_embeddings": True}, "qwen2moe"),
     (replace(MIXTRAL, num_shared_experts=1, gates="softmax_all"), {}, "qwen2moe"),
     (MIXTRAL, {"qk_norm": "head"}, "qwen3moe"),
     (MIXTRAL, {"qk_norm": "head", "head_dim": 16, "num_key_value_heads": 1}, "qwen3moe"),
@@ -146,6 +149,12 @@ def test_ids_without_a_token_are_filled() -> None:
             DESIGNS["token-ec2"],
             {"block": "olmoe", "num_key_value_heads": 1},
             "norms the keys of olmoe over all heads, so it needs as many key as query heads",
+        ),
+        (DESIGNS["lory"], {**QWEN2, "head_dim": 12}, "qwen2 with heads of hidden_size / num"),
+        (
+            replace(DESIGNS["switch"], scorer="linear"),
+            {"head_dim": 12},
+            "qwen2_moe with heads of hidden",
         ),
         (
             replace(MIXTRAL, gates="sparse_mixer"),

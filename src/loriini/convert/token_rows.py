@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from loriini.errors import InputError
 from loriini.sources.columns import open_columns
-from loriini.sources.records import TOO_LONG, BadRecord
+from loriini.sources.records import TOO_LONG, BadRecord, name_of
 
+LISTS = (pyarrow.ListArray, pyarrow.LargeListArray, pyarrow.FixedSizeListArray)
 COLUMNS = ("input_ids", "domain", "documents", "piece_lengths", "piece_domains")
 
 
@@ -46,6 +47,8 @@ def read_rows(files: Sequence[Path]) -> Iterator[TokenBlock]:
                         f"{path}: no column input_ids (there are {', '.join(table.names)}); give a data set "
                         "of tokens, or run `loriini prepare` on one of texts"
                     )
+                if repeated := [name for name in COLUMNS if table.names.count(name) > 1]:
+                    raise InputError(f"{path}: two columns named {repeated[0]}; leave one out")
                 for batch in table.batches:
                     if batch is None:
                         raise InputError(f"{path}: a row is {TOO_LONG}; cut it into several")
@@ -59,8 +62,10 @@ def _block(batch: pyarrow.RecordBatch, path: Path) -> TokenBlock:
     column = batch.column("input_ids")
     if column.null_count:
         raise InputError(f"{path}: a row has no input_ids; leave such rows out")
-    if not isinstance(column, pyarrow.ListArray | pyarrow.LargeListArray | pyarrow.FixedSizeListArray):
+    if not isinstance(column, LISTS):
         raise InputError(f"{path}: its input_ids are {column.type}; write lists of integers")
+    if column.flatten().null_count:
+        raise InputError(f"{path}: a row has a null among its input_ids; leave such rows out")
     tokens_T = column.flatten().to_numpy(zero_copy_only=False)
     if not np.issubdtype(tokens_T.dtype, np.integer):
         raise InputError(f"{path}: its input_ids are {tokens_T.dtype}, not integers; write lists of integers")
@@ -68,7 +73,7 @@ def _block(batch: pyarrow.RecordBatch, path: Path) -> TokenBlock:
     named = columns["domain"].to_pylist() if "domain" in columns else [None] * len(batch)
     default = path.name.replace("-", ".").split(".", 1)[0]
     lengths_N = column.value_lengths().to_pylist()
-    domains_N = [default if name is None else str(name) for name in named]
+    domains_N = [_domain(name, path) or default for name in named]
     if "piece_lengths" not in columns:
         return TokenBlock(tokens_T, lengths_N, domains_N, [None] * len(batch))
     lengths = _whole_numbers(columns["piece_lengths"])
@@ -87,8 +92,16 @@ def _block(batch: pyarrow.RecordBatch, path: Path) -> TokenBlock:
         if list(map(len, names)) != pieces_N:
             raise _malformed(path, "piece_domains", "a name for each of its pieces")
         pairs = zip(_flat(names), domains_P, strict=True)
-        domains_P = [row_domain if name is None else str(name) for name, row_domain in pairs]
+        domains_P = [_domain(name, path) or row_domain for name, row_domain in pairs]
     return TokenBlock(tokens_T, _flat(lengths), domains_P, documents_P)
+
+
+def _domain(name: Any, path: Path) -> str:
+    """A domain's name, "" for null and NaN. InputError for a list, a struct or bytes."""
+    try:
+        return name_of(name, "domain", "the domain")
+    except BadRecord as error:
+        raise InputError(f"{path}: {error}") from error
 
 
 def _malformed(path: Path, name: str, expected: str) -> InputError:
@@ -104,8 +117,7 @@ def _whole_numbers(column: pyarrow.Array) -> list[list[int]]:
 
 def _lists(column: pyarrow.Array) -> list[list[Any]]:
     """The list of each row, null as an empty one; [] for a column of another type."""
-    is_list = isinstance(column, pyarrow.ListArray | pyarrow.LargeListArray)
-    return [row or [] for row in column.to_pylist()] if is_list else []
+    return [row or [] for row in column.to_pylist()] if isinstance(column, LISTS) else []
 
 
 def _flat(rows: Sequence[Sequence[Any]]) -> list[Any]:

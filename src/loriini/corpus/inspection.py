@@ -140,7 +140,7 @@ def _neighbors(corpus: Corpus) -> dict[str, Any] | None:
         np.load(embeddings.path("embeddings.npy"), mmap_mode="r"),
     )
     return {
-        "k": nearest.settings["k"],
+        "k": min(nearest.settings["k"], nearest.counts["documents"] - 1),
         "cells": nearest.counts["cells"],
         "recall_at_10": None if np.isnan(mean_recall) else mean_recall,
         "encoder": corpus.manifest["settings"]["encoder"],

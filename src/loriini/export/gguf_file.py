@@ -27,18 +27,22 @@ class Architecture:
     """Whether rotary positions pair neighbouring dimensions, not those half a head apart."""
     required: Mapping[str, Any] = field(default_factory=dict)
     """Settings of transformers' that llama.cpp takes for granted."""
+    ties: bool = True
+    """Whether the embedding is the output head where a file has none."""
+    any_head_dim: bool = True
+    """Whether heads may have another width than hidden_size / num_attention_heads."""
 
 
 NO_BIAS = {"attention_bias": False}
 
 ARCHITECTURES = {
     "llama": Architecture("llama", interleaved=True),
-    "qwen2": Architecture("qwen2"),
+    "qwen2": Architecture("qwen2", any_head_dim=False),
     "qwen3": Architecture("qwen3", required=NO_BIAS),
     "mixtral": Architecture("llama", interleaved=True),
     "qwen3_moe": Architecture("qwen3moe", required={"norm_topk_prob": True, **NO_BIAS}),
-    "olmoe": Architecture("olmoe", required={"norm_topk_prob": False, **NO_BIAS}),
-    "qwen2_moe": Architecture("qwen2moe", required={"norm_topk_prob": False}),
+    "olmoe": Architecture("olmoe", required={"norm_topk_prob": False, **NO_BIAS}, ties=False),
+    "qwen2_moe": Architecture("qwen2moe", required={"norm_topk_prob": False}, ties=False, any_head_dim=False),
 }
 """By transformers' `model_type`. Phi-3.5-MoE is left out: in a trial llama.cpp's continued differently."""
 
@@ -139,32 +143,38 @@ def not_gguf(config: PretrainedConfig) -> str | None:
     """Why llama.cpp has no model of a transformers configuration; None if it has."""
     if config.model_type not in ARCHITECTURES:
         return f"no {config.model_type} is written for llama.cpp, which computes it differently"
-    for name, required in ARCHITECTURES[config.model_type].required.items():
+    architecture = ARCHITECTURES[config.model_type]
+    for name, required in architecture.required.items():
         if (value := getattr(config, name)) != required:
             return f"llama.cpp has {config.model_type} with {name}={required} only, and this has {value}"
     if config.model_type == "olmoe" and config.num_key_value_heads != config.num_attention_heads:
         return "llama.cpp norms the keys of olmoe over all heads, so it needs as many key as query heads"
-    written = ("default", "llama3") if ARCHITECTURES[config.model_type].name == "llama" else ("default",)
+    if not architecture.any_head_dim and head_dim(config) * config.num_attention_heads != config.hidden_size:
+        return f"llama.cpp has {config.model_type} with heads of hidden_size / num_attention_heads only"
+    written = ("default", "llama3") if architecture.name == "llama" else ("default",)
     if (kind := config.rope_parameters["rope_type"]) not in written:
         return f"rotary positions of type {kind} are not written"
     return None
 
 
+def head_dim(config: PretrainedConfig) -> int:
+    """The width of a head."""
+    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+
+
 def _add_settings(writer: Any, config: PretrainedConfig) -> None:
     """The architecture's metadata."""
-    heads = config.num_attention_heads
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
     writer.add_vocab_size(config.vocab_size)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
     writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(heads)
+    writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_key_length(head_dim)
-    writer.add_value_length(head_dim)
+    writer.add_key_length(head_dim(config))
+    writer.add_value_length(head_dim(config))
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_dimension_count(head_dim)
+    writer.add_rope_dimension_count(head_dim(config))
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     if hasattr(config, "num_experts"):
         writer.add_expert_count(config.num_experts)
@@ -182,8 +192,8 @@ def gguf_tensors(model: PreTrainedModel, architecture: Architecture) -> Iterator
     if config.rope_parameters["rope_type"] == "llama3":
         yield "rope_freqs.weight", rotary_factors(model)
     for name, weight in model.state_dict().items():
-        if name == "lm_head.weight" and config.tie_word_embeddings:
-            continue  # llama.cpp then takes the embedding
+        if name == "lm_head.weight" and config.tie_word_embeddings and architecture.ties:
+            continue
         stem, suffix = _stem(name)
         layer = ""
         if stem.startswith("model.layers."):

@@ -43,6 +43,9 @@ class Served:
     width: str = "intermediate_size"
     """The name of its setting of the experts' width."""
     shares_experts: bool = False
+    of_all: str = "softmax_selected"
+    """The gates it is given where all experts are selected, for which two of them are the same: those that
+    other programs have."""
 
 
 BY_NORMALIZING: Mapping[str, Mapping[str, Any]] = {
@@ -52,7 +55,7 @@ BY_NORMALIZING: Mapping[str, Mapping[str, Any]] = {
 
 SERVED = {
     "mixtral": Served(MixtralForCausalLM, "Mixtral", {"softmax_selected": {}}, experts="num_local_experts"),
-    "olmoe": Served(OlmoeForCausalLM, "OLMoE", BY_NORMALIZING),
+    "olmoe": Served(OlmoeForCausalLM, "OLMoE", BY_NORMALIZING, of_all="softmax_all"),
     "phimoe": Served(
         PhimoeForCausalLM, "Phi-3.5-MoE", {"sparse_mixer": {}}, router="router", experts="num_local_experts"
     ),
@@ -62,6 +65,7 @@ SERVED = {
         BY_NORMALIZING,
         width="moe_intermediate_size",
         shares_experts=True,
+        of_all="softmax_all",
     ),
     "qwen3_moe": Served(Qwen3MoeForCausalLM, "Qwen3-MoE", BY_NORMALIZING, width="moe_intermediate_size"),
 }
@@ -80,6 +84,8 @@ def to_served(model: LoriiniForCausalLM, name: str) -> PreTrainedModel:
     """
     kind, config = SERVED[name], model.config
     k, gates = top_k_of_tokens(config)
+    if k == config.num_experts and gates == "softmax_selected":
+        gates = kind.of_all
     if gates not in kind.gates:
         raise InputError(f"its gates are {gates}, and {kind.title} has {' or '.join(kind.gates)}")
     if config.num_shared_experts and not kind.shares_experts:

@@ -86,9 +86,9 @@ def to_document(record: Mapping[str, Any], fields: Fields, name: str, domain: st
     if not text.strip():
         raise BadRecord("empty text", f"field {fields.text!r}")
     document = Document(
-        id=_name(own_name, fields.id, "id") or name,
+        id=name_of(own_name, fields.id, "id") or name,
         text=text,
-        domain=_name(own_domain, fields.domain, "domain") or domain,
+        domain=name_of(own_domain, fields.domain, "domain") or domain,
     )
     try:
         f"{document.id}{text}{document.domain}".encode()
@@ -97,7 +97,7 @@ def to_document(record: Mapping[str, Any], fields: Fields, name: str, domain: st
     return document
 
 
-def _name(value: Any, field: str, what: str) -> str:
+def name_of(value: Any, field: str, what: str) -> str:
     """An id or domain as text, "" where it is absent; BadRecord for an object, a list or bytes."""
     if isinstance(value, Mapping | list | bytes):
         fix = "record" if isinstance(value, bytes) else f"record or name a field, as {field}.NAME"
@@ -112,8 +112,9 @@ def kind_of(value: Any) -> str:
 
 
 def domain_from_name(file: str) -> str:
-    """A file's name up to its first dot, without the `-00003-of-00064` of a shard."""
-    return re.sub(r"-\d+-of-\d+$", "", file.rsplit("/", 1)[-1].split(".", 1)[0])
+    """A file's name up to its first dot, without a shard's `-00003-of-00064`; whole if that is nothing."""
+    name = file.rsplit("/", 1)[-1]
+    return re.sub(r"-\d+-of-\d+$", "", name.lstrip(".").split(".", 1)[0]) or name
 
 
 def _columns(field: str) -> tuple[str, str]:
