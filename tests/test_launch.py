@@ -147,6 +147,8 @@ def test_a_run_goes_on_for_more_steps_in_another_folder(corpus: Path, tmp_path: 
     assert [m["step"] for m in more] == [1, 2, 3, 4, 5, 6]
     with pytest.raises(InputError, match=r"this folder holds another run \(different: .*steps"):
         train_longer(tmp_path / "run", tmp_path / "longer", ["--steps", "7"])
+    with pytest.raises(InputError, match=r"--watch\.every has no effect here: it needs a tracker"):
+        train_longer(tmp_path / "run", tmp_path / "other", ["--steps", "7", "--watch.every", "3"])
 
 
 def test_what_is_chosen_is_recorded_and_kept(

@@ -181,6 +181,7 @@ def train_longer(
         on_first_rank(lambda: refuse_others(out, begun_in(out)))
         run = with_corpora(with_heldout(replanned(run_to_resume(folder), overrides), heldout), corpora)
         run.check(processes=world_size())
+        refuse_unused(run, overrides, world_size())
         return train_run(run, out, deadline, intact=extend(folder, run, out))
 
 

@@ -20,7 +20,7 @@ from loriini.estimate.memory import (
 )
 from loriini.launch import dry_run
 from loriini.parallel.mesh import ParallelConfig, ShareExperts
-from loriini.recipes import RECIPES
+from loriini.recipes import RECIPES, find_recipe
 from loriini.train.run import AUTO, Run
 from runs import tiny_run
 from tiny import tiny_config
@@ -141,6 +141,26 @@ def test_an_option_fits_in_at_least_its_memory(single: Estimate) -> None:
     limit = (min(sizes) + max(sizes)) / 2
     found = [(o.fits, o.memory.total <= limit) for o in estimate(TINY, 64, GpuCluster(1, limit)).options]
     assert set(found) == {(True, True), (False, False)}
+
+
+def test_the_least_memory_is_that_of_either_way_of_merging() -> None:
+    kept = replace(TINY, model=replace(TINY.model, recompute_merge=False))
+    recomputed = replace(TINY, model=replace(TINY.model, recompute_merge=True))
+    least_of_both = min(least(kept, 1), least(recomputed, 1))
+    assert least(kept, 1) != least(recomputed, 1)
+    for run in (kept, recomputed):
+        with pytest.raises(InputError, match=f"would hold {least_of_both / GIB:.1f} GiB"):
+            estimate(run, 64, GpuCluster(1, least_of_both - 1))
+        assert any(option.fits for option in estimate(run, 64, GpuCluster(1, least_of_both)).options)
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_merged_experts_are_among_the_activations(gpus: int, checkpointing: bool) -> None:
+    run = replace(find_recipe("tiny-lory"), micro_batch_size=1, precision="fp32")
+    config = run.config(1024, 0)
+    parts = rank_memory(run, config, gpus, 1, checkpointing, micro_batch_activations(run, config, 1))
+    assert parts.merged <= parts.activations
 
 
 def test_too_little_memory_is_refused_with_how_many_gpus_would_do() -> None:

@@ -196,26 +196,27 @@ def test_a_shorter_context_reads_the_start_of_every_instance(corpus: TrainingCor
 
 
 @pytest.mark.parametrize(
-    ("design", "micro_batch_size", "then", "now", "refused"),
+    ("design", "batch_size", "micro_batch_size", "refused"),
     [
-        ("ec-token", 0, 1, 2, True),  # 8 instances of a process, then 4
-        ("ec-token", 2, 1, 2, False),
-        ("mixtral", 0, 1, 2, False),  # all instances of both
-        ("mixtral", 2, 1, 2, True),
-        ("lory", 2, 1, 2, False),
+        ("ec-token", 8, 0, "1 times 8 instances; here it would be 2 times 4"),
+        ("ec-token", 8, 2, ""),
+        ("ec-token", 12, 4, "3 times 4 instances; here it would be 2 times 2, 2 times 4"),
+        ("mixtral", 8, 0, ""),  # all instances of both processes
+        ("mixtral", 8, 2, "4 times 2 instances; here it would be 2 times 4"),
+        ("lory", 8, 2, ""),
     ],
 )
 def test_units_are_compared_among_as_many_instances_after_a_resume(
-    design: str, micro_batch_size: int, then: int, now: int, refused: bool, tmp_path: Path
+    design: str, batch_size: int, micro_batch_size: int, refused: str, tmp_path: Path
 ) -> None:
     warmup = WarmupConfig(0.0)
-    run = tiny_run(design, batch_size=8, micro_batch_size=micro_batch_size, warmup=warmup)
+    run = tiny_run(design, batch_size=batch_size, micro_batch_size=micro_batch_size, warmup=warmup)
     with (
-        pytest.raises(InputError, match=r"compares the units of . instances at once, as many as 1 process")
+        pytest.raises(InputError, match=f"In a step with 1 process it was {refused}: resume it in as many")
         if refused
         else nullcontext()
     ):
-        check_pool(run, then, now, tmp_path / "run.json")
+        check_pool(run, 1, 2, tmp_path / "run.json")
 
 
 @pytest.mark.parametrize(("weight", "refused"), [(0.1, True), (0.0, False)])
@@ -224,7 +225,7 @@ def test_an_own_loss_is_over_the_units_of_each_process(weight: float, refused: b
         register_loss("own", lambda routing: routing.logits.amax((-1, -2)))
         run = tiny_run("switch", batch_size=8, micro_batch_size=8, warmup=WarmupConfig(0.0))
         run = replace(run, routing=replace(run.routing, load_balance=0, options={"own": weight}))
-        with pytest.raises(InputError, match="compares the units of 8") if refused else nullcontext():
+        with pytest.raises(InputError, match="it was 1 times 8 instances") if refused else nullcontext():
             check_pool(run, 1, 2, tmp_path / "run.json")
 
 

@@ -81,6 +81,18 @@ def test_a_skipped_batch_is_saved_and_the_run_continues(
         assert batch["labels"].tolist() == (instances % 3).tolist()
 
 
+def test_batches_skipped_after_the_step_that_is_resumed_from_are_dropped(
+    corpus: TrainingCorpus, tmp_path: Path
+) -> None:
+    skipped = tmp_path / "skipped"
+    skipped.mkdir()
+    names = [f"step-{step:08d}.rank-{rank}.npz" for step in (3, 4) for rank in (0, 1)] + ["step-9.txt"]
+    for name in names:
+        (skipped / name).touch()
+    loop.rewind_records((), 3, tmp_path)
+    assert sorted(path.name for path in skipped.iterdir()) == [*names[:2], "step-9.txt"]
+
+
 def train_spoiled_in_the_last(run: Run, folder: Path, step: int, factor: float = math.inf) -> None:
     """Train with a step that is infinite, or a spike, in the last process only; the window is short."""
     with process_group(), pytest.MonkeyPatch.context() as patch:

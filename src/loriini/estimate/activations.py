@@ -74,8 +74,10 @@ class ActivationBytes:
 
     def peak(
         self, layers: int, checkpointing: bool, unsharded: UnshardedGradients | None = None
-    ) -> tuple[float, float]:
+    ) -> tuple[float, float, float]:
         """Bytes kept and transient at the peak: while the loss is computed, or a layer's gradients.
+
+        The third are those of merged experts among the kept.
 
         With activation checkpointing one layer at a time is recomputed. FSDP (`unsharded`) also holds whole
         gradients, and those of the layer above until they are reduced: there the peak may be in the last
@@ -84,17 +86,19 @@ class ActivationBytes:
         of_layer = self.boundary if checkpointing else self.layer
         kept = self.rest + layers * of_layer
         again = self.layer if checkpointing else 0
-        moments: list[tuple[float, float]] = [(kept, self.logits)]
+        merged = self.merged * (1 if checkpointing else layers)
+        moments: list[tuple[float, float, float]] = [(kept, self.logits, 0 if checkpointing else merged)]
         if unsharded is None:
-            moments.append((kept + again - self.loss, self.gradients))
+            moments.append((kept + again - self.loss, self.gradients, merged))
         else:
             gradients = unsharded.layer + self.merging_sharded
             if self.merged:  # freed while the gradients are made
                 gradients = max(self.merging_sharded, unsharded.layer - self.merged)
-            moments += [(kept + again, gradients), (0, 2 * unsharded.root)]
+            moments += [(kept + again, gradients, merged), (0, 2 * unsharded.root, 0)]
             if layers > 1:
-                moments.append((kept + again - of_layer, gradients + unsharded.reduced))
-        return max(moments, key=sum)
+                less = 0 if checkpointing else self.merged
+                moments.append((kept + again - of_layer, gradients + unsharded.reduced, merged - less))
+        return max(moments, key=lambda moment: moment[0] + moment[1])
 
 
 def count_activations(

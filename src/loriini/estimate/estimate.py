@@ -134,15 +134,20 @@ def find_options(run: Run, config: LoriiniConfig, cluster: GpuCluster) -> Iterat
     """
     size, own = run.instances_at_once(run.batch_size // cluster.gpus), run.speed.activation_checkpointing
     while size:
-        for again in (config.recompute_merge, not config.recompute_merge)[: 2 if config.merges else 1]:
-            merging = copy(config)
-            merging.recompute_merge = again
+        for merging in both_merges(config):
             activations = micro_batch_activations(run, merging, size)
             for checkpointing in (own, not own):
                 memory = rank_memory(run, merging, cluster.gpus, size, checkpointing, activations)
                 fits = None if cluster.gpu_memory is None else memory.total <= cluster.gpu_memory
-                yield Option(size, again, checkpointing, memory, fits)
+                yield Option(size, merging.recompute_merge, checkpointing, memory, fits)
         size //= 2
+
+
+def both_merges(config: LoriiniConfig) -> list[LoriiniConfig]:
+    """The configuration, and that with the other way of merging where experts are merged."""
+    other = copy(config)
+    other.recompute_merge = not config.recompute_merge
+    return [config, other] if config.merges else [config]
 
 
 def rank_step(run: Run, micro_batch_size: int, gpus: int) -> RankStep:
@@ -190,15 +195,19 @@ def remedy(run: Run, config: LoriiniConfig, gpus: int, gpu_memory: float) -> str
 
     Numbers of GPUs that the run cannot be started on are passed over.
     """
-    activations = micro_batch_activations(run, config, 1)
-    least = rank_memory(run, config, gpus, 1, True, activations).total
+    ways = [(merging, micro_batch_activations(run, merging, 1)) for merging in both_merges(config)]
+
+    def least_of(number: int) -> float:
+        return min(rank_memory(run, merging, number, 1, True, kept).total for merging, kept in ways)
+
+    least = least_of(gpus)
     needed = (
         f"each of {gpus} GPUs would hold {least / GIB:.1f} GiB (micro_batch_size 1, activation "
         f"checkpointing), but --memory is {gpu_memory / GIB:.1f} GiB"
     )
     more = 2 * gpus
     while more <= min(MOST_GPUS, run.batch_size) and run.batch_size % more == 0:
-        if _starts_on(run, more) and rank_memory(run, config, more, 1, True, activations).total <= gpu_memory:
+        if _starts_on(run, more) and least_of(more) <= gpu_memory:
             return f"{needed}; use --gpus {more}"
         more *= 2
     enough = f"{ceil(10 * least / GIB) / 10:.1f}GiB"

@@ -130,7 +130,7 @@ def rank_memory(
         layer, root = (experts + counts.layers) / layers, counts.root * FLOAT32
         gathered = min(2, layers) * layer * itemsize + root
         unsharded = UnshardedGradients(layer * itemsize, layer * FLOAT32, root)
-    kept, transient = activations.peak(layers, checkpointing, unsharded)
+    kept, transient, merged = activations.peak(layers, checkpointing, unsharded)
     whole = experts + counts.layers + counts.root
     accumulated = gpus > 1 and run.parallel.reduce_once and micro_batch_size < run.batch_size // gpus
     return RankMemory(
@@ -139,7 +139,7 @@ def rank_memory(
         optimizer=2 * master,
         gathered=gathered,
         activations=kept + kept_layers * others,
-        merged=kept_layers * activations.merged,
+        merged=merged,
         transient=transient,
     )
 

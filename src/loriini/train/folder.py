@@ -1,5 +1,6 @@
 """A run's folder: which run owns it, its newest checkpoint, its record, and its final model."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -171,7 +172,7 @@ def free_micro_batch(routing: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def check_pool(run: Run, before: int, now: int, path: Path) -> None:
-    """InputError where another number of processes would compare units among more or fewer instances.
+    """InputError where another number of processes would compare units of other instances.
 
     Load balance averages over all processes; what else compares units does so in each process.
     """
@@ -179,13 +180,26 @@ def check_pool(run: Run, before: int, now: int, path: Path) -> None:
     compares = run.model.num_experts > 1 and compares_micro_batches(routing)
     if not compares or run.batch_size % before or run.batch_size % now:
         return
-    of_all = not compares_within_processes(routing)
-    then, here = (run.instances_at_once(run.batch_size // n) * (n if of_all else 1) for n in (before, now))
+    within = compares_within_processes(routing)
+    then, here = (compared_at_once(run, processes, within) for processes in (before, now))
     if then != here:
-        raise InputError(
-            f"{path}: this design compares the units of {then} instances at once, as many as {before} "
-            f"{'process' if before == 1 else 'processes'} had; here it would be {here}: resume it in as many"
+        had, would = (
+            ", ".join(f"{number} times {size}" for size, number in sorted(each.items()))
+            for each in (then, here)
         )
+        raise InputError(
+            f"{path}: this design compares the units of some instances at once. In a step with {before} "
+            f"{'process' if before == 1 else 'processes'} it was {had} instances; here it would be {would}: "
+            "resume it in as many"
+        )
+
+
+def compared_at_once(run: Run, processes: int, within: bool) -> Counter[int]:
+    """How often so many instances are compared in a step, by each process or by all together."""
+    share = run.batch_size // processes
+    size = run.instances_at_once(share)
+    sizes = [size] * (share // size) + ([share % size] if share % size else [])
+    return Counter(sizes * processes if within else [each * processes for each in sizes])
 
 
 def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any], also: Sequence[str] = ()) -> str:

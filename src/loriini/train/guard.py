@@ -76,6 +76,14 @@ def write_skipped(
     return path
 
 
+def drop_skipped(out: Path, step: int) -> None:
+    """Remove the batches that were skipped after `step`, those of other numbers of processes too."""
+    for path in (out / SKIPPED).glob("step-*.rank-*.npz"):
+        number = path.name.removeprefix("step-").partition(".")[0]
+        if number.isdigit() and int(number) > step:
+            path.unlink()
+
+
 def skips_error(out: Path, step: int, skips: int) -> InputError:
     """The error after too many skipped steps in a row, the last of them `step`."""
     return InputError(

@@ -26,7 +26,7 @@ from loriini.train.checkpoints.state import check_newest_together, checkpoints_i
 from loriini.train.checkpoints.storage import CheckpointWriter, restore
 from loriini.train.corpora import TrainingCorpus, model_config
 from loriini.train.folder import claim_run, make_folder, own_checkpoint, report_finished, save_model
-from loriini.train.guard import skips_error, write_skipped
+from loriini.train.guard import drop_skipped, skips_error, write_skipped
 from loriini.train.initial import InitialModel
 from loriini.train.measures import Measure, measure_all
 from loriini.train.optimizer import make_optimizer, steady_steps
@@ -98,7 +98,7 @@ def train_to_end(
         deferred_interrupts() as interrupted,
         recording(run.watch, run.name, run.to_dict(), files, state.progress.step) as record,
         progress(run.name, run.steps, shown=parallel.first) as advance,
-        checkpoint_writer(run, out, parallel) as checkpoints,
+        checkpoint_writer(run, out, parallel, state.progress.step) as checkpoints,
         ReadAhead(partial(read_batch, run, batches, pick_device())) as read,
     ):
         advance(state.progress.step)
@@ -161,11 +161,11 @@ def reason_to_stop(
     return Interrupted(message) if interrupted else Unfinished(message) if late else None
 
 
-def checkpoint_writer(run: Run, out: Path, parallel: Parallel) -> CheckpointWriter:
-    """The writer of a run's checkpoints."""
+def checkpoint_writer(run: Run, out: Path, parallel: Parallel, resumed: int) -> CheckpointWriter:
+    """The writer of the checkpoints of a run that goes on after step `resumed`."""
     kept, steady = run.checkpoint, steady_steps(run.optimizer, run.steps)
     folder = out / CHECKPOINTS
-    return CheckpointWriter(folder, kept.keep, parallel, run.to_dict(), kept.keep_every, steady)
+    return CheckpointWriter(folder, kept.keep, parallel, run.to_dict(), kept.keep_every, steady, resumed)
 
 
 def loss_and_speed(metrics: dict[str, Any]) -> str:
@@ -175,10 +175,11 @@ def loss_and_speed(metrics: dict[str, Any]) -> str:
 
 
 def rewind_records(measures: Sequence[Measure], step: int, out: Path) -> None:
-    """Drop the records of steps after `step`, which will be taken again."""
+    """Drop the records and skipped batches of steps after `step`, which will be taken again."""
     for path in (out / name for name in {METRICS, *(measure.file for measure in measures)}):
         if path.exists():
             rewind(path, step)
+    drop_skipped(out, step)
 
 
 def check_initial(initial: InitialModel, run: Run, corpus: TrainingCorpus, out: Path) -> None:

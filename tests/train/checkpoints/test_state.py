@@ -57,6 +57,28 @@ def test_a_damaged_later_one_displaces_no_good_one(tmp_path: Path) -> None:
     assert found[1].step == 3
 
 
+def test_a_damaged_one_displaces_no_good_one_beyond_its_step_either(tmp_path: Path) -> None:
+    state = stepped()
+    with CheckpointWriter(tmp_path, keep=9) as checkpoints:
+        for step, score in ((4, 5.0), (8, 1.0)):
+            checkpoints.save(*state, RunProgress(step), score)
+    tensors_in(tmp_path / "step-00000008").unlink()
+    with CheckpointWriter(tmp_path, keep=2, resumed=4) as checkpoints:
+        for step, score in ((6, None), (7, 2.0), (9, None), (10, None)):
+            checkpoints.save(*state, RunProgress(step), score)
+    assert steps_in(tmp_path) == [f"step-{step:08d}" for step in (7, 8, 9, 10)]
+
+
+def test_a_damaged_one_that_is_written_again_counts(tmp_path: Path) -> None:
+    state = stepped()
+    save(tmp_path, state, RunProgress(4), RunProgress(8))
+    tensors_in(tmp_path / "step-00000008").unlink()
+    with CheckpointWriter(tmp_path, keep=1, resumed=4) as checkpoints:
+        for step in (8, 9):
+            checkpoints.save(*state, RunProgress(step))
+    assert steps_in(tmp_path) == ["step-00000009"]
+
+
 def test_what_is_not_a_checkpoint_is_neither_dropped_nor_read(tmp_path: Path) -> None:
     others = ["step-00000001.tar", "step-00000002-good", "step-9"]
     (tmp_path / others[0]).write_text("")

@@ -37,7 +37,7 @@ from loriini.json_file import without_nan
 from loriini.parallel.mesh import SINGLE_PROCESS, Parallel
 from loriini.progress import warn
 from loriini.snapshot import check_weights
-from loriini.train.checkpoints.state import NAME, STATE, superseded
+from loriini.train.checkpoints.state import NAME, STATE, checkpoints_in, step_of, superseded
 from loriini.train.checkpoints.tensor_file import write_tensors
 from loriini.train.run_progress import RunProgress
 
@@ -71,8 +71,9 @@ class CheckpointWriter:
     Keeps the last `keep`, the one of lowest score, those of every `keep_every` steps, and the newest of up to
     `steady` steps (0: none of these). Each records the `settings` of the run that wrote it. One that cannot
     be written is warned of, since a full disk may soon have room; a second in a row, or a last one, is an
-    error. Entering the context removes what killed writes left: only one job at a time may write there.
-    Leaving it waits for the last checkpoint.
+    error. Those of steps after `resumed`, from which a run goes on, are damaged; they count no longer, and
+    stay for the user to look at. Entering the context removes what killed writes left: only one job at a time
+    may write there. Leaving it waits for the last checkpoint.
     """
 
     def __init__(
@@ -83,9 +84,12 @@ class CheckpointWriter:
         settings: Mapping[str, Any] | None = None,
         keep_every: int = 0,
         steady: int = 0,
+        resumed: int | None = None,
     ) -> None:
         self.folder, self.keep, self.parallel, self.settings = folder, keep, parallel, settings
         self.keep_every, self.steady = keep_every, steady
+        found = checkpoints_in(folder) if parallel.first and resumed is not None else []
+        self.damaged = {path for path in found if step_of(path) > (resumed or 0)}
         self._thread = ThreadPoolExecutor(1)
         self._pending: Future[None] | None = None
         self._failed = False
@@ -151,13 +155,14 @@ class CheckpointWriter:
                 return
             shutil.rmtree(final, ignore_errors=True)
             commit(temporary, final)
+            self.damaged.discard(final)
         except Exception as error:
             if self.parallel.first:
                 shutil.rmtree(temporary, ignore_errors=True)  # the disk may be full
                 if isinstance(error, OSError):
                     warn(f"{final}: not written ({error}); the next checkpoint is tried when it is due")
             raise
-        for old in superseded(final, self.keep, self.keep_every, self.steady):
+        for old in superseded(final, self.damaged, self.keep, self.keep_every, self.steady):
             try:
                 shutil.rmtree(old)
             except OSError as error:
