@@ -1,13 +1,17 @@
-"""A comparison replaces no results of another command, and one of existing runs none that say more."""
+"""A comparison of existing runs has all of them, and replaces no results that say more or are another's."""
 
 import json
+import shutil
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from compare.conftest import Compared
+from loriini.compare.existing import existing_trials
 from loriini.compare.job import CompareSettings, place_designs, refuse_less
+from loriini.compare.results import compare_trials
 from loriini.errors import InputError
 from loriini.evaluate.runs import EvaluationSettings
 
@@ -60,3 +64,14 @@ def test_results_of_another_command_are_not_replaced(
     ):
         refuse_less(tmp_path, ["b"], heldout=True)
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_runs_that_differ_in_an_optimizer_setting_are_no_sweep(compared: Compared, tmp_path: Path) -> None:
+    folder = compared.folder("lory", 0)
+    other = Path(shutil.copytree(folder, tmp_path / "other"))
+    written = json.loads((other / "run.json").read_text())
+    written["optimizer"]["learning_rate"] *= 2
+    (other / "run.json").write_text(json.dumps(written))
+    variants = compare_trials(existing_trials([folder, other]), {}, {})["variants"]
+    assert [list(v["settings"]) for v in variants] == [["optimizer.learning_rate"]] * 2
+    assert [(v["chosen"], v["edge"]) for v in variants] == [(True, [])] * 2

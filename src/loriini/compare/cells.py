@@ -41,6 +41,8 @@ class Cell:
     """Settings of the grid that the design depends on."""
     width: int | None = None
     """Width of the model, where the comparison is a ladder of sizes."""
+    of_grid: bool = True
+    """Whether `settings` are of a grid, whose sweeps choose; those of existing runs tell them apart."""
 
     @property
     def seed(self) -> int:

@@ -42,7 +42,7 @@ def existing_trials(folders: Sequence[Path]) -> list[Trial]:
     for existing in runs:
         varying = _varying([other.settings for other in by_name[existing.run.name]])
         settings = {name: existing.settings.get(name, "none") for name in varying}
-        cell = Cell(variant_name(existing.run.name, settings), existing.run, settings)
+        cell = Cell(variant_name(existing.run.name, settings), existing.run, settings, of_grid=False)
         trials.append(Trial(cell, existing.folder))
     seen = dict[tuple[str, int], Path]()
     for trial in trials:

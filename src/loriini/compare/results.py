@@ -44,7 +44,12 @@ def compare_trials(
     ]
     tokens = next((e["instance_tokens"] for e in evaluations.values() if "instance_tokens" in e), None)
     differences_of = partial(differences_by_domain, documents=documents, tokens=tokens)
-    variants = variant_results(cells, scores_of(trials, evaluations), differences_of)
+    variants = variant_results(
+        cells,
+        scores_of(trials, evaluations),
+        differences_of,
+        of_grid=all(trial.cell.of_grid for trial in trials),
+    )
     sizes = by_width(variants)
     largest = baseline_of(list(sizes.values())[-1])
     results = {
@@ -67,12 +72,12 @@ def trained_cell(trial: Trial) -> Cell:
 
 
 def variant_results(
-    cells: Cells, scores: Mapping[str, Scores], differences_of: DifferencesOf
+    cells: Cells, scores: Mapping[str, Scores], differences_of: DifferencesOf, *, of_grid: bool = True
 ) -> list[VariantRow]:
     """Every variant: over its seeds, whether a sweep chose it, and compared with its size's baseline."""
     cells_of_variant: Mapping[str, Cells] = by_variant(cells)
     summaries = list(map(summarize, cells_of_variant.values()))
-    chosen = choices(summaries)
+    chosen = choices(summaries, of_grid=of_grid)
     variants: list[VariantRow] = [{**summary, **chosen[summary["name"]]} for summary in summaries]
     differences, equal = dict[str, dict[str, Any]](), dict[str, dict[str, Any]]()
     for of_size in by_width(variants).values():

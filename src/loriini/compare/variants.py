@@ -83,15 +83,19 @@ def unswept_settings(variant: VariantRow) -> dict[str, str]:
     return {name: value for name, value in settings if not name.startswith("optimizer.")}
 
 
-def choices(variants: Sequence[VariantRow]) -> dict[str, GridChoice]:
+def choices(variants: Sequence[VariantRow], *, of_grid: bool = True) -> dict[str, GridChoice]:
     """By name, whether a variant is `chosen`: of those that differ in `optimizer.` settings alone, the best.
 
     The best has the most finished seeds and, among those with equally many, the lowest training loss in the
     last tenth of the steps; held-out text is not used. Finished seeds come first because the mean over the
     few that did not diverge would misrepresent a rate.
-    `edge` of the best names the settings whose chosen value is the smallest or largest of several.
+    `edge` of the best names the settings whose chosen value is the smallest or largest of several. All are
+    chosen where the settings are not of a grid.
     """
-    families = grouped(variants, lambda v: (v.get("width"), v["design"], *unswept_settings(v).items()))
+    families = grouped(
+        variants,
+        lambda v: (v.get("width"), v["design"], *(unswept_settings(v) if of_grid else v["settings"]).items()),
+    )
     return {
         variant["name"]: {"chosen": True, "edge": edges(best, family)}
         if variant is best
