@@ -1,6 +1,7 @@
 """Several models on the same tokens: what they skip, what they differ by, and when they do not compare."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -230,5 +231,15 @@ def test_the_precision_is_that_of_the_run(tmp_path: Path) -> None:
 def test_what_is_given_twice_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="run: given twice; give it once"):
         evaluate_runs([tmp_path / "run", tmp_path / "run"], EvaluationSettings(("a.jsonl",)))
+    other = tmp_path / ".." / tmp_path.name / "run"
+    with pytest.raises(InputError, match=f"{re.escape(str(other))}: given twice, also as .*; give it once"):
+        evaluate_runs([tmp_path / "run", other], EvaluationSettings(("a.jsonl",)))
     with pytest.raises(InputError, match="it must be several values"):
         EvaluationSettings("held.jsonl")  # type: ignore[arg-type]
+
+
+def test_a_file_of_two_inputs_is_refused(tmp_path: Path, documents: str) -> None:
+    run, folder = saved(tmp_path / "dense", "dense"), Path(documents).parent
+    for other in (f"{folder}/../{folder.name}/held-out.jsonl", f"{folder}/*.jsonl", f"other={documents}"):
+        with pytest.raises(InputError, match=f"{re.escape(other)}: .*held-out.jsonl is also read as .*leave"):
+            evaluate_runs([run], EvaluationSettings((documents, other)))

@@ -215,6 +215,8 @@ def with_shared_skip(cells: Sequence[Cell], evaluation: EvaluationSettings) -> E
 def check_heldout(cells: Sequence[Cell], evaluation: EvaluationSettings) -> None:
     """InputError, before these cells are trained, for held-out text that cannot be used."""
     documents = evaluation.read() if cells else []
+    # the first instance says how long all are, but not how long the documents are that are kept apart
+    most = evaluation.instances if evaluation.document_mask else 1
     assert evaluation.length is not None
     assert evaluation.skip is not None
     for corpora in {cell.run.corpus for cell in cells}:
@@ -222,7 +224,7 @@ def check_heldout(cells: Sequence[Cell], evaluation: EvaluationSettings) -> None
         tokenizer = tokenizer_in(corpus.tokenizer)
         labels = {cell.run.label_names(corpus.instances) for cell in cells if cell.run.corpus == corpora}
         for names in labels:
-            texts = tokenize_by_domain(documents, tokenizer, evaluation.length, 1, names or None)
+            texts = tokenize_by_domain(documents, tokenizer, evaluation.length, most, names or None)
             check_domains(texts)
             check_lengths(texts, evaluation.skip, evaluation.length, document_mask=evaluation.document_mask)
         warn_of_overlap(corpora, documents)

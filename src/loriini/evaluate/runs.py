@@ -1,5 +1,6 @@
 """Held-out perplexity of one trained model, or of several on the same tokens."""
 
+import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -45,6 +46,8 @@ from loriini.routing import causality_warning
 from loriini.snapshot import TOKENIZER_FILES, model_folder
 from loriini.sources import Fields, OnError, ReadOptions, read_documents
 from loriini.sources.document import Document
+from loriini.sources.files import is_remote
+from loriini.sources.inputs import input_files
 
 ENOUGH = 10
 """Documents of a domain from which on the interval of a difference is not warned of."""
@@ -105,8 +108,22 @@ class EvaluationSettings:
         return ReadOptions(self.fields, self.on_error)
 
     def read(self) -> list[Document]:
-        """The documents. InputError for those that cannot be read."""
+        """The documents. InputError for those that cannot be read, and for a file that is given twice."""
+        check_files(self.documents)
         return list(read_documents(self.documents, self.options))
+
+
+def check_files(inputs: Sequence[str]) -> None:
+    """InputError for a file of two inputs, such as a pattern and a path, whose documents would count twice."""
+    seen = dict[tuple[str, tuple[int, int] | None], str]()
+    for given in inputs if len(inputs) > 1 else ():
+        for file in input_files([given]):
+            path = file.path if is_remote(file.path) else os.path.realpath(file.path)
+            if other := seen.get((path, file.shard)):
+                raise InputError(
+                    f"{given}: {file.path} is also read as {other}, so it would count twice; leave one out"
+                )
+            seen[path, file.shard] = file.path
 
 
 def evaluate_runs(runs: Sequence[Path], settings: EvaluationSettings) -> list[dict[str, Any]]:
@@ -117,8 +134,7 @@ def evaluate_runs(runs: Sequence[Path], settings: EvaluationSettings) -> list[di
     time. InputError where models have different tokenizers, whose perplexities do not compare, and for a run
     that is given twice.
     """
-    if twice := next((run for run, n in Counter(runs).items() if n > 1), None):
-        raise InputError(f"{twice}: given twice; give it once")
+    check_distinct(runs)
     settings, heldout = shared_heldout(runs, settings)
     if estimated := estimated_domains(heldout):
         warn(
@@ -139,6 +155,15 @@ def evaluate_runs(runs: Sequence[Path], settings: EvaluationSettings) -> list[di
         found = differences_by_domain(losses[0], of_run, documents_of(heldout), tokens[0])  # the same for all
         result["difference"] = {domain: difference.to_dict() for domain, difference in found.items()}
     return results
+
+
+def check_distinct(runs: Sequence[Path]) -> None:
+    """InputError for a run that is given twice, however its path is written."""
+    for i, run in enumerate(runs):
+        if other := next((other for other in runs[:i] if other.resolve() == run.resolve()), None):
+            raise InputError(
+                f"{run}: given twice{f', also as {other}' if other != run else ''}; give it once"
+            )
 
 
 def document_counts(heldout: Mapping[str, HeldOut]) -> dict[str, int]:
