@@ -5,7 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from loriini.analyze.command import sequences_by_domain
 from loriini.corpus.tokenized.cached_tokenizer import CachedTokenizer
@@ -98,6 +100,15 @@ def test_text_shorter_than_an_instance_is_all_there_is(tokenizer: PreTrainedToke
     heldout = tokenize_by_domain(documents(("a", "w1 w2")), tokenizer, length=9)
     assert heldout["a"].ids.tolist() == [[1, 2, EOS]]
     assert evaluate(tiny_model("mixtral", vocab_size=64), heldout)["tokens"] == {"a": 2}
+
+
+def test_a_domain_without_tokens_is_named() -> None:
+    no_unknown = Tokenizer(BPE({"a": 0, "<eos>": 1}, []))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=no_unknown, eos_token="<eos>")
+    texts = documents(("en", "a" * 9), ("ja", "日本"))
+    for read in (tokenize_by_domain, sequences_by_domain):
+        with pytest.raises(InputError, match="domain 'ja': the tokenizer makes no token of its text; leave"):
+            read(texts, tokenizer, 4)
 
 
 def test_no_documents_are_refused(tokenizer: PreTrainedTokenizerBase) -> None:

@@ -141,6 +141,12 @@ def test_a_difference_is_decided_where_its_interval_excludes_zero(
     assert Difference(0.0, low, high).decided == decided
 
 
+def test_wide_differences_have_finite_bounds_above_minus_one() -> None:
+    for worse in ([5.0, 15.0], [20.0, 200.0], [5.0, 2000.0]):
+        found = differences_by_domain({"d": [5.0, 5.0]}, {"d": worse})["all"]
+        assert -1 < found.low < found.change <= found.high < np.inf
+
+
 def test_losses_that_are_no_pairs_are_refused() -> None:
     with pytest.raises(ValueError, match=r"domains differ: \['code', 'prose'\] and \['code'\]"):
         differences_by_domain(A, {"code": B["code"]})["all"]

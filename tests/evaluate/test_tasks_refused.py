@@ -8,8 +8,11 @@ import pytest
 from local_tasks import EXAMPLES, mmlu_rows, write_all, write_rows
 
 from loriini.errors import InputError
+from loriini.evaluate.runs import RouterFree
 from loriini.evaluate.tasks import TaskSettings, evaluate_tasks, loading
 from loriini.evaluate.tasks.catalog import TASKS, Request, requested
+from runs import write_tokenizer
+from tiny import tiny_model
 
 pytest.importorskip("lm_eval", reason="the harness is in the extra loriini[tasks]")
 
@@ -133,3 +136,22 @@ def test_the_missing_harness_and_a_folder_that_is_no_run_are_refused(
     monkeypatch.setattr(loading, "find_spec", lambda _: None)
     with pytest.raises(InputError, match=r"needs lm-evaluation-harness: pip install 'loriini\[tasks\]'"):
         evaluate_tasks([tmp_path], TaskSettings(("piqa",), folder))
+
+
+@pytest.mark.parametrize(
+    ("design", "settings", "message"),
+    [
+        ("sequence-top2", {"routing": "segment"}, "sequence-top2: routing=segment: "),
+        ("label", {}, "label: this model routes by label; give one"),
+        ("dense", {"router_free": RouterFree("hidden")}, "dense: --router-free hidden:2:softmax_selected: "),
+    ],
+)
+def test_a_later_run_is_refused_before_any_model_is_loaded(
+    design: str, settings: dict[str, Any], message: str, folder: Path, tmp_path: Path
+) -> None:
+    for name in ("mixtral" if "router_free" in settings else "lory", design):
+        model = tiny_model(name, **({"label_names": ["code", "prose"]} if name == "label" else {}))
+        model.config.save_pretrained(write_tokenizer(tmp_path / name))  # no weights, which cannot be loaded
+    runs = [path for path in tmp_path.iterdir() if path.name != design]
+    with pytest.raises(InputError, match=message):
+        evaluate_tasks([*runs, tmp_path / design], TaskSettings(("piqa",), folder, **settings))

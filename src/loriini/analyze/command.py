@@ -12,7 +12,7 @@ from loriini.analyze.report import write_run_report
 from loriini.analyze.routes import ROUTES, instances_by_domain, routes_of_sequences
 from loriini.errors import InputError
 from loriini.evaluate.document_tokens import document_ids
-from loriini.evaluate.heldout import check_label, documents_of, tokenize_by_domain
+from loriini.evaluate.heldout import check_label, check_tokens, documents_of, tokenize_by_domain
 from loriini.evaluate.runs import EvaluationSettings
 from loriini.model.loading import context_length, load_model, run_precision, trained_with_document_mask
 from loriini.progress import inform
@@ -66,14 +66,18 @@ def sequences_by_domain(
     most: int | None = None,
     label_names: Sequence[str] | None = None,
 ) -> dict[str, list[Tensor]]:
-    """Each document's first `length` token ids as a sequence, by domain; of each domain at most `most`."""
+    """Each document's first `length` token ids as a sequence, by domain; of each domain at most `most`.
+
+    InputError for a domain of whose text the tokenizer makes no token.
+    """
     sequences = defaultdict[str, list[Tensor]](list)
     for document in documents:
         if label_names is not None:
             check_label(document, label_names)
         if most is not None and len(sequences[document.domain]) >= most:
             continue
-        ids = document_ids(document, tokenizer)[:length]
-        if ids:
-            sequences[document.domain].append(torch.tensor(ids))
+        of_domain = sequences[document.domain]
+        if ids := document_ids(document, tokenizer)[:length]:
+            of_domain.append(torch.tensor(ids))
+    check_tokens({domain: bool(of_domain) for domain, of_domain in sequences.items()})
     return dict(sorted(sequences.items()))

@@ -18,8 +18,8 @@ from loriini.compare.sections import (
     not_causal_section,
     settings_section,
 )
-from loriini.compare.seeds import clamped, in_quadrature, t_factor
-from loriini.evaluate.intervals import OVERALL, Difference
+from loriini.compare.seeds import in_quadrature, t_factor
+from loriini.evaluate.intervals import OVERALL, Difference, clamped
 from loriini.reporting import page as p
 from loriini.reporting.page import REPORT, Html, write_page
 from loriini.reporting.wording import (

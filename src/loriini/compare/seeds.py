@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from loriini.evaluate.intervals import CONFIDENCE, Difference, t_quantile
+from loriini.evaluate.intervals import CONFIDENCE, Difference, clamped, t_quantile
 from loriini.json_file import without_nan
 
 InstanceLosses = Mapping[str, Sequence[float]]
@@ -66,14 +66,6 @@ def paired_by_seed(a: Mapping[int, float], b: Mapping[int, float]) -> Difference
     """
     log_ratio = over_seeds([math.log(b[seed] / a[seed]) for seed in sorted(a.keys() & b.keys())])
     return Difference(*(math.expm1(clamped(x)) for x in (log_ratio.mean, log_ratio.low, log_ratio.high)))
-
-
-def clamped(logarithm: float) -> float:
-    """A logarithm whose exponential is finite, and that less 1 above -1; an interval of few seeds is wide.
-
-    NaN remains NaN.
-    """
-    return float(np.clip(logarithm, -30.0, 700.0))
 
 
 def mean_losses(by_seed: Sequence[InstanceLosses]) -> dict[str, Any]:

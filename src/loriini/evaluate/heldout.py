@@ -59,14 +59,15 @@ def tokenize_by_domain(
     """Concatenate each domain's documents, each ended by EOS, and cut them into instances of `length` + 1.
 
     A tail shorter than an instance is left out, unless it is all that a domain has. With `most`, a domain has
-    at most that many instances, of its first documents. InputError without text, and for a document whose
-    domain is not one of `label_names`, if they are given.
+    at most that many instances, of its first documents. InputError without text, for a domain whose text the
+    tokenizer drops, and for a document whose domain is not one of `label_names`, if they are given.
     """
     if tokenizer.eos_token_id is None:
         raise InputError("the tokenizer names no EOS token, which ends every document; add eos_token to it")
     tokens: dict[str, list[int]] = defaultdict(list)
     ends: dict[str, list[int]] = defaultdict(list)
     sizes: dict[str, list[int]] = defaultdict(list)
+    known: dict[str, bool] = defaultdict(bool)
     estimated = set[str]()
     for document in documents:
         if label_names is not None:
@@ -74,6 +75,7 @@ def tokenize_by_domain(
         if most is not None and len(tokens[document.domain]) >= most * (length + 1):
             continue
         encoded = document_tokens(document, tokenizer)
+        known[document.domain] |= bool(encoded.ids)
         tokens[document.domain] += [*encoded.ids, tokenizer.eos_token_id]
         sizes[document.domain] += [*encoded.sizes, 0]
         ends[document.domain].append(len(tokens[document.domain]))
@@ -81,6 +83,7 @@ def tokenize_by_domain(
             estimated.add(document.domain)
     if not tokens:
         raise InputError("there is no held-out document to evaluate on")
+    check_tokens(known)
     heldout = {}
     for domain, ids in sorted(tokens.items()):
         instances = _cut(torch.tensor(ids), length)[:most]
@@ -96,6 +99,14 @@ def tokenize_by_domain(
             None if domain in estimated else bytes_NL,
         )
     return heldout
+
+
+def check_tokens(known: Mapping[str, bool]) -> None:
+    """InputError for a domain of whose text the tokenizer makes no token; `known` says of which it does."""
+    if unknown := [domain for domain, has_tokens in known.items() if not has_tokens]:
+        raise InputError(
+            f"domain {unknown[0]!r}: the tokenizer makes no token of its text; leave the domain out"
+        )
 
 
 def _cut(ids: Tensor, length: int) -> Tensor:

@@ -190,6 +190,14 @@ def percentile_interval(resampled_R: NDArray[np.float64]) -> tuple[float, float]
     return float(low), float(high)
 
 
+def clamped(logarithm: float) -> float:
+    """A logarithm whose exponential is finite, and that less 1 above -1; an interval of few values is wide.
+
+    NaN remains NaN.
+    """
+    return float(np.clip(logarithm, -30.0, 700.0))
+
+
 def _difference(domains: Sequence[_Sample]) -> Difference:
     """The difference of the means over some domains."""
     a, b = logsumexp([sample.measured for sample in domains], axis=0)
@@ -198,4 +206,4 @@ def _difference(domains: Sequence[_Sample]) -> Difference:
     if min(counts) > 1:
         a_R, b_R = logsumexp([sample.resampled for sample in domains], axis=0)
         low, high = percentile_interval(widened(b_R - a_R, b - a, counts))
-    return Difference(expm1(b - a), expm1(low), expm1(high))
+    return Difference(*(expm1(clamped(x)) for x in (b - a, low, high)))

@@ -4,6 +4,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -73,6 +74,19 @@ class RouterFree:
         except ValueError as error:
             raise InputError(f"--router-free {self.node}:{self.norm}:{self.gates}: {error}") from error
 
+    def check(self, run: Path, config: LoriiniConfig) -> None:
+        """InputError, before its weights are loaded, for a run whose design does not admit it."""
+        try:
+            self.apply(without_weights(config))
+        except InputError as error:
+            raise InputError(f"{run}: {error}") from error
+
+
+def without_weights(config: LoriiniConfig) -> LoriiniForCausalLM:
+    """A model with a copy of this config and no weights, which shows what its design admits."""
+    with torch.device("meta"):
+        return LoriiniForCausalLM(deepcopy(config))
+
 
 @dataclass(frozen=True)
 class EvaluationSettings:
@@ -114,7 +128,7 @@ class EvaluationSettings:
 
 
 def check_files(inputs: Sequence[str]) -> None:
-    """InputError for a file of two inputs, such as a pattern and a path, whose documents would count twice."""
+    """InputError for a file of two inputs, such as a pattern and a path: its documents would count twice."""
     seen = dict[tuple[str, tuple[int, int] | None], str]()
     for given in inputs if len(inputs) > 1 else ():
         for file in input_files([given]):
@@ -212,6 +226,8 @@ def shared_heldout(
                 "after them"
             )
         check_routing(config, settings.routing, skip, settings.document_mask)
+        if settings.router_free:
+            settings.router_free.check(run, config)
         if settings.routing == "training" and counts_first_segment(config, skip):
             warn(
                 f"--skip {skip}: the loss of {run} counts tokens of segment 1, which is routed by itself; it "

@@ -12,15 +12,17 @@ from typing import Annotated, Any
 
 from tqdm import tqdm
 
-from loriini.evaluate.perplexity import EvaluationRouting
-from loriini.evaluate.runs import RouterFree
+from loriini.errors import InputError
+from loriini.evaluate.perplexity import EvaluationRouting, check_routing
+from loriini.evaluate.runs import RouterFree, without_weights
 from loriini.evaluate.tasks.catalog import requested
 from loriini.evaluate.tasks.loading import Loaded, check_installed, load_tasks
 from loriini.fields import Bounds, Count, check_fields
 from loriini.hardware import autocast_dtype
 from loriini.jobs.processes import environment_variables
+from loriini.model import LoriiniConfig
 from loriini.model.loading import find_device, load_config, load_model, run_precision
-from loriini.model.routing_inputs import refuse_unused_label
+from loriini.model.routing_inputs import labels_of, refuse_unused_label
 from loriini.progress import Advance, progress, warn
 from loriini.routing import causality_warning
 
@@ -64,7 +66,10 @@ def evaluate_tasks(runs: Sequence[Path], settings: TaskSettings) -> list[dict[st
     its `run`. InputError for tasks, data and runs that cannot be evaluated, before any model is loaded.
     """
     check_installed()
-    refuse_unused_label(settings.label, *map(load_config, runs))
+    configs = [load_config(run) for run in runs]
+    refuse_unused_label(settings.label, *configs)
+    for run, config in zip(runs, configs, strict=True):
+        check_run(run, config, settings)
     with _harness_quiet():
         tasks = load_tasks(requested(settings.tasks, settings.num_fewshot), settings.data, settings.limit)
         with progress("tasks", len(runs) * len(tasks)) as advance:
@@ -72,6 +77,17 @@ def evaluate_tasks(runs: Sequence[Path], settings: TaskSettings) -> list[dict[st
     return (
         [{"run": str(run), **r} for run, r in zip(runs, results, strict=True)] if len(runs) > 1 else results
     )
+
+
+def check_run(run: Path, config: LoriiniConfig, settings: TaskSettings) -> None:
+    """InputError, before its weights are loaded, for a run that these settings do not fit."""
+    try:
+        check_routing(config, settings.routing, skip=1)
+        labels_of(without_weights(config), settings.label, 1)
+    except InputError as error:
+        raise InputError(f"{run}: {error}") from error
+    if settings.router_free:
+        settings.router_free.check(run, config)
 
 
 def _evaluate_run(
