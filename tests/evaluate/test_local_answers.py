@@ -133,6 +133,16 @@ def test_a_field_of_another_type_is_refused(
     assert f".jsonl:3: {message};" in refused(tmp_path, name, [row, row, {**row, **change}])
 
 
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [("piqa", "choices"), ("arc_easy", "choices"), ("winogrande", "context_options"), ("race_m", "options")],
+)
+def test_an_empty_choice_is_refused_by_its_line(name: str, field: str, tmp_path: Path) -> None:
+    row = EXAMPLES[name].row
+    message = refused(tmp_path, name, [{**row, field: [*row[field][:-1], ""]}])
+    assert f".jsonl:1: {field!r} has an empty choice, number {len(row[field])}; give it" in message
+
+
 def test_texts_that_are_all_empty_are_refused(tmp_path: Path) -> None:
     message = refused(tmp_path, "wikitext", [{"page": ""}, {"page": ""}])
     assert message == "wikitext.jsonl: all texts are empty; give some with text"

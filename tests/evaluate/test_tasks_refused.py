@@ -65,6 +65,7 @@ def test_a_malformed_row_is_named_by_its_line(row: str, message: str, tmp_path: 
             3,
             "piqa.jsonl: 2 examples for task 'piqa', 3 needed; use --num-f",
         ),
+        ("piqa", [EXAMPLES["piqa"].row] * 4, 1, "piqa.jsonl: no question besides the examples, all rows"),
         ("mmlu", mmlu_rows("sailing", 1), 0, "mmlu.jsonl: MMLU has no subject 'sailing'; correct the file"),
         ("boolq", [{"query": "no form", "gold": 1}], 0, "boolq.jsonl:1: 'no form'… does not have the form"),
     ],

@@ -196,10 +196,12 @@ def _texts(row: TaskRow, field: str) -> list[str]:
 
 
 def _choices(row: TaskRow, field: str, number: int | None = None) -> list[str]:
-    """A row's choices: `number` of them, or at least two."""
+    """A row's choices: `number` of them, or at least two; none is empty."""
     texts = _texts(row, field)
     if len(texts) < 2 or (number and len(texts) != number):
         raise ValueError(f"{field!r} has {len(texts)} choices; give {number or 'at least 2'}")
+    if "" in texts:
+        raise ValueError(f"{field!r} has an empty choice, number {texts.index('') + 1}; give it a text")
     return texts
 
 

@@ -1,6 +1,6 @@
 """Requested tasks as the harness's: its own YAML or ours, over the Hub's data sets or local files."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -47,7 +47,7 @@ def load_tasks(
         return {key: _from_files(key, request, data) for key, request in asked.items()}
     loaded: dict[str, Loaded] = {}
     for key, request in asked.items():
-        loaded |= _from_hub(key, request)
+        loaded |= _from_hub(key, request, {*loaded, *asked} - {key})
     for key, task in loaded.items():
         for member in task.tasks["tasks"].values():
             check_answers(member, f"task {key!r}", limit)
@@ -76,8 +76,11 @@ def _task(name: str) -> TaskEntry:
     return TASKS.get(name, TaskEntry())
 
 
-def _from_hub(key: str, request: Request) -> dict[str, Loaded]:
-    """A task, or a group with a value of its own, by `key`; tasks of other groups and tags by their names."""
+def _from_hub(key: str, request: Request, taken: Collection[str] = ()) -> dict[str, Loaded]:
+    """A task, or a group with a value of its own, by `key`; tasks of other groups and tags by their names.
+
+    With their number of examples, where `key` has it or the name is `taken`.
+    """
     name, task = request.task, TASKS.get(request.task)
     wanted = (task and task.name) or name
     manager = _manager(_folder(task)) if task else _index()
@@ -99,7 +102,12 @@ def _from_hub(key: str, request: Request) -> dict[str, Loaded]:
         return {key: _loaded(tasks, {key: group}, shots)}
     if len(tasks) == 1:
         return {key: _loaded({key: tasks.popitem()[1]}, {}, shots)}
-    return {name: _loaded({name: member}, {}, shots) for name, member in tasks.items()}
+    found = {}
+    for name, member in tasks.items():
+        number = _shots(member, shots)
+        name = f"{name}@{number}" if "@" in key or name in taken else name
+        found[name] = _loaded({name: member}, {}, number)
+    return found
 
 
 def _from_files(key: str, request: Request, data: Path) -> Loaded:
@@ -198,9 +206,13 @@ def _load_local(
 def _loaded(tasks: dict[str, Any], groups: dict[str, Any], shots: int | None) -> Loaded:
     """Tasks that show `shots` examples; None: as many as each YAML says."""
     for task in tasks.values():
-        default = task.config.num_fewshot or 0
-        task.set_config("num_fewshot", default if shots is None else shots)
+        task.set_config("num_fewshot", _shots(task, shots))
     return Loaded({"tasks": tasks, "groups": groups}, next(iter(tasks.values())).config.num_fewshot)
+
+
+def _shots(task: Any, shots: int | None) -> int:
+    """The examples that a task shows: `shots`, or as many as its YAML says."""
+    return (task.config.num_fewshot or 0) if shots is None else shots
 
 
 def _folder(task: TaskEntry) -> Path:

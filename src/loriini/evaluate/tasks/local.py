@@ -34,7 +34,7 @@ def read_splits(name: str, task: TaskEntry, folder: Path, shots: int) -> Splits:
     """A task's questions and, where `shots` asks for them, examples to show before each.
 
     Examples are the file of them, or else the first rows of the questions'. InputError without a file, for a
-    row that is not in the task's form, and for fewer examples than `shots`.
+    row that is not in the task's form, for fewer examples than `shots`, and where all questions are examples.
     """
     questions = find_file(name, task, folder)
     splits = {"test": read_questions(questions, task), "examples": []}
@@ -52,6 +52,8 @@ def read_splits(name: str, task: TaskEntry, folder: Path, shots: int) -> Splits:
                 f"{examples}: {len(splits['examples'])} examples for task {name!r}, {shots} needed; "
                 "use --num-fewshot"
             )
+        if not splits["test"]:
+            raise InputError(f"{questions}: no question besides the examples, all rows are alike; add others")
     return splits
 
 
