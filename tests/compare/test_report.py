@@ -11,7 +11,7 @@ import pytest
 
 from cli.calls import call
 from compare.conftest import Compared
-from loriini.compare.report import headline, uncertainty, verdict_of, write_comparison
+from loriini.compare.report import by_domain_section, headline, uncertainty, verdict_of, write_comparison
 from loriini.compare.sections import budgets_section, difference_texts
 
 
@@ -54,6 +54,11 @@ def test_the_headline_claims_what_every_interval_supports() -> None:
         "One seed of lory and dense, not tested across seeds: perplexity −3.0 %"
     )
     assert headline(results, [dense, *ONE_SEED]) == ("On unseen text, not tested across seeds: lory and lory")
+
+
+def test_a_single_domain_called_all_has_no_section_of_its_own() -> None:
+    scored = {"perplexity": {"all": {}}, "bits_per_byte": {"all": {}}, "causality": "strict"}
+    assert by_domain_section({"baseline": "dense"}, [{"name": "dense", **scored}]) is None
 
 
 def test_the_command_prints_the_headline_the_table_and_last_the_reports_path(

@@ -48,3 +48,15 @@ def test_every_command_is_parsed_and_names_a_job_of_its_own(
     read = (tuple(inputs), fields["text_field"], on_error)
     assert all((job.documents, job.text_field, job.on_error) == read for job in jobs)
     assert {(job.steps, job.seed) for job in jobs} == {(80, 3), (20, 4), (None, 3), (20, 3)}
+
+
+@pytest.mark.parametrize("folder", [".", "..", "../job"])
+def test_jobs_beside_a_folder_have_its_name(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"design": "lory", "size": {"name": "small"}, "steps": 1, "seed": 0, "inputs": []}
+    settings |= {"text_field": "text", "domain_field": "domain", "on_error": "stop"}
+    (tmp_path / "job" / "inner").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "job" / ("inner" if folder == ".." else ""))
+    longer = next(iter(next_commands({**settings, "documents": {"train": {"a": 1}}}, Path(folder))))
+    assert Path(longer.split("--out ")[1]).resolve() == tmp_path / "job-steps-4"

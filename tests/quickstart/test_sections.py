@@ -33,6 +33,11 @@ def test_the_headline_says_what_was_measured(job: Path) -> None:
     assert "For each token lory uses 1.10 times the dense parameters." in text
 
 
+def test_of_a_single_domain_called_all_there_is_one_difference() -> None:
+    c = QuickstartFiles({"difference": {"all": difference(-0.1, 0.01)}}, {"causality": "strict"}, {})
+    assert not sections._domains(c)
+
+
 @pytest.mark.parametrize(
     ("causality", "change", "reach", "verdict"),
     [

@@ -70,6 +70,12 @@ def test_loss_curves_are_the_steps_and_their_mean() -> None:
     assert copy.get_xdata() == [500, 500]
 
 
+def test_a_run_whose_name_begins_with_an_underscore_is_in_the_legend() -> None:
+    (axes,) = drawn(plots.loss_curves, {"_mine": steps(40)})
+    (label,) = axes.get_legend().get_texts()
+    assert label.get_text().strip("\u200b").startswith("_mine, 2.")
+
+
 def test_a_loss_difference_below_zero_is_the_mixtures_gain() -> None:
     better = [{**step, "loss": step["loss"] - 0.5} for step in steps(30)]
     (axes,) = drawn(plots.loss_difference, steps(40), better)

@@ -2,7 +2,7 @@
 
 from matplotlib.figure import Figure
 
-from loriini.reporting.series import legend
+from loriini.reporting.series import draw_curves, legend
 
 
 def with_legend(names: int) -> Figure:
@@ -20,3 +20,11 @@ def test_many_names_make_a_figure_taller_and_leave_the_axes_their_room() -> None
     heights = {names: with_legend(names).axes[0].get_window_extent().height for names in (3, 8, 19, 38)}
     assert min(heights.values()) > 0.8 * heights[8]
     assert with_legend(3).get_figheight() == 3.2
+
+
+def test_names_that_begin_with_an_underscore_are_in_the_legend() -> None:
+    figure = Figure()
+    axes = figure.subplots()
+    draw_curves(axes, {"_mine": {"x": [0, 1], "y": [2, 1]}})
+    legend(figure, axes)
+    assert [text.get_text().strip("\u200b") for text in figure.legends[0].get_texts()] == ["_mine"]

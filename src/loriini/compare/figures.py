@@ -19,7 +19,7 @@ from matplotlib.ticker import (
 from loriini.compare.rows import Change, LadderDesign, VariantRow
 from loriini.evaluate.intervals import OVERALL
 from loriini.reporting.curves import running_mean
-from loriini.reporting.plots import INK, one_plot, picture
+from loriini.reporting.plots import INK, in_legend, one_plot, picture
 from loriini.reporting.series import COLORS, DASHES, draw_curves, legend
 
 AXIS_TITLES = {
@@ -94,9 +94,9 @@ def loss_over_compute(designs: Sequence[LadderDesign]) -> Figure:
         if "law" in design and not design["bends"]:
             line = np.geomspace(flops.min(), flops.max(), 50)
             fitted = design["law"]["a"] * line ** -design["law"]["b"]["mean"]
-            axes.plot(line, fitted, dash, color=color, linewidth=1.8, label=design["name"])
+            axes.plot(line, fitted, dash, color=color, linewidth=1.8, label=in_legend(design["name"]))
         else:
-            axes.plot(flops, mean, dash, color=color, linewidth=0.8, label=design["name"])
+            axes.plot(flops, mean, dash, color=color, linewidth=0.8, label=in_legend(design["name"]))
     _log_flops(axes)
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(10, (1, 1.5, 2, 3, 4, 5, 6, 7, 8)))
@@ -125,7 +125,7 @@ def gain_over_compute(designs: Sequence[LadderDesign], baseline: str) -> Figure:
         line = np.geomspace(flops.min(), flops.max(), 50)
         last, tenfold = design["trend"]["at_largest"], design["trend"]["per_tenfold"]["mean"]
         change = np.expm1(np.log1p(last["mean"]) + np.log10(line / flops.max()) * np.log1p(tenfold))
-        axes.plot(line, 100 * change, dash, color=color, linewidth=1.8, label=design["name"])
+        axes.plot(line, 100 * change, dash, color=color, linewidth=1.8, label=in_legend(design["name"]))
         if last["low"] is not None and last["high"] is not None:
             place = flops.max() * 1.15 ** (i + 1)
             axes.vlines(place, 100 * last["low"], 100 * last["high"], color=color, linewidth=1.8)

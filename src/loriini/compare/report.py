@@ -225,9 +225,9 @@ def perplexity_rows(variants: Sequence[VariantRow]) -> list[list[str]]:
 def by_domain_section(results: Mapping[str, Any], shown: Sequence[VariantRow]) -> Html | None:
     """Perplexity, differences and bits per byte of each domain."""
     causal = scored_causal(shown)
-    if not causal:
+    domains = [domain for domain in causal[0]["perplexity"] if domain != OVERALL] if causal else []
+    if not domains:  # a single one may be called OVERALL
         return None
-    domains = [domain for domain in causal[0]["perplexity"] if domain != OVERALL]
     compared = [v for v in causal if "difference" in v]
     tables = [
         p.element("h3", "Perplexity"),

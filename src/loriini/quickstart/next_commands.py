@@ -32,12 +32,14 @@ def next_commands(settings: Mapping[str, Any], folder: Path) -> dict[str, str]:
         **{name.replace("_", "-"): settings[name] for name in changed_reading(settings)},
     }
 
+    beside = folder if folder.name.strip(".") else folder.resolve()  # `.` and `..` have no name
+
     def again(name: str, value: Any) -> str:
         changed = {**options, name: value}
         if name == "size":
             del changed["steps"]  # each size has its own
         words = [word for option, given in changed.items() if given != [] for word in _words(option, given)]
-        return command("quickstart", *words, "--out", f"{folder}-{name}-{value}")
+        return command("quickstart", *words, "--out", f"{beside}-{name}-{value}")
 
     run = str(folder / "runs" / design)
     expert_of = ["--label", min(settings["documents"]["train"])] if DESIGNS[design].scorer == "label" else []

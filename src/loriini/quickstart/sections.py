@@ -149,7 +149,7 @@ def _verdict(c: QuickstartFiles) -> str:
 def _domains(c: QuickstartFiles) -> str:
     """The domains in which the mixture is better, worse or undecided, by their intervals."""
     domains = {name: difference for name, difference in c.differences.items() if name != OVERALL}
-    if c.settings["causality"] == "none":
+    if c.settings["causality"] == "none" or not domains:  # a single domain may be called OVERALL
         return ""
     clear = {name: difference.change for name, difference in domains.items() if is_clear(difference)}
     decided = {

@@ -89,6 +89,11 @@ def to_svg(figure: Figure) -> str:
     return f"{head}>{body}".replace(INK, "currentColor")
 
 
+def in_legend(name: str) -> str:
+    """A label that matplotlib shows: it leaves out those that begin with `_`, so an empty character does."""
+    return f"\u200b{name}" if name.startswith("_") else name
+
+
 @picture
 def loss_curves(runs: Mapping[str, Metrics]) -> Figure:
     """Training loss over tokens: every step faint, the running mean strong; the initial drop is cut off."""
@@ -98,7 +103,8 @@ def loss_curves(runs: Mapping[str, Metrics]) -> Figure:
         tokens, loss = column(metrics, "tokens"), column(metrics, "loss")
         mean = running_mean(loss)
         axes.plot(*thin(tokens, loss), color=color, alpha=0.3, linewidth=0.8)
-        axes.plot(*thin(tokens, mean), color=color, linewidth=2, label=f"{name}, {mean[-1]:.2f} at the end")
+        label = in_legend(f"{name}, {mean[-1]:.2f} at the end")
+        axes.plot(*thin(tokens, mean), color=color, linewidth=2, label=label)
         means.append(mean[len(mean) // 10 :])
         _mark_copy(axes, metrics)
     low, high = np.nanmin(np.concatenate(means)), np.nanmax(np.concatenate(means))

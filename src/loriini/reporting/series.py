@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
-from loriini.reporting.plots import DENSE_COLOR
+from loriini.reporting.plots import DENSE_COLOR, in_legend
 
 COLORS = (DENSE_COLOR, "#e5484d", "#3b7dd8", "#2f9e6e", "#c77d0a", "#9a63e0", "#0e9aa7", "#d4569c")
 """Colours of the lines, in order; each is legible on white and on black."""
@@ -33,7 +33,7 @@ def draw_curves(axes: Axes, curves: Mapping[str, Mapping[str, ArrayLike]], falli
         color, dash = COLORS[i % len(COLORS)], DASHES[i % len(DASHES)]
         values = {key: np.asarray(column, np.float64) for key, column in curve.items()}
         x = values.pop("x")
-        axes.plot(x, values["y"], dash, color=color, linewidth=1.6, label=name)
+        axes.plot(x, values["y"], dash, color=color, linewidth=1.6, label=in_legend(name))
         if "low" in values:
             axes.fill_between(x, values["low"], values["high"], color=color, alpha=0.15, linewidth=0)
         shown += [column[int(INITIAL_SHARE * len(x)) :] for column in values.values()]
