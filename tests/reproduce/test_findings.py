@@ -11,7 +11,8 @@ import pytest
 
 from bench.tinybench import script
 from loriini.atomic import write_json
-from loriini.cli import main
+from loriini.cli import COMMANDS, main
+from loriini.cli.parser import make_parser
 from loriini.errors import InputError
 from loriini.reproduce.experiments.catalog import ITEM_ORDER
 from loriini.reproduce.findings import (
@@ -27,7 +28,7 @@ from loriini.reproduce.findings import (
     write_findings,
 )
 from loriini.reproduce.results import RESULTS, outdated, read_items
-from loriini.reproduce.wording import headline
+from loriini.reproduce.wording import command, headline
 
 ROOT = Path(__file__).parents[2]
 
@@ -51,6 +52,15 @@ def test_the_page_is_made_from_results_alone(reproduced: Path, page: Path, tmp_p
         assert item["finding"] in page.read_text()
         assert item["sentence"] in page.read_text()
         assert item["date"] in page.read_text()
+
+
+def test_the_command_of_an_item_can_be_given() -> None:
+    item = {"item": "lory-fig3", "scale": "tiny", "seeds": 1, "text": ["a.txt"]}
+    for found in (item, {**item, "text": [], "reasons": True}):
+        program, *words = command(found).split()
+        arguments, left = make_parser(COMMANDS).parse_known_args(words)
+        assert (program, left, arguments.items, arguments.out) == ("loriini", [], ["lory-fig3"], Path("DIR"))
+        assert ("text" in arguments) == bool(found["text"])
 
 
 def test_every_picture_of_the_page_is_drawn(reproduced: Path, page: Path) -> None:

@@ -98,7 +98,8 @@ def state(name: str, scale: Scale, out: Path | None) -> str:
     if path is None or not path.exists():
         return "new"
     results = read_object(path, DAMAGED)
-    return f"{results['verdict']} ({results['scale']}, {results['seeds']} seeds)"
+    seeds = results["seeds"]
+    return f"{results['verdict']} ({results['scale']}, {seeds} seed{'s' * (seeds != 1)})"
 
 
 def gpu_hours(paper: PaperRun) -> float:

@@ -98,9 +98,10 @@ def machine_text(results: Results) -> str:
 
 
 def command(results: Results) -> str:
-    """The command that makes an item's results."""
+    """The command that makes an item's results, with DIR and PATH in place of folders and texts."""
     text = f"loriini reproduce {results['item']} --scale {results['scale']} --seeds {results['seeds']}"
-    return text + " --reasons" * bool(results.get("reasons"))
+    options = {"--reasons": results.get("reasons"), "--text PATH…": results["text"], "--out DIR": True}
+    return " ".join([text, *(option for option, is_given in options.items() if is_given)])
 
 
 def headline(items: Mapping[str, Results]) -> str:
