@@ -77,7 +77,7 @@ def test_gpu_begins_nothing_once_the_time_is_over(
     monkeypatch.setattr(models, "step_seconds", lambda run, machine: 1.0)
     run("gpu", monkeypatch, "--tiny", "--minutes=0", "--results", str(tmp_path / "gpu.json"))
     left_out = capsys.readouterr().err
-    for name in ("correctness", "kernels", "train_step of dense", "profile", "decode", "memory of dense"):
+    for name in ("correctness", "kernels", "benchmark of train:", "profile", "decode, memory:"):
         assert any(name in line and "left out" in line for line in left_out.splitlines()), name
     assert not (tmp_path / "gpu.json").exists()
 

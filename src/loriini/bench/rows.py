@@ -62,6 +62,7 @@ def measure(
     """
     size, attempts = size or bench_size(quick), attempts or Attempts()
     if attempts.over:
+        warn(f"benchmark of {', '.join(only or DEFAULT_PARTS)}: left out, since the time is over")
         return
     keep_freed_memory()
     size = replace(size, rounds=rounds or size.rounds)
