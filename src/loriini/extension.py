@@ -13,8 +13,8 @@ EXTENSIONS: list[str] = []
 """Those loaded in this process, for the processes that it starts: modules, and absolute paths of files."""
 
 
-def load_extension(name: str) -> None:
-    """Import an installed module, or execute FILE.py. InputError where that fails."""
+def load_extension(name: str) -> str:
+    """Import an installed module, or execute FILE.py; returns its entry. InputError where that fails."""
     if name.endswith(".py"):
         name = str(Path(name).absolute())
         execute(Path(name))
@@ -25,6 +25,7 @@ def load_extension(name: str) -> None:
             reason = f"{type(error).__name__}: {error}"
             raise InputError(f"--extension {name}: cannot be imported ({reason}); correct it") from error
     EXTENSIONS.append(name)
+    return name
 
 
 def extension_arguments() -> list[str]:

@@ -27,7 +27,6 @@ from loriini.cli.machine import again, one_line, prepare_process
 from loriini.cli.output import print_once
 from loriini.cli.parser import Arguments, Command, make_parser
 from loriini.errors import InputError, Unfinished, WorkerDied
-from loriini.extension import load_extension
 
 WRONG_INPUT, INTERRUPTED, BUG_STATUS = 2, 130, 1
 READER_GONE = 141
@@ -88,8 +87,6 @@ def _run(argv: Sequence[str]) -> None:
     if overrides and arguments.run not in (train.train, compare.compare):
         arguments.parser.refuse(overrides[0])
     arguments.overrides = overrides
-    for name in getattr(arguments, "extension", []):
-        load_extension(name)
     arguments.run(arguments)
 
 

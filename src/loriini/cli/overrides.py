@@ -5,8 +5,6 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from loriini.extension import load_extension
-
 if TYPE_CHECKING:
     from loriini.train.overrides.names import Override
 
@@ -27,8 +25,6 @@ class RecipeHelp(argparse.Action):
                 "overrides: `loriini train RECIPE --help` lists every --dotted.name VALUE of a recipe\n"
             )
         else:
-            for extension in namespace.extension:
-                load_extension(extension)
             from loriini.launch import recipe
             from loriini.train.overrides.names import describe_overrides
 

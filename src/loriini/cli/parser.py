@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from loriini import __version__
 from loriini.cli.machine import check_output
 from loriini.errors import InputError
+from loriini.extension import load_extension
 from loriini.snapshot import is_hub_id, model_folder
 
 if TYPE_CHECKING:
@@ -138,9 +139,9 @@ def device_option(add: Add) -> None:
 
 
 def extension_option(add: Add) -> None:
-    """The option of commands that know designs or models, for what `loriini.extension` loads."""
+    """The option of commands that know designs or models; what it names is loaded as it is parsed."""
     what = "your Python code, executed first, which adds scorers, selections, gates, losses or designs"
-    add("--extension", action="append", default=[], metavar="MODULE|FILE.py", help=what)
+    add("--extension", type=load_extension, action="append", metavar="MODULE|FILE.py", help=what)
 
 
 def on_error_option(add: Add, of: str = "") -> None:

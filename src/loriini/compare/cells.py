@@ -213,7 +213,7 @@ def run_digest(run: Run, corpus: TrainingCorpus) -> str:
 
     Defaults are left out so that a new setting does not change the hash of older runs.
     """
-    left_out = (*NOT_OF_TRAINING, *free_micro_batch(run.routing.to_dict()))
+    left_out = (*NOT_OF_TRAINING, *free_micro_batch(run.routing))
     default = run_settings(Run(name="", routing=RoutingConfig()), left_out)
     settings = run_settings(run, left_out)
     changed = {name: value for name, value in settings.items() if value != default.get(name)}

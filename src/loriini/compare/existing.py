@@ -8,6 +8,7 @@ from loriini.compare.cells import Cell, run_settings, variant_name
 from loriini.compare.running import Trial
 from loriini.corpus.tokenized.tokenizer import same_vocabulary
 from loriini.errors import InputError
+from loriini.evaluate.runs import check_distinct
 from loriini.grouping import grouped
 from loriini.snapshot import RUN, holds_tokenizer
 from loriini.train.folder import NOT_OF_TRAINING
@@ -33,9 +34,8 @@ def existing_trials(folders: Sequence[Path]) -> list[Trial]:
     A variant is named by its runs' name, and by the settings in which variants of that name differ.
     """
     runs = [_read(folder) for folder in folders]
-    for i, existing in enumerate(runs):
-        if any(existing.folder.resolve() == other.folder.resolve() for other in runs[:i]):
-            raise InputError(f"{existing.folder}: given twice; give it once")
+    check_distinct([existing.folder for existing in runs])
+    for existing in runs:
         _check_vocabulary(runs[0], existing)
     by_name = grouped(runs, lambda existing: existing.run.name)
     trials = []

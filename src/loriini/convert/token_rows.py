@@ -64,9 +64,10 @@ def _block(batch: pyarrow.RecordBatch, path: Path) -> TokenBlock:
         raise InputError(f"{path}: a row has no input_ids; leave such rows out")
     if not isinstance(column, LISTS):
         raise InputError(f"{path}: its input_ids are {column.type}; write lists of integers")
-    if column.flatten().null_count:
+    ids = column.flatten()
+    if ids.null_count:
         raise InputError(f"{path}: a row has a null among its input_ids; leave such rows out")
-    tokens_T = column.flatten().to_numpy(zero_copy_only=False)
+    tokens_T = ids.to_numpy(zero_copy_only=False)
     if not np.issubdtype(tokens_T.dtype, np.integer):
         raise InputError(f"{path}: its input_ids are {tokens_T.dtype}, not integers; write lists of integers")
     columns = {name: batch.column(name) for name in batch.schema.names}

@@ -73,10 +73,16 @@ def needed_memory(
     run: Run, config: LoriiniConfig, ranks: int, size: int, again: bool, positions_NL: Tensor | None = None
 ) -> float:
     """Bytes of each of `ranks` with micro-batches of `size`, merging `again` or keeping merged weights."""
-    merging = copy(config)
-    merging.recompute_merge = again
+    merging = merging_again(config, again)
     counted = micro_batch_activations(run, merging, size, positions_NL)
     return rank_memory(run, merging, ranks, size, run.speed.activation_checkpointing, counted).total
+
+
+def merging_again(config: LoriiniConfig, again: bool) -> LoriiniConfig:
+    """A copy of a configuration that merges again in the backward pass, or keeps merged weights."""
+    merging = copy(config)
+    merging.recompute_merge = again
+    return merging
 
 
 def micro_batch_sizes(share: int) -> list[int]:

@@ -1,13 +1,12 @@
 """An estimate of a run before it starts: what fits, and what each rank holds, computes and receives."""
 
 from collections.abc import Iterator
-from copy import copy
 from dataclasses import asdict, dataclass, replace
 from math import ceil, gcd
 from typing import Any
 
 from loriini.errors import InputError
-from loriini.estimate.choice import choose, memory_here
+from loriini.estimate.choice import choose, memory_here, merging_again
 from loriini.estimate.communication import Communication, RankStep, expert_parallel, expert_wise, fsdp
 from loriini.estimate.memory import (
     GIB,
@@ -145,9 +144,7 @@ def find_options(run: Run, config: LoriiniConfig, cluster: GpuCluster) -> Iterat
 
 def both_merges(config: LoriiniConfig) -> list[LoriiniConfig]:
     """The configuration, and that with the other way of merging where experts are merged."""
-    other = copy(config)
-    other.recompute_merge = not config.recompute_merge
-    return [config, other] if config.merges else [config]
+    return [config, merging_again(config, not config.recompute_merge)] if config.merges else [config]
 
 
 def rank_step(run: Run, micro_batch_size: int, gpus: int) -> RankStep:

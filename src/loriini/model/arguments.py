@@ -134,6 +134,6 @@ def check_prompt(lengths_B: Tensor, tokens_B: Tensor, together: int) -> None:
         )
 
 
-def given(argument: bool | None, default: bool) -> bool:
+def or_default(argument: bool | None, default: bool) -> bool:
     """An argument of a call, or the configuration's value where it is None."""
     return default if argument is None else argument

@@ -9,7 +9,7 @@ from transformers.cache_utils import Cache
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from loriini.model.arguments import check_attention, check_names, check_paged, given
+from loriini.model.arguments import check_attention, check_names, check_paged, or_default
 from loriini.model.block import BLOCKS
 from loriini.model.cache import CACHE, routed_cache
 from loriini.model.configuration import LoriiniConfig
@@ -147,7 +147,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
         **kwargs: Any,
     ) -> DecoderOutput | tuple[Any, ...]:
         """Ids (B, L) or embeddings (B, L, D) to states; see `LoriiniForCausalLM.forward`."""
-        if given(output_attentions, self.config.output_attentions):
+        if or_default(output_attentions, self.config.output_attentions):
             raise ValueError("output_attentions is not supported: attention weights are never held whole")
         x_BLD = self._embed(input_ids, inputs_embeds)
         cache = routed_cache(cache, past_key_values, use_cache, self.config.num_hidden_layers)
@@ -170,7 +170,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
         check_names(kwargs)
         x_BLD, attention = self._prepare(x_BLD, context, attention_mask, position_ids, routed)
         attention = {**attention, **kwargs, "cache" if paged else CACHE: cache}
-        keeps_states = given(output_hidden_states, self.config.output_hidden_states)
+        keeps_states = or_default(output_hidden_states, self.config.output_hidden_states)
         x_BLD, states, routings = self._run_layers(x_BLD, context, attention, keeps_states)
         out = DecoderOutput(
             last_hidden_state=x_BLD,
@@ -179,7 +179,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
             routings=routings,
             context=context,
         )
-        return out if given(return_dict, self.config.return_dict) else out.to_tuple()
+        return out if or_default(return_dict, self.config.return_dict) else out.to_tuple()
 
     def _embed(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
         """States (B, L, D) of ids or embeddings. ValueError for both or neither, and for empty ones."""

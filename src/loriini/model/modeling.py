@@ -5,7 +5,7 @@ from typing import Any, Literal
 from torch import Tensor, nn
 from transformers.cache_utils import Cache
 
-from loriini.model.arguments import given
+from loriini.model.arguments import or_default
 from loriini.model.cache import CACHE
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.decoder import LoriiniModel, LoriiniPreTrainedModel
@@ -113,7 +113,7 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
             hidden_states=out.hidden_states,
             routings=out.routings,
         )
-        return output if given(return_dict, self.config.return_dict) else output.to_tuple()
+        return output if or_default(return_dict, self.config.return_dict) else output.to_tuple()
 
     def _losses(
         self,

@@ -14,7 +14,8 @@ from loriini.model.loading import tokenizer_in
 from loriini.model.saving import missing_from, save_model_folder
 from loriini.parallel.mesh import world_size
 from loriini.progress import inform, warn
-from loriini.routing.registry import COMPARES_UNITS, REGISTERED
+from loriini.routing import RoutingConfig
+from loriini.routing.registry import REGISTERED
 from loriini.snapshot import CHECKPOINTS, MODEL, RUN
 from loriini.train.checkpoints.state import STATE, Problems, newest_intact, read_state
 from loriini.train.corpora import TrainingCorpus
@@ -155,18 +156,17 @@ def refuse_changes(before: Mapping[str, Any], now: Mapping[str, Any], path: Path
         raise InputError(f"{path}: this folder holds another run (different: {changed}); {remedy}")
 
 
-def compares_micro_batches(routing: Mapping[str, Any]) -> bool:
+def compares_micro_batches(routing: RoutingConfig) -> bool:
     """Whether a design has losses or selections over the units of a micro-batch."""
-    return bool(routing["load_balance"] > 0) or compares_within_processes(routing)
+    return routing.load_balance > 0 or compares_within_processes(routing)
 
 
-def compares_within_processes(routing: Mapping[str, Any]) -> bool:
+def compares_within_processes(routing: RoutingConfig) -> bool:
     """Whether these are over the units of each process: selections, and losses of extensions."""
-    own_losses = (routing.get("options", {}).get(name, 0) != 0 for name in REGISTERED["loss"])
-    return routing["selection"] in COMPARES_UNITS or any(own_losses)
+    return routing.compares_units or not routing.loss_weights.keys().isdisjoint(REGISTERED["loss"])
 
 
-def free_micro_batch(routing: Mapping[str, Any]) -> tuple[str, ...]:
+def free_micro_batch(routing: RoutingConfig) -> tuple[str, ...]:
     """The setting of the micro-batch where it leaves what is trained unchanged, up to rounding."""
     return () if compares_micro_batches(routing) else ("micro_batch_size",)
 
@@ -176,11 +176,10 @@ def check_pool(run: Run, before: int, now: int, path: Path) -> None:
 
     Load balance averages over all processes; what else compares units does so in each process.
     """
-    routing = run.routing.to_dict()
-    compares = run.model.num_experts > 1 and compares_micro_batches(routing)
+    compares = run.model.num_experts > 1 and compares_micro_batches(run.routing)
     if not compares or run.batch_size % before or run.batch_size % now:
         return
-    within = compares_within_processes(routing)
+    within = compares_within_processes(run.routing)
     then, here = (compared_at_once(run, processes, within) for processes in (before, now))
     if then != here:
         had, would = (
@@ -207,7 +206,7 @@ def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any], also: Se
 
     `micro_batch_size` may change unless a loss or a selection is over the units of a micro-batch.
     """
-    changeable = (*MAY_CHANGE, *free_micro_batch(now["routing"]), *also)
+    changeable = (*MAY_CHANGE, *free_micro_batch(RoutingConfig(**now["routing"])), *also)
     may_change = tuple(f"{name}." for name in changeable)
     return ", ".join(name for name in differing(now, before) if not f"{name}.".startswith(may_change))
 

@@ -20,10 +20,14 @@ def stepped(design: str = "lory") -> tuple[torch.nn.Module, torch.optim.AdamW]:
 
 
 def save(
-    folder: Path, state: tuple[torch.nn.Module, torch.optim.AdamW], *at: RunProgress, keep: int = 2
+    folder: Path,
+    state: tuple[torch.nn.Module, torch.optim.AdamW],
+    *at: RunProgress,
+    keep: int = 2,
+    resumed: int | None = None,
 ) -> None:
     """Save the same state as if it were that of several steps."""
-    with CheckpointWriter(folder, keep) as checkpoints:
+    with CheckpointWriter(folder, keep, resumed=resumed) as checkpoints:
         for progress in at:
             checkpoints.save(*state, progress)
 

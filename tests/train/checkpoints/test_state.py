@@ -50,7 +50,7 @@ def test_a_score_that_is_no_number_is_not_the_best(tmp_path: Path) -> None:
 def test_a_damaged_later_one_displaces_no_good_one(tmp_path: Path) -> None:
     save(tmp_path, stepped(), RunProgress(2), RunProgress(9))
     tensors_in(tmp_path / "step-00000009").unlink()
-    save(tmp_path, stepped(), RunProgress(3), keep=1)
+    save(tmp_path, stepped(), RunProgress(3), keep=1, resumed=2)
     assert steps_in(tmp_path) == ["step-00000003", "step-00000009"]
     found = newest_checkpoint(tmp_path)
     assert found is not None

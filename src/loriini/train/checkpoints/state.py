@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -49,16 +49,12 @@ def read_state(path: Path) -> dict[str, Any]:
     return state if isinstance(state, dict) else {}
 
 
-def superseded(
-    written: Path, damaged: Collection[Path], keep: int, keep_every: int = 0, steady: int = 0
-) -> list[Path]:
-    """The checkpoints to drop, of those up to the one just written that are not `damaged`.
+def superseded(paths: Sequence[Path], keep: int, keep_every: int = 0, steady: int = 0) -> list[Path]:
+    """The checkpoints to drop, of some in the order of their steps.
 
     Kept are the last `keep`, the best-scored one, those of every `keep_every` steps, and the newest of up to
-    `steady` steps. Later ones do not count: the run would have been resumed from them.
+    `steady` steps.
     """
-    paths = [path for path in checkpoints_in(written.parent) if path not in damaged]
-    paths = [path for path in paths if step_of(path) <= step_of(written)]
     scores = {path: read_state(path).get("score") for path in paths}
     scored = [
         (score, path) for path, score in scores.items() if isinstance(score, float) and math.isfinite(score)

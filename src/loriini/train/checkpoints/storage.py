@@ -88,8 +88,9 @@ class CheckpointWriter:
     ) -> None:
         self.folder, self.keep, self.parallel, self.settings = folder, keep, parallel, settings
         self.keep_every, self.steady = keep_every, steady
-        found = checkpoints_in(folder) if parallel.first and resumed is not None else []
-        self.damaged = {path for path in found if step_of(path) > (resumed or 0)}
+        self.damaged = {
+            path for path in checkpoints_in(folder) if resumed is not None and step_of(path) > resumed
+        }
         self._thread = ThreadPoolExecutor(1)
         self._pending: Future[None] | None = None
         self._failed = False
@@ -162,7 +163,8 @@ class CheckpointWriter:
                 if isinstance(error, OSError):
                     warn(f"{final}: not written ({error}); the next checkpoint is tried when it is due")
             raise
-        for old in superseded(final, self.damaged, self.keep, self.keep_every, self.steady):
+        intact = [path for path in checkpoints_in(self.folder) if path not in self.damaged]
+        for old in superseded(intact, self.keep, self.keep_every, self.steady):
             try:
                 shutil.rmtree(old)
             except OSError as error:
