@@ -31,7 +31,7 @@ from loriini.train.extend import begun_in, extend, replanned
 from loriini.train.folder import changed_settings, check_length, differing, has_model, report_finished
 from loriini.train.initial import start_from
 from loriini.train.loop import train
-from loriini.train.overrides.apply import override, overrides_of
+from loriini.train.overrides.apply import override, override_flags, overrides_of
 from loriini.train.overrides.unused import refuse_unused
 from loriini.train.records.trackers import check_trackers
 from loriini.train.run import Run, read_run
@@ -96,7 +96,7 @@ def train_recipe(
             raise InputError(f"{name} needs a corpus: make one with `loriini prepare`, give --corpus DIR")
         run.check(processes=world_size())
         run = with_heldout(run, heldout, on_error)
-        refuse_unused(run, overrides, world_size())
+        refuse_unused(run, override_flags(overrides), world_size())
         check_trackers(run.watch.trackers)
         small = small_corpus_folder(out.parent, run.length)
         corpora = corpora or run.corpus or [on_first_rank(lambda: small_corpus(small, run.length))]
@@ -181,7 +181,7 @@ def train_longer(
         on_first_rank(lambda: refuse_others(out, begun_in(out)))
         run = with_corpora(with_heldout(replanned(run_to_resume(folder), overrides), heldout), corpora)
         run.check(processes=world_size())
-        refuse_unused(run, overrides, world_size())
+        refuse_unused(run, override_flags(overrides), world_size())
         return train_run(run, out, deadline, intact=extend(folder, run, out))
 
 
@@ -239,7 +239,7 @@ def dry_run(
 ) -> Estimate:
     """The estimate of a recipe, by default with its own vocabulary or that of the model `init`."""
     run = with_heldout(recipe(name, overrides, init), heldout)
-    refuse_unused(run, overrides, cluster.gpus)
+    refuse_unused(run, override_flags(overrides), cluster.gpus)
     if vocab_size is not None and run.model.vocab_size not in (None, vocab_size):
         raise InputError(f"--vocab-size {vocab_size}: this run has {run.model.vocab_size}; leave it out")
     if run.document_mask:

@@ -107,7 +107,7 @@ def progress(name: str, total: int | None = None, shown: bool = True) -> Iterato
 
 @contextmanager
 def repeated(seconds: float, call: Callable[[], None]) -> Iterator[None]:
-    """While inside, call a function every so many seconds in the background."""
+    """While inside, call a function every `seconds` seconds in the background."""
     over = Event()
 
     def run() -> None:

@@ -8,8 +8,7 @@ every instance is read exactly once.
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Generic, TypeVar
+from typing import Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,15 +86,13 @@ class ReadAhead(Generic[Item]):
 
     def __init__(self, read: Callable[[int], tuple[Item, int]]) -> None:
         self._read = read
+        self._thread = ThreadPoolExecutor(1, "read-ahead")
         self._ahead: tuple[int, Future[tuple[Item, int]]] | None = None
 
-    def __enter__(self) -> "ReadAhead[Item]":
-        self._thread = ThreadPoolExecutor(1, "read-ahead")
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._thread.shutdown(cancel_futures=True)
 
     def __call__(self, consumed: int) -> tuple[Item, int]:

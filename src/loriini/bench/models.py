@@ -84,7 +84,7 @@ def bench_run(size: BenchSize, design: str, experts: int, **model: Any) -> Run:
 def run_config(run: Run) -> LoriiniConfig:
     """The configuration of a run's model."""
     assert run.model.vocab_size
-    return run.config(run.model.vocab_size, eos_token_id=0)
+    return run.config(run.model.vocab_size)
 
 
 def on_device(config: LoriiniConfig, dtype: torch.dtype = torch.float32) -> LoriiniForCausalLM:

@@ -248,7 +248,7 @@ def describe_cells(settings: CompareSettings, out: Path) -> list[dict[str, Any]]
 
 def _described(cell: Cell, vocabulary: int, state: str) -> dict[str, Any]:
     run = cell.run
-    total, active = (config := run.config(vocabulary, 0)).parameters()
+    total, active = (config := run.config(vocabulary)).parameters()
     tokens = run.steps * run.batch_size * run.length
     return {
         "cell": cell.variant,

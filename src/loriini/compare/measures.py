@@ -53,7 +53,7 @@ def training_measures(trial: Trial) -> dict[str, Any]:
     metrics = _read_steps(trial.folder)
     run, written = read_run(trial.folder / RUN)
     corpus = recorded_corpus(written, trial.folder / RUN)
-    configs = {n: run.config(corpus.vocab_size, 0, n) for n in {m["experts"] for m in metrics}}
+    configs = {n: run.config(corpus.vocab_size, num_experts=n) for n in {m["experts"] for m in metrics}}
     flops = {n: config.flops_per_token(run.length) for n, config in configs.items()}
     tokens = column(metrics, "tokens")
     spent = {
@@ -61,7 +61,7 @@ def training_measures(trial: Trial) -> dict[str, Any]:
         "flops": np.cumsum(np.diff(tokens, prepend=0) * [flops[m["experts"]] for m in metrics]),
         "seconds": np.cumsum(training_seconds(metrics)),
     }
-    trained = run.config(corpus.vocab_size, 0)
+    trained = run.config(corpus.vocab_size)
     total, active = trained.parameters()
     return {
         "state": trial.state,

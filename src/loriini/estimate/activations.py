@@ -139,7 +139,7 @@ def merged_parameters(
     if not config.merges:
         return 0
     design = config.routing
-    units = -(-length // design.segment_length) if design.segmented else 1
+    units = -(-length // design.unit_length(length))
     if positions_NL is not None:
         units = int(units_of_rows(design, fullest_rows(design, instances, positions_NL)).max())
     return instances * units * BLOCK_SIZES[config.block](config).expert
@@ -209,8 +209,7 @@ def saved_bytes(model: nn.Module, forward: Callable[[], Any]) -> int:
         return tensor.detach()  # an output that its own operation saves would never be freed
 
     with saved_tensors_hooks(pack, lambda tensor: tensor):
-        out = forward()
-    del out
+        forward()
     return sum(storage.nbytes() for storage in saved.values())
 
 

@@ -41,48 +41,55 @@ def choose(
     """Choose the settings that a run leaves to `auto`, for ranks with `memory` bytes each.
 
     The micro-batch is a rank's whole share of the batch or the largest power of two that divides it, such
-    that MARGIN of the memory stays free; if none fits, one instance. Experts are merged again where nothing
-    else fits, or where the larger micro-batch that this allows saves more traffic than it costs.
+    that MARGIN of the memory stays free; if none fits, one instance. Merged weights are recomputed where
+    nothing else fits, or where the larger micro-batch that this allows saves more traffic than it costs.
     `positions_NL`, positions in documents of instances like the run's, determine how full packed rows are.
     """
     share, limit = run.batch_size // ranks, (1 - MARGIN) * memory
     sizes = micro_batch_sizes(share) if run.micro_batch_size == AUTO else [run.instances_at_once(share)]
     own = run.model.recompute_merge
-    ways = [own is True] if own != AUTO or not config.merges else [False, True]
+    recomputes = [own is True] if own != AUTO or not config.merges else [False, True]
     kept_bytes = merged_parameters(config, sizes[0], run.length, positions_NL) * compute_dtype(run).itemsize
-    if len(sizes) == 1 and (len(ways) == 1 or config.num_hidden_layers * kept_bytes < FEW * memory):
-        return Choice(run.chosen(run.micro_batch_size, ways[0]))
+    if len(sizes) == 1 and (len(recomputes) == 1 or config.num_hidden_layers * kept_bytes < FEW * memory):
+        return Choice(run.chosen(run.micro_batch_size, recomputes[0]))
 
-    def fits(size: int, again: bool) -> bool:
+    def fits(size: int, recompute: bool) -> bool:
         least = least_memory(replace(run, micro_batch_size=size), config, ranks)
-        return least <= limit and needed_memory(run, config, ranks, size, again, positions_NL) <= limit
+        return least <= limit and needed_memory(run, config, ranks, size, recompute, positions_NL) <= limit
 
-    fitting = [(size, way) for way in ways for size in _largest(sizes, partial(fits, again=way))]
+    fitting = [(size, each) for each in recomputes for size in _largest(sizes, partial(fits, recompute=each))]
     sharded = mesh_sizes(run, ranks)[0] > 1  # every micro-batch gathers all weights
 
     def cost(found: tuple[int, bool]) -> tuple[float, float]:
-        size, way = found
-        traffic = merge_traffic(config, size, run.length, way, positions_NL) if config.merges else 0.0
-        return (-size, traffic) if sharded or not config.merges else (traffic, -size)
+        size, recompute = found
+        traffic = merge_traffic(config, size, run.length, recompute, positions_NL) if config.merges else 0.0
+        return (-size, traffic) if sharded else (traffic, -size)
 
-    size, way = min(fitting, key=cost, default=(sizes[-1], ways[-1]))
-    return Choice(run.chosen(size, way), needed_memory(run, config, ranks, size, way, positions_NL))
+    size, recompute = min(fitting, key=cost, default=(sizes[-1], recomputes[-1]))
+    return Choice(
+        run.chosen(size, recompute), needed_memory(run, config, ranks, size, recompute, positions_NL)
+    )
 
 
 def needed_memory(
-    run: Run, config: LoriiniConfig, ranks: int, size: int, again: bool, positions_NL: Tensor | None = None
+    run: Run,
+    config: LoriiniConfig,
+    ranks: int,
+    size: int,
+    recompute: bool,
+    positions_NL: Tensor | None = None,
 ) -> float:
-    """Bytes of each of `ranks` with micro-batches of `size`, merging `again` or keeping merged weights."""
-    merging = merging_again(config, again)
-    counted = micro_batch_activations(run, merging, size, positions_NL)
-    return rank_memory(run, merging, ranks, size, run.speed.activation_checkpointing, counted).total
+    """Bytes of each of `ranks` with micro-batches of `size`, where merged weights are recomputed or kept."""
+    config = with_recompute(config, recompute)
+    counted = micro_batch_activations(run, config, size, positions_NL)
+    return rank_memory(run, config, ranks, size, run.speed.activation_checkpointing, counted).total
 
 
-def merging_again(config: LoriiniConfig, again: bool) -> LoriiniConfig:
-    """A copy of a configuration that merges again in the backward pass, or keeps merged weights."""
-    merging = copy(config)
-    merging.recompute_merge = again
-    return merging
+def with_recompute(config: LoriiniConfig, recompute: bool) -> LoriiniConfig:
+    """A copy of a configuration that recomputes merged weights in the backward pass, or keeps them."""
+    changed = copy(config)
+    changed.recompute_merge = recompute
+    return changed
 
 
 def micro_batch_sizes(share: int) -> list[int]:
@@ -93,16 +100,16 @@ def micro_batch_sizes(share: int) -> list[int]:
 
 
 def merge_traffic(
-    config: LoriiniConfig, instances: int, length: int, again: bool, positions_NL: Tensor | None = None
+    config: LoriiniConfig, instances: int, length: int, recompute: bool, positions_NL: Tensor | None = None
 ) -> float:
     """Bytes that merging in bfloat16 moves for each merged parameter, by what a micro-batch shares.
 
-    Kept weights are written, and their gradients written and read twice; weights merged again are written
+    Kept weights are written, and their gradients written and read twice; recomputed weights are written
     once more. In every micro-batch the experts are read for each merge and for the gates' gradient, and their
-    gradients are added in float32; those that are merged again are also cast from float32 before each merge.
+    gradients are added in float32; where merges are recomputed they are also cast from float32 before each.
     """
     units = merged_parameters(config, instances, length, positions_NL) / merged_parameters(config, 1, 1)
-    of_experts, of_merged = (26, 6) if again else (12, 4)
+    of_experts, of_merged = (26, 6) if recompute else (12, 4)
     return of_experts * (config.num_experts - 1) / units + of_merged
 
 

@@ -85,8 +85,7 @@ class GroupBytes:
 def count_parameters(config: LoriiniConfig) -> ParameterCounts:
     """A model's parameters by where they are."""
     sizes = BLOCK_SIZES[config.block](config)
-    embeddings = config.vocab_size * config.hidden_size * (1 if config.tie_word_embeddings else 2)
-    root = embeddings + sizes.positions + sizes.norm
+    root = config.parameters_outside_layers()
     experts = config.num_hidden_layers * config.num_experts * sizes.expert
     low = config.num_hidden_layers * config.num_experts * (config.low_rank or 0) * config.hidden_size
     return ParameterCounts(experts, config.parameters()[0] - experts - root, root, replicated=low)
@@ -135,8 +134,7 @@ def expert_wise_bytes(config: LoriiniConfig, group: int, step: RankStep) -> Grou
 
 def count_units(config: LoriiniConfig, instances: int, length: int) -> tuple[int, int]:
     """Routing units of `instances`, and the tokens of each; the last unit of an instance is filled up."""
-    routing = config.routing
-    span = 1 if routing.unit == "token" else routing.segment_length if routing.segmented else length
+    span = config.design.unit_length(length)
     return instances * -(-length // span), span
 
 
@@ -145,8 +143,8 @@ def expert_parallel(
 ) -> Communication | None:
     """Each rank of a group holds whole experts; tokens are sent to those they chose, and back.
 
-    None where every token needs every expert, as with merged ones, and where a group
-    cannot share the experts evenly.
+    None where every token needs every expert, as with merged ones, and where a group cannot share the experts
+    evenly.
     """
     if not config.is_mixture or config.merges or config.num_experts % group:
         return None
@@ -193,7 +191,7 @@ def _sliced_experts(
 def _fsdp(
     layers: float, root: int, step: RankStep, ranks: int, shard: int, gathers: int = 2
 ) -> Communication:
-    """FSDP of `layers` parameters in the layers, gathered so often a pass, and `root` outside them."""
+    """FSDP of `layers` parameters, gathered `gathers` times a micro-batch, and `root` outside the layers."""
     others, replicas = (shard - 1) / shard, ranks // shard
     gathered = others * (gathers * layers * step.itemsize + root * FLOAT32)
     between = 2 * (replicas - 1) / replicas / shard

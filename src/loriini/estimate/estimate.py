@@ -6,7 +6,7 @@ from math import ceil, gcd
 from typing import Any
 
 from loriini.errors import InputError
-from loriini.estimate.choice import choose, memory_here, merging_again
+from loriini.estimate.choice import choose, memory_here, with_recompute
 from loriini.estimate.communication import Communication, RankStep, expert_parallel, expert_wise, fsdp
 from loriini.estimate.memory import (
     GIB,
@@ -86,7 +86,7 @@ def estimate(run: Run, vocab_size: int, cluster: GpuCluster) -> Estimate:
     if not 1 <= vocab_size <= LARGEST:
         raise InputError(f"--vocab-size {vocab_size}: give at least 1 and at most {LARGEST:g}")
     run.check(processes=cluster.gpus)
-    config = run.config(vocab_size, eos_token_id=0)
+    config = run.config(vocab_size)
     check_memory(run, config, cluster.gpus, MOST_MEMORY, "the largest that is estimated")
     chosen_for = None
     if run.has_auto:
@@ -129,7 +129,7 @@ def estimate(run: Run, vocab_size: int, cluster: GpuCluster) -> Estimate:
 def find_options(run: Run, config: LoriiniConfig, cluster: GpuCluster) -> Iterator[Option]:
     """Micro-batches of the run's size and smaller, with and without activation checkpointing.
 
-    Where experts are merged, both ways of merging.
+    Where experts are merged, with merged weights kept and recomputed.
     """
     size, own = run.instances_at_once(run.batch_size // cluster.gpus), run.speed.activation_checkpointing
     while size:
@@ -143,8 +143,8 @@ def find_options(run: Run, config: LoriiniConfig, cluster: GpuCluster) -> Iterat
 
 
 def both_merges(config: LoriiniConfig) -> list[LoriiniConfig]:
-    """The configuration, and that with the other way of merging where experts are merged."""
-    return [config, merging_again(config, not config.recompute_merge)] if config.merges else [config]
+    """The configuration; where experts are merged, also with the other value of `recompute_merge`."""
+    return [config, with_recompute(config, not config.recompute_merge)] if config.merges else [config]
 
 
 def rank_step(run: Run, micro_batch_size: int, gpus: int) -> RankStep:
@@ -192,10 +192,10 @@ def remedy(run: Run, config: LoriiniConfig, gpus: int, gpu_memory: float) -> str
 
     Numbers of GPUs that the run cannot be started on are passed over.
     """
-    ways = [(merging, micro_batch_activations(run, merging, 1)) for merging in both_merges(config)]
+    configs = [(each, micro_batch_activations(run, each, 1)) for each in both_merges(config)]
 
     def least_of(number: int) -> float:
-        return min(rank_memory(run, merging, number, 1, True, kept).total for merging, kept in ways)
+        return min(rank_memory(run, each, number, 1, True, kept).total for each, kept in configs)
 
     least = least_of(gpus)
     needed = (

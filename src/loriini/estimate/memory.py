@@ -55,17 +55,20 @@ def least_memory(run: Run, config: LoriiniConfig, ranks: int) -> float:
     share = -(-run.batch_size // ranks)
     micro_batch = (1 if run.micro_batch_size == AUTO else run.instances_at_once(share)) * run.length
     kept = 1 if run.speed.activation_checkpointing else config.num_hidden_layers
-    states = 2 * micro_batch * config.hidden_size * kept
-    shard, _ = mesh_sizes(run, ranks)
-    return 4 * FLOAT32 * config.parameters()[0] / shard + 8 * share * (run.length + 1) + states
+    between_layers = 2 * micro_batch * config.hidden_size * kept
+    return weights_to_moments(run, config, ranks) + 8 * share * (run.length + 1) + between_layers
+
+
+def weights_to_moments(run: Run, config: LoriiniConfig, ranks: int) -> float:
+    """Bytes of weights, gradients and AdamW's moments in each of `ranks`, where they are shared evenly."""
+    return 4 * FLOAT32 * config.parameters()[0] / mesh_sizes(run, ranks)[0]
 
 
 def check_memory(run: Run, config: LoriiniConfig, ranks: int, memory: float, where: str) -> None:
     """InputError for a run whose ranks each need more than `memory` bytes in any case."""
     least = least_memory(run, config, ranks)
     if least > memory:
-        shard, _ = mesh_sizes(run, ranks)
-        states = 4 * FLOAT32 * config.parameters()[0] / shard
+        states = weights_to_moments(run, config, ranks)
         remedy = (
             "take fewer experts, a smaller model, or more processes that share it"
             if states > memory

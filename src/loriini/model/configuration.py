@@ -115,11 +115,11 @@ class LoriiniConfig(LlamaConfig):
             near = get_close_matches(name, type(self).__dataclass_fields__, 1, cutoff=0.9)
             if near and not hasattr(type(self), name):
                 raise TypeError(f"unexpected setting {name}; do you mean {near[0]}?")
-        self.check()  # while `head_dim` is as given
+        self.resolve()  # while `head_dim` is as given
         super().__post_init__(**kwargs)
-        self.check()  # with rotary settings by their older names
+        self.resolve()  # with rotary settings by their older names
 
-    def check(self) -> None:
+    def resolve(self) -> None:
         """Set what is None and follows from other settings; ValueError for those that do not fit each other.
 
         A model calls it too, as settings may have been changed since. What was set once, also here, stays
@@ -206,7 +206,7 @@ class LoriiniConfig(LlamaConfig):
         """transformers' `from_dict`, whose keywords may change settings that others follow from."""
         made = super().from_dict(config_dict, **kwargs)
         config = made[0] if isinstance(made, tuple) else made
-        config.check()  # transformers sets the keywords on a configuration that is already made
+        config.resolve()  # transformers sets the keywords on a configuration that is already made
         return made
 
     def save_pretrained(self, save_directory: Any, push_to_hub: bool = False, **kwargs: Any) -> None:
@@ -235,14 +235,19 @@ class LoriiniConfig(LlamaConfig):
         varies; all are counted.
         """
         sizes, layers = BLOCK_SIZES[self.block](self), self.num_hidden_layers
-        embeddings = self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
-        embeddings += self.vocab_size if self.lm_head_bias else 0
-        rest = embeddings + sizes.positions + sizes.norm + layers * (sizes.attention + 2 * sizes.norm)
-        rest += layers * sizes.shared + self.parameters_of_routers()
+        rest = self.parameters_outside_layers() + layers * (sizes.attention + 2 * sizes.norm + sizes.shared)
+        rest += self.parameters_of_routers()
         active = sizes.expert * self.experts_per_token
         if self.scored_by_norm:  # unselected experts compute up to their node too
             active += node_parameters(self) * (self.num_experts - self.experts_per_token)
         return rest + layers * sizes.expert * self.num_experts, rest + round(layers * active)
+
+    def parameters_outside_layers(self) -> int:
+        """Parameters of embeddings, learned positions, last norm and output head; a tied head counts once."""
+        sizes = BLOCK_SIZES[self.block](self)
+        embeddings = self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
+        head_bias = self.vocab_size if self.lm_head_bias else 0
+        return embeddings + head_bias + sizes.positions + sizes.norm
 
     def parameters_of_routers(self) -> int:
         """Parameters of all routers."""
@@ -262,9 +267,8 @@ class LoriiniConfig(LlamaConfig):
         looked_up = sizes.positions + (0 if self.tie_word_embeddings else self.vocab_size * self.hidden_size)
         attention = layers * sizes.queries * length
         merging = layers * sizes.expert * self.num_experts if self.merges else 0
-        segment = min(length, self.routing.segment_length)
-        tokens = {"token": 1, "sequence": length}.get(self.routing.unit, segment)
-        return 6 * (active - looked_up + attention + (routers + merging) / tokens)
+        routed = (routers + merging) / self.routing.unit_length(length)
+        return 6 * (active - looked_up + attention + routed)
 
 
 FIELDS: dict[str, Any] = {

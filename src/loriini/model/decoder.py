@@ -67,7 +67,7 @@ class LoriiniPreTrainedModel(PreTrainedModel):
     _supports_attention_backend = True
 
     def __init__(self, config: LoriiniConfig, *args: Any, **kwargs: Any) -> None:
-        config.check()  # it may have been changed since it was made
+        config.resolve()  # it may have been changed since it was made
         super().__init__(config, *args, **kwargs)
 
     @torch.no_grad()
@@ -175,7 +175,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
         out = DecoderOutput(
             last_hidden_state=x_BLD,
             **{CACHE: routed},
-            hidden_states=states if keeps_states else None,
+            hidden_states=states,
             routings=routings,
             context=context,
         )
@@ -207,18 +207,19 @@ class LoriiniModel(LoriiniPreTrainedModel):
 
     def _run_layers(
         self, x_BLD: Tensor, context: RoutingContext, attention: dict[str, Any], keeps_states: bool
-    ) -> tuple[Tensor, tuple[Tensor, ...], tuple[Routing, ...]]:
-        """The last states; these after those before each layer, if kept; and every layer's routing."""
+    ) -> tuple[Tensor, tuple[Tensor, ...] | None, tuple[Routing, ...]]:
+        """The last states; if kept, these after those before each layer; and every layer's routing."""
         layout = unit_layout(self.config.routing, context)
         states: list[Tensor] = []
         routings: list[Routing] = []
         for layer in self.layers[: self.config.num_hidden_layers]:  # fewer for `assistant_early_exit`
-            states = [*states, x_BLD] if keeps_states else states
+            if keeps_states:
+                states.append(x_BLD)
             first = routings[0] if routings and self.config.routing.scope == "global" else None
             x_BLD, routing = layer(x_BLD, context, layout, first, **attention)
             routings.append(routing)
         x_BLD = self.norm(x_BLD)
-        return x_BLD, (*states, x_BLD), tuple(routings)
+        return x_BLD, (*states, x_BLD) if keeps_states else None, tuple(routings)
 
     def _causal_mask(
         self, x_BLD: Tensor, context: RoutingContext, attention_mask: Tensor | None, cache: Cache | None

@@ -52,7 +52,7 @@ def kept_states(states_BLD: Tensor, logits_to_keep: int | Tensor) -> Tensor:
     """The states whose logits are wanted: of all positions (0), of the last ones, or of some indices."""
     if not isinstance(logits_to_keep, int):
         return states_BLD[:, logits_to_keep]
-    return states_BLD[:, -logits_to_keep:] if logits_to_keep else states_BLD
+    return states_BLD[:, -logits_to_keep:]  # -0: all
 
 
 def next_tokens(labels: Tensor) -> Tensor:

@@ -24,9 +24,9 @@ def experts_cast_once(
 
     Every backward pass within it adds the copies' gradients to the weights' `.grad` in float32. The weights
     must not change meanwhile. Sharded experts are left as they are: FSDP casts what it gathers. With
-    `recompute_merge`, which saves memory, nothing is cast here: copies of all layers stay for the step.
-    `into_main_grads`: a merge's backward pass adds to `.grad` itself, if that is contiguous; None: where its
-    kernel runs.
+    `recompute_merge`, which saves memory, merged experts are not cast here: copies of all layers stay for the
+    step. `into_main_grads`: a merge's backward pass adds to `.grad` itself, if that is contiguous; None:
+    where its kernel runs.
     """
     if dtype is None:
         yield
@@ -37,14 +37,14 @@ def experts_cast_once(
         for module in modules:
             parameters = {name: getattr(module, name) for name in module.width_dims}
             weights = {name: weight for name, weight in parameters.items() if _is_castable(weight)}
-            if not config.recompute_merge:
+            if not (config.merges and config.recompute_merge):
                 module.copies = {name: _copy(weight, dtype) for name, weight in weights.items()}
             kernel = any(
                 merge_kernels.runs_on(weight.device, dtype, len(weight)) for weight in weights.values()
             )
             if config.merges and (kernel if into_main_grads is None else into_main_grads):
                 gradients = {name: _gradient(weight) for name, weight in weights.items()}
-                module.main_grads = {name: g for name, g in gradients.items() if g.is_contiguous()}
+                module.main_grads = {n: g.view(len(g), -1) for n, g in gradients.items() if g.is_contiguous()}
         yield
     finally:
         for module in modules:

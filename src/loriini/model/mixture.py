@@ -54,22 +54,21 @@ class Mixture(nn.Module):
             y_NSD = self._by_parameters(layout.group(x_BLD).flatten(0, 1), routing.gates, layout, cache)
             y_BLD = layout.ungroup(y_NSD.unflatten(0, (-1, layout.units)), x_BLD.shape[1])
         else:
-            known = {name: a_BLEW.flatten(0, 1) for name, a_BLEW in activations.items()}
+            known = {} if activations is None else {design.node: activations.flatten(0, 1)}
             y_BLD = self._by_outputs(x_BLD, routing, layout, known)
         return (y_BLD if self.shared is None else y_BLD + self.shared("single", x_BLD)), routing
 
-    def _activations(self, x_BLD: Tensor) -> dict[str, Tensor]:
-        """The activations (B, L, E, W) by which experts score themselves, by node; empty for others."""
+    def _activations(self, x_BLD: Tensor) -> Tensor | None:
+        """The activations (B, L, E, W) by which experts score themselves; None for other designs."""
         if not self.config.scored_by_norm:
-            return {}
-        node = self.config.routing.node
-        a_MEW = self.experts("activations", x_BLD.flatten(0, 1), node)
-        return {node: a_MEW.unflatten(0, x_BLD.shape[:2])}
+            return None
+        a_MEW: Tensor = self.experts("activations", x_BLD.flatten(0, 1), self.config.routing.node)
+        return a_MEW.unflatten(0, x_BLD.shape[:2])
 
     def _route(
         self,
         x_BLD: Tensor,
-        activations: dict[str, Tensor],
+        activations: Tensor | None,
         context: RoutingContext,
         layout: UnitLayout,
         cache: RoutedCacheLayer | None,
@@ -83,8 +82,8 @@ class Mixture(nn.Module):
             return cache.last_routing(layout)
         if self.router.scorer is None:
             states = x_BLD[:, :1].expand(-1, layout.units, -1)  # gates do not depend on them
-        elif activations:
-            (states,) = activations.values()
+        elif activations is not None:
+            states = activations
         elif cache is None:
             states = routing_states(x_BLD, context, design, layout)
         else:

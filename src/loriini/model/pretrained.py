@@ -96,7 +96,7 @@ def gpt2_weights(name: str, weight: Tensor) -> dict[str, Tensor]:
 def gpt2_settings(theirs: PretrainedConfig) -> dict[str, Any]:
     """GPT-2's FFN width and dropout; all dropouts take the rate of its residual branches."""
     width = theirs.n_inner or 4 * theirs.n_embd
-    return {"block": "gpt2", "intermediate_size": width, "dropout": theirs.resid_pdrop}
+    return {"block": "gpt2", "intermediate_size": width, "dropout": float(theirs.resid_pdrop)}
 
 
 def settings_of_all(**settings: Any) -> Callable[[PretrainedConfig], dict[str, Any]]:

@@ -60,7 +60,7 @@ class DistributedExperts(Experts):
         return {name: _local_weight(weight) for name, weight in super().stacked().items()}
 
 
-def to_travel(x: Tensor) -> Tensor:
+def cast_to_send(x: Tensor) -> Tensor:
     """States cast to the dtype of the products before they are sent: in bfloat16 half as many bytes."""
     return x.to(product_dtype(x))
 

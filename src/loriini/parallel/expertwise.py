@@ -22,7 +22,7 @@ from loriini.model.experts.stacked import (
     SwigluExperts,
     Tensors,
 )
-from loriini.parallel.distributed_experts import DistributedExperts, exchanged, to_travel
+from loriini.parallel.distributed_experts import DistributedExperts, cast_to_send, exchanged
 from loriini.routing.selection import FixedCounts
 
 # The names since torch 2.13, and those before.
@@ -83,7 +83,7 @@ class SlicedExperts(DistributedExperts):
 
     def _enter(self, x: Tensor) -> Tensor:
         """The states of the whole group."""
-        return self._gather(to_travel(x))
+        return self._gather(cast_to_send(x))
 
     def _gather(self, x: Tensor) -> Tensor:
         """The rows of all processes; gradients are summed and scattered.

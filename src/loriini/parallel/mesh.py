@@ -119,16 +119,16 @@ def check_mesh(
     With `document_mask` units longer than a token are each process's documents or their segments, which
     differ in number; a group that shares experts gathers as many from each of its processes.
     """
+    if world_size == 1:
+        return
     refuse_first(_mesh_conflicts(config, world_size, batch_size))
-    if world_size > 1 and config.experts > 1:
+    if config.experts > 1:
         refuse_first(_sharing_conflicts(config, model, document_mask))
 
 
 def _mesh_conflicts(config: ParallelConfig, world_size: int, batch_size: int) -> Iterator[str]:
     """What processes and batch do not divide."""
     shard, experts = config.shard or world_size, config.experts
-    if world_size == 1:
-        shard = experts = 1
     if shard > world_size or world_size % shard != 0:
         yield (
             f"parallel.shard is {config.shard}, but {world_size} processes are not a multiple of it; "

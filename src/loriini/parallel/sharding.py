@@ -97,7 +97,7 @@ def apply_fsdp(model: LoriiniForCausalLM, parallel: Parallel, precision: Precisi
         if dtype is not None and (scorer := scorer_with_weights(mixture)):
             fully_shard(scorer, mesh=mesh, mp_policy=exact)
         fully_shard(layer, mesh=mesh, mp_policy=policy, shard_placement_fn=place)
-    fully_shard(model, mesh=mesh, mp_policy=MixedPrecisionPolicy(cast_forward_inputs=False))
+    fully_shard(model, mesh=mesh, mp_policy=exact)
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.set_force_sum_reduction_for_comms(True)

@@ -26,7 +26,7 @@ from loriini.model.experts.stacked import (
     SwigluExperts,
     Tensors,
 )
-from loriini.parallel.distributed_experts import DistributedExperts, exchanged, to_travel
+from loriini.parallel.distributed_experts import DistributedExperts, cast_to_send, exchanged
 from loriini.routing.selection import FixedCounts
 
 
@@ -112,7 +112,7 @@ class WholeExperts(DistributedExperts):
         """
         pairs = find_pairs(gates_NE, counts)
         exchange = plan_exchange(pairs.ends_E, counts.per_expert, self.group)
-        x_P = pairs.take(to_travel(x))
+        x_P = pairs.take(cast_to_send(x))
         x_RW = exchanged(x_P.flatten(1), exchange.send, exchange.send_back)
         slots = x[0].numel() // x.shape[-1]
         affine = affine_by_expert(exchange.experts_R.repeat_interleave(slots), exchange.ends_H * slots)

@@ -74,7 +74,7 @@ def is_tiny(name: str) -> bool:
 def describe(name: str) -> dict[str, Any]:
     """A recipe's name and parameters with its default vocabulary, and the published ones as printed."""
     run, published = named_recipe(name), PARAMETERS.get(name, {})
-    total, active = run.config(default_vocabulary(run, name), 2).parameters()
+    total, active = run.config(default_vocabulary(run, name)).parameters()
     return {
         "name": name,
         "parameters_total": total,

@@ -64,7 +64,7 @@ def distinct_runs(runs: Iterable[ItemRun], scale: Scale) -> list[PaperRun]:
 def run_seconds(paper: PaperRun, scale: Scale) -> float:
     """Seconds of one training on one core."""
     run = scaled_run(paper, scale)
-    config = run.config(scale.vocab_size, 0)
+    config = run.config(scale.vocab_size)
     flops = config.flops_per_token(run.length) * run.batch_size * run.length + 30 * config.parameters()[0]
     busy = run.model.num_hidden_layers * (1 + SHARE_OF_EXPERT * run.model.num_experts)
     return STARTUP_SECONDS + run.steps * (flops / CPU_FLOPS + SECONDS_PER_LAYER * busy)
@@ -106,7 +106,7 @@ def gpu_hours(paper: PaperRun) -> float:
     """GPU-hours of a paper's run at 40 % of an A100's peak."""
     run = paper_run(paper)
     tokens = run.steps * run.batch_size * run.length
-    flops = run.config(default_vocabulary(run), 0).flops_per_token(run.length)
+    flops = run.config(default_vocabulary(run)).flops_per_token(run.length)
     return tokens * flops / (USE * PEAK) / 3600
 
 

@@ -205,7 +205,7 @@ def measure(
     found: dict[str, Any] = {"training": training(trial)}
     if found["training"]["state"] != "finished":
         return found
-    routed = trial.cell.run.model.num_experts > 1
+    routed = trial.cell.run.is_mixture
     folder = cache / trial.folder.name
     paths = {
         name: folder / f"{name.replace(':', '-').replace(' ', '-')}.json"

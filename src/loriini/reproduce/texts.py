@@ -172,7 +172,7 @@ class Texts:
         One that is routed by label gets an expert for each of the corpus's domains.
         """
         corpus = self.corpus(kind, run.order or "random")
-        if run.routing.scorer == "label" and run.model.num_experts > 1:
+        if run.routing.scorer == "label" and run.is_mixture:
             names = open_corpus(corpus).instances.label_names
             run = replace(run, model=replace(run.model, num_experts=len(names)))
         return replace(run, corpus=(corpus,))

@@ -25,7 +25,7 @@ Causality = Literal["strict", "after_first_segment", "none"]
 UNTRAINED = ("frozen", "random", "label", "activation_norm")
 """Scorers without weights that are trained."""
 COUNTED = ("all", "top_k", "expert_choice")
-"""Selections of a known number of experts, for a unit or in the mean."""
+"""Selections of a known number of experts, for each unit or on average."""
 RENORMALISED = ("softmax_selected", "softmax_twice", "sigmoid")
 """Gates of the selected experts that sum to 1, and so are 1 for a single one."""
 AUXILIARY_LOSSES = ("load_balance", "confidence_entropy", "router_z", "gate_l1")
@@ -121,6 +121,11 @@ class RoutingConfig:
     def segmented(self) -> bool:
         """Whether units are segments."""
         return self.unit in ("segment", "prefix")
+
+    def unit_length(self, length: int) -> int:
+        """Tokens of a unit in a sequence of `length` tokens, at most."""
+        longer = min(self.segment_length, length) if self.segmented else length
+        return 1 if self.unit == "token" else longer
 
     @property
     def pooled(self) -> bool:

@@ -118,13 +118,13 @@ def _first_segment(logits_BUE: Tensor, is_first_BU: Tensor, design: RoutingConfi
 
 
 def router_parameters(settings: RouterSettings) -> int:
-    """Number of parameters of a layer's router; kept, since a step's FLOPs ask for it."""
+    """Number of parameters of a layer's router; cached, since a step's FLOPs ask for it."""
     return _parameters(settings, SCORERS[settings.design.scorer])
 
 
 @cache
 def _parameters(settings: RouterSettings, _: Callable[[RouterSettings], ScorerModule]) -> int:
-    """The same for what is registered under the scorer's name now; another may be later."""
+    """Cached by the scorer's class too: an extension may register another under its name."""
     with torch.device("meta"):
         router = Router(settings)
     return sum(parameter.numel() for parameter in router.parameters())

@@ -136,7 +136,7 @@ def packed_context(positions_BL: Tensor) -> RoutingContext:
 
 def units_of_rows(design: RoutingConfig, positions_BL: Tensor) -> Tensor:
     """How many units longer than a token each row has (B,), by its tokens' positions in their documents."""
-    T = design.segment_length if design.segmented else positions_BL.shape[1]
+    T = design.unit_length(positions_BL.shape[1])
     return packed_context(positions_BL).segments(T).amax(1) + 1
 
 
@@ -186,7 +186,7 @@ def _packed_units(context: RoutingContext, design: RoutingConfig) -> UnitLayout:
     """The segments of each document, or the documents themselves, as the units of its row."""
     positions_BL = context.positions()
     longest = int(positions_BL.amax()) + 1
-    T = min(design.segment_length, longest) if design.segmented else longest
+    T = design.unit_length(longest)
     units_BL = context.segments(T)
     units = int(units_BL.amax()) + 1
     index_BL = torch.where(units_BL < 0, units, units_BL)

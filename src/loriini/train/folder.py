@@ -176,7 +176,7 @@ def check_pool(run: Run, before: int, now: int, path: Path) -> None:
 
     Load balance averages over all processes; what else compares units does so in each process.
     """
-    compares = run.model.num_experts > 1 and compares_micro_batches(run.routing)
+    compares = run.is_mixture and compares_micro_batches(run.routing)
     if not compares or run.batch_size % before or run.batch_size % now:
         return
     within = compares_within_processes(run.routing)
@@ -194,7 +194,7 @@ def check_pool(run: Run, before: int, now: int, path: Path) -> None:
 
 
 def compared_at_once(run: Run, processes: int, within: bool) -> Counter[int]:
-    """How often so many instances are compared in a step, by each process or by all together."""
+    """The numbers of instances that each process, or all together, compares at once, and how often a step."""
     share = run.batch_size // processes
     size = run.instances_at_once(share)
     sizes = [size] * (share // size) + ([share % size] if share % size else [])

@@ -11,7 +11,7 @@ from loriini.errors import InputError
 from loriini.fields import as_argument
 from loriini.jobs import artifact
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.model.conversion import change_design, copy_into_experts, copy_problem, keeps_routers
+from loriini.model.conversion import MAY_DIFFER, change_design, copy_into_experts, copy_problem, keeps_routers
 from loriini.model.loading import read_config, read_model, readable
 from loriini.progress import inform, warn, without_progress_bars
 from loriini.routing.design import design_name
@@ -24,17 +24,7 @@ from loriini.train.folder import has_model
 from loriini.train.overrides.apply import override
 from loriini.train.run import ModelShape, Run
 
-CHANGEABLE_SHAPE = frozenset(
-    {
-        "rope_theta",
-        "rope_scaling",
-        "max_position_embeddings",
-        "dropout",
-        "initializer_range",
-        "recompute_merge",
-        "output_z",
-    }
-)
+CHANGEABLE_SHAPE = {each.name for each in fields(ModelShape)} & MAY_DIFFER | {"rope_theta", "rope_scaling"}
 """Fields of `ModelShape` that fit any weights, so that overrides may change them."""
 OF_THE_EXPERTS = ("num_experts", "low_rank", "recompute_merge")
 """Fields of `ModelShape` that a dense model does not decide: the recipe's are taken."""
@@ -213,7 +203,7 @@ def check_start(run: Run, initial: InitialModel) -> None:
     if not initial.dense and run.copy_step:
         raise InputError(f"{initial.name} is a mixture, so nothing is copied; set --warmup.dense_share 0")
     try:
-        config = run.config(initial.config.vocab_size, eos_token_id=0)
+        config = run.config(initial.config.vocab_size)
     except ValueError as error:
         raise InputError(f"{initial.name} in this design: {error}") from error
     if initial.dense and config.is_mixture and (problem := copy_problem(initial.config, config)):

@@ -203,8 +203,7 @@ def start_or_resume(
     newest = on_first_rank(lambda: own_checkpoint(run, out, problems))
     at = newest[1] if newest else RunProgress()
     make: Callable[[LoriiniConfig], LoriiniForCausalLM] = LoriiniForCausalLM
-    if run.init and not newest:
-        initial = initial or InitialModel(run.init, run.length)
+    if initial and not newest:
         on_first_rank(partial(initial.load, run.init_digest))
         make = initial.in_design
     torch.manual_seed(run.seed + parallel.rank)  # rank 0 draws the weights for all

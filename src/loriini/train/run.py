@@ -4,7 +4,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from loriini.batches.joined import InstanceSource
 from loriini.errors import InputError
@@ -119,11 +120,6 @@ class ModelShape:
 
     def __post_init__(self) -> None:
         check_fields(self, "model.")
-        if self.hidden_size % self.num_attention_heads and self.head_dim is None:
-            raise InputError(
-                f"--model.hidden_size {self.hidden_size} is not a multiple of "
-                f"--model.num_attention_heads {self.num_attention_heads}; change one of them"
-            )
 
 
 @dataclass(frozen=True)
@@ -196,8 +192,8 @@ class Run:
     def chosen(self, micro_batch_size: int | Auto, recompute_merge: bool | Auto) -> "Run":
         """This run with these values where it has `auto`."""
         size = micro_batch_size if self.micro_batch_size == AUTO else self.micro_batch_size
-        again = recompute_merge if self.model.recompute_merge == AUTO else self.model.recompute_merge
-        return replace(self, micro_batch_size=size, model=replace(self.model, recompute_merge=again))
+        recompute = recompute_merge if self.model.recompute_merge == AUTO else self.model.recompute_merge
+        return replace(self, micro_batch_size=size, model=replace(self.model, recompute_merge=recompute))
 
     def instances_at_once(self, share: int | None = None) -> int:
         """Instances of a micro-batch in a process that takes `share` instances of a batch, by default all."""
@@ -213,17 +209,16 @@ class Run:
         """Raise InputError for sections that do not fit each other, the corpus's labels or the processes."""
         refuse_first(self._conflicts())
         try:
-            config = self.config(vocab_size=1, eos_token_id=0, label_names=label_names)
+            config = self.config(vocab_size=1, label_names=label_names)
         except ValueError as error:
             raise InputError(f"model: {error}") from error
         check_mesh(self.parallel, processes, self.batch_size, config, self.document_mask)
 
     def _conflicts(self) -> Iterator[str]:
         """Settings that are valid one by one, but not together."""
-        mixture = self.model.num_experts > 1
-        segmented = mixture and HAS_EFFECT["segment_length"](self.routing)
+        segmented = self.is_mixture and HAS_EFFECT["segment_length"](self.routing)
         rate = self.optimizer
-        if mixture and self.warmup.dense_share > 0 and not self.routing.preserves_dense:
+        if self.is_mixture and self.warmup.dense_share > 0 and not self.routing.preserves_dense:
             yield (
                 f"a dense warm-up cannot be copied into a design with {_beyond_a_copy(self.routing)}; "
                 "set --warmup.dense_share 0"
@@ -246,17 +241,17 @@ class Run:
 
     def label_names(self, instances: InstanceSource) -> tuple[str, ...]:
         """The names of the instances' labels; empty where the run does not route by label."""
-        by_label = self.routing.scorer == "label" and self.model.num_experts > 1
+        by_label = self.routing.scorer == "label" and self.is_mixture
         return instances.label_names if by_label else ()
 
     def config(
         self,
         vocab_size: int,
-        eos_token_id: int,
+        eos_token_id: int = 0,
         num_experts: int | None = None,
         label_names: Sequence[str] = (),
     ) -> LoriiniConfig:
-        """The model's configuration for a corpus of this vocabulary and these labels."""
+        """The model's configuration for a corpus of this vocabulary, EOS (which no size depends on), labels."""
         values = {
             "vocab_size": vocab_size,
             "max_position_embeddings": self.length,
@@ -271,7 +266,12 @@ class Run:
     @property
     def config_of_any_corpus(self) -> LoriiniConfig:
         """The model's configuration but for what a corpus decides: vocabulary, EOS and labels."""
-        return self.config(vocab_size=1, eos_token_id=0)
+        return self.config(vocab_size=1)
+
+    @property
+    def is_mixture(self) -> bool:
+        """Whether there are experts to choose from or to merge, after the dense warm-up: more than one."""
+        return self.model.num_experts > 1
 
     def is_dense_at(self, step: int) -> bool:
         """Whether the model after this step is the dense one of the warm-up."""
@@ -283,7 +283,7 @@ class Run:
 
         A warm-up has a step, however small its share, and leaves one to the mixture.
         """
-        if self.model.num_experts == 1 or self.warmup.dense_share == 0:
+        if not self.is_mixture or self.warmup.dense_share == 0:
             return 0
         return min(max(1, round(self.warmup.dense_share * self.steps)), self.steps - 1)
 
@@ -344,7 +344,7 @@ def value_from_json(kind: Any, value: Any) -> Any:
         return kind(**{name: value_from_json(hints[name], v) for name, v in value.items() if name in hints})
     if get_origin(kind) is tuple and isinstance(value, list):
         return tuple(value_from_json(get_args(kind)[0], part) for part in value)
-    kinds = get_args(kind) or (kind,)
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     if float in kinds and int not in kinds and type(value) is int and is_finite(value):
         return float(value)  # transformers' configurations refuse integers
     return Path(value) if kind is Path else value

@@ -64,7 +64,7 @@ class Batch:
 
 
 Reader = Callable[[int], tuple[Batch, int]]
-"""Reads the batch after so many consumed instances; returns it and how many are consumed then."""
+"""Reads the batch that begins after `consumed` instances; returns it and how many are consumed then."""
 
 
 def read_batch(run: Run, batches: BatchLoader, device: torch.device, consumed: int) -> tuple[Batch, int]:

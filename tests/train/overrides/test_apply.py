@@ -38,6 +38,7 @@ TOP_1 = replace(MIXTRAL, top_k=1)
         (["--routing", "mixtral"], replace(RUN, routing=MIXTRAL)),
         (["--routing", "mixtral", "--routing.top_k", "1"], replace(RUN, routing=TOP_1)),
         (["--routing.top_k", "1", "--routing", "mixtral"], replace(RUN, routing=TOP_1)),
+        (["--routing", "global-top1", "--routing", "mixtral"], replace(RUN, routing=MIXTRAL)),
         (["--steps", "1", "--steps", "2"], replace(RUN, steps=2)),
         (
             ["--model.rope_scaling", '{"rope_type": "linear", "factor": 2.0}'],

@@ -5,7 +5,7 @@ import pytest
 from loriini.errors import InputError
 from loriini.recipes import find_recipe
 from loriini.routing.design import HAS_EFFECT
-from loriini.train.overrides.apply import override
+from loriini.train.overrides.apply import override, override_flags
 from loriini.train.overrides.names import describe_overrides
 from loriini.train.overrides.unused import NEEDS, refuse_unused
 
@@ -43,7 +43,7 @@ from loriini.train.overrides.unused import NEEDS, refuse_unused
 )
 def test_an_override_without_effect_is_refused(recipe: str, overrides: list[str], needed: str) -> None:
     with pytest.raises(InputError, match=f"has no effect here: it needs {needed}"):
-        refuse_unused(override(find_recipe(recipe), overrides), overrides, processes=1)
+        refuse_unused(override(find_recipe(recipe), overrides), override_flags(overrides), processes=1)
 
 
 @pytest.mark.parametrize(
@@ -65,11 +65,12 @@ def test_an_override_without_effect_is_refused(recipe: str, overrides: list[str]
         ("tiny-lory", ["--model.recompute_merge", "true"], 1),
         ("tiny-dense", ["--model.recompute_merge", "false"], 1),
         ("tiny-lory", ["--model.rms_norm_eps", "1e-4", "--optimizer.router_rate", "2"], 1),
+        ("tiny-lory", ["--evaluate.sample_every", "5", "--evaluate.prompt", "--routing.norm"], 1),
         ("tiny-lory", ["--model.block", "gpt2", "--model.layer_norm_epsilon", "1e-4"], 1),
     ],
 )
 def test_an_override_with_an_effect_is_not(recipe: str, overrides: list[str], processes: int) -> None:
-    refuse_unused(override(find_recipe(recipe), overrides), overrides, processes)
+    refuse_unused(override(find_recipe(recipe), overrides), override_flags(overrides), processes)
 
 
 @pytest.mark.parametrize("size", ["0", "4"])
@@ -77,7 +78,7 @@ def test_gradients_of_a_single_micro_batch_are_reduced_once_anyway(size: str) ->
     overrides = ["--parallel.reduce_once", "true", "--micro_batch_size", size, "--batch_size", "8"]
     run = override(find_recipe("tiny-lory"), overrides)
     with pytest.raises(InputError, match="reduce_once has no effect here: it needs several micro-batches"):
-        refuse_unused(run, overrides, processes=2)
+        refuse_unused(run, override_flags(overrides), processes=2)
 
 
 def test_all_names_are_settings() -> None:

@@ -39,16 +39,15 @@ class WeightAndGrad(NamedTuple):
     """
 
     weight_E: Tensor
-    main_grad_E: Tensor | None
+    main_grad_EX: Tensor | None
 
 
 def affine_by_merging(gates_NE: Tensor) -> Callable[..., Tensor]:
     """An affine map of each unit by the merge of its experts' weights and biases, which is not kept."""
 
     def affine(x_NSD: Tensor, weight: WeightAndGrad, bias: WeightAndGrad | None = None, /) -> Tensor:
-        weight_EOD, main_grad_EOD = weight
+        weight_EOD, main_grad_EX = weight
         dtype = product_dtype(weight_EOD)
-        main_grad_EX = None if main_grad_EOD is None else main_grad_EOD.view(len(main_grad_EOD), -1)
         y_NSO: Tensor = merged_linear(x_NSD.to(dtype), gates_NE.to(dtype), weight_EOD, main_grad_EX)
         if bias is None:
             return y_NSO
@@ -58,8 +57,8 @@ def affine_by_merging(gates_NE: Tensor) -> Callable[..., Tensor]:
 
 
 FEW_TOKENS = 24
-"""Up to so many, summed products are faster with gates laid out by token, beyond them by expert; and in
-bfloat16 on a CPU without AMX with states as rows, beyond them as columns."""
+"""The most tokens for which summed products are faster with gates laid out by token than by expert and, in
+bfloat16 on a CPU without AMX, with states as rows than as columns."""
 
 
 def affine_by_summing(gates_ME: Tensor) -> Affine:
@@ -87,13 +86,12 @@ def product_dtype(weight: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(device) if casts else weight.dtype
 
 
-def merged_weight(gates_NE: Tensor, weight_E: Tensor, main_grad_E: Tensor | None = None) -> Tensor:
+def merged_weight(gates_NE: Tensor, weight_E: Tensor, main_grad_EX: Tensor | None = None) -> Tensor:
     """Σ_i e_i W_i of each unit, for weights (E, …): (N, …).
 
-    The backward pass adds the experts' gradient to `main_grad_E` if it is given.
+    The backward pass adds the experts' gradient to `main_grad_EX`, whose weights are flat, if it is given.
     """
     dtype = product_dtype(weight_E)
-    main_grad_EX = None if main_grad_E is None else main_grad_E.view(len(main_grad_E), -1)
     merged_NX: Tensor = merge_kernels.merge(gates_NE.to(dtype), weight_E.to(dtype).flatten(1), main_grad_EX)
     return merged_NX.unflatten(-1, weight_E.shape[1:])
 

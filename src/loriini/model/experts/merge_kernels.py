@@ -34,7 +34,7 @@ KERNEL_DTYPES = (torch.bfloat16, torch.float16)
 PROGRAMS = 2
 """Programs per multiprocessor: 65,536 registers hold two of 128 threads at 255 a thread."""
 FEW_UNITS = 2
-"""Up to so many units are merged faster on a CPU by bags of rows than by a matrix product."""
+"""The most units that are merged faster on a CPU by bags of rows than by a matrix product."""
 FEW_PARAMETERS = 1 << 16
 """Smaller matrices are merged faster by a product, however few the units."""
 MOST_PARTS = 256
@@ -67,7 +67,7 @@ def weighted_sum_by_bags(gates_NE: Tensor, weight_EP: Tensor) -> Tensor:
 
 
 def runs_on(device: torch.device, dtype: torch.dtype, experts: int) -> bool:
-    """Whether the kernel computes the gradients of so many experts."""
+    """Whether the kernel computes the gradients of this number of experts."""
     on_gpu = triton is not None and device.type == "cuda"
     return on_gpu and dtype in KERNEL_DTYPES and experts <= MOST_EXPERTS and starts_on(device)
 

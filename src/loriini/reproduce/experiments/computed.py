@@ -31,7 +31,7 @@ def sizes(item: str) -> Mapping[str, Any]:
     rows = {}
     for row, paper in ITEMS[item].runs.items():
         run = paper_run(paper)
-        total, active = run.config(default_vocabulary(run), 2).parameters()
+        total, active = run.config(default_vocabulary(run)).parameters()
         rows[row] = {
             "n_params": [total],
             "active": [active],
@@ -112,7 +112,7 @@ def merging(item: str) -> dict[str, float]:
         if run.model.num_experts == 1:
             continue
         doubled = replace(run, routing=replace(run.routing, segment_length=2 * run.routing.segment_length))
-        once, half = (r.config(32_000, 2).flops_per_token(run.length) for r in (run, doubled))
+        once, half = (r.config(32_000).flops_per_token(run.length) for r in (run, doubled))
         ffn = 6 * 3 * run.model.hidden_size * run.model.intermediate_size * run.model.num_hidden_layers
         percentages[row] = 100 * 2 * (once - half) / ffn
     return percentages

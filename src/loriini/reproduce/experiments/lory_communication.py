@@ -27,10 +27,10 @@ def bytes_sent(scale: Scale, seeds: int) -> Mapping[str, Any]:
     for row, paper in ITEMS["lory-table3"].runs.items():
         run = paper_run(paper)
         step = RankStep(MICRO_BATCH, run.length, 1, 2)
-        config = run.config(32_000, 2)
+        config = run.config(32_000)
         gigabytes[ZERO][row] = fsdp(config, step, GPUS, GPUS).total / 1e9
-        if run.model.num_experts > 1:
-            routed = with_design(run, "mixtral").config(32_000, 2)
+        if run.is_mixture:
+            routed = with_design(run, "mixtral").config(32_000)
             whole = expert_parallel(routed, step, GPUS, GPUS, GPUS)
             assert whole is not None
             gigabytes[EXPERT_PARALLEL][row] = whole.total / 1e9

@@ -107,7 +107,7 @@ def send(folder: Path, rank: int) -> None:
 def configurations() -> Mapping[str, LoriiniConfig]:
     """The models of Lory's table 3, made small."""
     runs = {row: scaled_run(paper, SIZE) for row, paper in ITEMS["lory-table3"].runs.items()}
-    return {row: run.config(VOCABULARY, 0) for row, run in runs.items()}
+    return {row: run.config(VOCABULARY) for row, run in runs.items()}
 
 
 def formula(config: LoriiniConfig, parallelism: str) -> Communication:

@@ -40,7 +40,7 @@ def file_header(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> b
         header[name] = {"dtype": dtype_code(tensor), "shape": list(tensor.shape), "data_offsets": place}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % ALIGNMENT)
-    return len(text).to_bytes(ALIGNMENT, "little") + text
+    return len(text).to_bytes(8, "little") + text  # a uint64
 
 
 def dtype_code(tensor: Tensor) -> str:

@@ -20,13 +20,13 @@ KINDS: dict[Any, str] = {int: "an integer", float: "a number", dict: "JSON"}
 def override(config: Config, arguments: Sequence[str]) -> Config:
     """A frozen dataclass with `--dotted.name value` pairs applied; InputError names a wrong one.
 
-    A section is checked once all its overrides are applied, so their order does not matter. `--routing NAME`
-    starts from the design of that name with the segment length that the run has; further overrides change its
-    fields.
+    A section is checked once all its overrides are applied, so the order of different ones does not matter;
+    of the same one the last counts. `--routing NAME` starts from the design of that name with the segment
+    length that the run has; further overrides change its fields.
     """
     changes: Changes = {}
     given = list(override_pairs(arguments))
-    for flag, text in given:
+    for flag, text in sorted(given, key=lambda pair: "." in pair[0]):  # a design before its fields
         name = setting_name(flag)
         _check_name(type(config), name, flag)
         try:
@@ -52,6 +52,11 @@ def override_pairs(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
         yield flag, value
 
 
+def override_flags(arguments: Sequence[str]) -> list[str]:
+    """The flags of overrides, without their values."""
+    return [flag for flag, _ in override_pairs(arguments)]
+
+
 def overrides_of(flag: str, arguments: Sequence[str]) -> list[str]:
     """The overrides of one setting, `--name`."""
     return [f"{flag}={value}" for given, value in override_pairs(arguments) if given == flag]
@@ -73,7 +78,7 @@ def _add_change(changes: Changes, kind: Any, path: Sequence[str], text: str) -> 
     elif part is RoutingConfig:
         design = find_design(text).to_dict()
         del design["segment_length"]  # fits the run's context
-        changes[name] = {**design, **changes.get(name, {})}
+        changes[name] = design
     else:
         changes[name] = _parse(text, part)
 

@@ -1,6 +1,6 @@
 """Overrides that have no effect on the run that they are given for."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 
 from loriini.errors import InputError
 from loriini.routing.design import HAS_EFFECT
@@ -10,7 +10,7 @@ from loriini.train.run import AUTO, Run
 Needs = tuple[Callable[[Run], bool], str]
 """Whether a setting changes a run, and what it needs for that."""
 
-A_MIXTURE: Needs = (lambda run: run.model.num_experts > 1, "a mixture, --model.num_experts above 1")
+A_MIXTURE: Needs = (lambda run: run.is_mixture, "a mixture, --model.num_experts above 1")
 A_LLAMA: Needs = (lambda run: run.model.block != "gpt2", "a block that is not gpt2")
 HELDOUT: Needs = (lambda run: bool(run.evaluate.heldout), "held-out text, --heldout")
 
@@ -24,7 +24,7 @@ NEEDS: dict[str, Needs] = {
         "a schedule that is not constant",
     ),
     "optimizer.router_rate": (
-        lambda run: run.model.num_experts > 1 and run.routing.trains_router,
+        lambda run: run.is_mixture and run.routing.trains_router,
         "a mixture with a router that is trained",
     ),
     "optimizer.expert_rate": A_MIXTURE,
@@ -32,7 +32,7 @@ NEEDS: dict[str, Needs] = {
     "model.recompute_merge": (
         lambda run: (
             run.model.recompute_merge is not True
-            or (run.model.num_experts > 1 and run.routing.combination == "parameters")
+            or (run.is_mixture and run.routing.combination == "parameters")
         ),
         "a design that merges experts",
     ),
@@ -44,9 +44,9 @@ NEEDS: dict[str, Needs] = {
     "evaluate.every": HELDOUT,
     "evaluate.instances": HELDOUT,
     "evaluate.skip": HELDOUT,
-    "routing": (lambda run: run.model.num_experts > 1 or run.routing.constant_gates, A_MIXTURE[1]),
+    "routing": (lambda run: run.is_mixture or run.routing.constant_gates, A_MIXTURE[1]),
     "warmup.dense_share": (
-        lambda run: run.model.num_experts > 1 or run.warmup.dense_share == 0,
+        lambda run: run.is_mixture or run.warmup.dense_share == 0,
         A_MIXTURE[1],
     ),
     "warmup.moments": (lambda run: run.copy_step > 0, "a dense warm-up, --warmup.dense_share above 0"),
@@ -63,12 +63,11 @@ FOR_ANY_DESIGN = ("segment_length",)
 """Fields of a design that are accepted where they change nothing, for commands that differ in the design."""
 
 
-def refuse_unused(run: Run, overrides: Sequence[str], processes: int) -> None:
-    """InputError for an override in `overrides` that has no effect on `run` in this many processes."""
-    for name in (text.partition("=")[0] for text in overrides if text.startswith("--")):
-        needed = _missing(run, setting_name(name), processes)
-        if needed:
-            raise InputError(f"{name} has no effect here: it needs {needed}; leave it out")
+def refuse_unused(run: Run, flags: Iterable[str], processes: int) -> None:
+    """InputError for an override in `flags` that has no effect on `run` in this many processes."""
+    for flag in flags:
+        if needed := _missing(run, setting_name(flag), processes):
+            raise InputError(f"{flag} has no effect here: it needs {needed}; leave it out")
 
 
 def _missing(run: Run, name: str, processes: int) -> str | None:
@@ -83,7 +82,7 @@ def _missing(run: Run, name: str, processes: int) -> str | None:
         if run.instances_at_once(share) == share:
             return "several micro-batches, --micro_batch_size below a process's share of --batch_size"
     if section == "routing" and field not in FOR_ANY_DESIGN:
-        if run.model.num_experts == 1:
+        if not run.is_mixture:
             return A_MIXTURE[1]
         if field in HAS_EFFECT and not HAS_EFFECT[field](run.routing):
             return f"a design that uses {field}, and this one has {_choices(run)}"
