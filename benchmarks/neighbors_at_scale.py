@@ -68,11 +68,11 @@ def measure(embeddings: Path, count: int, workers: int) -> dict[str, Any]:
         neighbors, neighbors_s = timed(
             lambda: write_neighbors(work / "neighbors", made, K, SEED, ProcessExecutor(workers))
         )
-        neighbors_NK = np.load(neighbors.path("neighbors.npy"), mmap_mode="r")
+        neighbors_NK = neighbors.array("neighbors.npy")
         order_N, order_s = timed(lambda: similar_walk(neighbors_NK, SEED, window=VOTERS))
         # the workers at their largest, all at once: an upper bound
         peak = peak_resident() + workers * peak_resident(RUSAGE_CHILDREN)
-        vectors_ND = np.load(made.path("embeddings.npy"), mmap_mode="r")
+        vectors_ND = made.array("embeddings.npy")
         row = {
             "documents": count,
             "width": vectors_ND.shape[1],
@@ -93,7 +93,7 @@ def measure(embeddings: Path, count: int, workers: int) -> dict[str, Any]:
 
 
 def first_cosine(neighbors: Artifact, column: int) -> float:
-    return float(np.load(neighbors.path("similarities.npy"), mmap_mode="r")[:, column].mean(dtype=np.float64))
+    return float(neighbors.array("similarities.npy")[:, column].mean(dtype=np.float64))
 
 
 def cosines(order_N: NDArray[np.int64], vectors_ND: NDArray[np.float16]) -> dict[str, float]:

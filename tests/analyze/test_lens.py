@@ -186,6 +186,12 @@ def test_a_long_text_is_cut_and_the_page_says_so(
             write_lens(run, text, tmp_path / "lens.html", tokens=tokens)
 
 
+def test_a_single_token_is_too_few(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
+    tokenizer.eos_token = None
+    with pytest.raises(InputError, match="the text is a single token"):
+        write_lens(saved(tmp_path / "run", tokenizer), "0", tmp_path / "lens.html")
+
+
 def test_contexts_are_as_long_as_in_the_shortest_training(
     tmp_path: Path, tokenizer: PreTrainedTokenizerFast
 ) -> None:

@@ -226,7 +226,7 @@ def test_a_folder_that_holds_other_files_is_refused(name: str, corpus: Corpus, t
     mine.parent.mkdir(parents=True, exist_ok=True)
     pyarrow.parquet.write_table(pyarrow.table({"input_ids": [[1, 2]]}), mine)
     before = mine.read_bytes()
-    with pytest.raises(InputError, match=r"holds files that are no stage|not a readable manifest"):
+    with pytest.raises(InputError, match=r"holds files that are not a stage|not a readable manifest"):
         import_corpus(tmp_path, mine.parent, str(corpus.tokenizer), 1)
     assert mine.read_bytes() == before
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [mine]

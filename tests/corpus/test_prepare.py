@@ -141,7 +141,7 @@ def test_a_folder_of_a_stages_name_is_refused_before_anything_is_read(tmp_path: 
     mine = tmp_path / stage / "mine" / "notes.txt"
     mine.parent.mkdir(parents=True)
     mine.write_text("a note " * 200)
-    with pytest.raises(InputError, match=f"{stage}: holds files that are no stage"):
+    with pytest.raises(InputError, match=f"{stage}: holds files that are not a stage"):
         topics.make(tmp_path)
     with pytest.raises(InputError, match=r"notes\.txt: lies in a stage of the corpus"):
         prepare.prepare(tmp_path, replace(topics.SETTINGS, documents=(str(mine),)))

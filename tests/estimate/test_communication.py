@@ -9,6 +9,7 @@ from loriini.estimate.communication import (
     Communication,
     RankStep,
     count_parameters,
+    count_units,
     expert_parallel,
     expert_wise,
     fsdp,
@@ -22,7 +23,8 @@ TOKENS = 24
 
 @one_of_each(design=["dense", "lory", "mixtral", "deepseek-v3"], block=BLOCKS)
 def test_counted_parameters_are_those_of_the_model(design: str, block: str) -> None:
-    config = tiny_config(design, block=block, num_experts=1 if design == "dense" else EXPERTS)
+    experts = 1 if design == "dense" else EXPERTS
+    config = tiny_config(design, block=block, num_experts=experts, lm_head_bias=block == "olmoe")
     with torch.device("meta"):
         model = LoriiniForCausalLM(config)
     sizes = {name: p.numel() for name, p in model.named_parameters()}
@@ -30,6 +32,12 @@ def test_counted_parameters_are_those_of_the_model(design: str, block: str) -> N
     assert here.experts == sum(n for name, n in sizes.items() if ".experts." in name)
     assert here.root == sum(n for name, n in sizes.items() if ".layers." not in name)
     assert here.total == sum(sizes.values())
+
+
+def test_a_dense_model_has_no_units_to_fill_up() -> None:
+    segmented = tiny_config("lory", num_experts=1)
+    assert segmented.routing.segment_length == SEGMENT
+    assert count_units(segmented, 3, SEGMENT + 1) == (3, SEGMENT + 1)
 
 
 def test_one_rank_receives_nothing() -> None:

@@ -94,7 +94,7 @@ def test_what_is_no_artifact_is_not_replaced(there: str, tmp_path: Path) -> None
     mine.write_text("mine")
     if there == "link":
         folder.symlink_to(mine.parent)
-    with pytest.raises(InputError, match=r"stage: holds files that are no stage .*choose another --out"):
+    with pytest.raises(InputError, match=r"stage: holds files that are not a stage .*choose another --out"):
         build_artifact(folder, SETTINGS, INPUTS, write_nothing)
     assert mine.read_text() == "mine"
     assert len(list(tmp_path.iterdir())) == 1 + (there == "link")
@@ -133,7 +133,7 @@ def test_an_unreadable_manifest_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / MANIFEST).write_text(text)
     with pytest.raises(
         InputError,
-        match=r"manifest\.json: not a readable manifest of ours .*; choose another",
+        match=r"manifest\.json: not a readable manifest .*; choose another",
     ):
         load_artifact(tmp_path)
 

@@ -147,6 +147,10 @@ def test_a_gpt2_of_unusual_settings_is_refused() -> None:
         from_transformers(tiny_gpt2(activation_function="relu"))
 
 
+def test_dropout_may_be_an_integer_as_in_gpt2() -> None:
+    assert from_transformers(tiny_gpt2(resid_pdrop=0, embd_pdrop=0, attn_pdrop=0)).config.dropout == 0
+
+
 def test_dropout_is_gpt2s() -> None:
     gpt2, ids = tiny_gpt2(resid_pdrop=0.3, embd_pdrop=0.3, attn_pdrop=0.3), random_ids()
     dense = from_transformers(gpt2)

@@ -84,6 +84,13 @@ def test_a_weight_without_gradient_or_in_another_dtype_is_left_as_it_is() -> Non
         assert not experts.copies
 
 
+@pytest.mark.parametrize(("design", "copied"), [("mixtral", True), ("lory", False)])
+def test_only_merges_that_are_recomputed_cast_for_themselves(design: str, copied: bool) -> None:
+    model = tiny_model(design, num_hidden_layers=1, recompute_merge=True).train()
+    with experts_cast_once(model, torch.bfloat16):
+        assert bool(model.model.mixtures[0].experts.copies) == copied
+
+
 def test_a_failed_step_leaves_no_copies() -> None:
     model = tiny_model("mixtral", num_hidden_layers=1).train()
     with pytest.raises(RuntimeError), experts_cast_once(model, torch.bfloat16):

@@ -126,7 +126,7 @@ DATA = (
         "exported pieces have the domain of their instance",
         "convert/corpus_export.py",
         "for i in corpus.tokens.domains[documents_P]]",
-        "for i in np.repeat(instances.domains_I[ids_B], np.diff(starts))]",
+        "for i in np.repeat(instances.domains_I[first:last], np.diff(pieces.starts_I))]",
         "tests/convert/test_documents_return.py",
     ),
     Mutation(

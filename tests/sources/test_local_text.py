@@ -30,6 +30,14 @@ def test_docstrings_are_taken_out_of_the_code() -> None:
     compile(code, "code", "exec")
 
 
+def test_a_docstring_stays_with_code_behind_it() -> None:
+    code = 'def f():\n    """kept"""; return 1\ndef g():\n    """taken"""  # a comment\n    return 2\n'
+    assert separate_docstrings(code) == (
+        'def f():\n    """kept"""; return 1\ndef g():\n    return 2\n',
+        [(4, "taken")],
+    )
+
+
 def local_source(folder: Path, package: int, name: str, kind: str, text: str) -> LocalFile:
     path = folder / f"{package}-{name}"
     path.write_text(text)

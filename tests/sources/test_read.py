@@ -107,9 +107,10 @@ def test_json_in_a_folder_is_text_and_compressed_json_is_json_lines(tmp_path: Pa
 
 
 def test_a_json_array_of_records_is_no_text(tmp_path: Path) -> None:
-    (tmp_path / "all.json").write_text('[{"text": "one"}, {"text": "two"}]')
-    with pytest.raises(InputError, match=r"all\.json: a JSON array of records .*; fix the file: write each"):
-        texts(tmp_path)
+    for mark in ("", "\ufeff"):
+        (tmp_path / "all.json").write_text(mark + '[{"text": "one"}, {"text": "two"}]')
+        with pytest.raises(InputError, match=r"all\.json: a JSON array of records .*; fix the file: write"):
+            texts(tmp_path)
     for other in ('[{"body": "one"}]', "[1, 2]", "[", "[]"):
         (tmp_path / "all.json").write_text(other)
         assert texts(tmp_path) == [other]

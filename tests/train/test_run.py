@@ -160,6 +160,9 @@ def test_whole_numbers_of_json_are_floats_where_a_field_is_one() -> None:
     model = Run.from_dict(json.loads(json.dumps(settings))).model
     assert (type(model.initializer_range), type(model.rope_theta)) == (float, float)
     assert Run.from_dict(settings).config(300, 0).initializer_range == 1
+    settings["routing"]["options"] = 3
+    with pytest.raises(ValueError, match=r"routing\.options is 3; it must be a dict"):
+        Run.from_dict(settings)
 
 
 @pytest.mark.parametrize(

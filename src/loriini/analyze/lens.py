@@ -56,7 +56,8 @@ def write_lens(
         label: the text's domain, for a model that routes by label.
         tokens: how many tokens are read at most; the page says how many are left out.
 
-    InputError for an empty text, a dense `run`, and a `dense` that is a mixture or has another tokenizer.
+    InputError for a text of less than two tokens, a dense `run`, and a `dense` that is a mixture or has
+    another tokenizer.
     """
     if tokens < 2:
         raise InputError(f"--tokens {tokens}: give at least 2")
@@ -65,6 +66,8 @@ def write_lens(
         raise InputError(f"{run}: a dense model, so there is nothing to route; give it as --dense")
     refuse_unused_label(label, model.config)
     ids_N, pieces = tokenize(text, tokenizer)
+    if len(ids_N) < 2:
+        raise InputError("the text is a single token, and the first is not predicted; give a longer text")
     left_out = max(0, len(pieces) - tokens)
     if left_out:
         warn(f"the text has {len(pieces):,} tokens, the first {tokens:,} are read; see --tokens")

@@ -1,7 +1,7 @@
 """The page of a lens: the text coloured by experts or by loss, and what it is compared with."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
@@ -121,8 +121,8 @@ def text_section(lens: Lens) -> Html:
     views = ["experts", "loss", *(["gain"] if lens.gains_N is not None else [])]
     controls = p.element(
         "form",
-        _choices("view", "Colour", {name: name for name in views}, "experts"),
-        _choices("layer", "Layer", {"all": "all"} | {str(i): str(i) for i in range(layers)}, first),
+        _choices("view", "Colour", views, "experts"),
+        _choices("layer", "Layer", ["all", *map(str, range(layers))], first),
         p.element("label", p.element("input", type="checkbox", id="numbers", checked="checked"), " numbers"),
         class_="controls",
         id="controls",
@@ -149,7 +149,7 @@ def text_section(lens: Lens) -> Html:
     )
 
 
-def _choices(name: str, legend: str, values: dict[str, str], chosen: str) -> Html:
+def _choices(name: str, legend: str, values: Sequence[str], chosen: str) -> Html:
     """Radio buttons."""
     buttons = (
         p.element(
@@ -157,9 +157,9 @@ def _choices(name: str, legend: str, values: dict[str, str], chosen: str) -> Htm
             p.element(
                 "input", type="radio", name=name, value=value, **({"checked": ""} if value == chosen else {})
             ),
-            text,
+            value,
         )
-        for value, text in values.items()
+        for value in values
     )
     return p.element("fieldset", p.element("legend", legend), *buttons, class_=name)
 

@@ -67,7 +67,7 @@ def _compares(name: str, design: RoutingConfig | None) -> str:
     return f"{better} The loss of {name} counts {first} whose experts depend on them; it may be too low."
 
 
-def expert_use_plots(metrics: Metrics, design: RoutingConfig | None = None) -> Html | None:
+def expert_use_plots(metrics: Metrics, design: RoutingConfig | None) -> Html | None:
     """How the experts of `design` were used over training."""
     routed = routed_steps(metrics)
     if not routed:
@@ -79,13 +79,12 @@ def expert_use_plots(metrics: Metrics, design: RoutingConfig | None = None) -> H
             "be uneven."
         )
     else:
-        use = _activity(metrics) if design is not None and design.soft else _busiest(routed)
+        use = _activity(routed) if design is not None and design.soft else _busiest(routed)
     return p.join(use, _loads(routed), _scores(routed))
 
 
-def _activity(metrics: Metrics) -> Html:
+def _activity(routed: Metrics) -> Html:
     """How many experts of a soft design are active, and how evenly they are weighted."""
-    routed = routed_steps(metrics)
     experts = routed[-1]["experts"]
     effective = np.nanmean(np.exp(column(routed[-UTILISATION_WINDOW:], "gate_entropy")))
     spread = (
@@ -100,13 +99,13 @@ def _activity(metrics: Metrics) -> Html:
     )
     if experts == 2:  # no weight is above twice the even one
         return p.join(p.paragraph(*spread), entropy)
-    active = utilisation(metrics)[1][-1].mean()
+    active = utilisation(routed)[1][-1].mean()
     often = (
         f" {100 * active:.0f} % of the experts get more than twice the even weight at least once in "
         f"{UTILISATION_WINDOW} steps (averaged over layers)."
     )
     use = p.figure(
-        plots.utilisation_curves(metrics),
+        plots.utilisation_curves(routed),
         f"Experts with a weight above 2/{experts}, twice the even share, at least once in "
         f"{UTILISATION_WINDOW} steps.",
     )

@@ -145,8 +145,8 @@ def extension_option(add: Add) -> None:
 
 
 def on_error_option(add: Add, of: str = "") -> None:
-    """The option for what to do about a malformed record (of an option, ` of --text`)."""
-    add("--on-error", choices=("stop", "skip"), help=f"what to do with a malformed record{of} (stop)")
+    """The option for what to do about a flawed record (of an option, ` of --text`)."""
+    add("--on-error", choices=("stop", "skip"), help=f"what to do with a flawed record{of} (stop)")
 
 
 def on_error(arguments: argparse.Namespace) -> "OnError":

@@ -73,12 +73,13 @@ def _write_dataset(corpus: Corpus, folder: Path) -> None:
     starts = range(0, len(instances), ROWS_PER_FILE)
     with progress("export", len(instances)) as advance:
         for number, start in enumerate(starts):
-            ids_I = np.arange(start, min(start + ROWS_PER_FILE, len(instances)))
+            stop = min(start + ROWS_PER_FILE, len(instances))
             path = folder / f"train-{number:05}-of-{len(starts):05}.parquet"
             with pyarrow.parquet.ParquetWriter(path, SCHEMA, compression="zstd") as file:
-                for ids_B in np.split(ids_I, range(ROWS_PER_BATCH, len(ids_I), ROWS_PER_BATCH)):
-                    file.write_batch(_rows(corpus, ids_B))
-                    advance(len(ids_B))
+                for first in range(start, stop, ROWS_PER_BATCH):
+                    last = min(first + ROWS_PER_BATCH, stop)
+                    file.write_batch(_rows(corpus, first, last))
+                    advance(last - first)
 
 
 SCHEMA = pyarrow.schema(
@@ -92,20 +93,18 @@ SCHEMA = pyarrow.schema(
 )
 
 
-def _rows(corpus: Corpus, ids_B: NDArray[np.int64]) -> pyarrow.RecordBatch:
-    """Consecutive instances as rows of a table."""
-    instances, pieces = corpus.instances, corpus.instances.pieces
-    starts = pieces.starts_I[ids_B[0] : ids_B[-1] + 2]
-    held = slice(starts[0], starts[-1])
-    documents_P = np.asarray(pieces.documents_P[held], np.int64)
-    ends, piece_ends = np.arange(len(ids_B) + 1, dtype=np.int32), (starts - starts[0]).astype(np.int32)
+def _rows(corpus: Corpus, first: int, last: int) -> pyarrow.RecordBatch:
+    """The instances `first` … `last` - 1 as rows of a table."""
+    instances, pieces = corpus.instances, corpus.instances.pieces.block(first, last)
+    documents_P = np.asarray(pieces.documents_P, np.int64)
+    ends, piece_ends = np.arange(last - first + 1, dtype=np.int32), pieces.starts_I.astype(np.int32)
     lists = pyarrow.ListArray.from_arrays
-    tokens = instances.read(ids_B).astype(np.int32)
+    tokens = instances.read(slice(first, last)).astype(np.int32)
     columns = [
         lists(ends * tokens.shape[1], tokens.ravel()),
-        pyarrow.array([instances.domain_names[i] for i in instances.domains_I[ids_B]]),
+        pyarrow.array([instances.domain_names[i] for i in instances.domains_I[first:last]]),
         lists(piece_ends, documents_P),
-        lists(piece_ends, np.asarray(pieces.lengths_P[held], np.int32)),
+        lists(piece_ends, np.asarray(pieces.lengths_P, np.int32)),
         lists(piece_ends, [corpus.tokens.domain_names[i] for i in corpus.tokens.domains[documents_P]]),
     ]
     return pyarrow.RecordBatch.from_arrays(columns, schema=SCHEMA)

@@ -18,6 +18,7 @@ from loriini.convert.megatron import megatron_files, read_megatron
 from loriini.convert.token_rows import TokenBlock, read_rows
 from loriini.corpus.prepare import Corpus, manifest_of, open_corpus
 from loriini.corpus.settings import PrepareSettings
+from loriini.corpus.similarity.order import GIVEN
 from loriini.corpus.stages import STAGES
 from loriini.corpus.text.documents import limit_domains
 from loriini.corpus.tokenized.instances import check_enough, write_instances
@@ -82,7 +83,7 @@ def import_corpus(out: Path, source: Path, tokenizer: str, length: int = Prepare
     out.mkdir(parents=True, exist_ok=True)
     with folder_lock(out):
         stages = _import_stages(out, files, tokenizer, length)
-        settings = {"source": str(source), "tokenizer": tokenizer, "length": length, "order": "given"}
+        settings = {"source": str(source), "tokenizer": tokenizer, "length": length, "order": GIVEN}
         write_manifest(out / MANIFEST, {**manifest_of(settings, stages), "shared_instance_cosine": {}})
     return open_corpus(out)
 
@@ -192,7 +193,7 @@ def _import_stages(out: Path, files: TokenFiles, tokenizer: str, length: int) ->
     )
     check_enough(stages["tokens"], stages["tokens"].counts["tokens"], length)
     documents = stages["tokens"].counts["documents"]
-    order = {"method": "given", "documents": documents}
+    order = {"method": GIVEN, "documents": documents}
     stages["order"] = build_artifact(out / "order", order, {}, partial(_write_given_order, documents))
     stages["instances"] = write_instances(out / "instances", stages["tokens"], stages["order"], length)
     return stages

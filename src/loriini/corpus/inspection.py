@@ -60,8 +60,7 @@ def neighbor_examples(corpus: Corpus, shown: int = 4, neighbors: int = 3) -> lis
     nearest, documents = load_stage(corpus, "neighbors"), load_stage(corpus, "documents")
     if nearest is None or documents is None:
         return []
-    ids_NK = np.load(nearest.path("neighbors.npy"), mmap_mode="r")
-    similarities_NK = np.load(nearest.path("similarities.npy"), mmap_mode="r")
+    ids_NK, similarities_NK = nearest.array("neighbors.npy"), nearest.array("similarities.npy")
     queries = np.unique(np.linspace(0, len(ids_NK) - 1, shown + 2).astype(int)[1:-1]).tolist()
     wanted = {*queries, *(int(i) for q in queries for i in ids_NK[q, :neighbors] if i >= 0)}
     wanted_N = np.zeros(len(ids_NK), bool)
@@ -135,10 +134,7 @@ def _neighbors(corpus: Corpus) -> dict[str, Any] | None:
     nearest, embeddings = load_stage(corpus, "neighbors"), load_stage(corpus, "embeddings")
     if nearest is None or embeddings is None:
         return None
-    mean_recall = recall(
-        np.load(nearest.path("neighbors.npy"), mmap_mode="r"),
-        np.load(embeddings.path("embeddings.npy"), mmap_mode="r"),
-    )
+    mean_recall = recall(nearest.array("neighbors.npy"), embeddings.array("embeddings.npy"))
     return {
         "k": min(nearest.settings["k"], nearest.counts["documents"] - 1),
         "cells": nearest.counts["cells"],
@@ -153,8 +149,8 @@ def _adjacent_cosines(corpus: Corpus) -> NDArray[np.float32]:
     embeddings = load_stage(corpus, "embeddings")
     if embeddings is None:
         return np.empty(0, np.float32)
-    order_M = np.load(load_artifact(corpus.folder / "order").path("order.npy"), mmap_mode="r")
-    vectors_ND = np.load(embeddings.path("embeddings.npy"), mmap_mode="r")
+    order_M = load_artifact(corpus.folder / "order").array("order.npy")
+    vectors_ND = embeddings.array("embeddings.npy")
     with np.errstate(over="ignore", invalid="ignore"):
         cosines = adjacent_cosines(order_M, vectors_ND)
     if not np.isfinite(cosines).all():
@@ -169,8 +165,8 @@ def _histograms(
     doubling = 2.0 ** np.arange(0, int(lengths_N.max()).bit_length() + 1)
     drawn = {"tokens_per_document": bin_counts(lengths_N, doubling)}
     if nearest := load_stage(corpus, "neighbors"):
-        similarities_NK = np.load(nearest.path("similarities.npy"), mmap_mode="r")
-        if similarities_NK.shape != np.load(nearest.path("neighbors.npy"), mmap_mode="r").shape:
+        similarities_NK = nearest.array("similarities.npy")
+        if similarities_NK.shape != nearest.array("neighbors.npy").shape:
             raise damaged(corpus.folder, "neighbors", "similarities.npy is not what was written")
         drawn["nearest_cosine"] = bin_counts(similarities_NK[:, 0], COSINES)
         drawn["adjacent_cosine"] = bin_counts(cosines, COSINES)

@@ -150,7 +150,7 @@ def _check_same_settings(out: Path, settings: PrepareSettings) -> None:
         raise InputError(
             f"{out}: holds a corpus without {', '.join(missing)}, imported or older; choose another --out"
         )
-    recorded, given = manifest["settings"], manifest_of(_content_settings(settings), {})["settings"]
+    recorded, given = manifest["settings"], _content_settings(settings)
     changed = {name: value for name, value in given.items() if recorded.get(name, value) != value}
     lost = any(not (out / stage.name / MANIFEST).exists() for stage in STAGES)
     by_contents = {"tokenizer", "encoder"}
@@ -180,10 +180,9 @@ def _prepare_locked(
     settings: PrepareSettings,
 ) -> Corpus:
     execute = make_executor(settings.executor, settings.workers, settings.executor_options)
-    reuse = Path(settings.reuse) if settings.reuse else None
     out.mkdir(parents=True, exist_ok=True)
     with folder_lock(out), explained_damage(out):
-        stages = build_stages(out, Preparation(documents, identity, settings, execute, reuse))
+        stages = build_stages(out, Preparation(documents, identity, settings, execute))
         made = manifest_of(_content_settings(settings), stages)
         written = read_manifest(out / MANIFEST, CORPUS_PARTS) or {}
         if {key: written.get(key) for key in made} != made:
@@ -193,15 +192,16 @@ def _prepare_locked(
 
 
 def _content_settings(settings: PrepareSettings) -> dict[str, Any]:
-    """The settings that decide a corpus's contents."""
-    return {name: value for name, value in asdict(settings).items() if name not in EXECUTION}
+    """The settings that decide a corpus's contents, as JSON has them."""
+    kept = {name: value for name, value in asdict(settings).items() if name not in EXECUTION}
+    as_json: dict[str, Any] = json.loads(json.dumps(kept))
+    return as_json
 
 
 def manifest_of(settings: Mapping[str, Any], stages: Mapping[str, Artifact]) -> dict[str, Any]:
     """A corpus's manifest: its settings, and every stage's counts and file hashes."""
     described = {name: {"counts": stage.counts, "files": stage.files} for name, stage in stages.items()}
-    manifest: dict[str, Any] = json.loads(json.dumps({"settings": settings, "stages": described}))
-    return manifest
+    return {"settings": settings, "stages": described}
 
 
 def _is_corpus(folder: Path) -> bool:

@@ -50,7 +50,7 @@ class PrepareSettings:
     id_field: str = "id"
     domain_field: str = "domain"
     on_error: OnError = "stop"
-    """`stop` at the first malformed record, or `skip` and count such records."""
+    """`stop` at the first flawed record, or `skip` and count such records."""
     min_characters: CountOrZero = 0
     """Leave out shorter documents."""
     max_document_characters: Count = MAX_DOCUMENT_CHARACTERS

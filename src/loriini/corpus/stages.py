@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
 from loriini.corpus.settings import PrepareSettings
 from loriini.corpus.similarity.embeddings import write_embeddings
 from loriini.corpus.similarity.neighbors import write_neighbors
@@ -41,14 +39,13 @@ class Preparation:
     """What a corpus is made from.
 
     `documents` are streams, each read by a task, or a function that yields them all; `identity` names and
-    hashes them; `reuse` is another corpus, whose stages are linked where they would be the same.
+    hashes them.
     """
 
     documents: ReadDocuments | Sequence[DocumentStream]
     identity: Mapping[str, str]
     settings: PrepareSettings
     execute: Executor
-    reuse: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -177,7 +174,7 @@ def build_stages(out: Path, given: Preparation) -> dict[str, Artifact]:
 
 
 def _build(stage: Stage, folder: Path, given: Preparation, needed: Sequence[Artifact]) -> Artifact:
-    """Build a stage, or take it from `given.reuse`, and report it; a finished one is loaded."""
+    """Build a stage, or take it from the corpus to reuse, and report it; a finished one is loaded."""
     if (folder / MANIFEST).exists():
         try:
             return stage.build(folder, given, *needed)
@@ -194,15 +191,18 @@ def _build(stage: Stage, folder: Path, given: Preparation, needed: Sequence[Arti
 
 
 def _reused(stage: Stage, folder: Path, given: Preparation, needed: Sequence[Artifact]) -> Artifact | None:
-    """The stage of `given.reuse`, linked to `folder`; None if it is absent or would differ."""
-    if given.reuse is None or not (given.reuse / stage.name / MANIFEST).exists():
+    """The stage of the corpus to reuse, linked to `folder`; None if it is absent or would differ."""
+    if not given.settings.reuse:
+        return None
+    earlier = Path(given.settings.reuse)
+    if not (earlier / stage.name / MANIFEST).exists():
         return None
     try:
-        finished = stage.build(given.reuse / stage.name, given, *needed)
+        finished = stage.build(earlier / stage.name, given, *needed)
     except OtherContents as other:
-        inform(f"{stage.name}: made anew; that of {given.reuse} has {other.how}")
+        inform(f"{stage.name}: made anew; that of {earlier} has {other.how}")
         return None
-    inform(f"{stage.name}: taken from {given.reuse}")
+    inform(f"{stage.name}: taken from {earlier}")
     return link_artifact(finished, folder)
 
 
@@ -227,8 +227,8 @@ def _counts(artifacts: Mapping[str, Artifact]) -> dict[str, int]:
         if isinstance(value, int) or name == "shards"
     }
     if "tokens" in artifacts:
-        offsets = np.load(artifacts["tokens"].path("offsets.npy"), mmap_mode="r")
+        offsets = artifacts["tokens"].array("offsets.npy")
         for stage in {"duplicates", "heldout"} & artifacts.keys():
-            ids = np.load(artifacts[stage].path("ids.npy"))
+            ids = artifacts[stage].array("ids.npy")
             counts[f"{stage}.tokens"] = int((offsets[ids + 1] - offsets[ids]).sum())
     return counts

@@ -86,8 +86,8 @@ def export_run(run: str | Path, settings: ExportSettings, out: str | Path, devic
     """
     run, out = Path(run), Path(out)
     source = _source(run, settings.steps)
-    there = {**asdict(settings), "steps": list(settings.steps), "source": source}  # as JSON has it
-    if _is_exported(out, there):
+    wanted = {**asdict(settings), "steps": list(settings.steps), "source": source}  # as JSON has it
+    if _is_exported(out, wanted):
         return _written(out, settings)
     if settings.to == "gguf":
         import_gguf()
@@ -154,13 +154,14 @@ def _finish(
 
     InputError where the numbers of `dtype` cannot hold its weights or what it computes.
     """
-    casts = dtype is not None and getattr(torch, dtype) != exported.dtype
+    target = exported.dtype if dtype is None else getattr(torch, dtype)
+    casts = target != exported.dtype
     if exported is model and not casts:
         return 0.0
     expected = probe(model, routed_by.prompt_BL, routed_by.labels_B)
     difference = 0.0 if exported is model else compare(expected, exported)
     if casts:
-        cast(exported, getattr(torch, str(dtype)))
+        cast(exported, target)
         refused, remedy = f"--dtype {dtype}", "choose bfloat16 or float32"
         try:
             check_weights(exported)  # float16 ends at 65,504

@@ -13,7 +13,7 @@ NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5
 
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
 OTHER_BPE = ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges")
-"""Settings of a BPE that GPT-2's has not."""
+"""Settings of a BPE that GPT-2's does not have."""
 
 
 @dataclass(frozen=True)

@@ -85,15 +85,9 @@ def _difference(given: Mapping[str, Sequence[int]], expected: Mapping[str, Seque
 @torch.no_grad()
 def cast(model: PreTrainedModel, dtype: torch.dtype) -> None:
     """Cast a model's saved weights; the rest, such as rotary frequencies, keeps its type, as in loading."""
-    computed = [
-        (module, name, buffer)
-        for module in model.modules()
-        for name, buffer in module.named_buffers(recurse=False)
-        if name in module._non_persistent_buffers_set
-    ]
-    model.to(dtype)
-    for module, name, buffer in computed:
-        setattr(module, name, buffer)
+    for weight in model.state_dict(keep_vars=True).values():
+        if weight.is_floating_point():
+            weight.data = weight.to(dtype)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loriini.atomic import atomic, write_json
+import numpy as np
+from numpy.typing import NDArray
+
+from loriini.atomic import UNFINISHED, atomic, write_json
 from loriini.errors import NO_SPACE, InputError
 from loriini.progress import Advance, no_progress
 
@@ -76,6 +79,11 @@ class Artifact:
     def path(self, name: str) -> Path:
         return self.folder / name
 
+    def array(self, name: str) -> NDArray[Any]:
+        """A NumPy file, mapped into memory, read-only."""
+        array: NDArray[Any] = np.load(self.path(name), mmap_mode="r")
+        return array
+
 
 def digest(value: Any) -> str:
     """A short, stable hash of any JSON value."""
@@ -107,7 +115,7 @@ def build_artifact(
     """
     expected = {"settings": json.loads(json.dumps(settings)), "inputs": dict(inputs)}
     claim: dict[str, Any] = {} if named_parts else expected
-    temporary = folder.with_name(f".{folder.name}.{digest(claim)}.unfinished")
+    temporary = folder.with_name(f".{folder.name}.{digest(claim)}{UNFINISHED}")
     if (folder / MANIFEST).exists():
         artifact = load_artifact(folder)
         for part, values in expected.items():
@@ -150,7 +158,7 @@ def check_unused(folder: Path) -> None:
     empty = folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir())
     if os.path.lexists(folder) and not empty and not (folder / MANIFEST).exists():
         raise InputError(
-            f"{folder}: holds files that are no stage of a corpus; move them, or choose another --out"
+            f"{folder}: holds files that are not a stage of a corpus; move them, or choose another --out"
         )
 
 
@@ -224,7 +232,7 @@ def read_manifest(path: Path, parts: Sequence[str]) -> dict[str, Any] | None:
         raise _unreadable(path, "it was changed after it was written")
     for name in parts:
         if not isinstance(manifest.get(name), dict):
-            raise _unreadable(path, f"{name!r} is absent or no object")
+            raise _unreadable(path, f"{name!r} is absent or not an object")
     return manifest
 
 
@@ -234,7 +242,7 @@ def _not_finite(word: str) -> float:
 
 def _unreadable(path: Path, reason: object) -> InputError:
     return InputError(
-        f"{path}: not a readable manifest of ours ({reason}); choose another folder, or remove this one if "
+        f"{path}: not a readable manifest ({reason}); choose another folder, or remove this one if "
         "it is a damaged corpus, and make it again"
     )
 
@@ -274,12 +282,12 @@ def _changed(there: Mapping[str, Any], here: Mapping[str, Any]) -> set[str]:
     return {name for name in common if there[name] != here[name]} or there.keys() ^ here.keys()
 
 
-def _claim(parts: Path, expected: dict[str, Any]) -> None:
-    """Keep an earlier attempt's finished tasks if they belong to this artifact."""
+def _claim(parts: Path, claim: dict[str, Any]) -> None:
+    """Start the folder of finished tasks, unless an earlier attempt's is there with its claim."""
     if not (parts / CLAIM).exists():
         _discard(parts)
         parts.mkdir()
-        write_json(parts / CLAIM, expected)
+        write_json(parts / CLAIM, claim)
 
 
 def _discard_all(folder: Path, but: Path | None = None) -> None:

@@ -83,7 +83,7 @@ class TaskShare(PipelineStep):
         for task in self.tasks[rank::world_size]:
             if any(self.logs.glob(FAILED.format("*"))):
                 return
-            if is_finished(self.parts, task):
+            if is_finished(task, self.parts):
                 continue
             try:
                 run_task(task, self.parts, no_progress)
@@ -119,7 +119,7 @@ class ClusterExecutor:
         with _progress_of(tasks, parts, advance):
             self.run(self, tasks, parts, logs)
         _check_failures(tasks, logs)
-        if lost := [task.name for task in tasks if not is_finished(parts, task)]:
+        if lost := [task.name for task in tasks if not is_finished(task, parts)]:
             raise WorkerDied(f"{len(lost)} tasks were lost, {lost[0]} the first; the jobs' logs: {logs}")
 
     def executor_of(
@@ -178,7 +178,7 @@ def _run_on_slurm(cluster: ClusterExecutor, tasks: Sequence[Task], parts: Path, 
     try:
         _submit(jobs)
         gone_since = None
-        while not all(is_finished(parts, task) for task in tasks):
+        while not all(is_finished(task, parts) for task in tasks):
             _check_failures(tasks, logs)
             arrays = ",".join(jobs.submitted)
             queue = subprocess.run(["squeue", "-h", "-j", arrays], capture_output=True, text=True)
@@ -252,7 +252,7 @@ def _progress_of(tasks: Sequence[Task], parts: Path, advance: Advance) -> Iterat
     running = list(tasks)
 
     def poll() -> None:
-        done = [task for task in running if is_finished(parts, task)]
+        done = [task for task in running if is_finished(task, parts)]
         for task in done:
             running.remove(task)
         advance(sum(task.size for task in done))

@@ -120,11 +120,13 @@ def _work(pipe: Connection, parts: Path) -> None:
         pipe.send(count)
 
     while True:
-        message: Any = None
         try:
-            run_task(pipe.recv(), parts, advance)
+            task: Task = pipe.recv()
         except EOFError:
             return
+        message: Any = None
+        try:
+            run_task(task, parts, advance)
         except Exception as error:
             message = _sent(error)
         pipe.send(message)

@@ -70,7 +70,7 @@ def large(number: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds, or minutes and seconds."""
+    """Seconds, minutes and seconds, or hours and minutes."""
     if seconds < 59.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

@@ -61,7 +61,7 @@ def open_columns(
 
 def read_row_groups(path: str) -> tuple[list[str], list[int]]:
     """The names of a local parquet file's columns, and the rows of each row group; BadRecord if damaged."""
-    with run_decoder(path, "row_groups", local_path(path), "[]", "0") as (stream, failure):
+    with run_decoder(path, "row_groups", local_path(path)) as (stream, failure):
         line = stream.read()
         if failure():
             raise _damaged(failure())

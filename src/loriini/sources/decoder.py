@@ -2,7 +2,7 @@
 
     python decoder.py parquet|arrow PATH COLUMNS LONGEST
     python decoder.py parquet PATH COLUMNS LONGEST START STOP
-    python decoder.py row_groups PATH COLUMNS LONGEST
+    python decoder.py row_groups PATH
     python decoder.py dataset '[NAME, CONFIG, SPLIT, COMMIT, SHARD, SHARDS]' COLUMNS LONGEST
 
 Of a file, writes an Arrow stream of those of COLUMNS (a JSON list) that the file has, with plain values in
@@ -39,7 +39,7 @@ BATCH_SECONDS = 60
 TOO_LONG = b"too_long"
 
 
-def main(form: str, path: str, columns: str, longest: str, *row_groups: str) -> None:
+def main(form: str, path: str, columns: str = "[]", longest: str = "0", *row_groups: str) -> None:
     """Decode the file; the arguments are those of the script."""
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     _limit(resource.RLIMIT_DATA, MEMORY)

@@ -99,7 +99,7 @@ def read_text_file(path: str, fields: Fields, in_folder: bool) -> Records:
     """A whole text file as record 0. In a folder, one that is not text is dropped, unless it is JSON."""
     fix = None if in_folder else "file"
     with open_stream(path) as stream:
-        content = stream.read(MAX_RECORD_BYTES + 1)
+        content = stream.read(MAX_RECORD_BYTES + 1).removeprefix(codecs.BOM_UTF8)
     if _is_json_array(content, fields):
         detail = "it would be one document of plain text"
         lines = f"file: {ONE_LINE_A_RECORD}, and let its name end in .jsonl"
@@ -113,7 +113,7 @@ def read_text_file(path: str, fields: Fields, in_folder: bool) -> Records:
         check_first_bytes(content)
         raise BadRecord("not a text file", fix=fix)
     try:
-        text = content.removeprefix(codecs.BOM_UTF8).decode()
+        text = content.decode()
     except UnicodeDecodeError as error:
         raise BadRecord("not valid UTF-8", f"byte {error.start}", fix=fix) from None
     if not text.strip():

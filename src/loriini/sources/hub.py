@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from huggingface_hub import HfApi
+
 from loriini.errors import InputError
 from loriini.sources.columns import run_decoder
 from loriini.sources.optional import import_optional
@@ -62,8 +64,7 @@ def revision(path: str) -> str | None:
     if saved_folder(path):
         return None
     try:
-        hub = import_optional("huggingface_hub", path).HfApi()
-        return str(hub.dataset_info(_split(path)[0]).sha)
+        return str(HfApi().dataset_info(_split(path)[0]).sha)
     except Exception as error:
         raise _unreachable(path, error) from None
 

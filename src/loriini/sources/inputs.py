@@ -180,12 +180,9 @@ def input_states(inputs: Sequence[str | Path]) -> dict[str, State]:
 
 def identity_of(states: Mapping[str, State]) -> dict[str, str]:
     """`input_identity` of the files with these states."""
-    sizes = [int(state["size"]) for path, state in states.items() if _is_local(path) and "size" in state]
-    by_bytes = sum(sizes) <= HASHED_BYTES
-    return {
-        path: _hash(path) if by_bytes and _is_local(path) and "size" in state else digest(state)
-        for path, state in states.items()
-    }
+    sizes = {path: int(s["size"]) for path, s in states.items() if _is_local(path) and "size" in s}
+    hashed = sizes if sum(sizes.values()) <= HASHED_BYTES else {}
+    return {path: _hash(path) if path in hashed else digest(state) for path, state in states.items()}
 
 
 def states_behind(file: InputFile, state: Callable[[str], State | None]) -> dict[str, State | None]:

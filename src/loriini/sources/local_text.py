@@ -126,7 +126,8 @@ def separate_docstrings(source: str) -> tuple[str, list[tuple[int, str]]]:
         match node.body[:1]:
             case [ast.Expr(value=ast.Constant(str(text)), lineno=start, end_lineno=int(stop)) as statement]:
                 before = lines[start - 1].encode()[: statement.col_offset].decode()
-                if before.strip():
+                after = lines[stop - 1].encode()[statement.end_col_offset :].decode().strip()
+                if before.strip() or (after and not after.startswith("#")):
                     continue
                 alone = len(node.body) == 1 and not isinstance(node, ast.Module)
                 lines[start - 1 : stop] = [f"{before}pass\n" if alone else "", *[""] * (stop - start)]

@@ -20,8 +20,8 @@ NOT_SAMPLED = "not in the sample of "
 class ReadOptions:
     """How documents are read and selected.
 
-    `on_error="stop"` turns a bad record into an InputError, "skip" drops it. `on_drop` is called with every
-    dropped record or document.
+    `on_error="stop"` turns a flawed record into an InputError, "skip" drops it. `on_drop` is called with
+    every dropped record or document.
     """
 
     fields: Fields = field(default_factory=Fields)
@@ -34,7 +34,7 @@ class ReadOptions:
         check_fields(self, dashed=True)  # else a misspelt on_error would drop flawed records
 
     def report(self, bad: BadRecord, where: str) -> None:
-        """Raise InputError for a bad record at `where`, or drop it."""
+        """Raise InputError for a flawed record at `where`, or drop it."""
         if self.on_error == "stop" and bad.fix:
             remedy = f"fix the {bad.fix}, or pass --on-error skip to count and skip it"
             raise InputError(f"{where}: {' '.join(str(bad).split())}; {remedy}")

@@ -19,7 +19,7 @@ from loriini.sources.formats import is_archive, read_text_file, reader_of
 from loriini.sources.hub import read_shard
 from loriini.sources.inputs import InputFile, input_files
 from loriini.sources.options import ReadOptions
-from loriini.sources.readers import read_json_lines_within, read_parquet_within
+from loriini.sources.readers import read_json_lines_within, read_parquet
 from loriini.sources.records import BadRecord, Fields, Records, to_document
 
 NOT_READABLE = (FileNotFoundError, PermissionError)
@@ -136,7 +136,7 @@ def _records(file: InputFile, fields: Fields) -> Records:
     if file.span:
         return read_json_lines_within(file.path, file.span, file.newlines_before)
     if file.row_groups:
-        return read_parquet_within(file.path, fields, file.row_groups, file.rows_before)
+        return read_parquet(file.path, fields, file.row_groups, file.rows_before)
     if is_special(file.path):
         raise BadRecord("neither file nor folder", fix=None)
     reader = reader_of(file.path, file.in_folder)

@@ -60,13 +60,10 @@ def read_tsv(path: str, fields: Fields) -> Records:
     return _read_separated(path, fields, "\t")
 
 
-def read_parquet(path: str, fields: Fields) -> Records:
-    """The rows of a parquet file, only the columns needed."""
-    return _read_table(path, "parquet", fields)
-
-
-def read_parquet_within(path: str, fields: Fields, row_groups: tuple[int, int], rows_before: int) -> Records:
-    """The rows of a part of a parquet file (`InputFile.row_groups`), numbered as in the whole."""
+def read_parquet(
+    path: str, fields: Fields, row_groups: tuple[int, int] | None = None, rows_before: int = 0
+) -> Records:
+    """The rows of a parquet file or of a part (`InputFile.row_groups`), numbered as in the whole."""
     return _read_table(path, "parquet", fields, row_groups, rows_before)
 
 

@@ -31,7 +31,7 @@ class BadRecord(Exception):
     """A record that is not a document.
 
     Attributes:
-        reason: the same text for all bad records of one kind, by which they are counted.
+        reason: the same text for all flawed records of one kind, by which they are counted.
         detail: what is wrong with this one.
         fix: what the user can fix. None for a record that is not an error, such as an image among texts: it
             is always dropped.

@@ -251,7 +251,7 @@ class Run:
         num_experts: int | None = None,
         label_names: Sequence[str] = (),
     ) -> LoriiniConfig:
-        """The model's configuration for a corpus of this vocabulary, EOS (which no size depends on), labels."""
+        """The model's configuration for this vocabulary, EOS (which no size depends on) and labels."""
         values = {
             "vocab_size": vocab_size,
             "max_position_embeddings": self.length,

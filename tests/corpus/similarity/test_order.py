@@ -85,7 +85,7 @@ def test_a_given_order_is_kept_without_those_left_out(tmp_path: Path) -> None:
         (np.arange(30)[None], r"of shape \(1, 30\)"),
         (np.arange(1, 31), "holds document 0 0 times"),
         (np.r_[np.arange(29), 5], "holds document 5 2 times"),
-        (np.array([None] * 30), "no array of NumPy"),
+        (np.array([None] * 30), "not a NumPy array"),
     ],
     ids=["too few", "numbers", "axes", "from 1", "twice", "objects"],
 )
@@ -98,5 +98,5 @@ def test_a_file_that_is_no_order_is_refused(ids: NDArray[Any], reason: str, tmp_
 @pytest.mark.parametrize("content", [b"", b"PK", b"\x93NUMPY\x01\x00\x10\x00{'descr': ('      \n", b"0 1 2"])
 def test_a_file_that_is_no_array_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "mine.npy").write_bytes(content)
-    with pytest.raises(InputError, match=r"mine\.npy: no array of NumPy .*; write it with numpy\.save"):
+    with pytest.raises(InputError, match=r"mine\.npy: not a NumPy array .*; write it with numpy\.save"):
         read_ids(tmp_path / "mine.npy")

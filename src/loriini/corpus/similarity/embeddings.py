@@ -18,7 +18,6 @@ from loriini.corpus.settings import LSA, EncoderBackend, Pooling
 from loriini.corpus.similarity import lsa
 from loriini.corpus.similarity.lsa import LsaEncoder, count_words, fit_lsa
 from loriini.corpus.text.stored import Slice, slice_documents, slices, whole_shards
-from loriini.errors import InputError
 from loriini.jobs.arrays import new_array
 from loriini.jobs.artifact import Artifact, build_artifact, file_hashes, parts_folder
 from loriini.jobs.tasks import SERIAL, Executor, Task, run_tasks
@@ -62,10 +61,8 @@ def write_embeddings(
         execute: runs the tasks.
 
     Raises:
-        InputError: there are no documents, or no such encoder.
+        InputError: there is no such encoder.
     """
-    if not documents.counts["documents"]:
-        raise InputError(f"{documents.folder}: holds no documents; choose other inputs")
     files = _identity(encoder)
     settings: dict[str, Any] = {"encoder": "path" if files else encoder}
     settings |= {"seed": seed} if encoder == LSA else {"pooling": pooling, "backend": backend}

@@ -246,13 +246,9 @@ def _positions(model: Any) -> float:
 
 
 def _sentence_encoder(path: str, device: torch.device, dtype: torch.dtype) -> Network:
-    """InputError without the extra; ValueError for a model that does not read text."""
-    try:
-        from sentence_transformers import SentenceTransformer
-    except ImportError:
-        raise InputError(
-            f"encoder {path!r} needs sentence-transformers; run: pip install 'loriini[encoders]'"
-        ) from None
+    """ValueError for a model that does not read text."""
+    from sentence_transformers import SentenceTransformer
+
     model = SentenceTransformer(
         path,
         device=str(device),

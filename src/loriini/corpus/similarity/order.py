@@ -72,7 +72,7 @@ def window_for(documents_per_instance: float) -> int:
 def _write(
     neighbors: Artifact, excluded: Ids, order: str, seed: int, window: int, folder: Path
 ) -> dict[str, Any]:
-    neighbors_NK = np.load(neighbors.path("neighbors.npy"), mmap_mode="r")
+    neighbors_NK = neighbors.array("neighbors.npy")
     counts = {"documents_in": len(neighbors_NK), "documents": len(neighbors_NK) - len(excluded)}
     if order == "random":
         order_M = random_order(len(neighbors_NK), seed, excluded)
@@ -106,7 +106,7 @@ def read_ids(path: Path) -> Ids:
         with open(path, "rb") as file:
             ids = np.lib.format.read_array(file, allow_pickle=False)
     except Exception as error:  # of many kinds, by what is damaged
-        raise InputError(f"--order {path}: no array of NumPy ({error}); write it with numpy.save") from error
+        raise InputError(f"--order {path}: not a NumPy array ({error}); write it with numpy.save") from error
     if ids.ndim != 1 or ids.dtype.kind not in "iu":
         raise InputError(f"--order {path}: holds {ids.dtype} of shape {ids.shape}; give one axis of integers")
     return ids.astype(np.int64)

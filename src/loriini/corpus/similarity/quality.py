@@ -76,7 +76,7 @@ def instance_cosines(stages: Mapping[str, Artifact], method: str, seed: int) -> 
 
     Memory: at most 32 bytes per document.
     """
-    vectors_ND: NDArray[np.float16] = np.load(stages["embeddings"].path("embeddings.npy"), mmap_mode="r")
+    vectors_ND: NDArray[np.float16] = stages["embeddings"].array("embeddings.npy")
     excluded = left_out(stages["duplicates"], stages["heldout"])
     instances, offsets = open_instances(stages["instances"]), open_tokens(stages["tokens"]).offsets
     shuffled = random_order(len(vectors_ND), seed, excluded)

@@ -42,6 +42,7 @@ from loriini.jobs.tasks import (
     concatenate_files,
     discard_task,
     group_by_size,
+    is_finished,
     result_of,
     run_tasks,
 )
@@ -115,7 +116,7 @@ def write_documents(
         execute: runs the tasks.
 
     Raises:
-        InputError: there are no documents.
+        InputError: there are no documents, or too many domains.
     """
     inputs = inputs or {}
     write = partial(_write, sources, settings, inputs, execute)
@@ -145,7 +146,7 @@ def _write(
     execute: Executor,
     folder: Path,
 ) -> dict[str, Any]:
-    parts = parts_folder(folder)
+    parts, where = parts_folder(folder), first_few([str(path) for path in inputs or [folder]])
     streams = [FunctionStream(sources, digest([settings, inputs]))] if callable(sources) else sources
     streams = number_lines(streams, folder, execute)
     reads = [
@@ -153,7 +154,7 @@ def _write(
         for name, stream in zip(_task_names(streams), streams, strict=True)
     ]
     for task, stream in zip(reads, streams, strict=True):
-        if stream.stops_at_flaws and (result_of(task, parts) or {"flaws": 0})["flaws"]:
+        if stream.stops_at_flaws and is_finished(task, parts) and result_of(task, parts)["flaws"]:
             discard_task(task, parts)
     read = run_tasks("read", reads, folder, SERIAL if callable(sources) else execute)
     chunks = [
@@ -162,9 +163,7 @@ def _write(
     ]
     shards = list(_shards(streams, chunks))
     if not shards:
-        raise no_documents(
-            first_few([str(path) for path in inputs or [folder]]), total_counter(read, "skipped")
-        )
+        raise no_documents(where, total_counter(read, "skipped"))
     # Named after what was read: a task that dropped flaws may be redone, and then find other documents.
     all_read = digest([[task.name, counts] for task, counts in zip(reads, read, strict=True)])
     plan = Task(f"plan-{all_read}", partial(_compare, list(chain(*chunks))))
@@ -175,7 +174,7 @@ def _write(
     ]
     kept = run_tasks("documents", rewrites, folder, execute)
     counts = _counts(read, kept)
-    limit_domains(len(counts["domains"]), first_few([str(path) for path in inputs or [folder]]))
+    limit_domains(len(counts["domains"]), where)
     filled = [task.name for task, counts in zip(rewrites, kept, strict=True) if counts["tally"].get("kept")]
     for i, name in enumerate(filled):
         link_or_copy(parts / name / "documents", folder / DOCUMENTS.format(i))
@@ -208,11 +207,12 @@ def _read(read: ReadDocuments, characters: int, folder: Path, advance: Advance) 
             with zstandard.open(folder / f"{i:05d}.zst", "wb", zstandard.ZstdCompressor(1)) as file:
                 for document in batch:
                     file.write(document_line(document))
-            texts_D2 = text_hashes([document.text for document in batch])
-            ids_D = id_hashes([document.id for document in batch])
-            lengths_D = np.array([len(document.text) for document in batch])
-            arrays = {"texts_D2": texts_D2, "ids_D": ids_D, "lengths_D": lengths_D}
-            np.savez(folder / f"{i:05d}.npz", allow_pickle=False, **arrays)
+            np.savez(
+                folder / f"{i:05d}.npz",
+                texts_D2=text_hashes([document.text for document in batch]),
+                ids_D=id_hashes([document.id for document in batch]),
+                lengths_D=np.array([len(document.text) for document in batch]),
+            )
             documents.append(len(batch))
             domains.update(document.domain for document in batch)
             limit_domains(len(domains), batch[-1].id)

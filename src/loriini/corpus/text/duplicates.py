@@ -55,17 +55,6 @@ class Pairs:
         return len(self.kept_P)
 
 
-@dataclass(frozen=True)
-class Confirmed:
-    """Documents that nearly repeat an earlier one, by vectors and by shingles; rising."""
-
-    documents_D: Ids
-    repeated_D: Ids
-    cosines_D: Vectors
-    indices_D: NDArray[np.float64]
-    """Jaccard indices."""
-
-
 def write_duplicates(
     folder: Path, documents: Artifact, neighbors: Artifact, execute: Executor = SERIAL
 ) -> Artifact:
@@ -106,15 +95,12 @@ def jaccard_index(a: Hashes, b: Hashes) -> float:
     return common / (len(a) + len(b) - common)
 
 
-def near_duplicates(pairs: Pairs, indices_P: NDArray[np.float64]) -> Confirmed:
-    """The later document of each pair whose Jaccard index is at least JACCARD, once each, by rising id."""
+def near_duplicates(pairs: Pairs, indices_P: NDArray[np.float64]) -> Ids:
+    """The places of pairs whose Jaccard index is at least JACCARD, one for each later document, by its id."""
     confirmed = np.flatnonzero(indices_P >= JACCARD)
     # pairs are sorted: the first with a document has the lowest that it repeats
     _, first = np.unique(pairs.dropped_P[confirmed], return_index=True)
-    chosen = confirmed[first]
-    return Confirmed(
-        pairs.dropped_P[chosen], pairs.kept_P[chosen], pairs.cosines_P[chosen], indices_P[chosen]
-    )
+    return confirmed[first]
 
 
 def _write(documents: Artifact, neighbors: Artifact, execute: Executor, folder: Path) -> dict[str, Any]:
@@ -129,21 +115,23 @@ def _write(documents: Artifact, neighbors: Artifact, execute: Executor, folder: 
     ]
     run_tasks("duplicates", comparing, folder, execute)
     indices_P = np.concatenate([np.load(parts / task.name / INDICES) for task in comparing] or [np.zeros(0)])
-    confirmed = near_duplicates(pairs, indices_P)
-    names = _open_hashed(parts).names({*confirmed.documents_D.tolist(), *confirmed.repeated_D.tolist()})
+    chosen = near_duplicates(pairs, indices_P)
+    columns = (pairs.dropped_P, pairs.kept_P, pairs.cosines_P, indices_P)
+    rows = list(zip(*(column[chosen].tolist() for column in columns), strict=True))
+    names = _open_hashed(parts).names({number for row in rows for number in row[:2]})
     with open(folder / "duplicates.jsonl", "w") as file:
-        for document, repeats, cosine, index in zip(*vars(confirmed).values(), strict=True):
+        for document, repeats, cosine, index in rows:
             line = {
-                "document": int(document),
-                "repeats": int(repeats),
-                "cosine": float(cosine),
-                "jaccard": float(index),
-                "id": names[int(document)],
-                "repeats_id": names[int(repeats)],
+                "document": document,
+                "repeats": repeats,
+                "cosine": cosine,
+                "jaccard": index,
+                "id": names[document],
+                "repeats_id": names[repeats],
             }
             file.write(json.dumps(line) + "\n")
-    np.save(folder / "ids.npy", confirmed.documents_D)
-    return {"candidates": len(pairs), "duplicates": len(confirmed.documents_D)}
+    np.save(folder / "ids.npy", pairs.dropped_P[chosen])
+    return {"candidates": len(pairs), "duplicates": len(rows)}
 
 
 def _candidates(similarities_NK: Vectors, neighbors_NK: Neighbors) -> Iterator[tuple[Ids, Vectors]]:
@@ -159,10 +147,7 @@ def _candidates(similarities_NK: Vectors, neighbors_NK: Neighbors) -> Iterator[t
 
 def _find_pairs(neighbors: Artifact, folder: Path, advance: Advance) -> dict[str, Any]:
     """Write the candidate pairs and the rising ids of the documents in them."""
-    similarities, ids = (
-        np.load(neighbors.path(f"{name}.npy"), mmap_mode="r") for name in ("similarities", "neighbors")
-    )
-    pairs = candidates(similarities, ids)
+    pairs = candidates(neighbors.array("similarities.npy"), neighbors.array("neighbors.npy"))
     for name in PAIRS:
         np.save(folder / f"{name}.npy", getattr(pairs, name))
     np.save(folder / CANDIDATES, np.union1d(pairs.kept_P, pairs.dropped_P))

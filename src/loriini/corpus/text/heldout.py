@@ -49,7 +49,7 @@ def write_heldout(
 
 def left_out(duplicates: Artifact, heldout: Artifact) -> Ids:
     """The numbers of the documents that are not ordered: near-duplicates and held-out documents."""
-    return np.concatenate([np.load(stage.path(IDS)) for stage in (duplicates, heldout)])
+    return np.concatenate([stage.array(IDS) for stage in (duplicates, heldout)])
 
 
 def _write(
@@ -82,7 +82,7 @@ def _choose(
     advance: Advance,
 ) -> dict[str, Any]:
     """Write the held-out documents of a shard, whose first document has the number `first`."""
-    repeats_R = np.load(duplicates.path(IDS), mmap_mode="r")
+    repeats_R = duplicates.array(IDS)
     here = slice(*np.searchsorted(repeats_R, (first, first + len(shard))))
     repeats = set(repeats_R[here].tolist())
     ids, characters, domains = list[int](), 0, Counter[str]()

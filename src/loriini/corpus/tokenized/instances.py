@@ -115,8 +115,8 @@ def open_instances(artifact: Artifact) -> Instances:
     counts = artifact.counts
     count, width = counts["instances"], artifact.settings["length"] + 1
     tokens = map_ids(artifact.path(INSTANCE_FILE), counts, count * width)
-    pieces = Pieces(*(np.load(artifact.path(name), mmap_mode="r") for name in PIECES))
-    domains_I = np.load(artifact.path(MAJORITY_FILE), mmap_mode="r")
+    pieces = Pieces(*map(artifact.array, PIECES))
+    domains_I = artifact.array(MAJORITY_FILE)
     sizes = (len(pieces), len(domains_I), len(pieces.documents_P), int(pieces.starts_I[-1]))
     if sizes != (count, count, len(pieces.lengths_P), len(pieces.lengths_P)):
         raise ValueError(f"{artifact.folder}: its arrays differ in length")
@@ -159,7 +159,7 @@ def _write_ends(
     Memory: at most 24 bytes per document.
     """
     offsets = open_tokens(tokens).offsets
-    order_M = _open_order(order)
+    order_M = order.array("order.npy")
     used_N = np.zeros(len(offsets) - 1, bool)
     used_N[order_M] = True
     distinct = int(used_N.sum())
@@ -189,7 +189,7 @@ def _cut(
 ) -> dict[str, int]:
     """Write the tokens, pieces and majority domains of the instances `first` … `last` - 1."""
     source = open_tokens(tokens)
-    cut = Cut(_open_order(order), np.load(ends, mmap_mode="r"), size)
+    cut = Cut(order.array("order.npy"), np.load(ends, mmap_mode="r"), size)
     filled = _read_documents(tokens.path(TOKEN_FILE), source, cut, first * size, last * size)
     filled.tofile(folder / INSTANCE_FILE)
     pieces = cut.block(first, last)
@@ -198,12 +198,6 @@ def _cut(
     np.save(folder / MAJORITY_FILE, majority_domains(pieces, source.domains))
     advance(len(filled))
     return {"tokens": len(filled), "pieces": len(pieces.lengths_P)}
-
-
-def _open_order(order: Artifact) -> Ids:
-    """Map the order, read-only."""
-    order_M: Ids = np.load(order.path("order.npy"), mmap_mode="r")
-    return order_M
 
 
 def _read_documents(path: Path, source: Tokens, cut: Cut, first: int, last: int) -> NDArray[Any]:

@@ -87,7 +87,6 @@ def train_bpe(documents: Artifact, vocab_size: int, heldout_share: float = 0.0) 
     """
     texts = _training_texts(documents, heldout_share)
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
@@ -95,7 +94,7 @@ def train_bpe(documents: Artifact, vocab_size: int, heldout_share: float = 0.0) 
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    byte_level = tokenizer.pre_tokenizer
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
     pieces = pre_tokenizers.Split(Regex(f".{{1,{LONGEST_WORD}}}"), "isolated")
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([byte_level, pieces])
     with environment_variables(ONE_THREAD):

@@ -59,8 +59,7 @@ def write_tokens(
 ) -> Artifact:
     """Build the `tokens` artifact: every document encoded without special tokens, then EOS.
 
-    A task encodes a slice of documents. Text that spells a special token is encoded as text. InputError for
-    too many domains.
+    A task encodes a slice of documents. Text that spells a special token is encoded as text.
     """
     inputs = {"documents": documents.digest, "tokenizer": tokenizer.digest}
     return build_artifact(folder, {}, inputs, partial(_write, documents, tokenizer, execute))
@@ -68,9 +67,7 @@ def write_tokens(
 
 def open_tokens(stored: Artifact) -> Tokens:
     """Map a `tokens` artifact into memory, read-only. ValueError if its sizes differ from its counts."""
-    offsets, domains, sizes = (
-        np.load(stored.path(f"{name}.npy"), mmap_mode="r") for name in ("offsets", "domains", "bytes")
-    )
+    offsets, domains, sizes = (stored.array(f"{name}.npy") for name in ("offsets", "domains", "bytes"))
     count = stored.counts["documents"]
     if (len(offsets), len(domains), len(sizes)) != (count + 1, count, count):
         raise ValueError(f"{stored.folder}: its arrays differ in length")
