@@ -16,7 +16,6 @@ import torch
 from torch import nn
 
 from experiment import Experiment
-from loriini.atomic import write_json
 from loriini.compare.running import place_cells
 from loriini.compare.sections import mean_text
 from loriini.compare.seeds import over_seeds
@@ -100,7 +99,7 @@ def main() -> None:
             train(trial.cell.run, read_corpora(trial.cell.run.corpus), trial.folder)
     results = experiment.compare(runs, experiment="aoe_small")
     add_differences(results)
-    write_json(experiment.results, results)
+    experiment.write(results)
 
 
 if __name__ == "__main__":

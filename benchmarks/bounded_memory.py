@@ -14,14 +14,12 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
-from datetime import date
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-from loriini.atomic import write_json
-from loriini.hardware import describe_machine
+from measuring import write_results
 
 FILES = 16
 TOPICS, WORDS, COMMON = 2_000, 400, 5_000
@@ -48,8 +46,6 @@ def main() -> None:
     stages = json.loads((arguments.out / "corpus/manifest.json").read_text())["stages"]
     result = {
         "experiment": "bounded_memory",
-        "date": date.today().isoformat(),
-        "machine": describe_machine(),
         "workers": arguments.workers,
         "megabytes": size / 1e6,
         "seconds": seconds,
@@ -63,7 +59,7 @@ def main() -> None:
         "counts": {name: stage["counts"] for name, stage in stages.items()},
     }
     del result["counts"]["documents"]["shards"]
-    write_json(arguments.results, result)
+    write_results(arguments.results, **result)
     print(json.dumps({key: value for key, value in result.items() if key != "counts"}, indent=1))
 
 

@@ -14,11 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from experiment import Experiment, portable, train
+from experiment import Experiment, portable
 from leaderboard import tuned_cells
 from loriini.compare.cells import Cell
 from loriini.compare.job import measure_trials
-from loriini.compare.running import place_cells
 from loriini.evaluate.runs import EvaluationSettings
 from tuning import add_options, reported_seeds, with_seeds
 
@@ -41,8 +40,7 @@ def results_at(
     cells: Sequence[Cell], seeds: range, experiment: Experiment, evaluation: EvaluationSettings
 ) -> dict[str, Any]:
     """By model what was measured; the `difference` is from the dense model with the same rate and seeds."""
-    trials = place_cells(with_seeds(cells, seeds), experiment.out / "runs")
-    train(trials, experiment.jobs)
+    trials = experiment.train(with_seeds(cells, seeds))
     found = measure_trials(trials, evaluation, {}, experiment.out / "evaluations")
     return {v["name"]: {key: v[key] for key in KEPT if key in v} for v in found["variants"]}
 

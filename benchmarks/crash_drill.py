@@ -13,16 +13,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file
 
-from loriini.atomic import write_json
-from loriini.hardware import describe_machine
 from loriini.train.records.metrics import METRICS, read_metrics
+from measuring import write_results
 
 RANKS, STEPS, EVERY = 4, 60, 5
 RESTARTS = 10
@@ -115,15 +113,13 @@ def main() -> None:
         undisturbed = drill(whole, [], arguments.experts)
         events = drill(crashed, kills, arguments.experts)
         result = {
-            "date": date.today().isoformat(),
-            "machine": describe_machine(),
             "command": " ".join(["torchrun", *command(Path("RUN"), arguments.experts)[3:]]),
             "checkpoint_every": EVERY,
             "undisturbed": undisturbed,
             "events": events,
             "comparison": compare(crashed, whole),
         }
-    write_json(arguments.out, result)
+    write_results(arguments.out, **result)
     print(json.dumps(result, indent=1))
 
 

@@ -4,9 +4,8 @@ Runs are independent folders, so the same command resumes an interrupted experim
 """
 
 import argparse
-import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,13 @@ from loriini.atomic import write_json, write_text
 from loriini.compare.cells import Cell
 from loriini.compare.job import measure_trials
 from loriini.compare.report import write_comparison
-from loriini.compare.running import Trial, place_cells, threads_of, train_trials
+from loriini.compare.running import Trial, place_cells, refuse_failures, threads_of, train_trials
 from loriini.corpus.prepare import prepare_documents
 from loriini.corpus.settings import PrepareSettings
-from loriini.errors import WorkerDied
+from loriini.corpus.text.documents import document_line
 from loriini.evaluate.runs import EvaluationSettings
 from loriini.hardware import describe_machine
 from loriini.sources import input_identity
-from loriini.sources.document import Document
 from loriini.sources.records import MAX_DOCUMENT_CHARACTERS
 from loriini.sources.split import HELDOUT, TRAIN, split_documents
 from loriini.train.run import Run
@@ -93,7 +91,7 @@ class Experiment:
         """
         sides = split_documents(self.text, CHARACTERS, CHARACTERS // 10, longest=longest)
         self.out.mkdir(parents=True, exist_ok=True)
-        write_text(self.heldout, "".join(_line(document) for document in sides[HELDOUT]))
+        write_text(self.heldout, b"".join(map(document_line, sides[HELDOUT])).decode())
         corpora: dict[str, Path] = {}
         tokenizer = f"bpe:{VOCAB_SIZE}"
         identity = {
@@ -115,6 +113,12 @@ class Experiment:
             for name, run in runs.items()
         ]
 
+    def train(self, cells: Iterable[Cell]) -> list[Trial]:
+        """Train the cells that are not done; WorkerDied where one fails."""
+        trials = place_cells(cells, self.out / "runs")
+        refuse_failures(trials, train_trials(trials, self.jobs))
+        return trials
+
     def compare(self, runs: Mapping[str, Run], **about: Any) -> dict[str, Any]:
         """Train and score every run with every seed; write the results, and `report.html` into `out`."""
         trials = place_cells(self.cells(runs), self.out / "runs")
@@ -134,17 +138,6 @@ class Experiment:
         return results
 
 
-def train(trials: Sequence[Trial], jobs: int) -> None:
-    """WorkerDied for cells that fail."""
-    if failures := train_trials(trials, jobs):
-        named = "; ".join(f"{folder.name}: {reason}" for folder, reason in failures.items())
-        raise WorkerDied(f"{named}; the same command tries them again")
-
-
 def portable(run: Run) -> dict[str, Any]:
     """A run without the paths of this machine."""
     return {**run.to_dict(), "corpus": [path.name for path in run.corpus]}
-
-
-def _line(document: Document) -> str:
-    return json.dumps({"id": document.id, "text": document.text, "domain": document.domain}) + "\n"

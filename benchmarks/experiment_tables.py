@@ -69,8 +69,8 @@ def batching_table(experiment: Mapping[str, Any]) -> str:
 
 
 def relative(base: BySeed, other: BySeed) -> dict[int, float]:
-    """The ratio of two perplexities by seed."""
-    return {seed: other[seed] / base[seed] for seed in base}
+    """The ratio of two perplexities, by each seed that neither lacks."""
+    return {seed: other[seed] / base[seed] for seed in base.keys() & other.keys()}
 
 
 def defaults_table(experiment: Mapping[str, Any]) -> str:

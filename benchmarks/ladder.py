@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from experiment import Experiment, train
+from experiment import Experiment
 from loriini.compare.cells import Cell, make_cells
 from loriini.compare.job import measure_trials
 from loriini.compare.report import write_comparison
-from loriini.compare.running import place_cells
 from loriini.compare.sizes import Ladder
 from loriini.recipes import quickstart_run
 from loriini.recipes.redesign import scaled_shape
@@ -76,7 +75,7 @@ def main() -> None:
     arguments = parse()
     experiment, rates = Experiment.of(arguments), Rates.of(arguments)
     corpus = experiment.prepare()["similar"]
-    cache, runs = experiment.out / "ladder-evaluations", experiment.out / "runs"
+    cache = experiment.out / "ladder-evaluations"
     base = base_run(corpus, arguments.width, experiment.steps, arguments.batch_size)
     ladder = Ladder(arguments.sizes, "equal")
 
@@ -89,8 +88,7 @@ def main() -> None:
     base = replace(base, seed=FIRST_REPORTED)
     made = make_cells([BASELINE, *arguments.designs], base, [], {}, experiment.seeds, ladder)
     cells = [with_rate(for_few_steps(cell), tried[cell.width]["rate"]) for cell in made]
-    trials = place_cells(cells, runs)
-    train(trials, experiment.jobs)
+    trials = experiment.train(cells)
     found = measure_trials(trials, experiment.evaluation(arguments.instances), {}, cache)
     print(write_comparison({**found, **experiment.about, "ladder_tokens": ladder.tokens}, experiment.out))
     results = {

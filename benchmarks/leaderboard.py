@@ -18,11 +18,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from experiment import Experiment, train
+from experiment import Experiment
 from loriini.compare.cells import Cell, make_cells
 from loriini.compare.job import measure_trials
 from loriini.compare.report import write_comparison
-from loriini.compare.running import Trial, place_cells
+from loriini.compare.running import Trial
 from loriini.corpus.prepare import open_corpus
 from loriini.evaluate.intervals import OVERALL
 from loriini.evaluate.runs import EvaluationSettings
@@ -195,10 +195,7 @@ def main() -> None:
     sizes = {"corpus": corpus, "steps": experiment.steps, "batch_size": arguments.batch_size}
 
     def trained(cells_of: CellsOf, tried: Tried) -> list[Trial]:
-        cells = with_seeds(best_cells(cells_of, tried), seeds)
-        trials = place_cells(cells, experiment.out / "runs")
-        train(trials, experiment.jobs)
-        return trials
+        return experiment.train(with_seeds(best_cells(cells_of, tried), seeds))
 
     cold_cells = partial(tuned_cells, **sizes)
     tried = sweep(cold_cells, "design", arguments.designs, rates, experiment, cache)

@@ -176,9 +176,7 @@ def advice(results: Row) -> str:
         )
     names = [v["design"] for v in of_equal_size(results["variants"]) if not is_told_labels(v["design"])]
     differences = {name: each for name, each in found["differences"].items() if name in names}
-    worse = [
-        name for name, each in differences.items() if verdict_of({"difference": {OVERALL: each}}) == "worse"
-    ]
+    worse = [name for name, each in differences.items() if verdict_of(each) == "worse"]
     unclear = [name for name in differences if name not in worse]
     said = (
         f"**Equal active parameters and tokens.** {found['design']} has the lowest held-out perplexity of "
@@ -197,7 +195,7 @@ def helped_by_warmup(results: Row) -> list[str]:
     differences = {
         name: each["difference"] for name, each in results["warmed"].items() if "difference" in each
     }
-    better = [n for n, each in differences.items() if verdict_of({"difference": {OVERALL: each}}) == "better"]
+    better = [n for n, each in differences.items() if verdict_of(each) == "better"]
     if not better:
         return []
     return [
@@ -264,6 +262,6 @@ def verdicts(results: Row) -> str:
     groups: dict[str, list[str]] = {"better": [], "worse": [], "no clear difference": []}
     for v in by_perplexity(of_equal_size(results["variants"])):
         if "difference" in v:
-            groups[verdict_of(v)].append(v["design"])
+            groups[verdict_of(v["difference"][OVERALL])].append(v["design"])
     rows = [[kind, listing(names)] for kind, names in groups.items() if names]
     return markdown([f"compared with {baseline(results)}", "designs"], rows) + "\n"

@@ -18,7 +18,7 @@ from typing import Any
 from loriini.atomic import write_json
 from loriini.compare.cells import Cell
 from loriini.compare.job import measure_trials
-from loriini.compare.running import place_cells, threads_of, train_trials
+from loriini.compare.running import place_cells, refuse_failures, threads_of, train_trials
 from loriini.evaluate.runs import EvaluationSettings
 from loriini.hardware import describe_machine
 from loriini.recipes.small import quickstart_run
@@ -94,8 +94,7 @@ def main() -> None:
         for name, run in runs(corpus, heldout, a.steps, seed).items()
     ]
     trials = place_cells(cells, a.out / "runs")
-    if failures := train_trials(trials, a.jobs):
-        raise SystemExit(f"{len(failures)} runs failed: {failures}")
+    refuse_failures(trials, train_trials(trials, a.jobs))
     scored = EvaluationSettings(
         tuple(map(str, heldout)), skip=cells[0].run.evaluate.skip, instances=a.instances
     )

@@ -160,7 +160,7 @@ def uncertain_choice(tried: Mapping[str, Mapping[str, Any]], what: str) -> str:
     others = [
         name
         for name, one in tried.items()
-        if any(best_of(losses) != one["rate"] for losses in one["by_seed"].values())
+        if any(best_of(losses) != one.get("rate") for losses in one["by_seed"].values())
     ]
     alike = f"For {len(tried) - len(others)} of {len(tried)} {what} each seed alone chooses the same rate"
     named = f", not for {listing(others)}" if others else ""
@@ -191,13 +191,13 @@ def rate_table(head: str, tried: Iterable[tuple[str, Mapping[str, Any]]]) -> str
     """Training loss of every rate that was tried, and the one that was chosen."""
     tried = list(tried)
     rates = sorted({rate for _, one in tried for rate in one["training_loss"]}, key=float)
-    rows = ([name, *(loss_text(one, rate) for rate in rates), one["rate"]] for name, one in tried)
+    rows = ([name, *(loss_text(one, rate) for rate in rates), one.get("rate", "–")] for name, one in tried)
     return markdown([head, *rates, "chosen"], rows)
 
 
 def rates_section(head: str, tried: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """The table of what was tried, and whose best rate is at the edge of it."""
-    at_edge = [f"{head} {name}" for name, one in tried.items() if one["edge"]]
+    at_edge = [f"{head} {name}" for name, one in tried.items() if one.get("edge")]
     return [rate_table(head, tried.items()), "", f"{edges(at_edge)}\n"]
 
 

@@ -9,12 +9,12 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from bound_figures import bound_section, bound_text, group_text, product_text, roofline
+from loriini.estimate.memory import GIB
 from loriini.reporting.plots import DENSE_COLOR, GREY, LESS, MIXTURE_COLOR, picture
 from loriini.reporting.wording import listing
 from pages import Part, machine_text, markdown
 
 Row = dict[str, Any]
-GIB = 1 << 30
 
 
 def trained(rows: Iterable[Row], **fixed: Any) -> list[Row]:

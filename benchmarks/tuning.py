@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from experiment import CHARACTERS, Experiment, portable, train
+from experiment import CHARACTERS, Experiment, portable
 from loriini.compare.cells import Cell
 from loriini.compare.job import measure_trials
-from loriini.compare.running import place_cells
 from loriini.train.run import Run
 
 RATE = "optimizer.learning_rate"
@@ -89,8 +88,7 @@ def sweep(
     rates_of = {one: list(rates.values) for one in tuned}
     for extension in range(EXTENSIONS + 1):
         cells = [cell for one, tries in rates_of.items() for cell in cells_of(one, tries)]
-        trials = place_cells(with_seeds(cells, range(rates.seeds)), experiment.out / "runs")
-        train(trials, experiment.jobs)
+        trials = experiment.train(with_seeds(cells, range(rates.seeds)))
         tried = tried_rates(measure_trials(trials, None, {}, cache), key)
         at_edge = [one for one in rates_of if tried[one].get("edge")]
         if extension == EXTENSIONS or not at_edge:
@@ -108,7 +106,7 @@ def next_rate(rates: Sequence[str], best: str) -> str:
 
 
 def tried_rates(found: Mapping[str, Any], key: str) -> Tried:
-    """For each value of the variants' `key` the best rate, and whether it is at the edge.
+    """For each value of the variants' `key` the best rate, unless all diverged, and whether it is at an edge.
 
     `training_loss` is the mean over seeds by rate, `by_seed` that of each seed; None where it diverged.
     """
@@ -116,7 +114,7 @@ def tried_rates(found: Mapping[str, Any], key: str) -> Tried:
     for v in found["variants"]:
         one = tried.setdefault(v[key], {"training_loss": {}, "by_seed": defaultdict(dict)})
         one["training_loss"][v["settings"][RATE]] = v.get("training_loss", {}).get("mean")
-        if v["chosen"]:
+        if v["chosen"] and v["finished_seeds"]:
             one |= {"rate": v["settings"][RATE], "edge": bool(v["edge"])}
     for cell in found["cells"]:
         loss = cell["training_loss"] if cell["state"] == "finished" else None

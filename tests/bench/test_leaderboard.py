@@ -2,14 +2,11 @@
 
 import copy
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tinybench import results_of, script
-
-from loriini.compare.running import Trial
 
 ROOT = Path(__file__).parents[2]
 DESIGNS = ("dense", "lory", "ec-token", "label")
@@ -275,14 +272,18 @@ def test_designs_for_which_single_seeds_choose_other_rates_are_named() -> None:
     assert said(one_seed, "designs").startswith("A single seed chose the rates.")
 
 
-def test_a_design_that_fails_is_named(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(trials: Sequence[Trial], jobs: int) -> dict[Path, str]:
-        return {Path("runs/lory"): "out of luck"}
-
-    experiment = script("experiment")
-    monkeypatch.setattr(experiment, "train_trials", fail)
-    with pytest.raises(Exception, match="lory: out of luck; the same command tries them again"):
-        experiment.train([], 1)
+def test_a_rate_is_chosen_only_where_one_did_not_diverge() -> None:
+    """Of every family `choices` marks one as chosen, also where all diverged."""
+    rate = {"chosen": True, "edge": True, "settings": {"optimizer.learning_rate": "1"}}
+    variants = [
+        {**rate, "design": "lory", "finished_seeds": [0], "training_loss": {"mean": 3.0}},
+        {**rate, "design": "dense", "finished_seeds": []},
+    ]
+    tried = script("tuning").tried_rates({"variants": variants, "cells": []}, "design")
+    assert tried["lory"]["rate"] == "1"
+    assert "rate" not in tried["dense"]
+    _, *rows = script("pages").rate_table("design", tried.items()).splitlines()[1:]
+    assert rows == ["| lory | 3.000 | 1 |", "| dense | diverged | – |"]
 
 
 def test_the_published_page_is_made_from_the_committed_results() -> None:

@@ -13,6 +13,7 @@ from cli.calls import call
 from compare.conftest import Compared
 from loriini.compare.report import by_domain_section, headline, uncertainty, verdict_of, write_comparison
 from loriini.compare.sections import budgets_section, difference_texts
+from loriini.evaluate.intervals import OVERALL
 
 
 def variant(
@@ -41,8 +42,8 @@ ONE_SEED = [variant("lory", (None, None), ends) for ends in ((-0.04, -0.02), (0.
 def test_the_headline_claims_what_every_interval_supports() -> None:
     results = {"baseline": "dense", "heldout": {"skip": 8}}
     dense = {"name": "dense"}
-    assert [verdict_of(v) for v in (BETTER, WORSE)] == ["better", "worse"]
-    assert {verdict_of(v) for v in (*UNCLEAR, *ONE_SEED)} == {"no clear difference"}
+    assert [verdict_of(v["difference"][OVERALL]) for v in (BETTER, WORSE)] == ["better", "worse"]
+    assert {verdict_of(v["difference"][OVERALL]) for v in (*UNCLEAR, *ONE_SEED)} == {"no clear difference"}
     assert headline(results, [dense, BETTER]) == (
         "lory predicts unseen text better than dense: perplexity −3.0 %"
     )

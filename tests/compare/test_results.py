@@ -332,7 +332,9 @@ def test_a_failed_cell_is_named_and_the_others_are_reported(
         arguments = ("--seeds", 1, "--out", tmp_path, *compared.arguments)
         ended = call(capsys, "compare", *names, *arguments)
         assert ended.code == 1
-        failed = f"1 of {len(names)} cells failed (lory, seed 0: out of luck); the same command tries them"
+        failed = (
+            f"1 of {len(names)} trainings failed (lory, seed 0: out of luck); the same command tries them"
+        )
         assert failed in ended.err.splitlines()[-1]
         results = json.loads((tmp_path / "results.json").read_text())
         assert [cell["state"] for cell in results["cells"]] == states

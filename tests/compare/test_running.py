@@ -129,7 +129,7 @@ def test_an_interrupt_saves_every_cell(compared: Compared, tmp_path: Path, numbe
 
     with training_is(SAVE, SAVE):
         threading.Thread(target=interrupt_when_started).start()
-        with pytest.raises(Interrupted, match=r"0 of 2 cells ended.* to resume"):
+        with pytest.raises(Interrupted, match=r"0 of 2 trainings ended.* to resume"):
             train_trials(two, jobs=2)
     assert all((trial.folder / "saved").exists() for trial in two)
 

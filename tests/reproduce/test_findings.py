@@ -132,14 +132,6 @@ def test_every_setting_of_a_training_is_compared_with_todays(
     assert reason in outdated(found)
 
 
-def test_trainings_from_other_initial_weights_are_outdated(reproduced: Path) -> None:
-    found = items_of(reproduced)["lory-fig3"]
-    found["cells"][0]["settings"]["model"]["block"] = "gpt2"
-    reason = "trained before 2026-11-28 from other initial weights of block gpt2"
-    assert reason in outdated({**found, "date": "2026-11-27"})
-    assert "initial weights" not in outdated({**found, "date": "2026-11-28"})
-
-
 def test_rates_are_those_of_the_trainings(reproduced: Path) -> None:
     items = {name: items_of(reproduced)[name] for name in ("lory-fig3", "lory-table4")}
     assert rates(items) == "Learning rates: 0.004 at width 16."

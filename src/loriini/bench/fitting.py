@@ -13,15 +13,14 @@ def that_fits(run: Run) -> Run | None:
 
     None, with a warning, where the GPU's memory holds neither. On a CPU all fit.
     """
-    config, instances = run_config(run), run.instances_at_once()
-    auto = config.merges and run.model.recompute_merge == AUTO
+    config, instances, own = run_config(run), run.instances_at_once(), run.model.recompute_merge
+    if pick_device().type != "cuda":
+        return run.chosen(instances, own is True)
     limit, needed = (1 - MARGIN) * memory_here(), 0.0
-    for again in (False, True) if auto else (run.model.recompute_merge is True,):
-        if pick_device().type != "cuda":
-            return run.chosen(instances, again)
-        needed = needed_memory(run, config, 1, instances, again)
+    for recompute in (False, True) if config.merges and own == AUTO else (own is True,):
+        needed = needed_memory(run, config, 1, instances, recompute)
         if needed <= limit:
-            return run.chosen(instances, again)
+            return run.chosen(instances, recompute)
     warn(
         f"{run.name}, {config.num_experts} experts, micro-batches of {instances} instances: left out, since "
         f"they need about {needed / GIB:.0f} GiB, more than {limit / GIB:.0f}"

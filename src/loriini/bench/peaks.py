@@ -18,10 +18,10 @@ def measure_peaks(quick: bool = False) -> Machine:
     """
     device = pick_device()
     on_gpu = device.type == "cuda"
-    n = 1 << (22 if quick else 31 if on_gpu else 28)
+    n = 1 << (31 if on_gpu else 22 if quick else 28)
     source = torch.zeros(n, dtype=torch.uint8, device=device)
     target = torch.zeros_like(source)
-    size = 256 if quick else 4096 if on_gpu else 512
+    size = 4096 if on_gpu else 256 if quick else 512
     return Machine(
         bandwidth=2 * n / fastest(lambda: target.copy_(source)),
         flops=max(product_flops(*(size * multiple for multiple in shape)) for shape in SHAPES),

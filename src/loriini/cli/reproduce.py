@@ -41,7 +41,8 @@ def reproduce(arguments: argparse.Namespace) -> None:
     if arguments.list:
         _list(arguments, settings)
         return
-    if arguments.out is None:
+    only_prints = getattr(arguments, "scale", "") == "paper" and "text" not in arguments
+    if arguments.out is None and (arguments.page or not only_prints):
         raise InputError("--out is missing: give the folder of runs and results")
     if arguments.page:
         from loriini.reproduce.findings import write_findings
@@ -55,7 +56,7 @@ def reproduce(arguments: argparse.Namespace) -> None:
     from loriini.reproduce.plan import unique_trials
 
     wanted = ReproduceSettings(tuple(arguments.items), **settings)
-    if wanted.scale == "paper" and not wanted.text:
+    if only_prints:
         _print_paper_commands(wanted.items, wanted.seeds)
         return
     if arguments.commands:

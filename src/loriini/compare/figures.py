@@ -18,7 +18,7 @@ from matplotlib.ticker import (
 
 from loriini.compare.rows import Change, LadderDesign, VariantRow
 from loriini.evaluate.intervals import OVERALL
-from loriini.reporting.curves import running_mean
+from loriini.reporting.curves import seed_band
 from loriini.reporting.plots import INK, in_legend, one_plot, picture
 from loriini.reporting.series import COLORS, DASHES, draw_curves, legend
 
@@ -40,10 +40,8 @@ def learning_curves(cells: Mapping[str, Sequence[Mapping[str, Any]]], axis: str)
     figure, axes = one_plot(3.2)
     curves = {}
     for name, of_variant in cells.items():
-        losses = [np.array(cell["curve"]["loss"], np.float64) for cell in of_variant]
-        loss = np.stack([running_mean(of_seed, SMOOTHING) for of_seed in losses])
         x = np.mean([cell["curve"][axis] for cell in of_variant], axis=0)
-        curves[name] = {"x": x, "y": loss.mean(0), "low": loss.min(0), "high": loss.max(0)}
+        curves[name] = {"x": x, **seed_band([cell["curve"]["loss"] for cell in of_variant], SMOOTHING)}
     draw_curves(axes, curves, falling=True)
     axes.set_title("training loss, nats a token")
     axes.set_xlabel(AXIS_TITLES[axis])

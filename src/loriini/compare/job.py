@@ -12,10 +12,17 @@ from loriini.compare.existing import existing_trials
 from loriini.compare.measures import evaluate_trials
 from loriini.compare.report import write_comparison
 from loriini.compare.results import Results, compare_trials
-from loriini.compare.running import Trial, check_jobs, place_cells, threads_of, train_trials
+from loriini.compare.running import (
+    Trial,
+    check_jobs,
+    place_cells,
+    refuse_failures,
+    threads_of,
+    train_trials,
+)
 from loriini.compare.sizes import Ladder
 from loriini.corpus.overlap import warn_of_overlap
-from loriini.errors import InputError, WorkerDied
+from loriini.errors import InputError
 from loriini.evaluate.heldout import check_domains, check_lengths, documents_of, tokenize_by_domain
 from loriini.evaluate.runs import (
     EvaluationSettings,
@@ -94,11 +101,7 @@ def compare_designs(settings: CompareSettings, evaluation: EvaluationSettings, o
         "machine": machine,
     }
     report = finish(trials, evaluation, failures, out, about)
-    if failures:
-        names = "; ".join(f"{t.name}: {failures[t.folder]}" for t in trials if t.folder in failures)
-        raise WorkerDied(
-            f"{len(failures)} of {len(trials)} cells failed ({names}); the same command tries them again"
-        )
+    refuse_failures(trials, failures)
     return report
 
 
@@ -181,24 +184,21 @@ def measure_trials(
 ) -> Results:
     """The results of trials that are trained, all evaluated on the same tokens with one `skip`."""
     finished = [trial for trial in trials if trial.state == "finished"]
-    evaluations: dict[Path, dict[str, Any]] = {}
-    text: dict[str, Any] = {}
-    documents = None
-    if evaluation and finished:
-        evaluation, heldout = shared_heldout([trial.folder for trial in finished], evaluation)
-        if len(finished) > 1:
-            warn_of_few_documents(heldout)
-        evaluations = evaluate_trials(finished, heldout, evaluation, cache)
-        documents = documents_of(heldout)
-        text = {
-            "documents": [Path(path).name for path in evaluation.documents],
-            "instances": {domain: len(each.ids) for domain, each in heldout.items()},
-            "begin_in": document_counts(heldout),
-            "length": evaluation.length,
-            "skip": evaluation.skip,
-            **({"document_mask": True} if evaluation.document_mask else {}),
-        }
-    return {**compare_trials(trials, evaluations, failures, documents), "heldout": text}
+    if not evaluation or not finished:
+        return {**compare_trials(trials, {}, failures), "heldout": {}}
+    evaluation, heldout = shared_heldout([trial.folder for trial in finished], evaluation)
+    if len(finished) > 1:
+        warn_of_few_documents(heldout)
+    evaluations = evaluate_trials(finished, heldout, evaluation, cache)
+    text = {
+        "documents": [Path(path).name for path in evaluation.documents],
+        "instances": {domain: len(each.ids) for domain, each in heldout.items()},
+        "begin_in": document_counts(heldout),
+        "length": evaluation.length,
+        "skip": evaluation.skip,
+        **({"document_mask": True} if evaluation.document_mask else {}),
+    }
+    return {**compare_trials(trials, evaluations, failures, documents_of(heldout)), "heldout": text}
 
 
 def with_shared_skip(cells: Sequence[Cell], evaluation: EvaluationSettings) -> EvaluationSettings:

@@ -18,7 +18,7 @@ from loriini.grouping import grouped
 from loriini.jobs.artifact import digest
 from loriini.jobs.lock import waiting_lock
 from loriini.json_file import read_object
-from loriini.reporting.curves import Floats, column, routed_steps, utilisation, with_load_entropy
+from loriini.reporting.curves import Floats, Metrics, column, routed_steps, utilisation, with_load_entropy
 from loriini.snapshot import RUN, model_folder
 from loriini.train.records.metrics import METRICS, read_metrics
 from loriini.train.run import read_run, recorded_corpus
@@ -90,7 +90,7 @@ def _read_steps(folder: Path) -> list[dict[str, Any]]:
     return metrics
 
 
-def last_part(metrics: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+def last_part(metrics: Metrics) -> Metrics:
     """The last tenth of the steps, at least one."""
     return metrics[-max(1, round(LAST_SHARE * len(metrics))) :]
 
@@ -109,7 +109,7 @@ def learning_curve(loss: Floats, spent: Mapping[str, Floats]) -> dict[str, list[
     return {"loss": means, **{axis: values[ends].tolist() for axis, values in spent.items()}}
 
 
-def expert_use_measures(metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def expert_use_measures(metrics: Metrics) -> dict[str, Any]:
     """Means over layers and the last tenth of the mixture's steps; empty for a dense model.
 
     - `experts_in_use`: exp of the load's entropy, E where the load is even; of the loads recorded meanwhile,
@@ -121,7 +121,7 @@ def expert_use_measures(metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
     routed = routed_steps(metrics)
     if not routed:
         return {}
-    last, windows = last_part(list(routed)), utilisation(routed)[1]  # type: ignore[arg-type]
+    last, windows = last_part(routed), utilisation(routed)[1]
     recorded = with_load_entropy(last) or with_load_entropy(routed)[-1:] or last
     entropies = {key: column(recorded if key == "load_entropy" else last, key) for key in ENTROPIES.values()}
     measured = {name: float(np.exp(entropies[key]).mean()) for name, key in ENTROPIES.items()}

@@ -111,7 +111,7 @@ def headline(results: Mapping[str, Any], shown: Sequence[VariantRow]) -> str:
     if len(compared) == 1:
         (variant,) = compared
         change = percent(variant["difference"][OVERALL]["change"])
-        verdict = verdict_of(variant)
+        verdict = verdict_of(variant["difference"][OVERALL])
         pair = f"{variant['name']} and {baseline}"
         if has_one_seed(compared):
             return f"One seed of {pair}, not tested across seeds: perplexity {change}"
@@ -119,7 +119,7 @@ def headline(results: Mapping[str, Any], shown: Sequence[VariantRow]) -> str:
             return f"{sentence_case(verdict)} between {pair}: perplexity {change}"
         return f"{variant['name']} predicts unseen text {verdict} than {baseline}: perplexity {change}"
     groups = {
-        text: [v for v in compared if verdict_of(v) == verdict]
+        text: [v for v in compared if verdict_of(v["difference"][OVERALL]) == verdict]
         for verdict, text in (
             ("better", f"better than {baseline}"),
             ("worse", f"worse than {baseline}"),
@@ -134,9 +134,9 @@ def headline(results: Mapping[str, Any], shown: Sequence[VariantRow]) -> str:
     return f"On unseen text, {'; '.join(parts)}"
 
 
-def verdict_of(variant: VariantRow) -> str:
+def verdict_of(intervals: DifferenceRow) -> str:
     """`better` or `worse` than the baseline, or `no clear difference`, by `over_seeds_and_text`."""
-    difference = over_seeds_and_text(variant["difference"][OVERALL])
+    difference = over_seeds_and_text(intervals)
     if not is_clear(difference):
         return NO_CLEAR_DIFFERENCE
     return "better" if difference.change < 0 else "worse"

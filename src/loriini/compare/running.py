@@ -15,7 +15,7 @@ from signal import SIGKILL
 from typing import Literal
 
 from loriini.compare.cells import Cell
-from loriini.errors import InputError
+from loriini.errors import InputError, WorkerDied
 from loriini.extension import extension_arguments
 from loriini.hardware import JOBS_HERE, visible_gpus
 from loriini.jobs.lock import AT_WORK, FolderLocked, folder_lock
@@ -89,10 +89,20 @@ def train_trials(
     """
     check_jobs(jobs)
     left = [trial for trial in trials if not trial.is_done]
-    inform(f"{len(trials)} cells, {len(left)} of them to train, {jobs} at once")
-    with progress("cells", len(trials)) as advance:
+    inform(f"{len(trials)} trainings, {len(left)} of them not done, {jobs} at once")
+    with progress("trainings", len(trials)) as advance:
         advance(len(trials) - len(left))
         return _Processes(left, jobs, advance, on_end).run() if left else {}
+
+
+def refuse_failures(trials: Sequence[Trial], failures: Mapping[Path, str]) -> None:
+    """WorkerDied that names the trainings that failed, if there are any."""
+    failed = [f"{trial.name}: {failures[trial.folder]}" for trial in trials if trial.folder in failures]
+    if failed:
+        raise WorkerDied(
+            f"{len(failed)} of {len(trials)} trainings failed ({'; '.join(failed)}); the same command tries "
+            "them again"
+        )
 
 
 def training_commands(trials: Iterable[Trial]) -> list[str]:
@@ -153,8 +163,8 @@ class _Processes:
                     time.sleep(POLL_SECONDS)
                     if interrupted():
                         raise Interrupted(
-                            f"{self.num_ended} of {self.num_trials} cells ended, those at work are saved; "
-                            "run the same command again to resume"
+                            f"{self.num_ended} of {self.num_trials} trainings ended, those at work are "
+                            "saved; run the same command again to resume"
                         )
                     self._collect()
             finally:

@@ -158,8 +158,11 @@ def evaluate_runs(runs: Sequence[Path], settings: EvaluationSettings) -> list[di
     if len(runs) > 1:
         warn_of_few_documents(heldout)
         warn_of_unequal_tokens(runs)
-    titles = [f"run {i} of {len(runs)}: {run}" for i, run in enumerate(runs, 1)] if len(runs) > 1 else [None]
-    results = [evaluate_on(run, heldout, settings, title) for run, title in zip(runs, titles, strict=True)]
+    if len(runs) == 1:
+        results = [evaluate_on(runs[0], heldout, settings)]
+    else:
+        titles = {run: f"run {i} of {len(runs)}: {run}" for i, run in enumerate(runs, 1)}
+        results = [{"run": str(run), **evaluate_on(run, heldout, settings, titles[run])} for run in runs]
     for run, result in zip(runs, results, strict=True):
         for domain, perplexity in result["perplexity"].items():
             check_finite(torch.tensor(perplexity), f"{run}: the losses on domain {domain!r}")
@@ -290,12 +293,9 @@ def warn_of_conditions(
 
 
 def evaluate_on(
-    run: Path, heldout: Mapping[str, HeldOut], settings: EvaluationSettings, title: str | None
+    run: Path, heldout: Mapping[str, HeldOut], settings: EvaluationSettings, title: str = "evaluation"
 ) -> dict[str, Any]:
-    """One run's evaluation with `instance_losses`; one of several runs has a title and is named.
-
-    Losses need not be finite.
-    """
+    """One run's evaluation with `instance_losses`, which need not be finite; `title` names its progress."""
     model, tokenizer = load_model(run, settings.device)
     for text in heldout.values():
         check_ids(text.ids, model)
@@ -309,9 +309,9 @@ def evaluate_on(
         settings.skip,
         precision=run_precision(run),
         routing=settings.routing,
-        title=title or "evaluation",
+        title=title,
         document_mask=settings.document_mask,
     )
     if settings.router_free:
         results["seconds"] = round(time.perf_counter() - started, 3)
-    return {"run": str(run), **results} if title else results
+    return results

@@ -59,15 +59,12 @@ class Generation:
         }
 
 
-DEFAULT_GENERATION = Generation()
-
-
 @torch.no_grad()
 def continue_text(
     model: LoriiniForCausalLM,
     tokenizer: PreTrainedTokenizerBase,
     prompt: str,
-    how: Generation = DEFAULT_GENERATION,
+    how: Generation,
     write: Write | None = None,
 ) -> str:
     """The model's continuation of `prompt`; an empty prompt is the BOS (or EOS) token alone.

@@ -44,6 +44,17 @@ def smooth(metrics: Metrics, key: str) -> tuple[Floats, Floats]:
     return column(recorded, "tokens"), np.apply_along_axis(running_mean, 0, column(recorded, key))
 
 
+def seed_band(curves: Sequence[Sequence[float]], share: int | None) -> dict[str, Floats]:
+    """`y`, the mean over seeds of equally long curves, and `low` and `high`, the lowest and highest seed.
+
+    Each is first smoothed by `running_mean` with `share`, if that is given.
+    """
+    stacked = np.array(curves, np.float64)
+    if share is not None:
+        stacked = np.stack([running_mean(curve, share) for curve in stacked])
+    return {"y": stacked.mean(0), "low": stacked.min(0), "high": stacked.max(0)}
+
+
 def utilisation(metrics: Metrics, window: int = UTILISATION_WINDOW) -> tuple[Floats, Floats]:
     """Tokens at the end of each window of steps (W,), and the share of experts active in it (W, layers).
 

@@ -3,11 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from loriini.reporting.curves import running_mean
+from loriini.reporting.curves import seed_band
 from loriini.reporting.plots import one_plot, picture, shares_by_domain
 from loriini.reporting.series import COLORS, draw_curves, legend
 from loriini.reproduce.claims.quantities import Values, rounded, rounded_interval
@@ -44,13 +43,9 @@ def band(
     smoothing: int | None = None,
 ) -> dict[str, list[float | None]]:
     """A line: the mean over seeds of curves by seed, and the lowest and highest seed."""
-    curves = [np.array(curve, np.float64) for curve in y.values()]
-    points = min(map(len, curves))
+    points = min(map(len, y.values()))
     places = next(iter(x.values())) if isinstance(x, Mapping) else x
-    stacked = np.stack(
-        [c[:points] if smoothing is None else running_mean(c[:points], smoothing) for c in curves]
-    )
-    values = {"x": places[:points], "y": stacked.mean(0), "low": stacked.min(0), "high": stacked.max(0)}
+    values = {"x": places[:points], **seed_band([curve[:points] for curve in y.values()], smoothing)}
     return {name: [rounded(float(v)) for v in column] for name, column in values.items()}
 
 
@@ -66,7 +61,7 @@ def draw(chart: Chart) -> str:
 def draw_lines(chart: Chart) -> Figure:
     """A line for each series, and a band from its lowest to its highest seed."""
     figure, axes = one_plot(3.2)
-    draw_curves(axes, chart["series"], falling=bool(chart.get("loss")))
+    draw_curves(axes, chart["series"], falling=chart["loss"])
     axes.set_title(chart["title"])
     axes.set_xlabel(chart["x"])
     axes.set_ylabel(chart["y"])

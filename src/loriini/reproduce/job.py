@@ -3,14 +3,13 @@
 import contextvars
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from loriini.compare.running import Trial, check_jobs, train_trials
-from loriini.errors import WorkerDied
+from loriini.compare.running import Trial, check_jobs, refuse_failures, train_trials
 from loriini.fields import Bounds, check_fields
 from loriini.jobs.claim import claim_folder
 from loriini.jobs.lock import waiting_lock
@@ -66,12 +65,10 @@ def reproduce_items(settings: ReproduceSettings, out: Path) -> Path:
     writer = ItemWriter(texts, settings.seeds, out)
     failures = train_and_write(plans, writer, settings.jobs)
     if settings.reasons:
-        to_explain = [replace(plan, tried=rows_to_explain(out, plan)) for plan in plans]
-        failures |= train_and_write([plan for plan in to_explain if plan.tried], writer, settings.jobs)
+        plans = [replace(plan, training_now=rows_to_explain(out, plan)) for plan in plans]
+        failures |= train_and_write([plan for plan in plans if plan.training_now], writer, settings.jobs)
     overview = writer.overview()
-    if failures:
-        listed = "; ".join(f"{name}: {reason}" for name, reason in failures.items())
-        raise WorkerDied(f"{len(failures)} trainings failed ({listed}); the same command tries them again")
+    refuse_failures(unique_trials(plans), failures)
     return overview
 
 
@@ -92,8 +89,8 @@ def claim(scale: Scale, texts: Texts, out: Path) -> None:
         claim_folder(out / SETTINGS, settings, begun, "loriini reproduce")
 
 
-def train_and_write(plans: Sequence[Plan], writer: ItemWriter, jobs: int) -> dict[str, str]:
-    """Train what is not done, `jobs` at once, and write every item as soon as it is; failures by training."""
+def train_and_write(plans: Sequence[Plan], writer: ItemWriter, jobs: int) -> dict[Path, str]:
+    """Train what is not done, `jobs` at once, and write every item as soon as it is; failures by folder."""
     trials = unique_trials(plans)
     inform(f"Items: {len(plans)}, trainings: {len(trials)}")
     with ThreadPoolExecutor(1) as measuring:
@@ -105,7 +102,7 @@ def train_and_write(plans: Sequence[Plan], writer: ItemWriter, jobs: int) -> dic
         except BaseException:
             measuring.shutdown(cancel_futures=True)
             raise
-    return {trial.name: failures[trial.folder] for trial in trials if trial.folder in failures}
+    return failures
 
 
 def rows_to_explain(out: Path, plan: Plan) -> frozenset[str]:
@@ -132,7 +129,7 @@ class _Job:
                 self.names[training.trial.folder] |= set(plan.experiment.measures)
         self.ended: set[Path] = set()
         self.training = True
-        self.futures: list[Future[None]] = []
+        self.errors: list[Exception] = []
 
     def start(self) -> None:
         """Measure what is trained already, and write what needs no training."""
@@ -151,24 +148,26 @@ class _Job:
 
     def finish(self) -> None:
         """Compute what remains, and write every item that can be; then raises what measuring one raised."""
-        wait(self.futures)
+        self.executor.shutdown()
         self.training = False
         self._finish_items()
-        for future in self.futures:
-            future.result()
+        if self.errors:
+            raise self.errors[0]
 
     def _do(self, name: str, work: Callable[[], object]) -> None:
+        """Do the work; an error is reported at once, since it is raised only after all trainings."""
+
+        def attempt() -> None:
+            try:
+                work()
+            except Exception as error:
+                warn(f"measuring {name} failed ({type(error).__name__}: {error}); the others continue")
+                self.errors.append(error)
+
         if self.training:
-            context = contextvars.copy_context()
-            self.futures.append(self.executor.submit(context.run, warned, name, work))
-            return
-        done = Future[None]()
-        self.futures.append(done)
-        try:
-            warned(name, work)
-            done.set_result(None)
-        except Exception as error:
-            done.set_exception(error)
+            self.executor.submit(contextvars.copy_context().run, attempt)
+        else:
+            attempt()
 
     def _finish_items(self) -> None:
         done = [plan for plan in self.open if self._may_finish(plan)]
@@ -180,12 +179,3 @@ class _Job:
         """Whether all trainings of an item ended, and all others where something else is computed."""
         trained = all(trial.folder in self.ended for trial in plan.trials)
         return trained and not (plan.experiment.compute and self.training)
-
-
-def warned(name: str, work: Callable[[], object]) -> None:
-    """Do the work; an error is reported at once, since it is raised only after all trainings."""
-    try:
-        work()
-    except Exception as error:
-        warn(f"measuring {name} failed ({type(error).__name__}: {error}); the others continue")
-        raise

@@ -90,9 +90,8 @@ def training(trial: Trial) -> dict[str, Any]:
                     "tokens": [m["tokens"] for m in recorded],
                     "values": [m[key] for m in recorded],
                 }
-        if "load" in measured:
-            counts = [min(m["choices"]) for m in routed if "load" in m]
-            measured["load"]["choices"] = thinned(counts)
+                if name == "load":
+                    measured[name]["choices"] = [min(m["choices"]) for m in recorded]
     return measured
 
 

@@ -44,13 +44,13 @@ class Plan:
     own: tuple[Training, ...]
     further: tuple[Training, ...] = ()
     """Those of its reasons."""
-    tried: frozenset[str] = frozenset()
+    training_now: frozenset[str] = frozenset()
     """The rows of these that are trained now; others may have been before."""
 
     @property
     def trials(self) -> list[Trial]:
         """What is trained, each once: rows may share a trial."""
-        wanted = (*self.own, *(training for training in self.further if training.row in self.tried))
+        wanted = (*self.own, *(training for training in self.further if training.row in self.training_now))
         return list({training.trial.folder: training.trial for training in wanted}.values())
 
 

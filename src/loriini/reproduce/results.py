@@ -26,8 +26,6 @@ from loriini.train.run import Run
 RESULTS = "results.json"
 DAMAGED = "remove it, and reproduce the item again"
 """What to do about a damaged file of results."""
-OTHER_INITIAL_WEIGHTS = {"gpt2": "2026-11-28"}
-"""Blocks whose initial weights were drawn in another way, and the first day with today's."""
 MOST_NAMED = 3
 """Settings that the reason for leaving an item out names."""
 MeasuredTraining = tuple[Training, Measures]
@@ -218,10 +216,6 @@ def outdated(item: Mapping[str, Any]) -> str:
     label, which follows from the text.
     """
     experiment, scale = EXPERIMENTS[item["item"]], find_scale(item["scale"])
-    blocks = {cell["settings"].get("model", {}).get("block") for cell in item["cells"]}
-    for block, day in OTHER_INITIAL_WEIGHTS.items():
-        if block in blocks and item["date"] < day:
-            return f"{experiment.item}: trained before {day} from other initial weights of block {block}"
     runs = {**experiment.runs, **experiment.further_runs}
     for cell in item["cells"]:
         name = cell["row"]

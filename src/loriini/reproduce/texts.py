@@ -1,6 +1,5 @@
 """The text of a reproduction: documents gathered once, corpora and held-out files made when needed."""
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -9,6 +8,7 @@ from pathlib import Path
 from loriini.atomic import write_text
 from loriini.corpus.prepare import open_corpus, prepare_documents
 from loriini.corpus.settings import PrepareSettings
+from loriini.corpus.text.documents import document_line
 from loriini.errors import InputError
 from loriini.evaluate.heldout import HeldOut, tokenize_by_domain
 from loriini.grouping import grouped
@@ -144,11 +144,8 @@ class Texts:
         path = self.folder / f"{kind}.heldout.jsonl"
         with waiting_lock(self.folder):
             if not path.exists():
-                lines = (
-                    json.dumps({"id": d.id, "text": d.text, "domain": d.domain}) + "\n"
-                    for d in self.documents(kind, HELDOUT)
-                )
-                write_text(path, "".join(lines))
+                lines = map(document_line, self.documents(kind, HELDOUT))
+                write_text(path, b"".join(lines).decode())
         return path
 
     def instances(self, kind: str, tokenizer_of: str, run: Path) -> dict[str, HeldOut]:

@@ -107,8 +107,10 @@ def command(results: Results) -> str:
 def headline(items: Mapping[str, Results]) -> str:
     """How many findings hold, those that are computed apart from those that are measured."""
     single = [results for name, results in items.items() if not repeats(name, items)]
-    computed = [results for results in single if is_computed(results)]
-    parts = {"measured": [results for results in single if results not in computed], "computed": computed}
+    parts = {
+        "measured": [results for results in single if not is_computed(results)],
+        "computed": [results for results in single if is_computed(results)],
+    }
     return "; ".join(
         f"of {len(several)} {name} finding{'s' * (len(several) != 1)} "
         f"{counted(results['verdict'] for results in several)}"

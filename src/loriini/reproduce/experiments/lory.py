@@ -10,6 +10,7 @@ import numpy as np
 
 from loriini.published.items import PaperRun
 from loriini.published.items.lory import DENSE_03, LORY_03, MODEL_03
+from loriini.reporting.curves import running_mean
 from loriini.reproduce.charts import SMOOTHING, Chart, band, lines
 from loriini.reproduce.claims.claim import Claim, above, below, close, well_below
 from loriini.reproduce.claims.measured import Measured
@@ -49,7 +50,7 @@ def tokens_to_reach(m: Measured, row: str, wanted: Values) -> Values:
     found = {}
     for seed, loss in m.curve(row).items():
         if seed in wanted:
-            smooth = np.array(band(m.curve(row, "tokens"), {seed: loss}, SMOOTHING)["y"], np.float64)
+            smooth = running_mean(np.array(loss, np.float64), SMOOTHING)
             above_ = np.flatnonzero(smooth > wanted[seed])
             reached = above_[-1] + 1 if len(above_) else 0
             found[seed] = min(1.0, float(reached + 1) / len(smooth))
@@ -185,7 +186,7 @@ def smaller_training_gain_at_7b(m: Measured) -> Iterator[Claim]:
     )
 
 
-SMALLER = {"0.3B": DENSE_03, "0.3B/8E": LORY_03["0.3B/8E"]}
+PAIR_03 = {"0.3B": DENSE_03, "0.3B/8E": LORY_03["0.3B/8E"]}
 
 FIRST_SEGMENT = (
     "training losses count the first segment of an instance, which Lory routes by its own mean in training, "
@@ -259,9 +260,9 @@ LORY_EXPERIMENTS = (
     by_routes("lory-fig11", of_experts.specialised_everywhere),
     by_prompt("lory-table6"),
     by_prompt("lory-table9", same_as="lory-table6"),
-    by_perplexity("lory-table7", better_at_7b, more_runs=SMALLER),
+    by_perplexity("lory-table7", better_at_7b, more_runs=PAIR_03),
     by_answers("lory-table8", partial(of_answers.better_answers, pairs={"7B/4E": "7B"})),
-    by_training_loss("lory-fig8", smaller_training_gain_at_7b, more_runs=SMALLER, note=FIRST_SEGMENT),
+    by_training_loss("lory-fig8", smaller_training_gain_at_7b, more_runs=PAIR_03, note=FIRST_SEGMENT),
     by_use("lory-fig10", of_experts.warmup_helps),
     by_use("lory-fig9", of_experts.utilisation),
 )
