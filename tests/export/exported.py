@@ -109,10 +109,9 @@ def converted(model: LoriiniForCausalLM, to: str, decision: RoutedBy | None = No
     return convert(model, to, decision or RoutedBy())
 
 
-def byte_tokenizer(merges: int = 0) -> PreTrainedTokenizerBase:
+def byte_tokenizer(merges: int = 0, letters: str = "etaoinsrhl") -> PreTrainedTokenizerBase:
     """A byte-level BPE of 256 bytes, an end of text, and pairs of letters."""
     vocabulary = {byte: i for i, byte in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    letters = "etaoinsrhl"
     pairs = [(a, b) for a in letters for b in letters][:merges]
     vocabulary |= {"<eos>": EOS} | {a + b: EOS + 1 + i for i, (a, b) in enumerate(pairs)}
     tokenizer = Tokenizer(models.BPE(vocabulary, pairs))

@@ -21,8 +21,9 @@ from export.exported import (
 from loriini import DESIGNS, LoriiniConfig, RoutingConfig
 from loriini.errors import InputError
 from loriini.export.converting import RoutedBy
-from loriini.export.export import ExportSettings, export_model
+from loriini.export.export import PROBE, ExportSettings, export_model
 from loriini.model.conversion import soft_to_top_k
+from loriini.model.loading import tokenizer_in
 from loriini.routing.design import Combination
 from tiny import random_ids, tiny_model
 
@@ -125,3 +126,19 @@ def test_a_prompt_may_end_anywhere_before_or_after_the_original_length(length: i
     model = model_of(DESIGNS["lory"], **changes)
     folder = export_model(model, tokenizer, ExportSettings("llama", prompt=PROMPT[:length]), tmp_path / "out")
     assert json.loads((folder / "export.json").read_text())["max_logit_difference"] < 1e-4
+
+
+@pytest.mark.parametrize(("to", "settings", "warns"), [("qwen2", QWEN2, True), ("llama", {}, False)])
+def test_a_tokenizer_that_transformers_reads_by_other_rules_is_warned_of(
+    to: str,
+    settings: dict[str, Any],
+    warns: bool,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It takes Qwen2's class for a model of this type, whatever its tokenizer.json says."""
+    model = model_of(DESIGNS["lory"], vocab_size=400, **settings)
+    tokenizer = byte_tokenizer(merges=100, letters="0123456789")
+    out = export_model(model, tokenizer, ExportSettings(to, prompt=PROMPT), tmp_path / "out")
+    assert ("reads this tokenizer by rules of another" in capsys.readouterr().err) == warns
+    assert tokenizer_in(out)(PROBE)["input_ids"] == tokenizer(PROBE)["input_ids"]

@@ -11,7 +11,7 @@ from textwrap import shorten
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from loriini.atomic import atomic, write_json
 from loriini.errors import InputError
@@ -29,6 +29,7 @@ from loriini.model.card import Exported, TrainingRecord, model_card
 from loriini.model.conversion import soft_to_top_k
 from loriini.model.loading import find_device, load_model, run_of
 from loriini.model.saving import CARD, save_model_folder
+from loriini.progress import warn
 from loriini.routing.design import Combination
 from loriini.snapshot import TOKENIZER_FILES, check_weights, model_folder
 from loriini.train.checkpoints.state import read_state
@@ -141,10 +142,28 @@ def export_model(
             save_model_folder(exported, tokenizer, card, folder)
             if exported is not model:
                 add_earlier_settings(folder, tokenizer)
+                warn_of_other_splits(folder, tokenizer, out)
         write_json(
             folder / SETTINGS, {**asdict(settings), "source": source, "max_logit_difference": difference}
         )
     return _written(out, settings)
+
+
+PROBE = "Don't say \"it's 12,345\"!\n\n\tx  = f(1) # Ä…日本 naïve  "
+"""A text that tokenizers split differently."""
+
+
+def warn_of_other_splits(folder: Path, tokenizer: PreTrainedTokenizerBase, out: Path) -> None:
+    """Warn where transformers reads the exported tokenizer by a class that splits text in another way.
+
+    For some models, such as Qwen2, it takes the class by the model's type, whatever `tokenizer.json` says.
+    """
+    ids, read = (each(PROBE)["input_ids"] for each in (tokenizer, AutoTokenizer.from_pretrained(folder)))
+    if ids != read:
+        warn(
+            f"{out}: AutoTokenizer reads this tokenizer by rules of another, as do vLLM and others: load it "
+            "with PreTrainedTokenizerFast, or export to another format"
+        )
 
 
 def _finish(

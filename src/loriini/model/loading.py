@@ -9,7 +9,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoConfig, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
 from transformers.utils import logging
 
 from loriini.errors import InputError, is_system_error
@@ -116,11 +122,19 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
 
 
 def tokenizer_in(folder: Path) -> PreTrainedTokenizerBase:
-    """The tokenizer of a Hugging Face folder; code in the folder is never run."""
+    """The tokenizer of a Hugging Face folder; code in the folder is never run.
+
+    A `tokenizer.json` is read as it is, as in `prepare`. AutoTokenizer takes a class by the model's type for
+    some, such as Qwen2's, which splits text by rules of its own.
+    """
     if not holds_tokenizer(folder) and not (folder / "vocab.json").exists():
         raise InputError(f"{folder}: no tokenizer here (no tokenizer.json); copy that of the corpus or model")
     with readable(folder, "tokenizer"):
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        tokenizer: PreTrainedTokenizerBase
+        if (folder / "tokenizer.json").exists():
+            tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+        else:
+            tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         if not isinstance(tokenizer.model_max_length, int | float):
             raise ValueError(f"its model_max_length is {tokenizer.model_max_length!r}, no number")
         return tokenizer
