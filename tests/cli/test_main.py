@@ -74,7 +74,7 @@ def test_the_real_entry_point() -> None:
         ("train RUN --out run", "a run's folder; give"),
         ("train tiny-lory --out run --init RUN", "tiny-lory needs a corpus"),
         ("train absent.toml --out run", "absent.toml: cannot be read (No such file or directory)"),
-        ("train bad.jsonl --out run", "no recipe is named 'bad.jsonl'"),
+        ("train bad.jsonl --out run", "bad.jsonl: not a file of settings; give FILE.toml"),
         ("train tiny-lory --resume RUN", "tiny-lory: --resume keeps the run as it is; leave this out"),
         (
             "train --resume RUN --out run",

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,14 @@ def test_a_toml_changes_a_recipe(tmp_path: Path) -> None:
     assert run.config(512, 0).rope_parameters["factor"] == 2.0
 
 
+@pytest.mark.parametrize("routing", ['routing = "prefix"', '[routing]\ndesign = "prefix"'])
+def test_a_design_of_a_file_has_the_recipes_segments(routing: str, tmp_path: Path) -> None:
+    path, base = tmp_path / "mine.toml", RECIPES["tiny-lory"].routing
+    path.write_text(f'recipe = "tiny-lory"\n{routing}\n')
+    expected = replace(DESIGNS["prefix"], segment_length=base.segment_length)
+    assert find_recipe(str(path)).routing == expected != DESIGNS["prefix"]
+
+
 def test_a_file_without_a_recipe_has_the_defaults_and_its_own_name(tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
     path.write_text(json.dumps({"routing": "mixtral", "corpus": ["here"], "model": {"num_experts": 8}}))
@@ -73,6 +82,7 @@ def test_a_file_without_a_recipe_has_the_defaults_and_its_own_name(tmp_path: Pat
         ("[]", "not the fields of a run"),
         ("{}", "routing is missing; name a design"),
         ({"routing": "lory", "stepps": 3}, "stepps: no such setting; the nearest is steps"),
+        ({"routing": "lory", "optimzer": {"clip": 1}}, "optimzer: no such setting; the nearest is optimizer"),
         (
             {"routing": "lory", "model": {"dorpout": 0}},
             "model.dorpout: no such setting; the nearest is model.dropout",
@@ -122,7 +132,7 @@ def test_a_python_file_is_executed_where_it_is_named(tmp_path: Path) -> None:
     assert find_recipe(f"{path}:mine").name == "mine"
     assert find_recipe(f"{path}:made").name == "made"
     for name, message in {
-        "other": "has no 'other'; it has mine",
+        "other": "has no 'other'; it has mine, made, fails",
         "number": "is a int; it must be a Run",
         "fails": "fails .RuntimeError: no.",
     }.items():
@@ -202,6 +212,10 @@ def test_a_file_has_help_and_a_dry_run(tmp_path: Path, capsys: pytest.CaptureFix
     assert helped.out.partition("--steps ")[2].partition("--")[0].rstrip().endswith("(3)")
     dry = json.loads(call(capsys, "train", path, "--dry-run", "--json").out)
     assert dry["name"] == "tiny-lory"
+    settings = tmp_path / "settings.json"
+    settings.write_text(json.dumps(dry["run"]))
+    found = find_recipe(str(settings))
+    assert find_recipe(str(path)).chosen_as(found) == found
     assert_refused(call(capsys, "train", path, "--dry-run", "--stepps", 3), "the nearest is --steps")
 
 

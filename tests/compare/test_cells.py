@@ -68,6 +68,22 @@ def test_a_design_varies_over_the_settings_that_it_depends_on() -> None:
     assert (last.routing.segment_length, last.optimizer.learning_rate, last.steps) == (64, 2e-3, 30)
 
 
+def test_a_value_of_a_grid_may_be_a_list_or_an_object() -> None:
+    texts = ['routing.options={"std":0.1,"x":1},{"std":0.5,"x":1}', "optimizer.betas=[0.9,0.95],[0.9,0.99]"]
+    assert [*parse_grid(texts).values()] == [
+        ['{"std":0.1,"x":1}', '{"std":0.5,"x":1}'],
+        ["[0.9,0.95]", "[0.9,0.99]"],
+    ]
+    betas = make_cells(("dense",), TINY, [], parse_grid(texts[1:]), seeds=1)
+    assert [cell.run.optimizer.betas for cell in betas] == [(0.9, 0.95), (0.9, 0.99)]
+
+
+def test_designs_that_start_from_a_model_have_its_width() -> None:
+    run = replace(TINY, init="ORG/NAME")
+    cells = make_cells(("dense", "lory", "mixtral"), run, [], {}, seeds=1)
+    assert {cell.run.model.intermediate_size for cell in cells} == {TINY.model.intermediate_size}
+
+
 def test_overrides_change_the_design_and_its_width() -> None:
     (cell,) = make_cells(("mixtral",), TINY, ["--routing.top_k=4", "--seed=7"], {}, seeds=1)
     assert (cell.run.routing.top_k, cell.run.model.intermediate_size, cell.seed) == (4, 44 // 8 * 8 + 8, 7)

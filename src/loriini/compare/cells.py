@@ -1,5 +1,6 @@
 """The cells of a comparison: sizes × designs × grid points × seeds, each a run."""
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
@@ -22,6 +23,8 @@ from loriini.train.run import Run
 Grid = Mapping[str, Sequence[str]]
 """Dotted name of a setting → its values, as text."""
 
+BETWEEN_VALUES = re.compile(r",(?![^\[{]*[\]}])")
+"""Commas that are not within brackets."""
 NOT_IN_GRID = {
     "seed": "give --seeds N",
     "name": "runs are named by their design and settings",
@@ -138,7 +141,7 @@ def parse_grid(texts: Sequence[str]) -> dict[str, list[str]]:
     for text in texts:
         name, _, values = text.partition("=")
         name = setting_name(name)
-        parsed = [value for value in values.split(",") if value]
+        parsed = [value for value in BETWEEN_VALUES.split(values) if value]
         if not name or not parsed:
             raise InputError(f"--grid {text}: give FIELD=V,V, such as routing.segment_length=64,128")
         if name in grid:

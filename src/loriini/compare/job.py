@@ -80,6 +80,8 @@ class CompareSettings:
         """The cells; the corpus is empty if they are to train on the standard library's text."""
         corpus = tuple(path.resolve() for path in self.corpus)
         base = replace(base_run(self.recipe), corpus=corpus)
+        if base.init and self.ladder:
+            raise InputError(f"--ladder: {self.recipe} starts from a model, which has one size; leave it out")
         return make_cells(self.designs, base, self.overrides, self.grid, self.seeds, self.ladder)
 
 

@@ -48,6 +48,8 @@ class Estimate:
     """What is known of a run before it starts."""
 
     name: str
+    run: dict[str, Any]
+    """The run's settings, as in `run.json`."""
     gpus: int
     gpu_memory: float | None
     vocab_size: int
@@ -107,6 +109,7 @@ def estimate(run: Run, vocab_size: int, cluster: GpuCluster) -> Estimate:
     micro_batch = replace(step, micro_batches=1, reduce_once=False)
     return Estimate(
         name=run.name,
+        run=run.to_dict(),
         gpus=cluster.gpus,
         gpu_memory=cluster.gpu_memory,
         vocab_size=config.vocab_size,

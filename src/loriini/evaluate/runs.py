@@ -192,7 +192,10 @@ def warn_of_few_documents(heldout: Mapping[str, HeldOut]) -> None:
     """Warn of domains with fewer than ENOUGH documents, whose intervals say little."""
     counts = document_counts(heldout).items()
     if few := ", ".join(f"{domain} ({count})" for domain, count in counts if count < ENOUGH):
-        warn(f"few held-out documents, of which an interval says little: {few}; give at least {ENOUGH}")
+        warn(
+            f"few held-out documents, of which an interval says little: {few}; give at least {ENOUGH}, or "
+            "raise --instances"
+        )
 
 
 def warn_of_unequal_tokens(runs: Sequence[Path]) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from loriini import __version__
 from loriini.model.configuration import LoriiniConfig
 from loriini.routing.design import design_name
+from loriini.routing.registry import REGISTERED
 
 CAUSALITY = {
     "strict": "strict: no token's prediction depends on later tokens.",
@@ -95,7 +96,7 @@ def model_card(
         "",
         "## How to load",
         "",
-        _how_to_load(exported),
+        _how_to_load(config, exported),
         "",
         "## How to cite",
         "",
@@ -106,13 +107,18 @@ def model_card(
     return "\n".join(lines) + "\n"
 
 
-def _how_to_load(exported: Exported | None) -> str:
+def _how_to_load(config: LoriiniConfig, exported: Exported | None) -> str:
     if exported and exported.gguf:
         return f'```sh\nllama-completion -m {exported.gguf} -p "Once upon" -no-cnv\n```'
-    install, option = ("", "") if exported else ("# needs the package loriini\n", ", trust_remote_code=True")
+    needs, option = ("", "") if exported else ("# needs the package loriini\n", ", trust_remote_code=True")
+    axes = ("scorer", "selection", "gates")
+    added = [name for axis in axes if (name := getattr(config.design, axis)) in REGISTERED[axis]]
+    if added and not exported:
+        needs += f"# first import the extension that adds {', '.join(added)}\n"
     return f"""```python
-{install}from transformers import AutoModelForCausalLM, AutoTokenizer
+{needs}from transformers import AutoModelForCausalLM, AutoTokenizer
 
+folder = "."  # where this file is
 model = AutoModelForCausalLM.from_pretrained(folder{option})
 tokenizer = AutoTokenizer.from_pretrained(folder)
 ```"""

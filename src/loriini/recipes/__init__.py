@@ -61,6 +61,8 @@ def named_recipe(name: str) -> Run:
         return as_run(value, f"recipe {name}")
     if Path(name, RUN).exists():
         raise InputError(f"{name}: a run's folder; give {Path(name, RUN)}, or --resume {name}")
+    if Path(name).is_file():
+        raise InputError(f"{name}: not a file of settings; give FILE.toml, FILE.json or FILE.py:NAME")
     hint = nearest(str(name), [*RECIPES, *installed])
     raise InputError(f"no recipe is named {name!r}; {hint}`loriini recipes` lists them all")
 

@@ -60,10 +60,13 @@ def _changed(config: Any, values: Mapping[str, Any], section: str) -> Any:
     for name, value in values.items():
         where = f"{section}{name}"
         if name not in hints:
-            raise InputError(f"{where}: {no_such_setting(where, list(setting_names(Run)))}")
+            sections = [each for each in hints if is_dataclass(getattr(config, each))]
+            names = sections if isinstance(value, dict) else list(setting_names(Run))
+            raise InputError(f"{where}: {no_such_setting(where, names)}")
         part = getattr(config, name)
         if isinstance(part, RoutingConfig):
-            changes[name] = _changed(*design_and_fields(value, part), "routing.")
+            design, fields = design_and_fields(value, part)
+            changes[name] = _changed(replace(design, segment_length=part.segment_length), fields, "routing.")
         elif is_dataclass(part):
             if not isinstance(value, dict):
                 raise InputError(f"{where} is {value!r}; it must be a table of settings")
@@ -82,7 +85,11 @@ def python_recipe(path: Path, name: str) -> Run:
     """The run `name` of a Python file, which is executed: a `Run`, or a function that returns one."""
     module = execute(path)
     if not hasattr(module, name):
-        known = [key for key, value in vars(module).items() if isinstance(value, Run)]
+        known = [
+            key
+            for key, value in vars(module).items()
+            if isinstance(value, Run) or getattr(value, "__module__", None) == module.__name__
+        ]
         hint = f"; it has {', '.join(known)}" if known else ""
         raise InputError(f"{path}: has no {name!r}{hint}; name a Run or a function that returns one")
     return as_run(getattr(module, name), f"{path}:{name}")

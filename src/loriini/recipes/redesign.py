@@ -20,12 +20,13 @@ def with_routing(run: Run, routing: RoutingConfig, dense: bool = False) -> Run:
 
     A mixture has as many experts as the run's own, or EXPERTS if that is a dense model; a dense model has
     one. The FFNs that a token passes through are together as wide as in `run`, up to a multiple of 8, and
-    every other setting is kept. The dense warm-up is dropped where the design does not admit it.
+    every other setting is kept. The dense warm-up is dropped where the design does not admit it. A run that
+    starts from a model has FFNs of that model's width in any design, so that the active size may differ.
     """
     before = run.model.num_experts
     experts = 1 if dense else before if before > 1 else EXPERTS
     width = run.model.intermediate_size
-    ratio = active_ffns(run.routing, before) / active_ffns(routing, experts)
+    ratio = 1 if run.init else active_ffns(run.routing, before) / active_ffns(routing, experts)
     share = run.warmup.dense_share if experts > 1 and routing.preserves_dense else 0.0
     return replace(
         run,

@@ -79,7 +79,8 @@ def to_document(record: Mapping[str, Any], fields: Fields, name: str, domain: st
     """A record's document, with `name` and `domain` where it has none; BadRecord when it has no text."""
     text, own_name, own_domain = fields.of(record)
     if text is None:
-        absent = f"field {fields.text!r} is absent or null"
+        names = shorten(", ".join(record), SHOWN_CHARACTERS) or "none"
+        absent = f"field {fields.text!r} is absent or null; its fields: {names}"
         raise BadRecord("no text", absent, fix=f"record or {NAME_THE_FIELD}")
     if not isinstance(text, str):
         raise BadRecord("text is not a string", f"field {fields.text!r} holds {kind_of(text)}")

@@ -6,6 +6,7 @@ import pytest
 
 from loriini.errors import InputError
 from loriini.routing import DESIGNS
+from loriini.routing.registry import REGISTERED
 from loriini.train.overrides.apply import override
 from loriini.train.overrides.names import describe_overrides
 from loriini.train.run import Run
@@ -14,6 +15,22 @@ from runs import tiny_run
 RUN = tiny_run()
 MIXTRAL = replace(DESIGNS["mixtral"], segment_length=RUN.routing.segment_length)
 TOP_1 = replace(MIXTRAL, top_k=1)
+
+
+def test_an_option_is_set_alone_or_with_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(REGISTERED["scorer"], "own", ("a", "b"))
+    whole, part = ["--routing.options", '{"a": 1, "b": 2}'], ["--routing.options.a", "3"]
+    for given in ([*whole, *part], [*part, *whole]):
+        run = override(RUN, ["--routing.scorer", "own", *given])
+        assert run.routing.options == {"a": 3, "b": 2}
+    assert override(run, ["--routing.options.b", "0.5"]).routing.options == {"a": 3, "b": 0.5}
+    assert run.routing.options == {"a": 3, "b": 2}
+    for wrong, message in (
+        (["--routing.options.a", "x"], "not a number"),
+        (["--routing.options.c", "1"], "c is"),
+    ):
+        with pytest.raises(InputError, match=message):
+            override(run, wrong)
 
 
 @pytest.mark.parametrize(

@@ -26,11 +26,11 @@ def override(config: Config, arguments: Sequence[str]) -> Config:
     """
     changes: Changes = {}
     given = list(override_pairs(arguments))
-    for flag, text in sorted(given, key=lambda pair: "." in pair[0]):  # a design before its fields
+    for flag, text in sorted(given, key=lambda pair: pair[0].count(".")):  # wholes before parts
         name = setting_name(flag)
         _check_name(type(config), name, flag)
         try:
-            _add_change(changes, type(config), name.split("."), text)
+            _add_change(changes, config, name.split("."), text)
         except (ValueError, TypeError) as error:
             raise InputError(f"{flag} {text}: {error}") from error
     return cast(Config, _apply(config, changes, given))
@@ -65,16 +65,19 @@ def overrides_of(flag: str, arguments: Sequence[str]) -> list[str]:
 def _check_name(kind: type, name: str, flag: str) -> None:
     """InputError for a setting that a dataclass does not have; it names the nearest."""
     names = [known for known in setting_names(kind) if known not in OPTIONS]
-    if name not in names:
+    if name not in names and name.rpartition(".")[0] != "routing.options":
         raise InputError(f"{flag}: {no_such_setting(name, names, '--')}")
 
 
-def _add_change(changes: Changes, kind: Any, path: Sequence[str], text: str) -> None:
-    """Put a parsed value into the nested `changes`; ValueError for a wrong value."""
+def _add_change(changes: Changes, config: Any, path: Sequence[str], text: str) -> None:
+    """Put a parsed value into the nested `changes` of `config`; ValueError for a wrong value."""
     name, *rest = path
-    part = get_type_hints(kind)[name]
-    if rest:
-        _add_change(changes.setdefault(name, {}), part, rest, text)
+    part = get_type_hints(type(config))[name]
+    if rest and get_origin(part) is dict:
+        of_part = changes.setdefault(name, dict(getattr(config, name)))
+        of_part[".".join(rest)] = _parse(text, get_args(part)[1])
+    elif rest:
+        _add_change(changes.setdefault(name, {}), getattr(config, name), rest, text)
     elif part is RoutingConfig:
         design = find_design(text).to_dict()
         del design["segment_length"]  # fits the run's context
@@ -123,7 +126,7 @@ def _parse(text: str, kind: Any) -> Any:
                 return choice
         raise ValueError(f"it is one of: {', '.join(map(str, get_args(kind)))}")
     if origin is tuple:
-        kinds, parts = get_args(kind), [] if text == "none" else text.split(",")
+        kinds, parts = get_args(kind), [] if text == "none" else text.strip("[]").split(",")
         if kinds[-1] is not ... and len(parts) != len(kinds):
             raise ValueError(f"it takes {len(kinds)} values with commas between them")
         return tuple(_parse(part, kinds[0]) for part in parts)
