@@ -139,6 +139,12 @@ def in_the_model(more: Callable[[Path], object] = lambda model: None) -> Harm:
     return harm
 
 
+def code_alone(model: Path) -> None:
+    """A tokenizer that only the code beside it can read."""
+    edited("tokenizer_class", value="Planted")(model / "tokenizer_config.json")
+    (model / "tokenizer.json").rename(model / "vocab.json")
+
+
 def adapter(model: Path) -> None:
     (model / "adapter_config.json").write_text(
         json.dumps({"peft_type": "LORA", "base_model_name_or_path": "../../twin/model", "auto_mapping": {}})
@@ -204,11 +210,16 @@ def tables() -> Iterator[Row]:
         f"--dtype float16: {EMBEDDING} holds NaN or infinity",
         filled(EMBEDDING, 1e6),
     )
-    unknown = in_the_model(
-        lambda model: edited("tokenizer_class", value="Planted")(model / "tokenizer_config.json")
+    unknown = edited("tokenizer_class", value="Planted")
+    own_code = in_the_model(lambda model: unknown(model / "tokenizer_config.json"))
+    yield Row("evaluate: a tokenizer of its code", COMMANDS["evaluate"], "", own_code, 0)
+    yield Row(
+        "evaluate: a tokenizer of its code alone",
+        COMMANDS["evaluate"],
+        "run/model: ",
+        in_the_model(code_alone),
     )
-    yield Row("evaluate: a tokenizer of its code", COMMANDS["evaluate"], "run/model: ", unknown)
-    yield Row("start: a tokenizer of its code", COMMANDS["start"], "", unknown, 0, drill=True)
+    yield Row("start: a tokenizer of its code", COMMANDS["start"], "", own_code, 0, drill=True)
     labels = config("label_names", value=[ESCAPE, "b"])
     yield Row("evaluate: a model with raw labels", COMMANDS["evaluate"], r"\\x1b\[31mred\\u202e\\n", labels)
 
