@@ -93,7 +93,9 @@ def test_other_models_are_refused_with_what_works(design: str, settings: dict[st
 
 def test_a_prompt_for_a_block_without_a_dense_form_is_refused_for_that(tmp_path: Path) -> None:
     model, settings = model_of(DESIGNS["lory"], block="gpt2"), ExportSettings("llama", prompt=PROMPT)
-    with pytest.raises(InputError, match="has no dense form, as block=gpt2 has no gated experts"):
+    with pytest.raises(
+        InputError, match=r"cannot be exported as llama: block=gpt2 has no gated experts.*use --to hf"
+    ):
         export_model(model, byte_tokenizer(), settings, tmp_path / "out")
 
 

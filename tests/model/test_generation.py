@@ -176,8 +176,9 @@ def test_assisted_decoding_equals_greedy(assistant: str, mode: str) -> None:
     torch.testing.assert_close(assisted[1], logits, **CLOSE)
 
 
-def test_drafts_of_the_first_layers_leave_the_model_as_it_is() -> None:
-    model, ids = tiny_model("mixtral", num_hidden_layers=3), random_ids(1, 6)
+@pytest.mark.parametrize("name", ["mixtral", "label", "lory"])
+def test_drafts_of_the_first_layers_leave_the_model_as_it_is(name: str) -> None:
+    model, ids = tiny_model(name, num_hidden_layers=3), random_ids(1, 6)
     tokens, _ = generated(model, ids)
     for _ in range(2):
         assert torch.equal(generated(model, ids, assistant_early_exit=1)[0], tokens)

@@ -121,7 +121,7 @@ def export_model(
     routed_by, reason = RoutedBy(), not_dense(model.config)
     if FORMATS[settings.to].decided and not reason:
         routed_by = decide(model, tokenizer, settings.prompt, settings.label)
-    elif settings.prompt or settings.label:
+    elif settings.to == "gguf" and (settings.prompt or settings.label):
         raise InputError(f"--prompt, --label: this model has no dense form, as {reason}; leave them out")
     if settings.to == "gguf":
         check_gguf(tokenizer)

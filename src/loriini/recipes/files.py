@@ -10,9 +10,9 @@ from typing import Any, get_origin, get_type_hints
 from loriini.errors import InputError
 from loriini.extension import execute
 from loriini.routing import DESIGNS, RoutingConfig
-from loriini.routing.design import design_and_fields
+from loriini.routing.design import design_and_fields, find_design
 from loriini.train.overrides.names import no_such_setting, setting_names, type_text
-from loriini.train.run import Run, read_run, value_from_json
+from loriini.train.run import Run, run_of_json, value_from_json
 
 READERS: dict[str, Callable[[str], Any]] = {".json": json.loads, ".toml": tomllib.loads}
 
@@ -26,9 +26,11 @@ def read_run_file(path: Path, recipe: Callable[[str], Run]) -> Run:
     a `run.json` that training wrote may have unknown fields.
     """
     values = read_values(path)
-    if "corpus_digest" in values:
-        return read_run(path)[0]
     try:
+        if "corpus_digest" in values:
+            if isinstance(values.get("routing"), str):
+                values["routing"] = find_design(values["routing"]).to_dict()
+            return run_of_json(values, path)
         if not values.keys() & {"recipe", "routing"}:
             raise InputError("routing is missing; name a design of `loriini designs`, or a recipe")
         base = recipe(str(values.pop("recipe"))) if "recipe" in values else Run(path.stem, DESIGNS["dense"])
