@@ -22,6 +22,8 @@ def test_evaluate_prints_and_writes_the_contracts_measures(
     assert (ended.code, " ".join(head.split())) == (0, "domain tokens perplexity bits per byte (counted)")
     columns = ("tokens", "perplexity", "bits_per_byte_counted")
     measured = [results[name][topic] for topic in WORDS for name in columns]
+    means = [sum(results[name].values()) / len(WORDS) for name in columns[1:]]
+    measured += [sum(results["tokens"].values()), *means]
     assert [float(x.replace(",", "")) for line in table for x in line.split()[1:]] == pytest.approx(
         measured, abs=1e-3
     )

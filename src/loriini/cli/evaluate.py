@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from loriini.cli.output import format_table
@@ -132,7 +133,7 @@ def _perplexities(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _perplexity_table(results: Sequence[Mapping[str, Any]]) -> str:
-    """Perplexity by domain: of one run with its bits per byte, of several side by side.
+    """Perplexity by domain, and its mean: of one run with its bits per byte, of several side by side.
 
     Bits per byte are over the counted tokens, or over all tokens if their bytes are not known.
     """
@@ -142,14 +143,19 @@ def _perplexity_table(results: Sequence[Mapping[str, Any]]) -> str:
     columns = {"perplexity": first["perplexity"], f"bits per byte ({which})": bits}
     if others:
         columns = {result["run"]: result["perplexity"] for result in results}
-    measured = {
-        domain: ["–" if values[domain] is None else f"{values[domain]:,.3f}" for values in columns.values()]
-        for domain in first["tokens"]
-    }
-    rows = [[domain, f"{tokens:,}", *measured[domain]] for domain, tokens in first["tokens"].items()]
+    measured = {domain: [values[domain] for values in columns.values()] for domain in first["tokens"]}
+    rows = [[domain, tokens, *measured[domain]] for domain, tokens in first["tokens"].items()]
+    if len(rows) > 1:
+        by_column = zip(*measured.values(), strict=True)
+        means = [None if None in values else fmean(values) for values in by_column]
+        rows.append(["mean", sum(first["tokens"].values()), *means])
+    shown = [
+        [domain, f"{tokens:,}", *("–" if value is None else f"{value:,.3f}" for value in values)]
+        for domain, tokens, *values in rows
+    ]
     each = "document" if first.get("document_mask") else "instance"
     left_out = f", without the first {first['skip']} tokens of each {each}" if first["skip"] else ""
-    table = format_table(("domain", "tokens", *columns), rows, align_right=True)
+    table = format_table(("domain", "tokens", *columns), shown, align_right=True)
     return f"perplexity of held-out text{left_out}\n{table}"
 
 
