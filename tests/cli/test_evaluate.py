@@ -76,8 +76,9 @@ def test_evaluate_compares_several_runs(
     first, second = json.loads(ended.out)
     assert [first["run"], second["run"]] == list(map(str, runs))
     assert second["difference"] == {name: {"change": 0, "low": 0, "high": 0} for name in ("all", *WORDS)}
-    table, lines = ended.err.splitlines()[: len(WORDS) + 2], ended.err.splitlines()[len(WORDS) + 2 :]
+    table, lines = ended.err.splitlines()[: len(WORDS) + 3], ended.err.splitlines()[len(WORDS) + 3 :]
     assert table[1].split() == ["domain", "tokens", *map(str, runs)]
+    assert table[-1].split()[0] == "mean"
     assert "over held-out documents (it does not cover the seed" in lines[0]
     assert lines[1:] == [f"  {runs[1]}  {name}: +0.0 % (+0.0 to +0.0 %)" for name in (*WORDS, "all")]
 
