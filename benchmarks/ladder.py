@@ -85,6 +85,8 @@ def main() -> None:
 
     widths = [arguments.width >> i for i in reversed(range(arguments.sizes))]
     tried = sweep(tuned_cells, "width", widths, rates, experiment, cache)
+    if lost := [width for width in widths if "rate" not in tried[width]]:
+        raise SystemExit(f"all trainings diverged at width {lost[0]}: give other --rates")
     base = replace(base, seed=FIRST_REPORTED)
     made = make_cells([BASELINE, *arguments.designs], base, [], {}, experiment.seeds, ladder)
     cells = [with_rate(for_few_steps(cell), tried[cell.width]["rate"]) for cell in made]

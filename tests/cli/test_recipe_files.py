@@ -68,8 +68,12 @@ def test_a_design_of_a_file_has_the_recipes_segments(routing: str, tmp_path: Pat
 
 def test_a_recorded_run_may_be_edited_to_a_designs_name(tmp_path: Path) -> None:
     path, run = tmp_path / "run.json", RECIPES["tiny-lory"]
-    path.write_text(json.dumps({**run.to_dict(), "corpus_digest": "1", "routing": "mixtral"}))
-    assert find_recipe(str(path)) == replace(run, routing=DESIGNS["mixtral"])
+    for routing in ("mixtral", {"design": "mixtral"}):
+        path.write_text(json.dumps({**run.to_dict(), "corpus_digest": "1", "routing": routing}))
+        assert find_recipe(str(path)) == replace(run, routing=DESIGNS["mixtral"])
+    path.write_text(json.dumps({**run.to_dict(), "corpus_digest": "1", "routing": "mixtrall"}))
+    with pytest.raises(InputError, match=r"run\.json: there is no design 'mixtrall'"):
+        find_recipe(str(path))
 
 
 def test_a_file_without_a_recipe_has_the_defaults_and_its_own_name(tmp_path: Path) -> None:
@@ -88,6 +92,7 @@ def test_a_file_without_a_recipe_has_the_defaults_and_its_own_name(tmp_path: Pat
         ("[]", "not the fields of a run"),
         ("{}", "routing is missing; name a design"),
         ({"routing": "lory", "stepps": 3}, "stepps: no such setting; the nearest is steps"),
+        ({"routing": "lory", "model": {"rope_scalling": {}}}, "the nearest is model.rope_scaling"),
         ({"routing": "lory", "optimzer": {"clip": 1}}, "optimzer: no such setting; the nearest is optimizer"),
         (
             {"routing": "lory", "model": {"dorpout": 0}},

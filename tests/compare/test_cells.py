@@ -15,6 +15,7 @@ from loriini.errors import InputError
 from loriini.recipes import RECIPES, quickstart_run, with_design
 from loriini.recipes.redesign import active_ffns
 from loriini.routing import DESIGNS
+from loriini.routing.registry import REGISTERED
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.overrides.apply import override
 
@@ -74,8 +75,22 @@ def test_a_value_of_a_grid_may_be_a_list_or_an_object() -> None:
         ['{"std":0.1,"x":1}', '{"std":0.5,"x":1}'],
         ["[0.9,0.95]", "[0.9,0.99]"],
     ]
+    nested = '{"rope_type":"longrope","short_factor":[1.0,2.0],"long_factor":[1.0,2.0]}'
+    assert parse_grid([f"model.rope_scaling={nested},none", "name=a,b]"]) == {
+        "model.rope_scaling": [nested, "none"],
+        "name": ["a", "b]"],
+    }
     betas = make_cells(("dense",), TINY, [], parse_grid(texts[1:]), seeds=1)
     assert [cell.run.optimizer.betas for cell in betas] == [(0.9, 0.95), (0.9, 0.99)]
+
+
+def test_options_are_those_of_the_designs_that_may_read_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(REGISTERED["scorer"], "own", ("a",))
+    monkeypatch.setitem(DESIGNS, "own", replace(DESIGNS["mixtral"], scorer="own", options={"a": 1}))
+    cells = make_cells(("own", "mixtral", "dense"), TINY, [], parse_grid(["routing.options.a=2,3"]), seeds=1)
+    assert [cell.run.routing.options for cell in cells] == [{"a": 2}, {"a": 3}, {}, {}]
+    with pytest.raises(InputError, match=r"routing\.options\.b is read by nothing"):
+        make_cells(("own",), TINY, ["--routing.options.b=1"], {}, seeds=1)
 
 
 def test_designs_that_start_from_a_model_have_its_width() -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from tokenizers import Tokenizer, models
+from transformers import GPT2Config
 
 from export.exported import (
     DENSE_CASES,
@@ -143,4 +145,16 @@ def test_a_tokenizer_that_transformers_reads_by_other_rules_is_warned_of(
     tokenizer = byte_tokenizer(merges=100, letters="0123456789")
     out = export_model(model, tokenizer, ExportSettings(to, prompt=PROMPT), tmp_path / "out")
     assert ("reads this tokenizer by rules of another" in capsys.readouterr().err) == warns
-    assert tokenizer_in(out)(PROBE)["input_ids"] == tokenizer(PROBE)["input_ids"]
+    read = tokenizer_in(out)
+    assert read(PROBE)["input_ids"] == tokenizer(PROBE)["input_ids"]
+    assert (read.eos_token, read.bos_token) == ("<eos>", "<eos>")
+
+
+def test_special_tokens_that_a_class_names_are_kept(tmp_path: Path) -> None:
+    """As GPT-2's on the Hub, whose tokenizer_config.json names none."""
+    tokenizer = Tokenizer(models.BPE({"a": 0, "<|endoftext|>": 1}, []))
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text("{}")
+    GPT2Config(vocab_size=2).save_pretrained(tmp_path)
+    read = tokenizer_in(tmp_path)
+    assert (read.eos_token, read.bos_token, read.vocab_size) == ("<|endoftext|>", "<|endoftext|>", 2)

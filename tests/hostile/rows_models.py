@@ -212,7 +212,7 @@ def tables() -> Iterator[Row]:
     )
     unknown = edited("tokenizer_class", value="Planted")
     own_code = in_the_model(lambda model: unknown(model / "tokenizer_config.json"))
-    yield Row("evaluate: a tokenizer of its code", COMMANDS["evaluate"], "", own_code, 0)
+    yield Row("evaluate: a tokenizer of its code", COMMANDS["evaluate"], "run/model: ", own_code)
     yield Row(
         "evaluate: a tokenizer of its code alone",
         COMMANDS["evaluate"],

@@ -37,6 +37,17 @@ def raise_input_error(folder: Path, advance: Advance) -> dict[str, Any]:
     raise InputError("a.jsonl:7: no text; fix the line")
 
 
+class Unreadable:
+    """A task that no other process can read."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return fail_to_read, ()
+
+
+def fail_to_read() -> None:
+    raise ValueError("cannot be read")
+
+
 def read_beyond_the_end(folder: Path, advance: Advance) -> dict[str, Any]:
     raise EOFError("cut off")
 
@@ -136,6 +147,7 @@ def test_a_failure_is_raised_and_finished_tasks_are_kept(run: Any, tmp_path: Pat
     [
         (raise_input_error, InputError, r"^a\.jsonl:7: no text; fix the line$"),
         (raise_value_error, RuntimeError, "^wrong failed:\nTraceback(.*\n)*.*not meant to be"),
+        (Unreadable(), RuntimeError, "^wrong failed:\nTraceback(.*\n)*.*cannot be read"),
         (read_beyond_the_end, RuntimeError, "^wrong failed:\nTraceback(.*\n)*.*cut off"),
         (fill_the_disk, InputError, "the disk is full"),
         (reach_the_limit_of_open_files, OSError, r"^\[Errno 24\] Too many open files: 'a.npy'"),

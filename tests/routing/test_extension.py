@@ -158,7 +158,7 @@ def test_built_in_values_are_not_replaced_but_registered_ones_are(axis: str) -> 
         ({}, r"scorer=own reads routing\.options\.width, which is not given; add it"),
         ({"width": 1, "depth": 2}, r"routing\.options\.depth is read by nothing; leave it out"),
         ({"width": "wide"}, r"routing\.options\.width is 'wide'; it must be a finite number"),
-        ({"width": 1, "loss": -1}, r"routing\.options\.loss is -1; it must be at least 0"),
+        ({"width": 1, "loss": -1}, r"routing\.options\.loss is -1.0; it must be at least 0"),
         ({"width": float("nan")}, "it must be a finite number"),
         ([1], "it must be a dict"),
     ],

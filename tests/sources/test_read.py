@@ -13,6 +13,7 @@ import pytest
 from loriini.errors import InputError
 from loriini.sources import Dropped, Fields, ReadOptions, input_files, read_documents, read_file, readers
 from loriini.sources.document import Document
+from loriini.sources.records import TOO_LONG
 from sources.reads import (
     ALL,
     COMPRESSED,
@@ -114,6 +115,15 @@ def test_a_json_array_of_records_is_no_text(tmp_path: Path) -> None:
     for other in ('[{"body": "one"}]', "[1, 2]", "[", "[]"):
         (tmp_path / "all.json").write_text(other)
         assert texts(tmp_path) == [other]
+
+
+def test_a_text_file_that_is_too_long_is_refused_with_its_mark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loriini.sources.formats.MAX_RECORD_BYTES", 100)
+    (tmp_path / "a.txt").write_text("\ufeff" + 98 * "x")
+    with pytest.raises(InputError, match=TOO_LONG):
+        texts(tmp_path)
 
 
 ANOTHER_NAME = "JSON lines under another name"

@@ -1,6 +1,5 @@
 """The cells of a comparison: sizes × designs × grid points × seeds, each a run."""
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
@@ -14,6 +13,7 @@ from loriini.launch import recipe
 from loriini.recipes import families, with_routing
 from loriini.routing import DESIGNS, RoutingConfig
 from loriini.routing.design import HAS_EFFECT
+from loriini.routing.registry import REGISTERED
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.folder import NOT_OF_TRAINING, free_micro_batch
 from loriini.train.overrides.apply import override, override_pairs
@@ -23,8 +23,6 @@ from loriini.train.run import Run
 Grid = Mapping[str, Sequence[str]]
 """Dotted name of a setting → its values, as text."""
 
-BETWEEN_VALUES = re.compile(r",(?![^\[{]*[\]}])")
-"""Commas that are not within brackets."""
 NOT_IN_GRID = {
     "seed": "give --seeds N",
     "name": "runs are named by their design and settings",
@@ -54,12 +52,12 @@ class Cell:
     @property
     def causality(self) -> str:
         """That of the design in effect when text is scored: dense, if there is one expert."""
-        return self.run.config_of_any_corpus.design.causality
+        return self.run.config().design.causality
 
     @property
     def training_causality(self) -> str:
         """The same in training."""
-        return self.run.config_of_any_corpus.design.training_causality
+        return self.run.config().design.training_causality
 
     def folder_name(self, corpus: TrainingCorpus) -> str:
         """Readable, and different for every setting that changes what is trained, the corpus included."""
@@ -141,13 +139,25 @@ def parse_grid(texts: Sequence[str]) -> dict[str, list[str]]:
     for text in texts:
         name, _, values = text.partition("=")
         name = setting_name(name)
-        parsed = [value for value in BETWEEN_VALUES.split(values) if value]
+        parsed = [value for value in _split_values(values) if value]
         if not name or not parsed:
             raise InputError(f"--grid {text}: give FIELD=V,V, such as routing.segment_length=64,128")
         if name in grid:
             raise InputError(f"--grid {text}: {name} was given before; give all its values at once")
         grid[name] = parsed
     return grid
+
+
+def _split_values(text: str) -> list[str]:
+    """A text at its commas, except those within brackets."""
+    values, depth = [""], 0
+    for character in text:
+        depth += (character in "[{") - (character in "]}")
+        if character == "," and depth <= 0:
+            values.append("")
+        else:
+            values[-1] += character
+    return values
 
 
 def _variants(
@@ -189,6 +199,8 @@ def _design_run(design: str, base: Run, arguments: Sequence[str], resize: Resize
     base = override(base, [text for text in arguments if not text.startswith("--routing.")])
     base = resize(base) if resize else base
     plain = replace(DESIGNS[design], segment_length=base.routing.segment_length)
+    if not _may_read_options(plain, of_routing):
+        of_routing = [text for text in of_routing if not text.startswith("--routing.options")]
     try:
         changed = override(replace(base, routing=plain), of_routing).routing
         inert = {name for name, has_effect in HAS_EFFECT.items() if not has_effect(changed)}
@@ -199,6 +211,14 @@ def _design_run(design: str, base: Run, arguments: Sequence[str], resize: Resize
     except InputError as error:
         raise InputError(f"{design}: {error}") from error
     return run
+
+
+def _may_read_options(plain: RoutingConfig, arguments: Sequence[str]) -> bool:
+    """Whether a design with these overrides may read options; true where no extension is loaded."""
+    axes = ("scorer", "selection", "gates")
+    changed = any(text.startswith(f"--routing.{axis}=") for text in arguments for axis in axes)
+    own = any(getattr(plain, axis) in REGISTERED[axis] for axis in axes)
+    return changed or own or bool(REGISTERED["loss"]) or not any(REGISTERED.values())
 
 
 def run_settings(run: Run, left_out: Collection[str]) -> dict[str, str]:

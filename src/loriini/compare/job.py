@@ -205,7 +205,7 @@ def measure_trials(
 
 def with_shared_skip(cells: Sequence[Cell], evaluation: EvaluationSettings) -> EvaluationSettings:
     """The settings with the length and `skip` of all cells, those that may fail included."""
-    skip = max(cell.run.config_of_any_corpus.first_segment_length for cell in cells)
+    skip = max(cell.run.config().first_segment_length for cell in cells)
     length = min(cell.run.length for cell in cells)
     return replace(
         evaluation,

@@ -117,7 +117,7 @@ def cell_result(trial: Trial, evaluation: Mapping[str, Any] | None, failure: str
         "planned_steps": cell.run.steps,
         # of mixtures alone: a dense model has nothing to warm up
         **({"dense_share": cell.run.warmup.dense_share} if cell.run.is_mixture else {}),
-        **comparison_caveats(cell.run.config_of_any_corpus),
+        **comparison_caveats(cell.run.config()),
     }
     if failure is None or read_metrics(trial.folder / METRICS):  # it may fail before its first step ends
         row |= training_measures(trial)

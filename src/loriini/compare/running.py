@@ -97,8 +97,9 @@ def train_trials(
 
 def refuse_failures(trials: Sequence[Trial], failures: Mapping[Path, str]) -> None:
     """WorkerDied that names the trainings that failed, if there are any."""
-    failed = [f"{trial.name}: {failures[trial.folder]}" for trial in trials if trial.folder in failures]
-    if failed:
+    if failures:
+        names = {trial.folder: trial.name for trial in trials}
+        failed = [f"{names.get(folder, folder.name)}: {reason}" for folder, reason in failures.items()]
         raise WorkerDied(
             f"{len(failed)} of {len(trials)} trainings failed ({'; '.join(failed)}); the same command tries "
             "them again"

@@ -85,9 +85,15 @@ def _difference(given: Mapping[str, Sequence[int]], expected: Mapping[str, Seque
 @torch.no_grad()
 def cast(model: PreTrainedModel, dtype: torch.dtype) -> None:
     """Cast a model's saved weights; the rest, such as rotary frequencies, keeps its type, as in loading."""
-    for weight in model.state_dict(keep_vars=True).values():
-        if weight.is_floating_point():
-            weight.data = weight.to(dtype)
+    computed = [
+        (module, name, buffer)
+        for module in model.modules()
+        for name, buffer in module.named_buffers(recurse=False)
+        if name in module._non_persistent_buffers_set
+    ]
+    model.to(dtype)  # our routers keep their balancing biases in float32
+    for module, name, buffer in computed:
+        setattr(module, name, buffer)
 
 
 @dataclass(frozen=True)

@@ -120,12 +120,12 @@ def _work(pipe: Connection, parts: Path) -> None:
         pipe.send(count)
 
     while True:
-        try:
-            task: Task = pipe.recv()
-        except EOFError:
-            return
         message: Any = None
         try:
+            try:
+                task: Task = pipe.recv()
+            except EOFError:
+                return
             run_task(task, parts, advance)
         except Exception as error:
             message = _sent(error)

@@ -113,12 +113,13 @@ def _how_to_load(config: LoriiniConfig, exported: Exported | None) -> str:
     needs, option = ("", "") if exported else ("# needs the package loriini\n", ", trust_remote_code=True")
     axes = ("scorer", "selection", "gates")
     added = [name for axis in axes if (name := getattr(config.design, axis)) in REGISTERED[axis]]
+    added += [name for name in config.design.options if name in REGISTERED["loss"]]
     if added and not exported:
         needs += f"# first import the extension that adds {', '.join(added)}\n"
     return f"""```python
 {needs}from transformers import AutoModelForCausalLM, AutoTokenizer
 
-folder = "."  # where this file is
+folder = "."  # the one that holds this card
 model = AutoModelForCausalLM.from_pretrained(folder{option})
 tokenizer = AutoTokenizer.from_pretrained(folder)
 ```"""

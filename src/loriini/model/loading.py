@@ -124,17 +124,16 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
 def tokenizer_in(folder: Path) -> PreTrainedTokenizerBase:
     """The tokenizer of a Hugging Face folder; code in the folder is never run.
 
-    A `tokenizer.json` is read as it is, as in `prepare`. AutoTokenizer takes a class by the model's type for
-    some, such as Qwen2's, which splits text by rules of its own.
+    Text is split as `tokenizer.json` says, as in `prepare`: for some models, such as Qwen2's, AutoTokenizer
+    takes a class by the model's type, which has rules of its own. Its special tokens are kept.
     """
     if not holds_tokenizer(folder) and not (folder / "vocab.json").exists():
         raise InputError(f"{folder}: no tokenizer here (no tokenizer.json); copy that of the corpus or model")
     with readable(folder, "tokenizer"):
-        tokenizer: PreTrainedTokenizerBase
-        if (folder / "tokenizer.json").exists():
-            tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
-        else:
-            tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        if type(tokenizer) is not PreTrainedTokenizerFast and (folder / "tokenizer.json").exists():
+            kept = {"padding_side": tokenizer.padding_side, **tokenizer.special_tokens_map}
+            tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, **kept)
         if not isinstance(tokenizer.model_max_length, int | float):
             raise ValueError(f"its model_max_length is {tokenizer.model_max_length!r}, no number")
         return tokenizer

@@ -4,13 +4,15 @@ import json
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass, replace
+from difflib import get_close_matches
+from inspect import isfunction
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
 from loriini.errors import InputError
 from loriini.extension import execute
 from loriini.routing import DESIGNS, RoutingConfig
-from loriini.routing.design import design_and_fields, find_design
+from loriini.routing.design import design_and_fields
 from loriini.train.overrides.names import no_such_setting, setting_names, type_text
 from loriini.train.run import Run, run_of_json, value_from_json
 
@@ -26,11 +28,9 @@ def read_run_file(path: Path, recipe: Callable[[str], Run]) -> Run:
     a `run.json` that training wrote may have unknown fields.
     """
     values = read_values(path)
+    if "corpus_digest" in values:
+        return run_of_json(_with_whole_design(values, path), path)
     try:
-        if "corpus_digest" in values:
-            if isinstance(values.get("routing"), str):
-                values["routing"] = find_design(values["routing"]).to_dict()
-            return run_of_json(values, path)
         if not values.keys() & {"recipe", "routing"}:
             raise InputError("routing is missing; name a design of `loriini designs`, or a recipe")
         base = recipe(str(values.pop("recipe"))) if "recipe" in values else Run(path.stem, DESIGNS["dense"])
@@ -39,6 +39,18 @@ def read_run_file(path: Path, recipe: Callable[[str], Run]) -> Run:
     except (InputError, ValueError, TypeError) as error:
         reason = " ".join(str(error).removeprefix("--").split())
         raise InputError(f"{path}: {reason}") from error
+
+
+def _with_whole_design(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """A recorded run's values, in which a design may be named as in other files."""
+    routing = values.get("routing")
+    if not isinstance(routing, str) and not (isinstance(routing, dict) and "design" in routing):
+        return dict(values)
+    try:
+        design, fields = design_and_fields(routing, RoutingConfig())
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from error
+    return {**values, "routing": {**design.to_dict(), **fields}}
 
 
 def read_values(path: Path) -> dict[str, Any]:
@@ -63,8 +75,9 @@ def _changed(config: Any, values: Mapping[str, Any], section: str) -> Any:
         where = f"{section}{name}"
         if name not in hints:
             sections = [each for each in hints if is_dataclass(getattr(config, each))]
-            names = sections if isinstance(value, dict) else list(setting_names(Run))
-            raise InputError(f"{where}: {no_such_setting(where, names)}")
+            if not isinstance(value, dict) or not get_close_matches(name, sections):
+                sections = list(setting_names(Run))
+            raise InputError(f"{where}: {no_such_setting(where, sections)}")
         part = getattr(config, name)
         if isinstance(part, RoutingConfig):
             design, fields = design_and_fields(value, part)
@@ -90,7 +103,7 @@ def python_recipe(path: Path, name: str) -> Run:
         known = [
             key
             for key, value in vars(module).items()
-            if isinstance(value, Run) or getattr(value, "__module__", None) == module.__name__
+            if isinstance(value, Run) or (isfunction(value) and value.__module__ == module.__name__)
         ]
         hint = f"; it has {', '.join(known)}" if known else ""
         raise InputError(f"{path}: has no {name!r}{hint}; name a Run or a function that returns one")

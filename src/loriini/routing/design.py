@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, Literal
 
-from loriini.fields import Bounds, Count, CountOrZero, Fraction, Weight, refuse_first, wrong_fields
+from loriini.fields import Bounds, Count, CountOrZero, Fraction, Weight, is_finite, refuse_first, wrong_fields
 from loriini.routing.registry import COMPARES_UNITS, REGISTERED, Registered, wrong_options
 
 Unit = Literal["token", "segment", "prefix", "sequence"]
@@ -98,7 +98,8 @@ class RoutingConfig:
     def __post_init__(self) -> None:
         for name, value, expected in wrong_fields(self):
             raise ValueError(f"routing.{name} is {value!r}; it must be {expected}")
-        object.__setattr__(self, "options", dict(self.options))  # nobody else's, who might change it
+        options = {n: float(v) if type(v) is int and is_finite(v) else v for n, v in self.options.items()}
+        object.__setattr__(self, "options", options)  # nobody else's, who might change it
         refuse_first(_conflicts(self), ValueError)
 
     def to_dict(self) -> dict[str, Any]:

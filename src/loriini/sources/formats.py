@@ -99,7 +99,8 @@ def read_text_file(path: str, fields: Fields, in_folder: bool) -> Records:
     """A whole text file as record 0. In a folder, one that is not text is dropped, unless it is JSON."""
     fix = None if in_folder else "file"
     with open_stream(path) as stream:
-        content = stream.read(MAX_RECORD_BYTES + 1).removeprefix(codecs.BOM_UTF8)
+        content = stream.read(MAX_RECORD_BYTES + 1)
+    too_long, content = len(content) > MAX_RECORD_BYTES, content.removeprefix(codecs.BOM_UTF8)
     if _is_json_array(content, fields):
         detail = "it would be one document of plain text"
         lines = f"file: {ONE_LINE_A_RECORD}, and let its name end in .jsonl"
@@ -107,7 +108,7 @@ def read_text_file(path: str, fields: Fields, in_folder: bool) -> Records:
     if _is_json_lines(content, fields):
         detail = "they would be one document of plain text"
         raise BadRecord("JSON lines under another name", detail, fix="file's name: let it end in .jsonl")
-    if len(content) > MAX_RECORD_BYTES:
+    if too_long:
         raise BadRecord(TOO_LONG, "a text file is one document", fix="file")
     if b"\0" in content:
         check_first_bytes(content)

@@ -88,7 +88,7 @@ def train_to_end(
     """Take the remaining steps, record each, and save the final model."""
     parallel = state.parallel
     files = out if parallel.first else None
-    warning = causality_warning(run.config_of_any_corpus.design, training=True)
+    warning = causality_warning(run.config().design, training=True)
     if parallel.first and warning:
         warn(warning)
     if parallel.first:

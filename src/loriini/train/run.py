@@ -120,6 +120,11 @@ class ModelShape:
 
     def __post_init__(self) -> None:
         check_fields(self, "model.")
+        if self.hidden_size % self.num_attention_heads and self.head_dim is None:
+            raise InputError(
+                f"--model.hidden_size {self.hidden_size} is not a multiple of "
+                f"--model.num_attention_heads {self.num_attention_heads}; change one of them"
+            )
 
 
 @dataclass(frozen=True)
@@ -209,7 +214,7 @@ class Run:
         """Raise InputError for sections that do not fit each other, the corpus's labels or the processes."""
         refuse_first(self._conflicts())
         try:
-            config = self.config(vocab_size=1, label_names=label_names)
+            config = self.config(label_names=label_names)
         except ValueError as error:
             raise InputError(f"model: {error}") from error
         check_mesh(self.parallel, processes, self.batch_size, config, self.document_mask)
@@ -246,7 +251,7 @@ class Run:
 
     def config(
         self,
-        vocab_size: int,
+        vocab_size: int = 1,
         eos_token_id: int = 0,
         num_experts: int | None = None,
         label_names: Sequence[str] = (),
@@ -262,11 +267,6 @@ class Run:
             "bos_token_id": eos_token_id,
         }
         return LoriiniConfig(**(values if num_experts is None else {**values, "num_experts": num_experts}))
-
-    @property
-    def config_of_any_corpus(self) -> LoriiniConfig:
-        """The model's configuration but for what a corpus decides: vocabulary, EOS and labels."""
-        return self.config(vocab_size=1)
 
     @property
     def is_mixture(self) -> bool:

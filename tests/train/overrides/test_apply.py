@@ -25,7 +25,9 @@ def test_an_option_is_set_alone_or_with_the_others(monkeypatch: pytest.MonkeyPat
         assert run.routing.options == {"a": 3, "b": 2}
     assert override(run, ["--routing.options.b", "0.5"]).routing.options == {"a": 3, "b": 0.5}
     assert run.routing.options == {"a": 3, "b": 2}
+    assert {type(value) for value in run.routing.options.values()} == {float}
     for wrong, message in (
+        (["--routing.options", "3"], "not a JSON object"),
         (["--routing.options.a", "x"], "not a number"),
         (["--routing.options.c", "1"], "c is"),
     ):
@@ -93,8 +95,8 @@ def test_overrides_set_what_they_name(arguments: list[str], expected: Run) -> No
         (["--model", "7"], "--model 7: it has parts; set one of them"),
         (["--steps", "many"], "--steps many: it is not an integer"),
         (["--micro_batch_size", "some"], "--micro_batch_size some: it is not an integer, nor auto"),
-        (["--model.rope_scaling", "linear"], "--model.rope_scaling linear: it is not JSON"),
-        (["--model.rope_scaling", "[" * 100_000], "it is not JSON"),
+        (["--model.rope_scaling", "linear"], "--model.rope_scaling linear: it is not a JSON object"),
+        (["--model.rope_scaling", "[" * 100_000], "it is not a JSON object"),
         (["--optimizer.eps", "small"], "--optimizer.eps small: it is not a number"),
         (["--optimizer.eps", "nan"], "--optimizer.eps is nan; it must be a finite number"),
         (["--precision", "fp8"], "--precision fp8: it is one of: auto, bf16, fp32"),

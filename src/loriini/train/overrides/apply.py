@@ -13,7 +13,7 @@ from loriini.train.overrides.names import OPTIONS, no_such_setting, setting_name
 
 Config = TypeVar("Config")
 Changes = dict[str, Any]
-KINDS: dict[Any, str] = {int: "an integer", float: "a number", dict: "JSON"}
+KINDS: dict[Any, str] = {int: "an integer", float: "a number", dict: "a JSON object"}
 """What a value is to be, for messages."""
 
 
@@ -75,7 +75,7 @@ def _add_change(changes: Changes, config: Any, path: Sequence[str], text: str) -
     part = get_type_hints(type(config))[name]
     if rest and get_origin(part) is dict:
         of_part = changes.setdefault(name, dict(getattr(config, name)))
-        of_part[".".join(rest)] = _parse(text, get_args(part)[1])
+        of_part[rest[0]] = _parse(text, get_args(part)[1])
     elif rest:
         _add_change(changes.setdefault(name, {}), getattr(config, name), rest, text)
     elif part is RoutingConfig:
@@ -126,7 +126,10 @@ def _parse(text: str, kind: Any) -> Any:
                 return choice
         raise ValueError(f"it is one of: {', '.join(map(str, get_args(kind)))}")
     if origin is tuple:
-        kinds, parts = get_args(kind), [] if text == "none" else text.strip("[]").split(",")
+        kinds = get_args(kind)
+        if kinds[0] in (int, float):
+            text = text.removeprefix("[").removesuffix("]")
+        parts = [] if text == "none" else text.split(",")
         if kinds[-1] is not ... and len(parts) != len(kinds):
             raise ValueError(f"it takes {len(kinds)} values with commas between them")
         return tuple(_parse(part, kinds[0]) for part in parts)
@@ -139,6 +142,10 @@ def _parse(text: str, kind: Any) -> Any:
     if is_dataclass(kind):
         raise ValueError("it has parts; set one of them")
     try:
-        return json.loads(text) if dict in (kind, origin) else kind(text)
+        if dict not in (kind, origin):
+            return kind(text)
+        if isinstance(value := json.loads(text), dict):
+            return value
+        raise ValueError
     except (ValueError, RecursionError):
         raise ValueError(f"it is not {KINDS.get(origin or kind) or f'of type {type_text(kind)}'}") from None
