@@ -8,16 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
     LlamaForCausalLM,
     PreTrainedTokenizerBase,
-    PreTrainedTokenizerFast,
 )
 
 from export.exported import CLOSE, byte_tokenizer
@@ -26,7 +22,6 @@ from loriini.errors import InputError
 from loriini.export import export
 from loriini.export.export import ExportSettings, export_model, export_run
 from loriini.export.weights import probe
-from loriini.model.loading import load_model
 from runs import EOS, VOCABULARY, tiny_run, trained, write_tokenizer
 from tiny import run, tiny_model
 
@@ -351,22 +346,3 @@ def test_a_card_has_the_runs_numbers(tmp_path: Path) -> None:
     assert "causality" not in card, "a Llama is causal, whatever the model was"
     assert "trust_remote_code" not in card
     assert "zhong2024lory" in card
-
-
-def test_a_cast_leaves_the_biases_of_balancing_as_they_are(
-    tokenizer: PreTrainedTokenizerBase, tmp_path: Path
-) -> None:
-    model, biases = model_of("deepseek-v3"), torch.tensor([0.501, 0.502, 0.503, 0.504])
-    for mixture in model.model.mixtures:
-        mixture.router.balance_bias.copy_(biases)
-    out = export_model(model, tokenizer, ExportSettings("hf", dtype="bfloat16"), tmp_path / "out")
-    again, _ = load_model(out, "cpu")
-    assert again.dtype == torch.bfloat16
-    assert torch.equal(again.model.mixtures[0].router.balance_bias, biases)
-
-
-def test_a_tokenizer_without_tokens_for_some_text_is_exported(tmp_path: Path) -> None:
-    words_alone = Tokenizer(WordLevel({"w1": 0, "<eos>": 1}, unk_token="absent"))
-    words_alone.pre_tokenizer = Whitespace()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words_alone, eos_token="<eos>")
-    export_model(model_of("lory"), tokenizer, ExportSettings("llama", prompt="w1"), tmp_path / "out")

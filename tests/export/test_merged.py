@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from tokenizers import Tokenizer, models
-from transformers import GPT2Config
 
 from export.exported import (
     DENSE_CASES,
@@ -23,9 +21,8 @@ from export.exported import (
 from loriini import DESIGNS, LoriiniConfig, RoutingConfig
 from loriini.errors import InputError
 from loriini.export.converting import RoutedBy
-from loriini.export.export import PROBE, ExportSettings, export_model
+from loriini.export.export import ExportSettings, export_model
 from loriini.model.conversion import soft_to_top_k
-from loriini.model.loading import tokenizer_in
 from loriini.routing.design import Combination
 from tiny import random_ids, tiny_model
 
@@ -130,31 +127,3 @@ def test_a_prompt_may_end_anywhere_before_or_after_the_original_length(length: i
     model = model_of(DESIGNS["lory"], **changes)
     folder = export_model(model, tokenizer, ExportSettings("llama", prompt=PROMPT[:length]), tmp_path / "out")
     assert json.loads((folder / "export.json").read_text())["max_logit_difference"] < 1e-4
-
-
-@pytest.mark.parametrize(("to", "settings", "warns"), [("qwen2", QWEN2, True), ("llama", {}, False)])
-def test_a_tokenizer_that_transformers_reads_by_other_rules_is_warned_of(
-    to: str,
-    settings: dict[str, Any],
-    warns: bool,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """It takes Qwen2's class for a model of this type, whatever its tokenizer.json says."""
-    model = model_of(DESIGNS["lory"], vocab_size=400, **settings)
-    tokenizer = byte_tokenizer(merges=100, letters="0123456789")
-    out = export_model(model, tokenizer, ExportSettings(to, prompt=PROMPT), tmp_path / "out")
-    assert ("reads this tokenizer by rules of another" in capsys.readouterr().err) == warns
-    read = tokenizer_in(out)
-    assert read(PROBE)["input_ids"] == tokenizer(PROBE)["input_ids"]
-    assert (read.eos_token, read.bos_token) == ("<eos>", "<eos>")
-
-
-def test_special_tokens_that_a_class_names_are_kept(tmp_path: Path) -> None:
-    """As GPT-2's on the Hub, whose tokenizer_config.json names none."""
-    tokenizer = Tokenizer(models.BPE({"a": 0, "<|endoftext|>": 1}, []))
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    (tmp_path / "tokenizer_config.json").write_text("{}")
-    GPT2Config(vocab_size=2).save_pretrained(tmp_path)
-    read = tokenizer_in(tmp_path)
-    assert (read.eos_token, read.bos_token, read.vocab_size) == ("<|endoftext|>", "<|endoftext|>", 2)

@@ -36,7 +36,7 @@ SETTINGS = {
     "--max-minutes nan": "give more than 0",
     "--max-minutes 0": "give more than 0",
     "--precision fp16": "one of: auto, bf16, fp32",
-    "--model.rope_scaling []": "must be a dict",
+    "--model.rope_scaling []": "it is not a JSON object",
     "--model.head_dim 3": "even width",
     "--model.low_rank 1000000": "no width",
     "--model.vocab_size 10": "give at least as many",
