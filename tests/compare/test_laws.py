@@ -162,7 +162,7 @@ def test_nothing_is_read_from_a_law_whose_points_bend() -> None:
     assert compared is not None
     found = compared.to_dict()
     assert (found["bends"], found["vanishes"], found["doubles"]) == (True, None, None)
-    assert answer({"name": "lory", "trend": found}, "dense") == f"lory: {BENT}."
+    assert answer({"name": "lory", "trend": found}, "dense") == f"lory: {BENT.format('dense')}."
     assert not any_gain([{"name": "dense"}, {"name": "lory", "trend": found}])
     as_if_straight = replace(compared, bends=False).to_dict()
     assert "the gain shrinks and vanishes at" in answer({"name": "lory", "trend": as_if_straight}, "dense")

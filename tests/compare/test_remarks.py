@@ -40,6 +40,15 @@ def test_settings_of_training_that_differ_are_named() -> None:
     )
 
 
+def test_the_model_that_a_run_started_from_is_named_instead_of_what_follows_from_it() -> None:
+    lory = tiny_run("lory")
+    shape = replace(lory.model, vocab_size=320, head_dim=8, max_position_embeddings=64)
+    started = replace(lory, init="/somewhere/llama", init_digest="1a2b", model=shape)
+    assert list(unequal_training([Cell("lory", lory), Cell("upcycled", started)])) == [
+        "The runs differ in the model that they start from: none (lory); llama, 1a2b (upcycled)."
+    ]
+
+
 def test_settings_by_which_designs_sizes_and_grids_differ_are_not() -> None:
     rates = {rate: replace(OptimizerConfig(), learning_rate=rate) for rate in (0.1, 0.2)}
     grid = [

@@ -122,6 +122,7 @@ def test_every_field_is_needed_in_every_row(name: str, tmp_path: Path) -> None:
         ("anything", {"choices": ["a", 1]}, "'choices' is ['a', 1]; give a list of texts"),
         ("anything", {"choices": ["a"]}, "'choices' has 1 choices; give at least 2"),
         ("jeopardy", {"continuation": 476}, "'continuation' is 476; give a text"),
+        ("jeopardy", {"continuation": ""}, "'continuation' is empty; give a text"),
         ("jeopardy", {"continuation": None}, "'continuation' is None; give a text"),
         ("nq_open", {"answer": []}, "'answer' is []; give at least one"),
     ],

@@ -22,7 +22,8 @@ def test_names_groups_and_numbers_of_examples_become_requests() -> None:
     }
     assert requested(["gsm8k", "gsm8k@0"]) == {"gsm8k": Request("gsm8k"), "gsm8k@0": Request("gsm8k", 0)}
     assert requested(["router-free", "mmlu@1"], shots=3) == {
-        "mmlu": Request("mmlu", 3),
+        "mmlu@3": Request("mmlu", 3),
+        "mmlu@1": Request("mmlu", 1),
         "arc_challenge": Request("arc_challenge", 3),
     }
 

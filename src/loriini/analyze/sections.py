@@ -18,7 +18,7 @@ from loriini.reporting.curves import (
     with_load_entropy,
 )
 from loriini.reporting.page import Html
-from loriini.reporting.wording import large
+from loriini.reporting.wording import large, minus
 from loriini.routing import RoutingConfig
 
 DOMAINS_SHOWN = 40
@@ -231,7 +231,10 @@ def _statistics(routes: Routes) -> Html:
         "agreement": (routes.domain_agreement, ".2f"),
     }
     rows = (
-        [f"layer\N{NO-BREAK SPACE}{layer}", *(f"{values[layer]:{form}}" for values, form in columns.values())]
+        [
+            f"layer\N{NO-BREAK SPACE}{layer}",
+            *(minus(f"{values[layer]:z{form}}") for values, form in columns.values()),
+        ]
         for layer in range(len(routes.choices))
     )
     return p.table(["", *columns], rows)

@@ -50,7 +50,10 @@ def evaluate_arguments(add: Add) -> None:
         choices=("training", "prompt", "segment"),
         help="how tokens are routed (training for --documents, prompt for --tasks)",
     )
-    router_free = "replace the routers: select experts by the norm (1, 2 or inf) of their activations at NODE"
+    router_free = (
+        "replace the routers: select experts by the norm (1, 2 or inf) of their activations at NODE: gate, "
+        "up, activated_gate, hidden, output, or of factorised experts low_rank"
+    )
     add("--router-free", metavar="NODE[:NORM[:GATES]]", help=router_free)
     device_option(add)
     add("--out", type=output_file('"perplexity"', '"tasks"'), help="also write the JSON to this file")

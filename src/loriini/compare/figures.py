@@ -1,6 +1,7 @@
 """Plots of a comparison, in the style of `reporting.plots`."""
 
 from collections.abc import Mapping, Sequence
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ AXIS_TITLES = {
     "flops": "training FLOPs",
     "seconds": "seconds of training",
 }
+TITLE_WIDTH = 44
+"""Characters of a title's line."""
 SMOOTHING = 20
 """Curves are running means over a window of 1/SMOOTHING of their points."""
 
@@ -46,7 +49,8 @@ def learning_curves(cells: Mapping[str, Sequence[Mapping[str, Any]]], axis: str)
     axes.set_title("training loss, nats a token")
     axes.set_xlabel(AXIS_TITLES[axis])
     axes.xaxis.set_major_locator(MaxNLocator(4))
-    axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
+    if axis != "seconds":
+        axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
     legend(figure, axes)
     return figure
 
@@ -66,7 +70,7 @@ def differences(variants: Sequence[VariantRow], baseline: str, places: Mapping[s
     axes.axvline(0, color=INK, linewidth=1)
     axes.set_yticks(range(len(variants)), [variant["name"].replace(" ", "\n") for variant in variants])
     axes.set_ylim(len(variants) - 0.5, -0.5)
-    axes.set_title(f"perplexity relative to {baseline}, %")
+    axes.set_title(fill(f"perplexity relative to {baseline}, %", TITLE_WIDTH))
     axes.grid(axis="x", alpha=0.15)
     axes.grid(axis="y", visible=False)
     axes.plot([], [], "o-", color=INK, linewidth=2.5, label="over seeds")
@@ -128,7 +132,7 @@ def gain_over_compute(designs: Sequence[LadderDesign], baseline: str) -> Figure:
             place = flops.max() * 1.15 ** (i + 1)
             axes.vlines(place, 100 * last["low"], 100 * last["high"], color=color, linewidth=1.8)
     _log_flops(axes)
-    axes.set_title(f"fitted loss relative to {baseline}, %")
+    axes.set_title(fill(f"fitted loss relative to {baseline}, %", TITLE_WIDTH))
     legend(figure, axes)
     return figure
 
@@ -136,7 +140,8 @@ def gain_over_compute(designs: Sequence[LadderDesign], baseline: str) -> Figure:
 def _log_flops(axes: Axes) -> None:
     """Training FLOPs on a logarithmic axis, labelled without mathematical text."""
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(10, (1, 3)))
+    low, high = axes.get_xlim()
+    axes.xaxis.set_major_locator(LogLocator(10, (1, 3)) if high > 10 * low else MaxNLocator(3))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:.0e}".replace("e+", "e")))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel(AXIS_TITLES["flops"])

@@ -14,8 +14,8 @@ from loriini.reporting.wording import NO_CLEAR_DIFFERENCE, NO_VALUE, amount, bou
 Table = tuple[list[str], list[list[str]]]
 """A header and rows."""
 BENT = (
-    "the points bend by more than seeds differ, so that nothing is read from a power law; see the measured "
-    "differences of each size"
+    "its points, those of {} or their difference bend by more than seeds differ, so that nothing is read "
+    "from a power law; see the measured differences of each size"
 )
 LOSS_CAPTION = "Means and intervals over seeds. Thick lines: fitted laws; thin ones join points that bend."
 GAIN_CAPTION = "The ratio of the fitted laws at equal compute; bars: its interval at the largest size."
@@ -76,7 +76,7 @@ def answer(design: LadderDesign, baseline: str) -> str:
     """
     trend = design["trend"]
     if trend["bends"]:
-        return f"{design['name']}: {BENT}."
+        return f"{design['name']}: {BENT.format(baseline)}."
     last, slope = trend["at_largest"], trend["per_tenfold"]
     ahead = last["mean"] < 0
     side = "below" if ahead else "above"

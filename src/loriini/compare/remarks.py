@@ -15,8 +15,16 @@ REMARKED_SEPARATELY = ("steps", "batch_size", "length", "seed", "warmup")
 """Settings on which there are other remarks."""
 DESIGN_SETTINGS = ("name", "routing", "model.num_experts", "model.low_rank", "model.intermediate_size")
 """Settings by which designs of equal active size differ."""
-NOT_REMARKED = (*NOT_OF_TRAINING, "micro_batch_size", "init")
-"""Settings that do not change what is trained; `init` is compared by its digest."""
+NOT_REMARKED = (*NOT_OF_TRAINING, "micro_batch_size", "init", "init_digest")
+"""Settings that do not change what is trained; the model to start from has a remark of its own."""
+FOLLOWING = {
+    f"model.{name}"
+    for name in (
+        *("vocab_size", "max_position_embeddings"),
+        *("head_dim", "num_key_value_heads", "attention_out_bias"),
+    )
+}
+"""Settings that follow from others or the corpus where they are `none`, and may then be the same."""
 EQUAL_ACTIVE = 1.05
 """Ratio of active parameters up to which two models count as of equal size."""
 
@@ -43,11 +51,20 @@ def unequal_training(cells: Sequence[Cell]) -> Iterator[str]:
     """In which training settings cells of one width differ, except those that a grid varies."""
     left_out = (*REMARKED_SEPARATELY, *DESIGN_SETTINGS, *NOT_REMARKED)
     for same_width in grouped(cells, lambda cell: cell.width).values():
+        names = [cell.variant for cell in same_width]
+        starts = [cell.run.init_digest or "" for cell in same_width]
+        if len(set(starts)) > 1:
+            models = [
+                f"{Path(cell.run.init).name}, {cell.run.init_digest}" if cell.run.init else "none"
+                for cell in same_width
+            ]
+            yield from unequal("the model that they start from", models, names)
         settings = [run_settings(cell.run, left_out) for cell in same_width]
         for name in dict.fromkeys(name for of_cell in settings for name in of_cell):
             if not all(name in cell.settings for cell in same_width):
                 values = [of_cell.get(name, "none") for of_cell in settings]
-                yield from unequal(name, values, [cell.variant for cell in same_width])
+                if name not in FOLLOWING or "none" not in values:
+                    yield from unequal(name, values, names)
 
 
 def unequal(what: str, values: Sequence[Any], names: Sequence[str]) -> Iterator[str]:

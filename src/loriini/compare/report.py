@@ -87,9 +87,10 @@ def opening(results: Mapping[str, Any], shown: Sequence[VariantRow]) -> Html:
         else "No model was scored on held-out text, so only the trainings are compared. "
     )
     widths = results["ladder"]["widths"] if "ladder" in results else []
+    of_all_sizes = ["Ladder", *(["Grid"] if results.get("grid") else []), "Cells"]
     sizes = (
         f"They are {len(widths)} sizes, {listing([str(width) for width in widths])} wide; all sections but "
-        "Ladder, Grid and Cells are of the largest. "
+        f"{listing(of_all_sizes)} are of the largest. "
         if widths
         else ""
     )

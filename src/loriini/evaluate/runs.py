@@ -39,6 +39,7 @@ from loriini.model.loading import (
     load_tokenizer,
     opening_ids,
     run_precision,
+    started_from,
     trained_tokens,
     trained_with_document_mask,
 )
@@ -202,7 +203,8 @@ def warn_of_unequal_tokens(runs: Sequence[Path]) -> None:
     """Warn where runs were trained on different numbers of tokens; other models have none recorded."""
     trained = {run: tokens for run in runs if (tokens := trained_tokens(run))}
     if len(set(trained.values())) > 1:
-        listed = ", ".join(f"{run} {tokens:,}" for run, tokens in trained.items())
+        starts = {run: f" after those of {start}" if (start := started_from(run)) else "" for run in trained}
+        listed = ", ".join(f"{run} {tokens:,}{starts[run]}" for run, tokens in trained.items())
         warn(
             f"the runs were trained on different numbers of tokens, which their difference includes: {listed}"
         )

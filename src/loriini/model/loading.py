@@ -160,6 +160,11 @@ def trained_tokens(path: Path) -> int | None:
     return None if None in sizes else prod(sizes)
 
 
+def started_from(path: Path) -> str | None:
+    """The model that a run started from; None for one from scratch, or where there is no run."""
+    return _run_value(path, "init", str) or None
+
+
 def corpora_of(path: Path) -> tuple[Path, ...]:
     """The corpora that a run was trained on, where they were then; empty where there is no run."""
     recorded = _run_value(path, "corpus", object)

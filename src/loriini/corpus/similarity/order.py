@@ -105,6 +105,8 @@ def read_ids(path: Path) -> Ids:
     try:
         with open(path, "rb") as file:
             ids = np.lib.format.read_array(file, allow_pickle=False)
+    except OSError as error:
+        raise InputError(f"--order {path}: cannot be read ({error.strerror}); check the path") from error
     except Exception as error:  # of many kinds, by what is damaged
         raise InputError(f"--order {path}: not a NumPy array ({error}); write it with numpy.save") from error
     if ids.ndim != 1 or ids.dtype.kind not in "iu":

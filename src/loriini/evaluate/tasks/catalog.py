@@ -101,15 +101,17 @@ class Request:
 
 
 def requested(names: Sequence[str], shots: int | None = None) -> dict[str, Request]:
-    """The tasks of names and groups, in their order, by the key of their results; `shots` overrides all.
+    """The tasks of names and groups, in their order, by the key of their results.
 
-    A name may carry its number of examples, as in `arc_challenge@5`. So does the key of a task that is asked
-    for with several numbers. InputError for another suffix, and for a group with one.
+    A name may carry its number of examples, as in `arc_challenge@5`; `shots` is that of all others. The key
+    of a task that is asked for with several numbers carries it too. InputError for another suffix, and for a
+    group with one.
     """
     asked: dict[Request, None] = {}
     for name in names:
         members: Iterable[tuple[str, int | None]] = GROUPS[name].items() if name in GROUPS else [_named(name)]
-        asked |= {Request(task, own if shots is None else shots): None for task, own in members}
+        stated = shots is None or "@" in name
+        asked |= {Request(task, own if stated else shots): None for task, own in members}
     tasks = [request.task for request in asked]
     return {
         request.task

@@ -142,7 +142,10 @@ def multiple_choice(row: TaskRow) -> TaskRow:
 
 def continuation(row: TaskRow) -> TaskRow:
     """`context` and `continuation`, of any task."""
-    return {field: _text(row, field) for field in ("context", "continuation")}
+    texts = {field: _text(row, field) for field in ("context", "continuation")}
+    if not texts["continuation"]:
+        raise ValueError("'continuation' is empty; give a text")
+    return texts
 
 
 SIMPLE_FORMS = {

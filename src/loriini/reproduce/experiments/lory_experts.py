@@ -43,9 +43,11 @@ def specialised_at_three_layers(m: Measured) -> Iterator[Claim]:
         yield Claim(quantity, values, low=SPECIALISED)
         yield above(f"{quantity} minus that of the first", values, first, unit="")
     alike = {pair: gate_distance(m, "0.3B/8E", *pair) for pair in (("arxiv", "python"), ("books", "wiki"))}
+    quantity = "distance of the routing weights of arXiv and Python minus that of Books and Wikipedia"
     if all(alike.values()):
-        quantity = "distance of the routing weights of arXiv and Python minus that of Books and Wikipedia"
         yield below(quantity, *alike.values(), unit="")
+    else:  # text without these domains
+        yield Claim(quantity, {})
 
 
 def gate_distance(m: Measured, row: str, one: str, other: str) -> Values:
