@@ -13,7 +13,7 @@ from loriini.launch import recipe
 from loriini.recipes import families, with_routing
 from loriini.routing import DESIGNS, RoutingConfig
 from loriini.routing.design import HAS_EFFECT
-from loriini.routing.registry import REGISTERED
+from loriini.routing.registry import AXES, REGISTERED, registered_values
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.folder import NOT_OF_TRAINING, free_micro_batch
 from loriini.train.overrides.apply import override, override_pairs
@@ -215,10 +215,10 @@ def _design_run(design: str, base: Run, arguments: Sequence[str], resize: Resize
 
 def _may_read_options(plain: RoutingConfig, arguments: Sequence[str]) -> bool:
     """Whether a design with these overrides may read options; true where no extension is loaded."""
-    axes = ("scorer", "selection", "gates")
-    changed = any(text.startswith(f"--routing.{axis}=") for text in arguments for axis in axes)
-    own = any(getattr(plain, axis) in REGISTERED[axis] for axis in axes)
-    return changed or own or bool(REGISTERED["loss"]) or not any(REGISTERED.values())
+    changed = any(text.startswith(f"--routing.{axis}=") for text in arguments for axis in AXES)
+    return (
+        changed or bool(registered_values(plain)) or bool(REGISTERED["loss"]) or not any(REGISTERED.values())
+    )
 
 
 def run_settings(run: Run, left_out: Collection[str]) -> dict[str, str]:

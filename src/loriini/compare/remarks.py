@@ -18,11 +18,11 @@ DESIGN_SETTINGS = ("name", "routing", "model.num_experts", "model.low_rank", "mo
 NOT_REMARKED = (*NOT_OF_TRAINING, "micro_batch_size", "init", "init_digest")
 """Settings that do not change what is trained; the model to start from has a remark of its own."""
 FOLLOWING = {
-    f"model.{name}"
-    for name in (
-        *("vocab_size", "max_position_embeddings"),
-        *("head_dim", "num_key_value_heads", "attention_out_bias"),
-    )
+    "model.vocab_size",
+    "model.max_position_embeddings",
+    "model.head_dim",
+    "model.num_key_value_heads",
+    "model.attention_out_bias",
 }
 """Settings that follow from others or the corpus where they are `none`, and may then be the same."""
 EQUAL_ACTIVE = 1.05

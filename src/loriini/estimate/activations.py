@@ -29,7 +29,7 @@ from loriini.model.loss import rows_at_once
 from loriini.model.sizes import BLOCK_SIZES
 from loriini.parallel.sharding import local_part
 from loriini.routing import RoutingConfig
-from loriini.routing.registry import REGISTERED
+from loriini.routing.registry import REGISTERED, registered_values
 from loriini.routing.unit import packed_context, unit_layout, units_of_rows
 
 READS_VALUES = ("random", "label")
@@ -219,10 +219,8 @@ def _own_parts_named(config: LoriiniConfig) -> Iterator[None]:
     try:
         yield
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
-        design = config.design
-        parts = [(axis, getattr(design, axis)) for axis in ("scorer", "selection", "gates")]
-        parts += [("loss", name) for name in design.loss_weights]
-        own = [f"{axis}={name}" for axis, name in parts if name in REGISTERED[axis]]
+        own = [f"{axis}={name}" for axis, name in registered_values(config.design).items()]
+        own += [f"loss={name}" for name in config.design.loss_weights if name in REGISTERED["loss"]]
         if not own:
             raise
         given = "--micro_batch_size" + (" and --model.recompute_merge" if config.merges else "")

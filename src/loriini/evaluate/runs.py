@@ -156,14 +156,15 @@ def evaluate_runs(runs: Sequence[Path], settings: EvaluationSettings) -> list[di
             f"the tokenizer drops text of {', '.join(estimated)} or has no token for some, so it is unknown "
             "how many bytes its tokens spell; bits_per_byte_counted is left out"
         )
-    if len(runs) > 1:
-        warn_of_few_documents(heldout)
-        warn_of_unequal_tokens(runs)
     if len(runs) == 1:
         results = [evaluate_on(runs[0], heldout, settings)]
     else:
-        titles = {run: f"run {i} of {len(runs)}: {run}" for i, run in enumerate(runs, 1)}
-        results = [{"run": str(run), **evaluate_on(run, heldout, settings, titles[run])} for run in runs]
+        warn_of_few_documents(heldout)
+        warn_of_unequal_tokens(runs)
+        results = [
+            {"run": str(run), **evaluate_on(run, heldout, settings, f"run {i} of {len(runs)}: {run}")}
+            for i, run in enumerate(runs, 1)
+        ]
     for run, result in zip(runs, results, strict=True):
         for domain, perplexity in result["perplexity"].items():
             check_finite(torch.tensor(perplexity), f"{run}: the losses on domain {domain!r}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from loriini import __version__
 from loriini.model.configuration import LoriiniConfig
 from loriini.routing.design import design_name
-from loriini.routing.registry import REGISTERED
+from loriini.routing.registry import REGISTERED, registered_values
 
 CAUSALITY = {
     "strict": "strict: no token's prediction depends on later tokens.",
@@ -111,9 +111,8 @@ def _how_to_load(config: LoriiniConfig, exported: Exported | None) -> str:
     if exported and exported.gguf:
         return f'```sh\nllama-completion -m {exported.gguf} -p "Once upon" -no-cnv\n```'
     needs, option = ("", "") if exported else ("# needs the package loriini\n", ", trust_remote_code=True")
-    axes = ("scorer", "selection", "gates")
-    added = [name for axis in axes if (name := getattr(config.design, axis)) in REGISTERED[axis]]
-    added += [name for name in config.design.options if name in REGISTERED["loss"]]
+    losses = (name for name in config.design.options if name in REGISTERED["loss"])
+    added = [*registered_values(config.design).values(), *losses]
     if added and not exported:
         needs += f"# first import the extension that adds {', '.join(added)}\n"
     return f"""```python

@@ -75,9 +75,9 @@ def _changed(config: Any, values: Mapping[str, Any], section: str) -> Any:
         where = f"{section}{name}"
         if name not in hints:
             sections = [each for each in hints if is_dataclass(getattr(config, each))]
-            if not isinstance(value, dict) or not get_close_matches(name, sections):
-                sections = list(setting_names(Run))
-            raise InputError(f"{where}: {no_such_setting(where, sections)}")
+            is_section = isinstance(value, dict) and get_close_matches(name, sections)
+            known = sections if is_section else list(setting_names(Run))
+            raise InputError(f"{where}: {no_such_setting(where, known)}")
         part = getattr(config, name)
         if isinstance(part, RoutingConfig):
             design, fields = design_and_fields(value, part)

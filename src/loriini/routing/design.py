@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from loriini.fields import Bounds, Count, CountOrZero, Fraction, Weight, is_finite, refuse_first, wrong_fields
-from loriini.routing.registry import COMPARES_UNITS, REGISTERED, Registered, wrong_options
+from loriini.routing.registry import AXES, COMPARES_UNITS, REGISTERED, Registered, wrong_options
 
 Unit = Literal["token", "segment", "prefix", "sequence"]
 Scope = Literal["layer", "global"]
@@ -236,7 +236,7 @@ HAS_EFFECT: dict[str, Callable[[RoutingConfig], bool]] = {
 
 def _conflicts(c: RoutingConfig) -> Iterator[str]:
     """Combinations of fields that have no meaning."""
-    yield from wrong_options(c.options, {"scorer": c.scorer, "selection": c.selection, "gates": c.gates})
+    yield from wrong_options(c.options, {axis: getattr(c, axis) for axis in AXES})
     if c.combination == "parameters" and c.unit == "token":
         yield (
             "unit=token with combination=parameters would merge one FFN for every token; "

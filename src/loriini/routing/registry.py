@@ -7,6 +7,8 @@ from loriini.fields import Weight, mismatch
 
 REGISTERED: dict[str, dict[str, tuple[str, ...]]] = {"scorer": {}, "selection": {}, "gates": {}, "loss": {}}
 """By axis, the registered names, each with the names of the options that it reads."""
+AXES = ("scorer", "selection", "gates")
+"""The axes whose value may be registered; a design has one of each, and any number of losses."""
 COMPARES_UNITS = {"expert_choice"}
 """Selections that compare the units of a micro-batch in training."""
 
@@ -23,6 +25,11 @@ class Registered:
     def __str__(self) -> str:
         known = ", ".join(self.names) or "none is loaded"
         return f"one that an extension adds ({known}; give --extension, or import its module)"
+
+
+def registered_values(design: Any) -> dict[str, str]:
+    """The values of a `RoutingConfig` that extensions added, by axis; without its losses."""
+    return {axis: value for axis in AXES if (value := getattr(design, axis)) in REGISTERED[axis]}
 
 
 def wrong_options(options: Mapping[str, Any], values: Mapping[str, str]) -> Iterator[str]:

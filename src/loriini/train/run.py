@@ -256,7 +256,7 @@ class Run:
         num_experts: int | None = None,
         label_names: Sequence[str] = (),
     ) -> LoriiniConfig:
-        """The model's configuration for this vocabulary, EOS (which no size depends on) and labels."""
+        """The model's configuration, for a corpus's vocabulary, EOS and labels where these matter."""
         values = {
             "vocab_size": vocab_size,
             "max_position_embeddings": self.length,

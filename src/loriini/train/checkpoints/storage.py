@@ -52,7 +52,7 @@ class CheckpointConfig:
     """How many of the newest checkpoints are kept; if the run is evaluated, the best is kept too, and with
     warmup_stable_decay the newest from before the rate falls, so that a longer run can go on from it."""
     keep_every: CountOrZero = 0
-    """Steps between checkpoints that are kept besides these; 0: none."""
+    """Steps between checkpoints that are kept besides the newest; 0: none."""
 
     def __post_init__(self) -> None:
         check_fields(self, "checkpoint.")
