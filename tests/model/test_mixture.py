@@ -197,15 +197,22 @@ def test_an_emptied_cache_takes_a_new_prompt(emptied: str) -> None:
 
 @pytest.mark.parametrize(("name", "mode", "block"), over_blocks(MERGING_CASES))
 @pytest.mark.parametrize("change", ["repeat", "select", "reorder"])
-@pytest.mark.parametrize("prompt", [SEGMENT + 1, 4 * SEGMENT], ids=["short", "summed"])
+@pytest.mark.parametrize(
+    ("prompt", "last"), [(SEGMENT + 1, SEGMENT + 1), (4 * SEGMENT, 4 * SEGMENT), (SEGMENT + 1, 1)]
+)
 @torch.no_grad()
 def test_routing_follows_what_happens_to_the_cache(
-    name: str, mode: str, block: str, change: str, prompt: int
+    name: str, mode: str, block: str, change: str, prompt: int, last: int
 ) -> None:
+    """The prompt is short, or long enough to be summed, or its last token follows alone, so that FFNs are
+    kept in blocks."""
     model, ids, more = tiny_model(name, block=block), random_ids(2, prompt), random_ids(4, SEGMENT)
     cache = DynamicCache()
     step = {"past_key_values": cache, "use_cache": True, "inference_routing": mode}
-    model(ids, **step)
+    lengths = {"prompt_lengths": torch.full((2,), prompt - last or prompt)}
+    for part in ids.split([prompt - last, last], dim=1)[prompt == last :]:
+        model(part, **step, **lengths)
+    whole_prompt = int(lengths["prompt_lengths"][0])
     if change == "repeat":
         cache.batch_repeat_interleave(2)
         rows = [0, 0, 1, 1]
@@ -217,7 +224,7 @@ def test_routing_follows_what_happens_to_the_cache(
         rows = [1, 0]
     found = model(more[: len(rows)], **step).logits
     for b, source in enumerate(rows):
-        expected = whole(model, torch.cat([ids[source], more[b]]), prompt, mode)[prompt:]
+        expected = whole(model, torch.cat([ids[source], more[b]]), whole_prompt, mode)[prompt:]
         torch.testing.assert_close(found[b], expected, **CLOSE)
 
 
@@ -234,7 +241,7 @@ def calls_of(model: LoriiniForCausalLM, monkeypatch: pytest.MonkeyPatch) -> list
     return called
 
 
-WAYS = {1: ["merge", "merged"], 2: ["merge", "merged"], 3: ["by_sums"]}
+WAYS = {1: ["merge", "merged_in_blocks"], 2: ["merge", "merged_in_blocks"], 5: ["by_sums"]}
 """The experts' methods in each layer of a call that decides, by batch size, with 2 experts."""
 
 
@@ -319,16 +326,22 @@ def test_tokens_that_are_summed_cannot_be_cropped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("units", "slots", "experts", "may_keep", "way"),
+    ("units", "slots", "experts", "may_keep", "by_bags", "way"),
     [
-        (1, 1, 8, True, "kept"),
-        (8, 1, 8, True, "kept"),
-        (9, 1, 8, True, "by_sums"),
-        (64, 1, 32, True, "by_sums"),
-        (16, 4, 8, False, "by_sums"),
-        (64, 256, 8, False, "by_parameters"),
-        (16, 128, 32, True, "kept"),
+        (1, 1, 8, True, False, "kept"),
+        (8, 1, 8, True, False, "kept"),
+        (16, 1, 8, True, False, "by_sums"),
+        (16, 1, 8, True, True, "kept"),
+        (17, 1, 8, True, True, "by_sums"),
+        (64, 1, 32, True, False, "kept"),
+        (64, 1, 32, True, True, "kept"),
+        (65, 1, 32, True, True, "by_sums"),
+        (16, 4, 8, False, False, "by_sums"),
+        (64, 256, 8, False, False, "by_parameters"),
+        (16, 128, 32, True, False, "kept"),
     ],
 )
-def test_the_cheapest_merge(units: int, slots: int, experts: int, may_keep: bool, way: str) -> None:
-    assert cheapest_merge(units, slots, experts, may_keep) == way
+def test_the_cheapest_merge(
+    units: int, slots: int, experts: int, may_keep: bool, by_bags: bool, way: str
+) -> None:
+    assert cheapest_merge(units, slots, experts, may_keep, by_bags) == way

@@ -95,6 +95,20 @@ CORE = (
         "tests/model/test_mixture.py",
     ),
     Mutation(
+        "a new merge is taken to be in blocks like the last",
+        "model/mixture.py",
+        'cache.merged, cache.in_blocks = self.experts("merge", cache.decision.gates_BE), False',
+        'cache.merged = self.experts("merge", cache.decision.gates_BE)',
+        "tests/model/test_mixture.py",
+    ),
+    Mutation(
+        "a unit sums another unit's rows",
+        "model/experts/bags.py",
+        "rows.repeat_interleave(N, dim=0)",
+        "rows.repeat(N, 1)",
+        "tests/model/experts/test_bags.py",
+    ),
+    Mutation(
         "a decision outlives the tokens that it came from",
         "model/cache.py",
         "if length < self.decided_at:",

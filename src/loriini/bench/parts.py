@@ -222,7 +222,7 @@ def build_generation(size: BenchSize, batch: int, make: Callable[[], nn.Module])
             **cached,
         )
 
-    begun = generate(random_ids(size, batch, size.prompt), 2)
+    begun = generate(random_ids(size, batch, size.prompt), 1)
 
     def work() -> torch.Tensor:
         ids = generate(begun.sequences, size.new_tokens, **{CACHE: getattr(begun, CACHE)}).sequences

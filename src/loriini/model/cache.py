@@ -32,7 +32,8 @@ class RoutedCacheLayer(DynamicLayer):
 
     - `decision`: the last one.
     - `decided_at`: how many tokens must stay for it to hold, 1 for a prompt's; 0: there is none.
-    - `merged`: the FFNs (B, …) merged by it, by the names of their weights.
+    - `merged`: the FFNs (B, …) merged by it, by the names of their weights; `in_blocks` says how matrices are
+      laid out.
     - `means` (B, N, D): those of the segments before it, where they route single tokens.
     - `history`: the sums by which later units are routed, where earlier tokens route them.
 
@@ -48,6 +49,7 @@ class RoutedCacheLayer(DynamicLayer):
         self.decision: Decision | None = None
         self.decided_at = 0
         self.merged: dict[str, Tensor] = {}
+        self.in_blocks = False
         self.means: Tensor | None = None
         self.history: History | None = None
         self.prompt_lengths: Tensor | None = None

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from loriini.model.block import make_experts, make_shared_experts
 from loriini.model.cache import RoutedCacheLayer
 from loriini.model.configuration import LoriiniConfig
+from loriini.model.experts.bags import bags_are_fast, in_blocks
 from loriini.routing import Router, Routing
 from loriini.routing.pooling import routing_states
 from loriini.routing.selection import fixed_counts
@@ -116,34 +117,41 @@ class Mixture(nn.Module):
         if cache is None or not self.keeps_merged or torch.is_grad_enabled():
             return self.experts("by_parameters", x_NSD, gates_NE, self.config.recompute_merge)
         units, slots, _ = x_NSD.shape
-        way = cheapest_merge(units, slots, self.num_experts, may_keep=layout.units == 1)
+        by_bags = slots == 1 and bags_are_fast(x_NSD)
+        way = cheapest_merge(units, slots, self.num_experts, layout.units == 1, by_bags)
         if way != "kept":
             return self.experts(way, x_NSD, gates_NE)
         if not cache.merged:
             assert cache.decision is not None
-            cache.merged = self.experts("merge", cache.decision.gates_BE)
-        return self.experts("merged", x_NSD, cache.merged)
+            cache.merged, cache.in_blocks = self.experts("merge", cache.decision.gates_BE), False
+        if by_bags and not cache.in_blocks:
+            for name, weight in cache.merged.items():  # one at a time, for the memory
+                cache.merged[name] = in_blocks(weight) if weight.dim() == 3 else weight
+            cache.in_blocks = True
+        return self.experts("merged_in_blocks" if cache.in_blocks else "merged", x_NSD, cache.merged)
 
 
 PRODUCTS_PER_MOVE = 32
 """Products of a weight with a token that take as long as reading or writing it: about 40 in bfloat16 on a CPU
 with AVX-512; more on a GPU, where few tokens a unit are then summed somewhat too rarely."""
+MOST_KEPT = 2
+"""The most merged FFNs that a cache keeps for each expert."""
 
 
 def cheapest_merge(
-    units: int, slots: int, experts: int, may_keep: bool
+    units: int, slots: int, experts: int, may_keep: bool, by_bags: bool
 ) -> Literal["kept", "by_sums", "by_parameters"]:
     """How to apply one merged FFN to each of N units of S tokens: `kept`, `by_sums` or `by_parameters`.
 
     Costs are moves of one FFN's weights: a kept merge reads N FFNs; a sum of products reads E and multiplies
-    N·S tokens by each; merging now reads E, writes N and reads them. Kept merges take at most the memory of
-    the experts.
+    N·S tokens by each; merging now reads E, writes N and reads them. Bags read twice as fast as products.
+    Kept merges take at most `MOST_KEPT` times the memory of the experts.
     """
     products = units * slots / PRODUCTS_PER_MOVE
     costs: dict[Literal["kept", "by_sums", "by_parameters"], float] = {
         "by_sums": experts + products * experts,
         "by_parameters": experts + 2 * units + (units / PRODUCTS_PER_MOVE) * experts + products,
     }
-    if may_keep and units <= experts:
-        costs["kept"] = units + products
+    if may_keep and units <= MOST_KEPT * experts:
+        costs["kept"] = (units / 2 if by_bags else units) + products
     return min(costs, key=lambda way: costs[way])

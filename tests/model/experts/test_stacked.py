@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from covering import grid
-from loriini.model.experts import affine
+from loriini.model.experts import affine, bags
 from loriini.model.experts.affine import FEW_TOKENS, affine_by_unit, batched_linear, merged_linear
 from loriini.model.experts.stacked import (
     Experts,
@@ -89,6 +89,23 @@ def test_sums_of_products_equal_the_merges_twin(
     found = module.by_sums(x, gates)
     assert found.dtype == dtype
     assert FEW_TOKENS in range(5 * 3, 5 * 9)  # both layouts are tried
+    expected = by_parameters_loop(module.double(), x.double(), gates.double())
+    tolerance = TOLERANCE.get(dtype, {"rtol": 0.05, "atol": 0.1})
+    torch.testing.assert_close(found.double(), expected, **tolerance)
+
+
+@grid(kind=list(KINDS), slots=[1, 3], dtype=[*DTYPES, torch.bfloat16], widest=[4, 256])
+@torch.no_grad()
+def test_merges_in_blocks_equal_the_merges_twin(
+    kind: str, slots: int, dtype: torch.dtype, widest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bags, "WIDEST_BLOCK", widest)
+    monkeypatch.setattr(bags, "NARROWEST_BLOCK", 1)
+    module = make_experts(4, 16, 24, dtype, kind)
+    gates, x = torch.randn(5, 4).softmax(-1), torch.randn(5, slots, 16, dtype=dtype)
+    merged = {name: w if w.dim() < 3 else bags.in_blocks(w) for name, w in module.merge(gates).items()}
+    found = module.merged_in_blocks(x, merged)
+    assert found.dtype == dtype
     expected = by_parameters_loop(module.double(), x.double(), gates.double())
     tolerance = TOLERANCE.get(dtype, {"rtol": 0.05, "atol": 0.1})
     torch.testing.assert_close(found.double(), expected, **tolerance)

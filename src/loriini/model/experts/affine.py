@@ -16,6 +16,7 @@ from torch.nn.functional import linear, one_hot
 
 from loriini.hardware import has_amx
 from loriini.model.experts import merge_kernels
+from loriini.model.experts.bags import linear_by_bags
 from loriini.model.experts.grouped import grouped_linear
 
 
@@ -29,6 +30,16 @@ class Affine(Protocol):
 def affine_by_unit(x_NSD: Tensor, weight_NOD: Tensor, bias_NO: Tensor | None = None) -> Tensor:
     """Each unit times its own weight, plus its own bias; (N, S, O)."""
     y_NSO: Tensor = BatchedLinear.apply(x_NSD.to(weight_NOD.dtype), weight_NOD)
+    return y_NSO if bias_NO is None else y_NSO + bias_NO[:, None]
+
+
+def affine_by_block(x_NSD: Tensor, weight_NKDW: Tensor, bias_NO: Tensor | None = None) -> Tensor:
+    """`affine_by_unit` of weights laid out by `in_blocks`; (N, S, O)."""
+    x_NSD = x_NSD.to(weight_NKDW.dtype)
+    if x_NSD.shape[1] == 1:
+        y_NSO = linear_by_bags(x_NSD[:, 0], weight_NKDW)[:, None]
+    else:
+        y_NSO = (x_NSD[:, None] @ weight_NKDW).transpose(1, 2).flatten(2)
     return y_NSO if bias_NO is None else y_NSO + bias_NO[:, None]
 
 

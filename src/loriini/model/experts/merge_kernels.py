@@ -11,7 +11,6 @@ registers for up to 16 experts, beyond all 255, of which up to 40 bytes spill; o
 Axes: N units, E experts, P parameters of a matrix (output width · input width), flattened.
 """
 
-import math
 import warnings
 from collections.abc import Mapping
 from functools import cache
@@ -19,7 +18,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding_bag
+
+from loriini.model.experts.bags import bags_are_fast, weighted_sum_by_bags
 
 try:
     import triton
@@ -34,36 +34,19 @@ KERNEL_DTYPES = (torch.bfloat16, torch.float16)
 PROGRAMS = 2
 """Programs per multiprocessor: 65,536 registers hold two of 128 threads at 255 a thread."""
 FEW_UNITS = 2
-"""The most units that are merged faster on a CPU by bags of rows than by a matrix product."""
+"""Units that are merged faster on a CPU by bags of rows than by a matrix product, however few the experts."""
+EXPERTS_PER_UNIT = 8
+"""With more experts so are more units, one for so many experts."""
 FEW_PARAMETERS = 1 << 16
 """Smaller matrices are merged faster by a product, however few the units."""
-MOST_PARTS = 256
-"""The most rows into which an expert's matrix is split for a bag."""
 
 
 def weighted_sum(gates_NE: Tensor, weight_EP: Tensor) -> Tensor:
     """Σ_i e_i W_i of each unit; (N, P)."""
-    few = len(gates_NE) <= FEW_UNITS and weight_EP.shape[1] >= FEW_PARAMETERS
-    if few and weight_EP.device.type == "cpu" and weight_EP.dtype in (torch.float32, torch.bfloat16):
+    few = len(gates_NE) <= max(FEW_UNITS, len(weight_EP) // EXPERTS_PER_UNIT)
+    if few and weight_EP.shape[1] >= FEW_PARAMETERS and bags_are_fast(weight_EP):
         return weighted_sum_by_bags(gates_NE, weight_EP)
     return gates_NE @ weight_EP
-
-
-def weighted_sum_by_bags(gates_NE: Tensor, weight_EP: Tensor) -> Tensor:
-    """The same as sums of bags of rows, each a part of an expert's matrix, which all threads share.
-
-    A product with few rows reads the experts at less than half of the memory's speed, in any layout.
-    """
-    (N, E), P = gates_NE.shape, weight_EP.shape[1]
-    parts = math.gcd(P, MOST_PARTS)
-    rows = torch.arange(E) * parts + torch.arange(parts)[:, None]
-    sums = embedding_bag(
-        rows.repeat(N, 1),
-        weight_EP.reshape(E * parts, P // parts),
-        mode="sum",
-        per_sample_weights=gates_NE.repeat_interleave(parts, dim=0),
-    )
-    return sums.view(N, P)
 
 
 def runs_on(device: torch.device, dtype: torch.dtype, experts: int) -> bool:
