@@ -201,8 +201,9 @@ OTHERS: Sequence[tuple[Callable[[Row], bool], str]] = (
     ),
     (
         lambda row: row["what"] == "decode",
-        "- **`decode`** is greedy generation after a prompt that is in the cache. Rows with `prefill` are of "
-        "a prompt alone.",
+        "- **`decode`** is greedy generation of 64 tokens after a prompt that is in the cache, with the "
+        "prompt's merged FFNs; the first of these tokens may lay them out anew. Rows with `prefill` are of a "
+        "prompt alone.",
     ),
 )
 """What is said of rows of a kind, where there are any."""
@@ -218,7 +219,7 @@ where an FFN has P parameters:
 - The sums also multiply E times as much. Once B is large, this takes longer than reading.
 - `bound` adds the cheaper of these two ways (merged FFNs, or all experts) to the Llama's measured time, at \
 the measured copy bandwidth and matrix peak. Weights that are only read may come faster than they are copied.
-- A prompt of N segments reads E FFNs, and writes and reads N merged ones. The dense model reads one."""
+- A prompt reads E FFNs, and writes and reads the one that it merges. The dense model reads one."""
 """What is said of decoding, where its bound is known."""
 
 

@@ -91,6 +91,13 @@ def test_the_same_order_may_be_given_by_another_path(corpus: Corpus, tmp_path: P
         topics.make(tmp_path / "given", order)
 
 
+def test_an_order_of_other_documents_is_refused_before_they_are_tokenized(tmp_path: Path) -> None:
+    np.save(tmp_path / "mine.npy", [0, 1, 1])
+    with pytest.raises(InputError, match=r"mine\.npy: holds 3 ids; give 0 to"):
+        topics.make(tmp_path / "made", replace(topics.SETTINGS, order=str(tmp_path / "mine.npy")))
+    assert {path.name for path in (tmp_path / "made").iterdir() if path.is_dir()} == {"documents"}
+
+
 def test_other_documents_are_refused(corpus: Corpus) -> None:
     told = rf"documents: .*other inputs \(topics\); choose .*--reuse {corpus.folder}"
     with pytest.raises(InputError, match=told):

@@ -85,8 +85,12 @@ def documents_section(numbers: Inspection) -> Html:
         for share in [domain["tokens"] / numbers["tokens"]["in"]]
     )
     dropped = [[reason, f"{count:,}"] for reason, count in numbers["documents"]["dropped"].items()]
+    documents = numbers["documents"]
+    left_out = documents["in"] - documents["ordered"]
+    counted = f"{left_out:,} documents that are held out or left out as near-duplicates are counted here."
     return p.join(
         p.table(["domain", "documents", "tokens", "of all tokens"], domains),
+        p.note(counted) if left_out else "",
         p.table(["dropped", "documents"], dropped) if dropped else p.note("No document was dropped."),
     )
 

@@ -23,6 +23,8 @@ from loriini.routing import RoutingConfig
 
 DOMAINS_SHOWN = 40
 """Domains that are shown, those with the most text; the statistics are of all."""
+LEAST_SHOWN = 0.005
+"""An agreement that two decimals do not show as 0."""
 
 
 def training_cards(metrics: Metrics) -> Html:
@@ -135,7 +137,8 @@ def _loads(routed: Metrics) -> Html:
         p.figure(
             plots.load_bands(recorded),
             "Load: the height of a band is the expert's share of the choices (of the weights, if every token "
-            "gets every expert). Bands of the same height: an even load. One band alone: collapse.",
+            "gets every expert), expert 0 below (blue), the last above (red). Bands of the same height: an "
+            "even load. One band alone: collapse.",
         ),
         p.figure(
             plots.entropy_curves(recorded, "load_entropy", "experts in use"),
@@ -165,7 +168,8 @@ def _scores(routed: Metrics) -> Html:
         figures.append(
             p.figure(
                 plots.activation_norms(routed),
-                "The mean norm of each expert's own activations, which is its score: a line for each expert.",
+                "The mean norm of each expert's own activations, which is its score: a line for each expert, "
+                "from expert 0 (blue) to the last (red).",
             )
         )
     return p.pair(*figures)
@@ -196,12 +200,16 @@ def who_routes_where(routes: Routes | None) -> Html | None:
 def _agreement(routes: Routes) -> Html:
     agreement, bits = routes.domain_agreement, routes.domain_bits
     best = agreement.argmax()
+    most = (
+        f" Layer {best} agrees most: {agreement[best]:.2f}, or {bits[best]:.3f} bits of at most "
+        f"{routes.most_bits[best]:.2f}."
+        if agreement[best] >= LEAST_SHOWN
+        else ""
+    )
     return p.paragraph(
         f"The choice of experts agrees with the {routes.field} by ",
         p.strong(f"{agreement.mean():.2f}"),
-        f" (averaged over layers; 0 is chance, 1 means that the {routes.field} decides the experts). Layer "
-        f"{best} agrees most: {agreement[best]:.2f}, or {bits[best]:.3f} bits of at most "
-        f"{routes.most_bits[best]:.2f}.",
+        f" (averaged over layers; 0 is chance, 1 means that the {routes.field} decides the experts).{most}",
     )
 
 

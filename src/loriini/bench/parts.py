@@ -185,14 +185,10 @@ def decoding_seconds(size: BenchSize, batch: int, experts: int, machine: Machine
 def prefill_seconds(size: BenchSize, experts: int, machine: Machine) -> float:
     """A lower bound of the seconds in which a prompt's FFNs get their weights.
 
-    The dense FFN is read once; all experts are read, and each segment's merged FFN is written and read.
+    The dense FFN is read once; all experts are read, and the FFN that the prompt merges is written and read.
     """
-    moved, products = ffn_seconds(size, machine)
-    segments = -(-size.prefill // size.segment_length)
-    if experts == 1:
-        return size.shape.num_hidden_layers * moved
-    merges = max((experts + segments) * moved, segments * experts * products)
-    return size.shape.num_hidden_layers * (merges + segments * moved)
+    moved, _ = ffn_seconds(size, machine)
+    return size.shape.num_hidden_layers * moved * (1 if experts == 1 else experts + 2)
 
 
 def ffn_seconds(size: BenchSize, machine: Machine) -> tuple[float, float]:

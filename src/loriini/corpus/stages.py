@@ -10,7 +10,7 @@ from pathlib import Path
 from loriini.corpus.settings import PrepareSettings
 from loriini.corpus.similarity.embeddings import write_embeddings
 from loriini.corpus.similarity.neighbors import write_neighbors
-from loriini.corpus.similarity.order import window_for, write_order
+from loriini.corpus.similarity.order import GIVEN, given_order, order_method, window_for, write_order
 from loriini.corpus.text.documents import write_documents
 from loriini.corpus.text.duplicates import write_duplicates
 from loriini.corpus.text.heldout import write_heldout
@@ -63,8 +63,12 @@ class Stage:
 
 
 def _documents(folder: Path, given: Preparation) -> Artifact:
-    settings = {name: getattr(given.settings, name) for name in READ_SETTINGS}
-    return write_documents(folder, given.documents, settings, given.identity, given.execute)
+    s = given.settings
+    settings = {name: getattr(s, name) for name in READ_SETTINGS}
+    documents = write_documents(folder, given.documents, settings, given.identity, given.execute)
+    if order_method(s.order) == GIVEN:  # before hours of embedding
+        given_order(Path(s.order), documents.counts["documents"])
+    return documents
 
 
 def _tokenizer(folder: Path, given: Preparation, documents: Artifact) -> Artifact:

@@ -135,7 +135,7 @@ def cells_section(results: Results) -> Html | None:
         ]
         for c in results["cells"]
     ]
-    return p.table(["", "seed", "text", "state", "training loss", "folder"], rows)
+    return p.table(["", "seed", "text in place of", "state", "training loss", "folder"], rows)
 
 
 def how_section(results: Results) -> Html:

@@ -77,7 +77,8 @@ def _write(
     if order == "random":
         order_M = random_order(len(neighbors_NK), seed, excluded)
     elif order_method(order) == GIVEN:
-        order_M = given_order(Path(order), len(neighbors_NK), excluded)
+        ids = given_order(Path(order), len(neighbors_NK))
+        order_M = ids[~np.isin(ids, excluded)]
     else:
         similar = order == "similar"
         walk = partial(similar_walk, window=window) if similar else plain_walk
@@ -88,8 +89,8 @@ def _write(
     return counts
 
 
-def given_order(path: Path, documents: int, excluded: Ids) -> Ids:
-    """The ids in a NumPy file, without those `excluded`. InputError unless each document's is there once."""
+def given_order(path: Path, documents: int) -> Ids:
+    """The ids in a NumPy file. InputError unless each document's is there once."""
     ids = read_ids(path)
     if len(ids) != documents:
         raise InputError(f"--order {path}: holds {len(ids)} ids; give 0 to {documents - 1}, each once")
@@ -97,7 +98,7 @@ def given_order(path: Path, documents: int, excluded: Ids) -> Ids:
     if len(wrong := np.flatnonzero(times != 1)):
         first = wrong[0]
         raise InputError(f"--order {path}: holds document {first} {times[first]} times; give each id once")
-    return np.asarray(ids[~np.isin(ids, excluded)])
+    return ids
 
 
 def read_ids(path: Path) -> Ids:
