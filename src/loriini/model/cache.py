@@ -9,6 +9,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, QuantizedCache
 from transformers.masking_utils import create_causal_mask
 
+from loriini.model.growing import appended, may_grow_in_place
 from loriini.routing import Routing, RoutingConfig
 from loriini.routing.history import History
 from loriini.routing.pooling import routing_states, segment_routing_states, with_segment_before
@@ -28,7 +29,8 @@ class Decision(NamedTuple):
 class RoutedCacheLayer(DynamicLayer):
     """A layer's keys and values, and the routing of the unit that each sequence is in.
 
-    All tensors are batch-first, and are reordered and cropped with the keys:
+    Keys and values grow in place, in `key_room` and `value_room`. The other tensors are batch-first, and are
+    reordered and cropped with the keys:
 
     - `decision`: the last one.
     - `decided_at`: how many tokens must stay for it to hold, 1 for a prompt's; 0: there is none.
@@ -41,11 +43,29 @@ class RoutedCacheLayer(DynamicLayer):
     the first call chose.
     """
 
+    keys: Tensor | None
+    values: Tensor | None
+    key_room: Tensor | None
+    value_room: Tensor | None
+
     def __init__(self) -> None:
         super().__init__()
         self._forget()
 
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Add keys and values, where possible in place, and return all."""
+        if self.get_seq_length() == 0 or not may_grow_in_place():
+            all_states: tuple[Tensor, Tensor] = super().update(key_states, value_states, *args, **kwargs)
+            return all_states
+        assert self.keys is not None and self.values is not None
+        self.keys, self.key_room = appended(self.keys, key_states, self.key_room)
+        self.values, self.value_room = appended(self.values, value_states, self.value_room)
+        return self.keys, self.values
+
     def _forget(self) -> None:
+        self.key_room = self.value_room = None
         self.decision: Decision | None = None
         self.decided_at = 0
         self.merged: dict[str, Tensor] = {}
@@ -69,6 +89,7 @@ class RoutedCacheLayer(DynamicLayer):
 
     def _select(self, function: Callable[[Tensor], Tensor]) -> None:
         """Apply a selection of sequences; merged FFNs stay where gates do, as among beams of one prompt."""
+        self.key_room = self.value_room = None  # of other sequences
         if self.decision is not None:
             selected = Decision(*map(function, self.decision))
             if not torch.equal(selected.gates_BE, self.decision.gates_BE):

@@ -1,0 +1,76 @@
+"""States that grow in place against concatenation."""
+
+import copy
+
+import pytest
+import torch
+from transformers import DynamicCache
+
+from loriini.model import growing
+from loriini.model.cache import RoutedCacheLayer
+from loriini.model.growing import appended
+from tiny import random_ids, tiny_model
+
+
+def states(tokens: int, batch: int = 2) -> torch.Tensor:
+    return torch.randn(batch, 3, tokens, 4)
+
+
+@torch.no_grad()
+def test_states_are_appended_in_place_while_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growing, "LEAST_ROOM", 3)
+    expected, room, moves = states(2), None, 0
+    kept = expected
+    for tokens in (1, 2, 1, 1, 5, 1):
+        new, before = states(tokens), room
+        kept, room = appended(kept, new, room)
+        expected = torch.cat([expected, new], dim=-2)
+        assert torch.equal(kept, expected)
+        moves += room is not before
+    assert moves == 3  # room for 3 more than 3, 7 and 12
+
+
+@torch.no_grad()
+def test_states_that_are_not_in_the_room_are_copied() -> None:
+    first, room = appended(states(2), states(1), None)
+    for kept in (first[:1], first.clone(), first[..., 1:, :], first.mT.contiguous().mT):
+        found, other = appended(kept, new := states(1, len(kept)), room)
+        assert other is not room
+        assert torch.equal(found, torch.cat([kept, new], dim=-2))
+    cropped, same = appended(first[..., :1, :], new := states(1), room)
+    assert same is room
+    assert torch.equal(cropped[..., 1:, :], new)
+
+
+def test_inference_tensors_are_not_written_to_elsewhere() -> None:
+    with torch.inference_mode():
+        kept, room = appended(states(2), states(1), None)
+        kept, again = appended(kept, states(1), room)
+    assert again is room
+    with torch.no_grad():
+        found, other = appended(kept, new := states(1), room)
+    assert other is not room
+    assert torch.equal(found, torch.cat([kept, new], dim=-2))
+
+
+@torch.no_grad()
+def test_a_copied_cache_grows_apart() -> None:
+    model, ids, cache = tiny_model(), random_ids(2, 8), DynamicCache()
+    model(ids[:, :4], past_key_values=cache)
+    model(ids[:, 4:5], past_key_values=cache)
+    other = copy.deepcopy(cache)
+    model(ids[:, 6:7], past_key_values=other)
+    found = model(ids[:, 5:6], past_key_values=cache).logits
+    fresh = DynamicCache()
+    for part in (ids[:, :4], ids[:, 4:5], ids[:, 5:6]):
+        expected = model(part, past_key_values=fresh).logits
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_cache_with_gradients_is_concatenated() -> None:
+    layer, (first, second) = RoutedCacheLayer(), (states(2).requires_grad_(), states(1).requires_grad_())
+    layer.update(first, first)
+    keys, _ = layer.update(second, second)
+    keys.sum().backward()
+    assert layer.key_room is None
+    assert torch.equal(second.grad, torch.ones_like(second))
