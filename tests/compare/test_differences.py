@@ -4,6 +4,8 @@ import math
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+
 from loriini.compare.differences import differences_from, equal_budgets, loss_at
 from loriini.evaluate.intervals import differences_by_domain
 
@@ -29,6 +31,18 @@ def test_the_loss_at_a_budget_is_that_of_its_last_tenth() -> None:
     curve = {"tokens": [float(i) for i in range(1, 31)], "loss": [float(i) for i in range(1, 31)]}
     assert loss_at(curve, "tokens", 20.0) == fmean([19.0, 20.0])
     assert loss_at(curve, "tokens", 30.0) == fmean([28.0, 29.0, 30.0])
+
+
+def test_the_loss_at_a_budget_does_not_depend_on_the_points_of_a_curve() -> None:
+    """Curves are means over windows; here of a loss that falls by 1 a step, in windows of 1 to 7 steps."""
+    found = []
+    for window in (1, 2, 3, 7):
+        ends = np.arange(window, 701, window).astype(float)
+        found.append(
+            loss_at({"tokens": ends.tolist(), "loss": (-ends + window / 2).tolist()}, "tokens", 100.0)
+        )
+    assert max(found) - min(found) < 0.3
+    assert math.isnan(loss_at({"tokens": [1.0, 2.0], "loss": [1.0, math.nan]}, "tokens", 2.0))
 
 
 def cell(name: str, flops: float) -> dict[str, Any]:

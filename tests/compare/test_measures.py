@@ -112,13 +112,14 @@ def test_experts_in_use_are_those_of_several_steps() -> None:
     """In a single step few units choose: here one of two experts, another in every step."""
     step = {"tokens": 1, "experts": 2, "active": [1], "gate_entropy": [0.0], "confidence_entropy": [0.5]}
     metrics = [{**step, "load_entropy": [0.0]} for _ in range(30)]
-    assert measures.expert_use_measures(metrics)["experts_in_use"] == 1
+    assert measures.expert_use_measures(metrics, soft=False)["experts_in_use"] == 1
     metrics[9] |= {"load": [[0.5, 0.5]]}
-    assert measures.expert_use_measures(metrics)["experts_in_use"] == pytest.approx(2)
+    assert measures.expert_use_measures(metrics, soft=False)["experts_in_use"] == pytest.approx(2)
     metrics[29] |= {"load": [[0.9, 0.1]]}
-    found = measures.expert_use_measures(metrics)
+    found = measures.expert_use_measures(metrics, soft=False)
     assert found["experts_in_use"] == pytest.approx(0.9**-0.9 * 0.1**-0.1)
     assert found["load_entropy"] == [0.3251]
+    assert found.keys() - measures.expert_use_measures(metrics, soft=True).keys() == {"utilisation"}
 
 
 def test_documents_of_the_corpus_are_warned_of_before_they_are_trained_on(

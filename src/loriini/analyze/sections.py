@@ -1,6 +1,6 @@
 """Sections that several reports have; None if there is nothing to show."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -187,7 +187,7 @@ def who_routes_where(routes: Routes | None) -> Html | None:
         p.element("h3", "Load and agreement, by layer"),
         _statistics(routes),
         p.items(_explanations(routes)),
-        _set_apart(shown) if several else "",
+        _set_apart(routes, shown.domains) if several else "",
         p.element("h3", f"The expert that each {routes.field} chooses most"),
         _favourites(shown),
         p.note(
@@ -283,12 +283,13 @@ def document_and_nearest(document: Mapping[str, Any]) -> Html:
     )
 
 
-def _set_apart(routes: Routes) -> Html:
-    """For each domain, the expert that it chooses most often beyond the mean of the other domains."""
+def _set_apart(routes: Routes, shown: Sequence[str]) -> Html:
+    """For each domain shown, the expert that it chooses most often beyond the mean of all other domains."""
     shares_LDE = routes.choice_shares
     others_LDE = (shares_LDE.sum(1, keepdims=True) - shares_LDE) / (shares_LDE.shape[1] - 1)
     sentences = []
-    for i, name in enumerate(routes.domains):
+    for name in shown:
+        i = list(routes.domains).index(name)
         lead_LE = shares_LDE[:, i] - others_LDE[:, i]
         layer, expert = np.unravel_index(lead_LE.argmax(), lead_LE.shape)
         here, elsewhere = shares_LDE[layer, i, expert], others_LDE[layer, i, expert]

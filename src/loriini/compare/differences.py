@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from loriini.compare.measures import AXES, LAST_SHARE, Cells, is_number
+from loriini.compare.measures import AXES, LAST_SHARE, CellRows, is_number
 from loriini.compare.rows import VariantRow
 from loriini.compare.seeds import InstanceLosses, mean_losses, over_seeds, paired_by_seed
 from loriini.compare.variants import in_state
@@ -75,7 +75,7 @@ def difference(
 
 
 def equal_budgets(
-    variants: Sequence[VariantRow], baseline: VariantRow, cells: Mapping[str, Cells]
+    variants: Sequence[VariantRow], baseline: VariantRow, cells: Mapping[str, CellRows]
 ) -> dict[str, dict[str, Any]]:
     """By name, `equal`: by axis, the training loss at the tokens, FLOPs or seconds that all variants spent.
 
@@ -98,7 +98,7 @@ def equal_budgets(
     }
 
 
-def losses_at_budget(axis: str, cells: Mapping[str, Cells], baseline: str) -> dict[str, dict[str, Any]]:
+def losses_at_budget(axis: str, cells: Mapping[str, CellRows], baseline: str) -> dict[str, dict[str, Any]]:
     """By variant: the `budget` of an axis that all cells spent, the `loss` there and its `difference`.
 
     The loss is the mean over the last tenth of the budget; differences from the baseline are paired by seed.
@@ -122,9 +122,12 @@ def losses_at_budget(axis: str, cells: Mapping[str, Cells], baseline: str) -> di
 
 
 def loss_at(curve: Mapping[str, Sequence[float | None]], axis: str, budget: float) -> float:
-    """Mean training loss over the last tenth of a budget; NaN where no loss there was finite."""
+    """Mean training loss over the last tenth of a budget; NaN where no loss there was finite.
+
+    Each point is the mean since the one before it, and counts by how much of this lies in the tenth.
+    """
     spent = np.array(curve[axis], np.float64)
     loss = np.array(curve["loss"], np.float64)
-    near = loss[(spent > (1 - LAST_SHARE) * budget) & (spent <= budget * (1 + 1e-9))]
-    near = near if len(near) else loss[[np.searchsorted(spent, budget)]]
-    return float(np.mean(near[np.isfinite(near)])) if np.isfinite(near).any() else math.nan
+    begins = np.maximum(np.append(0.0, spent[:-1]), (1 - LAST_SHARE) * budget)
+    inside = np.where(np.isfinite(loss), np.clip(np.minimum(spent, budget) - begins, 0, None), 0.0)
+    return float(np.average(np.nan_to_num(loss), weights=inside)) if inside.any() else math.nan

@@ -20,7 +20,7 @@ from scipy.optimize import least_squares
 
 from loriini.compare.cells import variant_name
 from loriini.compare.lines import Lines, bends, lines_of
-from loriini.compare.measures import Cells
+from loriini.compare.measures import CellRows
 from loriini.compare.rows import VariantRow
 from loriini.compare.seeds import MeanInterval, over_seeds
 from loriini.compare.variants import unswept_settings
@@ -114,7 +114,7 @@ def relative(difference: MeanInterval) -> dict[str, float | None]:
     return MeanInterval(*map(math.expm1, (difference.mean, difference.low, difference.high))).to_dict()
 
 
-def measure_ladder(variants: Sequence[VariantRow], cells: Cells) -> dict[str, Any]:
+def measure_ladder(variants: Sequence[VariantRow], cells: CellRows) -> dict[str, Any]:
     """The ladder's `widths`, `baseline` and `designs`, each with its law and its trend to the baseline.
 
     Only variants that a sweep chose and that are causal take part; seeds that all sizes of a design finished.
@@ -139,7 +139,7 @@ def measure_ladder(variants: Sequence[VariantRow], cells: Cells) -> dict[str, An
     return {"widths": widths, "baseline": baseline or None, "designs": designs}
 
 
-def ladder_points(name: str, variants: Mapping[int, VariantRow], cells: Cells) -> LadderPoints | None:
+def ladder_points(name: str, variants: Mapping[int, VariantRow], cells: CellRows) -> LadderPoints | None:
     """The measurements of a design at the sizes that finished, for the seeds that all these sizes have."""
     cells_by_width: dict[int, dict[int, Mapping[str, Any]]] = {}
     for width, variant in variants.items():

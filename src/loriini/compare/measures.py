@@ -13,6 +13,7 @@ from loriini.atomic import write_json
 from loriini.compare.running import Trial, training_seconds
 from loriini.errors import InputError
 from loriini.evaluate.heldout import HeldOut, heldout_digest
+from loriini.evaluate.perplexity import EVALUATION_VERSION
 from loriini.evaluate.runs import EvaluationSettings, evaluate_on
 from loriini.grouping import grouped
 from loriini.jobs.artifact import digest
@@ -23,7 +24,8 @@ from loriini.snapshot import RUN, model_folder
 from loriini.train.records.metrics import METRICS, read_metrics
 from loriini.train.run import read_run, recorded_corpus
 
-Cells = Sequence[Mapping[str, Any]]
+CellRows = Sequence[Mapping[str, Any]]
+"""The results of cells, `results.cell_result` of each."""
 CURVE_POINTS = 100
 LAST_SHARE = 0.1
 """Share of the steps, at the end of training, over which its measures are averaged."""
@@ -74,7 +76,7 @@ def training_measures(trial: Trial) -> dict[str, Any]:
         "training_loss": mean_or_none(m["loss"] for m in last_part(metrics)),
         "skipped_steps": sum(m["skipped"] for m in metrics),
         "curve": learning_curve(column(metrics, "loss"), spent),
-        **expert_use_measures(metrics),
+        **expert_use_measures(metrics, trained.design.soft),
     }
 
 
@@ -109,14 +111,15 @@ def learning_curve(loss: Floats, spent: Mapping[str, Floats]) -> dict[str, list[
     return {"loss": means, **{axis: values[ends].tolist() for axis, values in spent.items()}}
 
 
-def expert_use_measures(metrics: Metrics) -> dict[str, Any]:
+def expert_use_measures(metrics: Metrics, soft: bool) -> dict[str, Any]:
     """Means over layers and the last tenth of the mixture's steps; empty for a dense model.
 
     - `experts_in_use`: exp of the load's entropy, E where the load is even; of the loads recorded meanwhile,
       or else of the last one.
     - `experts_per_decision`: exp of the gates' entropy: over how many experts a decision spreads.
     - `experts_by_score`: exp of the confidence entropy, that of the softmax of the scores.
-    - `utilisation`: share of experts active at least once in ten steps (Lory appendix G.1).
+    - `utilisation`: share of experts active at least once in ten steps (Lory appendix G.1); not of a `soft`
+      design with two experts, whose weights are never above twice the even one.
     """
     routed = routed_steps(metrics)
     if not routed:
@@ -125,10 +128,11 @@ def expert_use_measures(metrics: Metrics) -> dict[str, Any]:
     recorded = with_load_entropy(last) or with_load_entropy(routed)[-1:] or last
     entropies = {key: column(recorded if key == "load_entropy" else last, key) for key in ENTROPIES.values()}
     measured = {name: float(np.exp(entropies[key]).mean()) for name, key in ENTROPIES.items()}
-    count = max(1, round(LAST_SHARE * len(windows)))
+    count, experts = max(1, round(LAST_SHARE * len(windows))), routed[-1]["experts"]
+    active = {} if soft and experts == 2 else {"utilisation": float(windows[-count:].mean())}
     return {
-        "experts": routed[-1]["experts"],
-        "utilisation": float(windows[-count:].mean()),
+        "experts": experts,
+        **active,
         **measured,
         **{key: np.round(entropies[key].mean(0), 4).tolist() for key in ("gate_entropy", "load_entropy")},
     }
@@ -145,7 +149,7 @@ def evaluate_trials(
     evaluations = {}
     for trial in trials:
         how = [settings.skip, settings.routing, *(["document_mask"] if settings.document_mask else [])]
-        key = digest([text, *how, model_state(trial.folder)])
+        key = digest([EVALUATION_VERSION, text, *how, model_state(trial.folder)])
         path = cache / f"{trial.folder.name}-{key[:8]}.json"
         with waiting_lock(cache):  # another command may evaluate the same cells
             if not path.exists():
@@ -160,7 +164,7 @@ def model_state(folder: Path) -> list[list[Any]]:
     return sorted([file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in weights)
 
 
-def by_variant(cells: Cells) -> dict[str, list[Mapping[str, Any]]]:
+def by_variant(cells: CellRows) -> dict[str, list[Mapping[str, Any]]]:
     """The cells of each variant, in their order."""
     return grouped(cells, lambda cell: cell["name"])
 

@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from loriini.compare.cells import Cell, run_settings
-from loriini.compare.measures import Cells, by_variant, is_number
+from loriini.compare.measures import CellRows, by_variant, is_number
 from loriini.compare.running import Trial
+from loriini.evaluate.perplexity import counts_first_segment
 from loriini.grouping import grouped
 from loriini.reporting.wording import listing
 from loriini.train.folder import NOT_OF_TRAINING
 
-REMARKED_SEPARATELY = ("steps", "batch_size", "length", "seed", "warmup")
+REMARKED_SEPARATELY = ("steps", "batch_size", "length", "seed", "warmup.dense_share")
 """Settings on which there are other remarks."""
 DESIGN_SETTINGS = ("name", "routing", "model.num_experts", "model.low_rank", "model.intermediate_size")
 """Settings by which designs of equal active size differ."""
@@ -36,9 +37,8 @@ def counted_first_segments(
     names = [
         trial.cell.variant
         for trial in trials
-        if trial.cell.causality == "after_first_segment"
-        and trial.folder in evaluations
-        and evaluations[trial.folder]["skip"] < trial.cell.run.routing.segment_length
+        if trial.folder in evaluations
+        and counts_first_segment(trial.cell.run.config(), evaluations[trial.folder]["skip"])
     ]
     if names:
         yield (
@@ -82,7 +82,7 @@ def distinct(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def remarks(cells: Cells) -> Iterator[str]:
+def remarks(cells: CellRows) -> Iterator[str]:
     """What makes the runs unequal, so that a difference may have another cause than the design."""
     trained = [cell for cell in cells if "parameters" in cell]
     yield from unequal_settings(trained)
@@ -93,7 +93,7 @@ def remarks(cells: Cells) -> Iterator[str]:
     yield from unfinished(cells)
 
 
-def unequal_settings(cells: Cells) -> Iterator[str]:
+def unequal_settings(cells: CellRows) -> Iterator[str]:
     """How the runs differ apart from their designs: tokens, steps, batch, context or corpus."""
     finished = [cell for cell in cells if cell["state"] == "finished"]
     for key, what in (
@@ -109,7 +109,7 @@ def unequal_settings(cells: Cells) -> Iterator[str]:
     yield from unequal("the corpus, by its digest", corpora, [cell["name"] for cell in cells])
 
 
-def unequal_warmups(cells: Cells) -> Iterator[str]:
+def unequal_warmups(cells: CellRows) -> Iterator[str]:
     """Which mixtures begin as a dense model, where not all do."""
     of_share = grouped((cell for cell in cells if "dense_share" in cell), lambda cell: cell["dense_share"])
     if len(of_share) > 1:
@@ -120,7 +120,7 @@ def unequal_warmups(cells: Cells) -> Iterator[str]:
         yield f"The mixtures differ in their dense warm-up, which can decide a comparison: {shown}."
 
 
-def unequal_sizes(cells: Cells) -> Iterator[str]:
+def unequal_sizes(cells: CellRows) -> Iterator[str]:
     """Which variants' active parameters differ, and which vary by token."""
     active = {cell["name"]: cell["parameters"]["active"] for cell in cells}
     if active and max(active.values()) > EQUAL_ACTIVE * min(active.values()):
@@ -134,18 +134,18 @@ def unequal_sizes(cells: Cells) -> Iterator[str]:
         )
 
 
-def unequal_losses(cells: Cells) -> Iterator[str]:
+def unequal_losses(cells: CellRows) -> Iterator[str]:
     """Whose training loss leaves out tokens that others' counts."""
     skips = {cell["name"]: cell.get("loss_skips", 0) for cell in cells}
     if len(set(skips.values())) > 1:
         shown = listing([f"{name} ({n})" for name, n in skips.items() if n])
         yield (
-            "Some training losses leave out the first tokens of a document, which are hard to predict, and "
-            f"are not compared with the others': {shown}."
+            "Some training losses leave out segment 1, whose experts depend on its own tokens, and are not "
+            f"compared with the others': {shown}."
         )
 
 
-def unequal_seeds(cells: Cells) -> Iterator[str]:
+def unequal_seeds(cells: CellRows) -> Iterator[str]:
     """Which seeds each variant has, where they differ."""
     seeds = {name: tuple(cell["seed"] for cell in same) for name, same in by_variant(cells).items()}
     if len(set(seeds.values())) > 1:
@@ -153,7 +153,7 @@ def unequal_seeds(cells: Cells) -> Iterator[str]:
         yield f"The seeds differ ({listed}); differences are paired over those that two variants share."
 
 
-def unfinished(cells: Cells) -> Iterator[str]:
+def unfinished(cells: CellRows) -> Iterator[str]:
     """Which trainings diverged, failed or are not done, and whose loss on held-out text is not finite."""
     for cell in cells:
         if cell.get("state") in ("diverged", "failed", "started"):

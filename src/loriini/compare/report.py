@@ -46,7 +46,7 @@ def write_comparison(results: Mapping[str, Any], out: Path) -> Path:
         "Use of experts": expert_use_section(shown),
         "Not causal": not_causal_section(shown),
         "Grid": grid_section(results),
-        "Cells": cells_section(results),
+        "CellRows": cells_section(results),
         "How it was made": settings_section(results),
     }
     title = f"Loriini: {listing([v['name'] for v in shown])}"
@@ -87,7 +87,7 @@ def opening(results: Mapping[str, Any], shown: Sequence[VariantRow]) -> Html:
         else "No model was scored on held-out text, so only the trainings are compared. "
     )
     widths = results["ladder"]["widths"] if "ladder" in results else []
-    of_all_sizes = ["Ladder", *(["Grid"] if results.get("grid") else []), "Cells"]
+    of_all_sizes = ["Ladder", *(["Grid"] if results.get("grid") else []), "CellRows"]
     sizes = (
         f"They are {len(widths)} sizes, {listing([str(width) for width in widths])} wide; all sections but "
         f"{listing(of_all_sizes)} are of the largest. "

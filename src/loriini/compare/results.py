@@ -10,7 +10,7 @@ from typing import Any
 from loriini.compare.cells import Cell
 from loriini.compare.differences import DifferencesOf, Scores, differences_from, equal_budgets
 from loriini.compare.laws import measure_ladder
-from loriini.compare.measures import Cells, by_variant, training_measures
+from loriini.compare.measures import CellRows, by_variant, training_measures
 from loriini.compare.remarks import counted_first_segments, remarks, unequal_training
 from loriini.compare.rows import VariantRow
 from loriini.compare.running import Trial
@@ -72,10 +72,10 @@ def trained_cell(trial: Trial) -> Cell:
 
 
 def variant_results(
-    cells: Cells, scores: Mapping[str, Scores], differences_of: DifferencesOf, *, of_grid: bool = True
+    cells: CellRows, scores: Mapping[str, Scores], differences_of: DifferencesOf, *, of_grid: bool = True
 ) -> list[VariantRow]:
     """Every variant: over its seeds, whether a sweep chose it, and compared with its size's baseline."""
-    cells_of_variant: Mapping[str, Cells] = by_variant(cells)
+    cells_of_variant: Mapping[str, CellRows] = by_variant(cells)
     summaries = list(map(summarize, cells_of_variant.values()))
     chosen = choices(summaries, of_grid=of_grid)
     variants: list[VariantRow] = [{**summary, **chosen[summary["name"]]} for summary in summaries]
@@ -134,7 +134,7 @@ def cell_result(trial: Trial, evaluation: Mapping[str, Any] | None, failure: str
 def comparison_caveats(config: LoriiniConfig) -> dict[str, Any]:
     """What keeps a design's numbers from being compared with those of others; empty for most designs.
 
-    `experts_vary`: parameters and FLOPs count all experts; `loss_skips`: tokens of a document that the
+    `experts_vary`: parameters and FLOPs count all experts; `loss_skips`: tokens of segment 1 that the
     training loss leaves out.
     """
     vary = config.design.experts_vary

@@ -127,14 +127,14 @@ def signed(difference: Interval) -> str:
 
 def expert_use_section(shown: Sequence[VariantRow]) -> Html | None:
     """How the variants used their experts at the end of training."""
-    routed = [v for v in shown if "utilisation" in v]
+    routed = [v for v in shown if "experts_in_use" in v]
     if not routed:
         return None
     rows = [
         [
             v["name"],
             f"{v['experts']:.0f}",
-            f"{100 * v['utilisation']:.0f} %",
+            f"{100 * v['utilisation']:.0f} %" if "utilisation" in v else NO_VALUE,
             *(
                 NO_VALUE if count is None else f"{count:.2f}"
                 for count in (v["experts_in_use"], v["experts_per_decision"], v["experts_by_score"])

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, TypeVar
 
-from loriini.compare.measures import Cells, is_number
+from loriini.compare.measures import CellRows, is_number
 from loriini.compare.rows import GridChoice, VariantRow
 from loriini.compare.seeds import geometric, over_seeds
 from loriini.evaluate.intervals import OVERALL
@@ -21,7 +21,7 @@ COMMON_TO_SEEDS = (
 USE_OF_EXPERTS = ("experts", "utilisation", "experts_in_use", "experts_per_decision", "experts_by_score")
 
 
-def summarize(cells: Cells) -> VariantRow:
+def summarize(cells: CellRows) -> VariantRow:
     """A variant: means and intervals over the seeds that finished."""
     finished = in_state(cells, "finished")
     first = next((cell for cell in (*finished, *cells) if "parameters" in cell), cells[0])
@@ -43,18 +43,18 @@ def summarize(cells: Cells) -> VariantRow:
     return summary
 
 
-def in_state(cells: Cells, state: str) -> Cells:
+def in_state(cells: CellRows, state: str) -> CellRows:
     """The cells in this state."""
     return [cell for cell in cells if cell.get("state") == state]
 
 
-def training_over_seeds(finished: Cells) -> dict[str, Any]:
+def training_over_seeds(finished: CellRows) -> dict[str, Any]:
     """`training_loss` of the cells where it is finite, if there are any."""
     losses = [cell["training_loss"] for cell in finished if is_number(cell["training_loss"])]
     return {"training_loss": over_seeds(losses).to_dict()} if losses else {}
 
 
-def scores_over_seeds(finished: Cells) -> dict[str, Any]:
+def scores_over_seeds(finished: CellRows) -> dict[str, Any]:
     """`perplexity` by domain and over all, and `bits_per_byte`, of the cells that were scored, if any."""
     scored = [cell for cell in finished if is_number(cell.get("mean_perplexity"))]
     if not scored:

@@ -21,6 +21,8 @@ from loriini.parallel.rows import gather_rows, own_rows
 from loriini.progress import progress
 
 EvaluationRouting = Literal["training", "prompt", "segment"]
+EVALUATION_VERSION = 1
+"""Version of what `evaluate` measures: evaluations of another are not reused."""
 LARGE_BATCH = 1 << 28
 """Tokens times vocabulary of what is evaluated at once."""
 

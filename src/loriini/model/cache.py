@@ -56,12 +56,12 @@ class RoutedCacheLayer(DynamicLayer):
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
         """Add keys and values, where possible in place, and return all."""
-        if self.get_seq_length() == 0 or not may_grow_in_place():
+        keys, values = self.keys, self.values
+        if keys is None or values is None or keys.numel() == 0 or not may_grow_in_place():
             all_states: tuple[Tensor, Tensor] = super().update(key_states, value_states, *args, **kwargs)
             return all_states
-        assert self.keys is not None and self.values is not None
-        self.keys, self.key_room = appended(self.keys, key_states, self.key_room)
-        self.values, self.value_room = appended(self.values, value_states, self.value_room)
+        self.keys, self.key_room = appended(keys, key_states, self.key_room)
+        self.values, self.value_room = appended(values, value_states, self.value_room)
         return self.keys, self.values
 
     def _forget(self) -> None:

@@ -160,7 +160,7 @@ class LoriiniConfig(LlamaConfig):
 
     @property
     def skipped_positions(self) -> int:
-        """First positions of a document that the training loss leaves out: segment 1, with `skip_loss`."""
+        """First positions that the training loss leaves out: segment 1, with `skip_loss`."""
         return self.first_segment_length if self.design.first_segment == "skip_loss" else 0
 
     @property

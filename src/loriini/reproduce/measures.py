@@ -23,7 +23,7 @@ from loriini.atomic import write_json
 from loriini.compare.measures import last_part, learning_curve, mean_or_none, model_state
 from loriini.compare.running import Trial, training_seconds
 from loriini.evaluate.heldout import HeldOut, documents_of
-from loriini.evaluate.perplexity import EvaluationRouting, evaluate, score_tokens
+from loriini.evaluate.perplexity import EVALUATION_VERSION, EvaluationRouting, evaluate, score_tokens
 from loriini.evaluate.runs import RouterFree
 from loriini.jobs.lock import waiting_lock
 from loriini.json_file import read_object
@@ -40,7 +40,7 @@ POINTS = 60
 """Points of a curve of the use of experts."""
 ANSWER, CHOICES = 32, 4
 """Tokens of an answer, and answers to choose from."""
-VERSION = 9
+VERSION = 10
 """Version of the measures' definitions and files; what an earlier version measured is measured again."""
 ROUTER_FREE, ROUTER_FREE_QUESTIONS = "router-free", "router-free questions"
 ROUTE_MEASURES = ("routes", "topics", "languages")
@@ -166,7 +166,8 @@ def questions(loaded: LoadedModel, routing: EvaluationRouting = "prompt") -> dic
             scores.append(-losses_BL[:, context - 1 :].mean(1).double().cpu())
         asked += len(ids_BL)
         scores_BC = torch.stack(scores, dim=1)
-        right_B, likelihoods_B = scores_BC.argmax(1) == 0, scores_BC[:, 0]
+        likelihoods_B = scores_BC[:, 0]
+        right_B = (likelihoods_B[:, None] > scores_BC[:, 1:]).all(1)  # a tie is not right
         measured["accuracy"][domain] = right_B.double().mean().item()
         measured["log_likelihood"][domain] = likelihoods_B.mean().item()
         measured["questions"][domain] = len(ids_BL)
@@ -215,7 +216,7 @@ def measure(
         return found
     heldout = of_kind(kind)
     with waiting_lock(folder):
-        of = [VERSION, model_state(trial.folder)]
+        of = [VERSION, EVALUATION_VERSION, model_state(trial.folder)]
         kept = {name: kept_measure(path, of) for name, path in paths.items()}
         if missing := [name for name, measured in kept.items() if measured is None]:
             loaded = LoadedModel(trial.folder, load_model(trial.folder)[0], heldout, of_kind, skip)

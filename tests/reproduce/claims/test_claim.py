@@ -20,6 +20,7 @@ from loriini.reproduce.claims.claim import (
     below,
     close,
     exactly,
+    judged_against_leak,
     occurs,
     overall,
     verdicts,
@@ -127,6 +128,26 @@ def test_close_is_two_sided() -> None:
     assert close("x", one, dict.fromkeys(one, 1.0), 0.02).verdict == HOLDS
     assert close("x", one, dict.fromkeys(one, 1.1), 0.02).verdict == FAILS
     assert close("x", one, dict.fromkeys(one, 0.9), 0.02).verdict == FAILS
+
+
+@pytest.mark.parametrize(
+    ("claim", "too_low", "judged"),
+    [
+        (Claim("", {0: -0.1, 1: -0.2}, high=0.0), False, True),
+        (Claim("", {0: 0.1, 1: 0.2}, high=0.0), False, False),
+        (Claim("", {0: 0.1, 1: 0.2}, low=0.0), True, True),
+        (Claim("", {0: -0.1, 1: -0.2}, low=0.0), True, False),
+        (Claim("", {0: 0.0, 1: 0.01}, -0.02, 0.02), True, False),
+        (Claim("", {0: 0.1, 1: 0.2}, -0.02, 0.02), True, True),
+        (Claim("", {0: 0.1, 1: 0.2}, -0.02, 0.02), False, False),
+        (Claim("", {0: -0.1, 1: -0.2}, -0.02, 0.02), False, True),
+    ],
+)
+def test_a_row_that_sees_later_tokens_can_only_be_worse(claim: Claim, too_low: bool, judged: bool) -> None:
+    found = judged_against_leak(claim, too_low, "it sees more")
+    assert (found == claim) == judged
+    if not judged:
+        assert (found.verdict, found.unjudged) == (UNDECIDED, "it sees more")
 
 
 def test_claims_are_of_differences_paired_by_seed() -> None:

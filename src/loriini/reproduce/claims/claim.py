@@ -10,7 +10,7 @@ equal values show no spread. What is computed instead of measured is exact: a si
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -160,6 +160,19 @@ def occurs(quantity: str, counts: Values) -> Claim:
     """That something occurs: it holds if any seed counted it, else it is undecided, since other seeds may."""
     total = sum(counts.values())
     return exactly(quantity, total, low=0.0) if total else Claim(quantity, counts, low=0.0)
+
+
+def judged_against_leak(claim: Claim, too_low: bool, why: str) -> Claim:
+    """A claim whose values are too low, or else too high, as a row of it sees later tokens.
+
+    It is judged where no value beyond the measured ones would change that; elsewhere it is not, for the
+    reason `why`: a row that sees later tokens can only be shown to be worse.
+    """
+    bounds = (claim.low, claim.high)
+    beyond = math.inf if too_low else -math.inf
+    if not claim.finite or side(float(np.mean(claim.finite)), bounds) == side(beyond, bounds):
+        return claim
+    return replace(claim, values={}, unjudged=why)
 
 
 def below(quantity: str, one: Values, other: Values, *, unit: str = "nats") -> Claim:

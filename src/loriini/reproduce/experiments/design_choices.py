@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from loriini.published.items.design_choices import SEQUENCE_TOP2
 from loriini.reproduce.charts import Chart, dots
-from loriini.reproduce.claims.claim import HOLDS, Claim, above, below, close, occurs
+from loriini.reproduce.claims.claim import HOLDS, Claim, above, below, close, judged_against_leak, occurs
 from loriini.reproduce.claims.measured import Measured
 from loriini.reproduce.claims.quantities import Values, difference, mean_of
 from loriini.reproduce.experiments import common as c
@@ -36,6 +36,10 @@ LAST = 0.2
 """Part of training, at its end, over which the use of experts is averaged."""
 UNIT = "token over sequence"
 WIDTHS_ALIKE = "not judged, as twice the dense width is not shown to gain more than the margin"
+SEES_ALL = (
+    "not judged: routing by the whole sequence sees later tokens, so its loss is too low to show more than "
+    "that it is worse"
+)
 MEAN_NOTE = (
     "perplexity is the final model's on held-out text, in the paper the mean of the last 100 iterations"
 )
@@ -58,10 +62,12 @@ def units_and_scopes(m: Measured) -> Iterator[Claim]:
     yield as_good_as_wider(m)
     for k in (2, 1):
         pair = (f"token, layer-wise, top-{k}", f"sequence, layer-wise, top-{k}")
-        yield below(f"top-{k}: loss of token minus sequence", *map(loss, pair))
+        claim = below(f"top-{k}: loss of token minus sequence", *map(loss, pair))
+        yield judged_against_leak(claim, too_low=False, why=SEES_ALL)
     gains = mean_gains(m)
     for other in ("layer-wise over global", "global over layer-wise", "top-2 over top-1", "top-1 over top-2"):
-        yield above(f"gain of token over sequence minus that of {other}", gains[UNIT], gains[other])
+        claim = above(f"gain of token over sequence minus that of {other}", gains[UNIT], gains[other])
+        yield judged_against_leak(claim, too_low=True, why=SEES_ALL)
 
 
 def as_good_as_wider(m: Measured) -> Claim:
@@ -75,7 +81,7 @@ def as_good_as_wider(m: Measured) -> Claim:
     claim = Claim("loss of sequence top-2 minus that of dense 2x", gap, -TOLERANCE, TOLERANCE, "nats")
     if gap and Claim("", difference(narrow, wide), low=TOLERANCE).verdict != HOLDS:
         return replace(claim, values={}, unjudged=WIDTHS_ALIKE)
-    return claim
+    return judged_against_leak(claim, too_low=True, why=SEES_ALL)
 
 
 def mean_gains(m: Measured) -> dict[str, Values]:
@@ -122,7 +128,8 @@ def learned_frozen_random(m: Measured) -> Iterator[Claim]:
     language = m.loss("sequence, global, language")
     if language:
         quantity = "loss of global routing by language minus learned"
-        yield close(quantity, language, m.loss("sequence, global, learned"), TOLERANCE)
+        claim = close(quantity, language, m.loss("sequence, global, learned"), TOLERANCE)
+        yield judged_against_leak(claim, too_low=False, why=SEES_ALL)
 
 
 def collapsed(m: Measured, row: str, layers: slice = slice(None)) -> Values:

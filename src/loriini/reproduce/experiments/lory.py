@@ -2,9 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
-from statistics import fmean
 
 import numpy as np
 
@@ -12,7 +10,7 @@ from loriini.published.items import PaperRun
 from loriini.published.items.lory import DENSE_03, LORY_03, MODEL_03
 from loriini.reporting.curves import running_mean
 from loriini.reproduce.charts import SMOOTHING, Chart, band, lines
-from loriini.reproduce.claims.claim import Claim, above, below, close, well_below
+from loriini.reproduce.claims.claim import Claim, above, below, close, judged_against_leak, well_below
 from loriini.reproduce.claims.measured import Measured
 from loriini.reproduce.claims.quantities import Values, difference
 from loriini.reproduce.experiments import common as c
@@ -136,9 +134,7 @@ def training_against_expert_choice(m: Measured) -> Iterator[Claim]:
         m.training_loss("EC, token-level"),
         CLOSE_CURVES,
     )
-    if claim.finite and fmean(claim.finite) >= -CLOSE_CURVES:  # it can show that it is worse, and no more
-        claim = replace(claim, values={}, unjudged=SEES_LATER_TOKENS)
-    yield claim
+    yield judged_against_leak(claim, too_low=False, why=SEES_LATER_TOKENS)
 
 
 def perplexity_against_expert_choice(m: Measured) -> Iterator[Claim]:

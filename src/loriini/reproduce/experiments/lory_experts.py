@@ -107,12 +107,12 @@ def utilisation(m: Measured) -> Iterator[Claim]:
     Windows of fewer segments have fewer active experts, so a share is judged only where they hold as many as
     the paper's.
     """
-    enough = units_in_window(m, LONG) >= PAPER_SEGMENTS
+    window = next((w for w in (TEN, LONG) if units_in_window(m, w) >= PAPER_SEGMENTS), None)
     for experts in (8, 16):
         quantity = f"share of {experts} experts that are active, second tenth of training"
-        active = active_share(m, f"1.5B/{experts}E", 0.1, 0.2, LONG) if enough else {}
+        active = active_share(m, f"1.5B/{experts}E", 0.1, 0.2, window) if window else {}
         yield Claim(quantity, active, low=0.5)
-    at_the_end = active_share(m, "1.5B/32E", 0.9, 1.0, LONG) if enough else {}
+    at_the_end = active_share(m, "1.5B/32E", 0.9, 1.0, window) if window else {}
     yield Claim("share of 32 experts that are active, last tenth", at_the_end, *ABOUT_900_OF_1536)
     early, late = (active_share(m, "1.5B/32E", *part) for part in (SECOND_THIRD, (LATE, 1.0)))
     yield above(
@@ -129,11 +129,12 @@ def units_in_window(m: Measured, window: str) -> int:
 def windows_differ(m: Measured) -> Iterator[str]:
     """How many segments the windows of steps hold, here and in the paper."""
     ten, tenth = (units_in_window(m, window) for window in (TEN, LONG))
-    if ten:
+    if 0 < ten < PAPER_SEGMENTS:
         yield (
             f"ten steps hold {ten:,} segments and a tenth of training {tenth:,}, "
             f"but the paper's ten steps {PAPER_SEGMENTS:,}; an expert that few segments choose is active "
-            "only in windows of many segments, so shares are compared with each other, not with the paper's"
+            "only in windows of many segments, so shares are compared with the paper's only where a window "
+            "holds as many"
         )
 
 
