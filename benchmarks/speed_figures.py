@@ -201,9 +201,9 @@ OTHERS: Sequence[tuple[Callable[[Row], bool], str]] = (
     ),
     (
         lambda row: row["what"] == "decode",
-        "- **`decode`** is greedy generation of 64 tokens after a prompt that is in the cache, with the "
-        "prompt's merged FFNs; the first of these tokens may lay them out anew. Rows with `prefill` are of a "
-        "prompt alone.",
+        "- **`decode`** is greedy generation of 128 tokens after a prompt that is in the cache, with the "
+        "prompt's merged FFNs. After 24 tokens these may be laid out anew, which is part of the time. Rows "
+        "with `prefill` are of a prompt alone.",
     ),
 )
 """What is said of rows of a kind, where there are any."""

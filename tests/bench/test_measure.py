@@ -204,6 +204,14 @@ def test_tokens_after_a_cached_prompt_are_those_without_a_cache(monkeypatch: pyt
     assert torch.equal(found, ids)
 
 
+@pytest.mark.parametrize("make", [partial(parts.llama, TINY), partial(parts.build_lory, TINY, 4)])
+def test_generation_may_be_measured_again(make: Callable[[], torch.nn.Module]) -> None:
+    work = parts.build_generation(TINY, 3, make)
+    first = work()
+    assert torch.equal(work(), first)
+    assert torch.equal(work(), first)
+
+
 @pytest.mark.parametrize(
     ("batch", "experts", "ffns_read"), [(1, 8, 1), (4, 8, 4), (16, 8, 8)], ids=["one", "merged", "summed"]
 )

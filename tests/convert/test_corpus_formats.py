@@ -255,6 +255,20 @@ def test_of_a_data_set_with_splits_the_training_text_is_imported(
     assert len(import_corpus(tmp_path / "rest", tmp_path / "set", str(corpus.tokenizer), 3).instances) == 2
 
 
+def test_files_without_the_name_of_a_split_are_imported_too(corpus: Corpus, tmp_path: Path) -> None:
+    rows = pyarrow.table({"input_ids": [[1, 2, 3, 4]]})
+    for name in (
+        "en/train/0-c++.parquet",
+        "en/test/0.parquet",
+        "de/code-java.v2.parquet",
+        "train/dev-tools.parquet",
+    ):
+        (tmp_path / "set" / name).parent.mkdir(parents=True, exist_ok=True)
+        pyarrow.parquet.write_table(rows, tmp_path / "set" / name)
+    back = import_corpus(tmp_path / "back", tmp_path / "set", str(corpus.tokenizer), 3)
+    assert back.instances.domain_names == ("0-c++", "code-java", "dev-tools")
+
+
 @pytest.mark.parametrize("form", CORPUS_FORMATS)
 def test_another_tokenizer_than_that_beside_the_tokens_is_refused(
     form: str, corpus: Corpus, tmp_path: Path

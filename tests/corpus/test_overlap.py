@@ -1,8 +1,17 @@
 """Which held-out texts a corpus trains on, and which it only resembles or keeps out."""
 
-import numpy as np
-import pytest
+from pathlib import Path
 
+import numpy as np
+import pyarrow.parquet
+import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.normalizers import Lowercase
+from tokenizers.pre_tokenizers import Whitespace
+from transformers import PreTrainedTokenizerFast
+
+from loriini.convert.corpus_import import import_corpus
 from loriini.corpus import overlap
 from loriini.corpus.overlap import trained_texts
 from loriini.corpus.prepare import Corpus, prepare_documents
@@ -44,3 +53,15 @@ def test_other_texts_of_the_same_size_are_not(corpus: Corpus, texts: list[str]) 
     assert swapped != texts[trained]
     assert trained_texts(corpus, [swapped, "", texts[trained][:-2], texts[trained], texts[trained]]) == [3, 4]
     assert trained_texts(corpus, []) == []
+
+
+def test_texts_that_a_tokenizer_normalizes_are_found_in_an_imported_corpus(tmp_path: Path) -> None:
+    tokenizer = Tokenizer(WordLevel({"<eos>": 0, "<unk>": 1, "one": 2, "two": 3, "three": 4}, "<unk>"))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = Lowercase(), Whitespace()
+    wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>", unk_token="<unk>")
+    wrapped.save_pretrained(tmp_path / "tokenizer")
+    texts = ["One two   THREE", "three  one", "two"]
+    rows = [[*wrapped(text)["input_ids"], 0] for text in texts]
+    pyarrow.parquet.write_table(pyarrow.table({"input_ids": rows}), tmp_path / "rows.parquet")
+    corpus = import_corpus(tmp_path / "corpus", tmp_path / "rows.parquet", str(tmp_path / "tokenizer"), 3)
+    assert trained_texts(corpus, [*texts, "two two"]) == [0, 1, 2]

@@ -9,6 +9,7 @@ from torch.nn.functional import pad, silu
 from transformers import DynamicCache
 
 from loriini import LoriiniForCausalLM, RoutingConfig
+from loriini.model import mixture
 from loriini.model.experts.stacked import Experts
 from loriini.model.mixture import Mixture, cheapest_merge
 from loriini.routing import Router, history
@@ -21,6 +22,12 @@ from tiny import LENGTH, SEGMENT, label_arguments, over_blocks, random_ids, tiny
 def short_history(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums states after few tokens, so that short sequences use the sums."""
     monkeypatch.setattr(history, "REMOVABLE", SEGMENT + 1)
+
+
+def lay_out_after(tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FFNs that are kept are laid out in blocks after so many single tokens, in any dtype."""
+    monkeypatch.setattr(mixture, "TOKENS_BEFORE_BLOCKS", tokens)
+    monkeypatch.setattr(mixture, "is_bfloat16_on_cpu", lambda x: True)
 
 
 def lory_layer(name: str = "lory", experts: int = 4) -> Mixture:
@@ -202,13 +209,21 @@ def test_an_emptied_cache_takes_a_new_prompt(emptied: str) -> None:
 )
 @torch.no_grad()
 def test_routing_follows_what_happens_to_the_cache(
-    name: str, mode: str, block: str, change: str, prompt: int, last: int
+    name: str,
+    mode: str,
+    block: str,
+    change: str,
+    prompt: int,
+    last: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The prompt is short, or long enough to be summed, or its last token follows alone, so that FFNs are
     kept in blocks."""
     model, ids, more = tiny_model(name, block=block), random_ids(2, prompt), random_ids(4, SEGMENT)
     cache = DynamicCache()
     step = {"past_key_values": cache, "use_cache": True, "inference_routing": mode}
+    if last == 1:
+        lay_out_after(0, monkeypatch)
     lengths = {"prompt_lengths": torch.full((2,), prompt - last or prompt)}
     for part in ids.split([prompt - last, last], dim=1)[prompt == last :]:
         model(part, **step, **lengths)
@@ -241,7 +256,7 @@ def calls_of(model: LoriiniForCausalLM, monkeypatch: pytest.MonkeyPatch) -> list
     return called
 
 
-WAYS = {1: ["merge", "merged_in_blocks"], 2: ["merge", "merged_in_blocks"], 5: ["by_sums"]}
+WAYS = {1: ["merge", "merged"], 2: ["merge", "merged"], 3: ["by_sums"]}
 """The experts' methods in each layer of a call that decides, by batch size, with 2 experts."""
 
 
@@ -260,6 +275,44 @@ def test_experts_are_merged_once_a_decision_where_that_takes_less_memory(
         model(ids[:, i : i + 1], **step)
         begins = mode == "segment" and i % SEGMENT == 0
         assert called == 2 * (WAYS[batch] if begins else WAYS[batch][-1:])
+
+
+@pytest.mark.parametrize("mode", ["prompt", "segment"])
+@pytest.mark.parametrize("batch", [1, 4])
+@torch.no_grad()
+def test_ffns_that_many_tokens_read_are_laid_out_in_blocks(
+    batch: int, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lay_out_after(2, monkeypatch)
+    model, cache, ids = tiny_model(num_experts=2), DynamicCache(), random_ids(batch, 2 * SEGMENT)
+    step = {"past_key_values": cache, "use_cache": True, "inference_routing": mode}
+    found, laid_out = [model(ids[:, :SEGMENT], **step).logits], []
+    for i in range(SEGMENT, 2 * SEGMENT):
+        found.append(model(ids[:, i : i + 1], **step).logits)
+        laid_out.append([w.dim() == 4 for w in cache.layers[1].merged.values()])
+    before = [False] * 3 if batch == 1 else []  # four FFNs of two experts are kept in blocks alone
+    assert laid_out == [before, before, *[[True] * 3] * (SEGMENT - 2)]
+    for b, row in enumerate(ids):
+        torch.testing.assert_close(torch.cat(found, 1)[b], whole(model, row, SEGMENT, mode), **CLOSE)
+
+
+@pytest.mark.parametrize(("batch", "kept"), [(2, 3), (3, 0)])
+@torch.no_grad()
+def test_a_prompt_keeps_ffns_that_single_tokens_will_read(batch: int, kept: int) -> None:
+    model, cache = tiny_model(num_experts=2), DynamicCache()
+    model(random_ids(batch, 64), past_key_values=cache, use_cache=True, inference_routing="prompt")
+    assert len(cache.layers[1].merged) == kept
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@torch.no_grad()
+def test_states_may_have_another_dtype_than_the_experts(batch: int) -> None:
+    model = tiny_model().bfloat16()
+    for layer in model.model.layers:
+        layer.post_attention_layernorm.float()
+        layer.post_attention_layernorm.register_forward_hook(lambda *arguments: arguments[2].float())
+    lengths = torch.full((batch,), 4)
+    assert model(random_ids(batch, 4), prompt_lengths=lengths).logits.isfinite().all()
 
 
 @torch.no_grad()

@@ -90,15 +90,15 @@ CORE = (
     Mutation(
         "a merged FFN outlives its decision",
         "model/cache.py",
-        "self.decided_at, self.merged = context.decided_at, {}",
+        "self.decided_at, self.merged, self.single_tokens = context.decided_at, {}, 0",
         "self.decided_at = context.decided_at",
         "tests/model/test_mixture.py",
     ),
     Mutation(
-        "a new merge is taken to be in blocks like the last",
+        "a prompt keeps FFNs that nothing reads",
         "model/mixture.py",
-        'cache.merged, cache.in_blocks = self.experts("merge", cache.decision.gates_BE), False',
-        'cache.merged = self.experts("merge", cache.decision.gates_BE)',
+        'may_keep = layout.units == 1 and (bool(cache.merged) or cheapest(slots=1, may_keep=True) == "kept")',
+        "may_keep = layout.units == 1",
         "tests/model/test_mixture.py",
     ),
     Mutation(

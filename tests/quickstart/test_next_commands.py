@@ -41,7 +41,7 @@ def test_every_command_is_parsed_and_names_a_job_of_its_own(
             given = {k: v for k, v in vars(arguments).items() if k in Quickstart.__dataclass_fields__}
             job = Quickstart(**given | {"documents": tuple(given.get("documents", ()))})
             arguments.out.mkdir()
-            job.claim(arguments.out)
+            job.claim(arguments.out, {})
             jobs.append(job)
     before = Quickstart(tuple(inputs), design, size, 20, 3, **fields, on_error=on_error)
     assert len({*jobs, before}) == 5

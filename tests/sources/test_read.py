@@ -103,7 +103,8 @@ def test_json_in_a_folder_is_text_and_compressed_json_is_json_lines(tmp_path: Pa
     }.items():
         (tmp_path / name).write_bytes(pack(b'{"text": "x"}'))
         assert texts(tmp_path / name) == texts(f"{tmp_path}/{name[0]}*{name[6:]}") == ["x"]
-    assert texts(tmp_path)[0] == '{"text": "x"}'
+    (tmp_path / "a.json").write_text('{"settings": "x"}')
+    assert texts(tmp_path)[0] == '{"settings": "x"}'
     assert set(texts(tmp_path)[1:]) == {"x"}
 
 
@@ -143,6 +144,14 @@ def test_json_lines_under_another_name_are_no_text(name: str, tmp_path: Path) ->
         ["good"],
         [(f"{tmp_path}/{name}", ANOTHER_NAME)],
     )
+
+
+@pytest.mark.parametrize("content", ['{"text": "one", "id": 1}\n', '{\n  "text": "one"\n}\n'])
+def test_a_record_in_a_json_file_of_its_own_is_no_text(content: str, tmp_path: Path) -> None:
+    (tmp_path / "1.json").write_text(content)
+    (tmp_path / "2.json").write_text('{"settings": [1, 2]}')
+    with pytest.raises(InputError, match=rf"1\.json: {ANOTHER_NAME} "):
+        texts(tmp_path)
 
 
 @pytest.mark.parametrize(

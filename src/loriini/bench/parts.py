@@ -219,9 +219,11 @@ def build_generation(size: BenchSize, batch: int, make: Callable[[], nn.Module])
         )
 
     begun = generate(random_ids(size, batch, size.prompt), 1)
+    cache = getattr(begun, CACHE)
 
     def work() -> torch.Tensor:
-        ids = generate(begun.sequences, size.new_tokens, **{CACHE: getattr(begun, CACHE)}).sequences
+        ids = generate(begun.sequences, size.new_tokens, **{CACHE: cache}).sequences
+        cache.crop(-size.new_tokens)
         return cast(torch.Tensor, ids)
 
     return work

@@ -41,7 +41,7 @@ class BenchSize:
     decode_batches: tuple[int, ...] = (1, 8, 16, 64)
     prompt: int = 128
     """Tokens of a prompt."""
-    new_tokens: int = 64
+    new_tokens: int = 128
     """Tokens generated after it."""
     prefill: int = 512
     """Tokens of the prompt whose processing is measured by itself."""

@@ -34,7 +34,10 @@ def prepare_arguments(add: Add) -> None:
     option("--workers", type=int, metavar="N", help="tasks that run at once, each on one thread (1)")
     option("--executor", help="local, slurm or ray (local)")
     option("--executor-options", nargs="+", metavar="KEY=VALUE", help="options of the slurm or ray executor")
-    option("--seed", type=int, help="seed of every random choice (0)")
+    of_seed = (
+        "seed of embeddings, neighbours and orders (0); samples and held-out documents do not depend on it"
+    )
+    option("--seed", type=int, help=of_seed)
     on_error_option(option)
     option("--min-characters", type=int, metavar="N", help="leave out shorter documents (0)")
     option("--max-document-characters", type=int, metavar="N", help="leave out longer documents (10000000)")

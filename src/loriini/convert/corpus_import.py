@@ -42,7 +42,7 @@ from loriini.jobs.artifact import (
 from loriini.jobs.lock import folder_lock
 from loriini.progress import progress, warn
 from loriini.snapshot import holds_tokenizer
-from loriini.sources.split import split_of
+from loriini.sources.split import HELDOUT, heldout_files, split_of
 
 IMPORTED = ("tokenizer", "tokens", "order", "instances")
 """Stages of an imported corpus."""
@@ -158,17 +158,16 @@ def _without_parquet(folder: Path) -> str:
 
 
 def _training_split(folder: Path, paths: Sequence[Path]) -> tuple[Path, ...]:
-    """The files of the split `train`, by their names; all files if there is no such split, or no other."""
-    splits = {path: split for path in paths if (split := split_of(path.relative_to(folder).as_posix()))}
-    kept = tuple(path for path, split in splits.items() if split == "train")
-    others = sorted({*splits.values()} - {"train"})
-    if not kept or not others:
-        return tuple(paths)
-    warn(
-        f"{folder}: {len(paths) - len(kept)} files of other splits than train are left out "
-        f"({', '.join(others)}); to import one, give its path"
-    )
-    return kept
+    """The files without those of other splits than `train`, by their names; all if there is no such split."""
+    names = {path: path.relative_to(folder).as_posix() for path in paths}
+    held = set(heldout_files([*names.values()]))
+    if held:
+        others = sorted({split_of(name) or HELDOUT for name in held})
+        warn(
+            f"{folder}: {len(held)} files of other splits than train are left out ({', '.join(others)}); to "
+            "import one, give its path"
+        )
+    return tuple(path for path, name in names.items() if name not in held)
 
 
 def _prefix(source: Path) -> Path:

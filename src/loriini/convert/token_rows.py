@@ -3,6 +3,7 @@
 Axes: N rows, P pieces of documents, T tokens.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from loriini.errors import InputError
 from loriini.sources.columns import open_columns
-from loriini.sources.records import TOO_LONG, BadRecord, name_of
+from loriini.sources.records import TOO_LONG, BadRecord, domain_from_name, name_of
 
 LISTS = (pyarrow.ListArray, pyarrow.LargeListArray, pyarrow.FixedSizeListArray)
 COLUMNS = ("input_ids", "domain", "documents", "piece_lengths", "piece_domains")
@@ -72,7 +73,7 @@ def _block(batch: pyarrow.RecordBatch, path: Path) -> TokenBlock:
         raise InputError(f"{path}: its input_ids are {tokens_T.dtype}, not integers; write lists of integers")
     columns = {name: batch.column(name) for name in batch.schema.names}
     named = columns["domain"].to_pylist() if "domain" in columns else [None] * len(batch)
-    default = path.name.replace("-", ".").split(".", 1)[0]
+    default = re.sub(r"-\d+$", "", domain_from_name(path.name))  # train-0, train-1, …
     lengths_N = column.value_lengths().to_pylist()
     domains_N = [_domain(name, path) or default for name in named]
     if "piece_lengths" not in columns:

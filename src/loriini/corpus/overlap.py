@@ -26,18 +26,21 @@ def trained_texts(corpus: Corpus, texts: Sequence[str]) -> list[int]:
     """Indices of the texts that are whole documents of the corpus's instances.
 
     Documents of the same size, in tokens and in bytes, are compared token by token; of the others only the
-    sizes are read. Near-duplicates are not found.
+    sizes are read. An imported corpus knows the bytes of what its tokens decode to, where a tokenizer that
+    normalizes text has changed it. Near-duplicates are not found.
     """
     tokens = corpus.tokens
     encode = CachedTokenizer(corpus.tokenizer / "tokenizer.json", tokens.tokens.dtype)
     eos = np.array(tokens.eos_token_id, tokens.tokens.dtype).tobytes()
     encoded = [ids + eos for ids in encode(list(texts))]
     lengths = np.array([len(ids) // len(eos) for ids in encoded], np.int64)
-    sizes = np.array([len(text.encode()) for text in texts], np.int64)
+    as_lists = [np.frombuffer(ids, tokens.tokens.dtype).tolist() for ids in encoded]
+    decoded = encode.library.decode_batch(as_lists, skip_special_tokens=True)
+    sizes = [np.array([len(text.encode()) for text in of], np.int64) for of in (texts, decoded)]
     indices = defaultdict[bytes, list[int]](list)
     for index, ids in enumerate(encoded):
         indices[ids].append(index)
-    alike = _of_size(tokens, _both_sizes(lengths, sizes))
+    alike = _of_size(tokens, np.concatenate([_both_sizes(lengths, of) for of in sizes]))
     found = {i: same for i in alike if (same := indices.get(tokens.document(i).tobytes()))}
     if not found:
         return []

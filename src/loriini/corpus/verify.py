@@ -47,12 +47,17 @@ def verify(out: Path) -> int:
     """Read every file of every stage of the corpus `out`; returns the number of files.
 
     Raises InputError for the first file that differs from its stage's manifest, for a stage that is absent or
-    was built from other stages, and for counts that do not add up.
+    was built from other stages, for counts that do not add up, and where there is no stage.
     """
     manifest = read_manifest(out / MANIFEST, CORPUS_PARTS)
     if manifest:
         check_recorded(out, manifest["stages"])
     stages = [stage for stage in STAGES if (out / stage.name).exists()]
+    if not stages:
+        raise InputError(f"{out}: no corpus here; give DIR/NAME of `prepare`")
+    here = {stage.name for stage in stages}
+    if absent := sorted((manifest["stages"] if manifest else {}).keys() - here):
+        raise _absent(out / absent[0])
     artifacts = {stage.name: load_artifact(out / stage.name) for stage in stages}
     files = [(name, file) for name, artifact in artifacts.items() for file in artifact.files]
     present = [path for name, file in files if (path := out / name / file).exists()]
@@ -65,14 +70,16 @@ def verify(out: Path) -> int:
         for source in stage.needs:
             expected = artifacts[stage.name].inputs.get(source)
             if expected and source not in artifacts:
-                raise InputError(
-                    f"{out / source}: is absent; the command that made the corpus makes it again"
-                )
+                raise _absent(out / source)
             if expected and expected != artifacts[source].digest:
                 raise damaged(out, stage.name, f"it was made from other {source} than those here")
     for name, message in imbalances(artifacts):
         raise damaged(out, name, message)
     return len(files)
+
+
+def _absent(stage: Path) -> InputError:
+    return InputError(f"{stage}: is absent; the command that made the corpus makes it again")
 
 
 def check_stages(out: Path) -> None:

@@ -15,15 +15,22 @@ KEYWORDS = (
     *ROUTING_ARGUMENTS,
     "attention_mask",
     "average",
+    "cache",
+    "inputs_embeds",
     "labels",
     "logits_to_keep",
+    "num_items_in_batch",
+    "output_attentions",
+    "output_hidden_states",
+    "past_key_values",
     "position_ids",
     "reduction",
+    "return_dict",
     "shift_labels",
     "skip_logits",
     "use_cache",
 )
-"""Keywords of a call of the model that change what it computes."""
+"""Keywords of a call of the model."""
 
 
 def check_mode(config: LoriiniConfig, inference_routing: str | None) -> None:

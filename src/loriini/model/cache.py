@@ -34,8 +34,8 @@ class RoutedCacheLayer(DynamicLayer):
 
     - `decision`: the last one.
     - `decided_at`: how many tokens must stay for it to hold, 1 for a prompt's; 0: there is none.
-    - `merged`: the FFNs (B, …) merged by it, by the names of their weights; `in_blocks` says how matrices are
-      laid out.
+    - `merged`: the FFNs (B, …) merged by it, by the names of their weights.
+    - `single_tokens`: how many calls of single tokens it has served.
     - `means` (B, N, D): those of the segments before it, where they route single tokens.
     - `history`: the sums by which later units are routed, where earlier tokens route them.
 
@@ -69,7 +69,7 @@ class RoutedCacheLayer(DynamicLayer):
         self.decision: Decision | None = None
         self.decided_at = 0
         self.merged: dict[str, Tensor] = {}
-        self.in_blocks = False
+        self.single_tokens = 0
         self.means: Tensor | None = None
         self.history: History | None = None
         self.prompt_lengths: Tensor | None = None
@@ -158,7 +158,7 @@ class RoutedCacheLayer(DynamicLayer):
             there_B1 = layout.valid_BU.any(1, keepdim=True)
             last = Decision(*(torch.where(there_B1, *pair) for pair in zip(last, self.decision, strict=True)))
         self.decision = last
-        self.decided_at, self.merged = context.decided_at, {}
+        self.decided_at, self.merged, self.single_tokens = context.decided_at, {}, 0
 
     def last_routing(self, layout: UnitLayout) -> Routing:
         """The decision that is kept, as the routing of a call with one unit a sequence."""

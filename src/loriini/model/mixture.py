@@ -1,5 +1,6 @@
 """One MoE layer: a router and its experts."""
 
+from functools import partial
 from typing import Literal
 
 import torch
@@ -8,7 +9,8 @@ from torch import Tensor, nn
 from loriini.model.block import make_experts, make_shared_experts
 from loriini.model.cache import RoutedCacheLayer
 from loriini.model.configuration import LoriiniConfig
-from loriini.model.experts.bags import bags_are_fast, in_blocks
+from loriini.model.experts.affine import is_bfloat16_on_cpu
+from loriini.model.experts.bags import in_blocks
 from loriini.routing import Router, Routing
 from loriini.routing.pooling import routing_states
 from loriini.routing.selection import fixed_counts
@@ -24,8 +26,8 @@ class Mixture(nn.Module):
         routes = layer_idx == 0 or config.routing.scope == "layer"
         self.router = Router(config.router_settings(layer_idx)) if routes else None
         self.experts = make_experts(config)
-        self.keeps_merged = True
-        """Whether merged FFNs may be kept or summed; not where experts are sliced over processes.
+        self.experts_are_local = True
+        """Whether this process holds every expert whole, so that merged FFNs may be kept or summed.
 
         Not an attribute of the experts, as an adapter around them would hide it.
         """
@@ -114,21 +116,25 @@ class Mixture(nn.Module):
         self, x_NSD: Tensor, gates_NE: Tensor, layout: UnitLayout, cache: RoutedCacheLayer | None
     ) -> Tensor:
         """One merged FFN for each unit; with a cache, by the cheapest way of `cheapest_merge`."""
-        if cache is None or not self.keeps_merged or torch.is_grad_enabled():
+        if cache is None or not self.experts_are_local or torch.is_grad_enabled():
             return self.experts("by_parameters", x_NSD, gates_NE, self.config.recompute_merge)
         units, slots, _ = x_NSD.shape
-        by_bags = slots == 1 and bags_are_fast(x_NSD)
-        way = cheapest_merge(units, slots, self.num_experts, layout.units == 1, by_bags)
+        cache.single_tokens += slots == 1
+        by_bags = slots == 1 and cache.single_tokens > TOKENS_BEFORE_BLOCKS and is_bfloat16_on_cpu(x_NSD)
+        cheapest = partial(cheapest_merge, units, experts=self.num_experts, by_bags=by_bags)
+        # a prompt keeps only what its single tokens will read
+        may_keep = layout.units == 1 and (bool(cache.merged) or cheapest(slots=1, may_keep=True) == "kept")
+        way = cheapest(slots=slots, may_keep=may_keep)
         if way != "kept":
+            cache.merged = {}
             return self.experts(way, x_NSD, gates_NE)
         if not cache.merged:
             assert cache.decision is not None
-            cache.merged, cache.in_blocks = self.experts("merge", cache.decision.gates_BE), False
-        if by_bags and not cache.in_blocks:
+            cache.merged = self.experts("merge", cache.decision.gates_BE)
+        if by_bags:
             for name, weight in cache.merged.items():  # one at a time, for the memory
                 cache.merged[name] = in_blocks(weight) if weight.dim() == 3 else weight
-            cache.in_blocks = True
-        return self.experts("merged_in_blocks" if cache.in_blocks else "merged", x_NSD, cache.merged)
+        return self.experts("merged", x_NSD, cache.merged)
 
 
 PRODUCTS_PER_MOVE = 32
@@ -136,6 +142,9 @@ PRODUCTS_PER_MOVE = 32
 with AVX-512; more on a GPU, where few tokens a unit are then summed somewhat too rarely."""
 MOST_KEPT = 2
 """The most merged FFNs that a cache keeps for each expert."""
+TOKENS_BEFORE_BLOCKS = 24
+"""Single tokens after which kept FFNs are laid out in blocks, on a CPU in bfloat16. This takes as long as
+reading them so saves in 10 to 40 tokens."""
 
 
 def cheapest_merge(
@@ -144,8 +153,8 @@ def cheapest_merge(
     """How to apply one merged FFN to each of N units of S tokens: `kept`, `by_sums` or `by_parameters`.
 
     Costs are moves of one FFN's weights: a kept merge reads N FFNs; a sum of products reads E and multiplies
-    N·S tokens by each; merging now reads E, writes N and reads them. Bags read twice as fast as products.
-    Kept merges take at most `MOST_KEPT` times the memory of the experts.
+    N·S tokens by each; merging now reads E, writes N and reads them. Kept merges take at most `MOST_KEPT`
+    times the memory of the experts; `by_bags` they are read about twice as fast.
     """
     products = units * slots / PRODUCTS_PER_MOVE
     costs: dict[Literal["kept", "by_sums", "by_parameters"], float] = {

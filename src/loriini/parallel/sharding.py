@@ -54,7 +54,7 @@ def shard_model(config: LoriiniConfig, parallel: Parallel, precision: Precision)
         model = LoriiniForCausalLM(config)
     for mixture in model.model.mixtures:
         mixture.experts = split_experts(mixture.experts, parallel)
-        mixture.keeps_merged = not isinstance(mixture.experts, DistributedExperts)
+        mixture.experts_are_local = not isinstance(mixture.experts, DistributedExperts)
     apply_fsdp(model, parallel, precision)
     return model.to_empty(device=pick_device()).train()
 

@@ -47,7 +47,7 @@ def run_quickstart(settings: Quickstart, out: Path) -> None:
     identity = input_identity(settings.documents)  # before anything is written
     out.mkdir(parents=True, exist_ok=True)
     with folder_lock(out):
-        settings.claim(out)
+        settings.claim(out, identity)
         inform(f"Everything goes to {out}")
         _run_stages(settings, identity, out)
 

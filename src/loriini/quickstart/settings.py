@@ -10,7 +10,7 @@ import torch
 from loriini.corpus.settings import PrepareSettings
 from loriini.errors import InputError
 from loriini.fields import Count, Seed, check_choice, check_fields, option_of
-from loriini.jobs.artifact import MANIFEST
+from loriini.jobs.artifact import MANIFEST, digest
 from loriini.jobs.claim import claim_folder
 from loriini.recipes import SIZES, quickstart_run
 from loriini.routing import DESIGNS
@@ -72,9 +72,11 @@ class Quickstart:
             workers=torch.get_num_threads(),
         )
 
-    def claim(self, out: Path) -> None:
-        """Record in the folder `out` that it holds this job; see `claim_folder`."""
+    def claim(self, out: Path, identity: Mapping[str, str]) -> None:
+        """Record in the folder `out` that it holds this job, on inputs of an identity; see `claim_folder`."""
         recorded = asdict(self)
         del recorded["on_error"]  # a flawed record may be skipped in a job that stopped at it
+        if identity:
+            recorded["contents of documents"] = digest(identity)
         begun = any(out.glob(f"corpora/*/documents/{MANIFEST}"))
         claim_folder(out / "quickstart.json", recorded, begun, "loriini quickstart")

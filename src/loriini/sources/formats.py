@@ -105,7 +105,7 @@ def read_text_file(path: str, fields: Fields, in_folder: bool) -> Records:
         detail = "it would be one document of plain text"
         lines = f"file: {ONE_LINE_A_RECORD}, and let its name end in .jsonl"
         raise BadRecord("a JSON array of records", detail, fix=lines)
-    if _is_json_lines(content, fields):
+    if _is_json_lines(content, fields) or (path.endswith(".json") and _is_json_record(content, fields)):
         detail = "they would be one document of plain text"
         raise BadRecord("JSON lines under another name", detail, fix="file's name: let it end in .jsonl")
     if too_long:
@@ -131,6 +131,15 @@ def _is_json_array(content: bytes, fields: Fields) -> bool:
     except (ValueError, RecursionError):
         return False
     return isinstance(first, dict) and fields.of(first)[0] is not None
+
+
+def _is_json_record(content: bytes, fields: Fields) -> bool:
+    """Whether it is one JSON object with the text field."""
+    try:
+        record = json.loads(content)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(record, dict) and fields.of(record)[0] is not None
 
 
 def _is_json_lines(content: bytes, fields: Fields) -> bool:

@@ -73,8 +73,8 @@ def warn_of_absent_fields(inputs: Sequence[str | Path], fields: Fields) -> None:
         files = list(filter(has_records, input_files(inputs)))[:FIRST_FILES]
         named = replace(Fields(), text=fields.text, id=name)
         first = (islice(_until_failure(file, named), FIRST_RECORDS) for file in files)
-        records = (record for _, record in chain.from_iterable(first) if isinstance(record, Mapping))
-        if files and all(named.of(record)[1] is None for record in records):
+        records = [record for _, record in chain.from_iterable(first) if isinstance(record, Mapping)]
+        if records and all(named.of(record)[1] is None for record in records):
             warn(f"the {what} field {name!r} is in none of the first records; check its name")
 
 

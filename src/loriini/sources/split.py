@@ -24,7 +24,8 @@ HELDOUT_SHARE = 0.08
 """Of the documents, where no file is held out by name."""
 HELDOUT_MARK = f".{HELDOUT}."
 """Part of the name of a held-out file."""
-SPLIT = re.compile(r"(?:^|[-_./])(train|validation|valid|val|dev|test|eval|heldout)(?=[-_./])")
+SPLITS = ("train", "validation", "valid", "val", "dev", "test", "eval", "heldout")
+SPLIT = re.compile(rf"(?:^|[-_./])({'|'.join(SPLITS)})(?=[-_./])")
 """A split in a part of the path of a data set's file, as the Hub names splits."""
 
 
@@ -152,9 +153,15 @@ def text_next_to_records(files: Iterable[InputFile]) -> list[str]:
 
 
 def split_of(path: str) -> str | None:
-    """The split that a file's name gives, or else the nearest of its folders; None for none."""
-    found = (SPLIT.search(f"{part}/") for part in reversed(path.split("/")))
-    return next((match[1] for match in found if match), None)
+    """The split of a file of a data set; None for none.
+
+    It is that of a folder with a split's name, or else what the file's name contains, or the nearest
+    folder's.
+    """
+    *folders, _ = parts = path.split("/")
+    found = (SPLIT.search(f"{part}/") for part in reversed(parts))
+    contained = next((match[1] for match in found if match), None)
+    return next((folder for folder in reversed(folders) if folder in SPLITS), contained)
 
 
 def _files(path: str, on_drop: OnDrop) -> Iterator[InputFile]:

@@ -32,10 +32,24 @@ def test_a_linear_map_by_bags_equals_the_product(
 
 
 @pytest.mark.parametrize(
-    ("outputs", "width"), [(7, 7), (256, 256), (512, 256), (1408, 176), (1365, 195), (262, 131), (514, 514)]
+    ("units", "outputs", "threads", "width"),
+    [
+        (8, 7, 1, 7),
+        (8, 256, 1, 256),
+        (8, 512, 2, 256),
+        (8, 1408, 2, 176),
+        (8, 1365, 1, 195),
+        (8, 262, 1, 131),
+        (8, 514, 1, 514),
+        (1, 1024, 8, 128),
+        (1, 1024, 64, 64),
+        (2, 1024, 16, 128),
+    ],
 )
-def test_blocks_divide_the_outputs_and_are_neither_wide_nor_narrow(outputs: int, width: int) -> None:
-    assert bags.widest_block(outputs) == width
+def test_blocks_divide_the_outputs_and_are_enough_for_all_threads(
+    units: int, outputs: int, threads: int, width: int
+) -> None:
+    assert bags.block_width(units, outputs, threads) == width
 
 
 def test_bags_are_for_numbers_that_a_cpu_sums_fast() -> None:

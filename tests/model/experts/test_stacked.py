@@ -104,7 +104,7 @@ def test_merges_in_blocks_equal_the_merges_twin(
     module = make_experts(4, 16, 24, dtype, kind)
     gates, x = torch.randn(5, 4).softmax(-1), torch.randn(5, slots, 16, dtype=dtype)
     merged = {name: w if w.dim() < 3 else bags.in_blocks(w) for name, w in module.merge(gates).items()}
-    found = module.merged_in_blocks(x, merged)
+    found = module.merged(x, merged)
     assert found.dtype == dtype
     expected = by_parameters_loop(module.double(), x.double(), gates.double())
     tolerance = TOLERANCE.get(dtype, {"rtol": 0.05, "atol": 0.1})

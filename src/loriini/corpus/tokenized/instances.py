@@ -138,7 +138,7 @@ def _write(tokens: Artifact, order: Artifact, length: int, execute: Executor, fo
     bounds = pairwise([*range(0, count, max(1, TOKENS_PER_TASK // size)), count])
     ends = parts / "ends" / ENDS
     tasks = [
-        Task(f"cut-{i:05d}", partial(_cut, tokens, order, ends, size, first, last), (last - first) * size)
+        Task(f"cut-{i:05d}", partial(_cut, tokens, order, ends, size, first, last), last - first)
         for i, (first, last) in enumerate(bounds)
     ]
     done = run_tasks("instances", tasks, folder, execute)
@@ -196,7 +196,7 @@ def _cut(
     for name, array in zip(PIECES, (pieces.starts_I, pieces.documents_P, pieces.lengths_P), strict=True):
         np.save(folder / name, np.asarray(array))
     np.save(folder / MAJORITY_FILE, majority_domains(pieces, source.domains))
-    advance(len(filled))
+    advance(last - first)
     return {"tokens": len(filled), "pieces": len(pieces.lengths_P)}
 
 

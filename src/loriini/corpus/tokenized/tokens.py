@@ -104,7 +104,7 @@ def write_document_arrays(folder: Path, lengths: ArrayLike, domains: ArrayLike, 
 
 def id_dtype(tokenizer: Artifact) -> np.dtype[Any]:
     """The smallest type that holds a tokenizer's ids."""
-    return np.dtype("<u2" if tokenizer.counts["vocab_size"] < 1 << 16 else "<u4")
+    return np.dtype("<u2" if tokenizer.counts["vocab_size"] <= 1 << 16 else "<u4")
 
 
 def _write(documents: Artifact, tokenizer: Artifact, execute: Executor, folder: Path) -> dict[str, Any]:

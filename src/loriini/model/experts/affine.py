@@ -33,7 +33,7 @@ def affine_by_unit(x_NSD: Tensor, weight_NOD: Tensor, bias_NO: Tensor | None = N
     return y_NSO if bias_NO is None else y_NSO + bias_NO[:, None]
 
 
-def affine_by_block(x_NSD: Tensor, weight_NKDW: Tensor, bias_NO: Tensor | None = None) -> Tensor:
+def affine_in_blocks(x_NSD: Tensor, weight_NKDW: Tensor, bias_NO: Tensor | None = None) -> Tensor:
     """`affine_by_unit` of weights laid out by `in_blocks`; (N, S, O)."""
     x_NSD = x_NSD.to(weight_NKDW.dtype)
     if x_NSD.shape[1] == 1:

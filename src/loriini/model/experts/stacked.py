@@ -19,17 +19,17 @@ from loriini.model.experts.affine import (
     Affine,
     WeightAndGrad,
     affine_by_all,
-    affine_by_block,
     affine_by_expert,
     affine_by_merging,
     affine_by_summing,
     affine_by_unit,
+    affine_in_blocks,
     merged_weight,
 )
 from loriini.model.experts.dispatch import find_pairs
 from loriini.routing.selection import FixedCounts
 
-Way = Literal["single", "activations", "merged", "merged_in_blocks", "by_parameters", "by_sums", "by_outputs"]
+Way = Literal["single", "activations", "merged", "by_parameters", "by_sums", "by_outputs"]
 """Ways of applying experts to states, methods of `Experts`."""
 Tensors = Mapping[str, Tensor]
 NOT_FIXED = FixedCounts()
@@ -117,14 +117,13 @@ class Experts(nn.Module):
         return self.merged(x_NSD, self.merge(gates_NE))
 
     def merged(self, x_NSD: Tensor, weights: Tensors) -> Tensor:
-        """The FFN of each unit by its own weights, those of `merge`; (N, S, D)."""
+        """The FFN of each unit by its own weights, those of `merge`, or the same `in_blocks`; (N, S, D)."""
+        if any(weight.dim() == 4 for weight in weights.values()):
+            return self.ffn(x_NSD, weights, affine_in_blocks)
         if x_NSD.shape[0] == 1:  # in bfloat16 on a CPU a batched product of one matrix is many times slower
-            return self.ffn(x_NSD[0], {name: weight[0] for name, weight in weights.items()}, linear)[None]
+            x_SD = x_NSD[0].to(next(iter(weights.values())).dtype)
+            return self.ffn(x_SD, {name: weight[0] for name, weight in weights.items()}, linear)[None]
         return self.ffn(x_NSD, weights, affine_by_unit)
-
-    def merged_in_blocks(self, x_NSD: Tensor, weights: Tensors) -> Tensor:
-        """The same by weights whose matrices are laid out by `in_blocks`."""
-        return self.ffn(x_NSD, weights, affine_by_block)
 
     def by_sums(self, x_NSD: Tensor, gates_NE: Tensor) -> Tensor:
         """`by_parameters` without merging: each affine map is the gated sum of the experts'; (N, S, D).
