@@ -253,17 +253,10 @@ def test_other_text_in_the_same_files_is_another_job(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    changed = (
-        Path(shutil.copy(documents, tmp_path))
-        if documents.is_file()
-        else shutil.copytree(documents, tmp_path / "d")
-    )
+    changed = Path(shutil.copy(documents, tmp_path))
     monkeypatch.setattr(job, "prepare_documents", interrupt)
     assert call(capsys, *arguments(changed, tmp_path / "job")).code == 130
-    file = (
-        changed if changed.is_file() else next(path for path in sorted(changed.rglob("*")) if path.is_file())
-    )
-    with open(file, "a") as more:
+    with open(changed, "a") as more:
         more.write(json.dumps({"text": "one more document", "domain": "new"}) + "\n")
     refused = "this folder holds a job with other contents of documents; choose another --out"
     assert_refused(call(capsys, *arguments(changed, tmp_path / "job")), refused)
