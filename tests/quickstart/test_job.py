@@ -247,21 +247,6 @@ def test_another_job_in_the_same_folder_is_refused(
     assert_refused(call(capsys, *arguments(documents, out, *more)), message)
 
 
-def test_other_text_in_the_same_files_is_another_job(
-    documents: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    changed = Path(shutil.copy(documents, tmp_path))
-    monkeypatch.setattr(job, "prepare_documents", interrupt)
-    assert call(capsys, *arguments(changed, tmp_path / "job")).code == 130
-    with open(changed, "a") as more:
-        more.write(json.dumps({"text": "one more document", "domain": "new"}) + "\n")
-    refused = "this folder holds a job with other contents of documents; choose another --out"
-    assert_refused(call(capsys, *arguments(changed, tmp_path / "job")), refused)
-
-
 def test_another_process_in_the_same_folder_is_refused(
     documents: Path, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -60,6 +60,22 @@ def test_a_job_that_read_nothing_leaves_the_folder_to_another(
     assert json.loads((out / "quickstart.json").read_text())["steps"] == 3
 
 
+def test_other_text_in_the_same_files_is_another_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(job, "prepare_documents", interrupt)
+    documents, out = tmp_path / "texts.jsonl", tmp_path / "out"
+    write_lines(documents, 400)
+    with pytest.raises(KeyboardInterrupt):
+        run_quickstart(Quickstart(documents=(str(documents),)), out)
+    write_lines(documents, 401)
+    with pytest.raises(
+        InputError, match="holds a job with other contents of documents; choose another --out"
+    ):
+        run_quickstart(Quickstart(documents=(str(documents),)), out)
+
+
 def test_the_fields_of_records_are_named(tmp_path: Path) -> None:
     records = [{"body": f"number {i} of many", "kind": "odd" if i % 2 else "even"} for i in range(200)]
     path = tmp_path / "records.jsonl"

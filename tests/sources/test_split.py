@@ -13,8 +13,9 @@ from loriini.errors import InputError
 from loriini.sources import formats
 from loriini.sources.document import Document
 from loriini.sources.inputs import InputFile, input_files
+from loriini.sources.read import text_next_to_records
 from loriini.sources.sampling import hash_fraction
-from loriini.sources.split import Side, split_documents, text_next_to_records
+from loriini.sources.split import Side, split_documents
 
 PLENTY = 10**9
 

@@ -38,9 +38,9 @@ from loriini.jobs.lock import folder_lock
 from loriini.progress import warn
 from loriini.sources import Fields, ReadOptions
 from loriini.sources.inputs import check_inputs
-from loriini.sources.read import warn_of_absent_fields
-from loriini.sources.split import heldout_files, text_next_to_records
-from loriini.sources.streams import DocumentStream, FileStream, ReadDocuments, open_streams
+from loriini.sources.read import warn_of_absent_fields, warn_of_text_next_to_records
+from loriini.sources.split import heldout_files
+from loriini.sources.streams import DocumentStream, ReadDocuments, open_streams
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def prepare(out: Path, settings: PrepareSettings) -> Corpus:
         warn_of_absent_fields(settings.documents, options.fields)
     streams, identity = open_streams(settings.documents, options)
     _warn_of_heldout(identity)
-    _warn_of_text(streams)
+    warn_of_text_next_to_records(file for stream in streams for file in stream.files)
     return _prepare_locked(out, streams, identity, settings)
 
 
@@ -104,15 +104,6 @@ def _warn_of_heldout(paths: Iterable[str]) -> None:
         warn(
             f"{first_few(held)}: among the documents, so a model of this corpus is trained on them; to hold "
             "them out, give the other files by name or pattern"
-        )
-
-
-def _warn_of_text(streams: Iterable[FileStream]) -> None:
-    """Warn of text files next to records, which the quickstart leaves out."""
-    if texts := text_next_to_records(file for stream in streams for file in stream.files):
-        warn(
-            f"{first_few(texts)}: text next to records, read as documents too; to leave it out, give the "
-            "other files by name or pattern"
         )
 
 

@@ -285,6 +285,6 @@ def _parse(options: Sequence[str], executor: type[PipelineExecutor]) -> dict[str
 
 def _value(text: str) -> int | float | bool | str:
     """A number or a truth value that is written so, else the text."""
-    if text.isdecimal():
+    if text.isdecimal() and str(int(text)) == text:  # 007 is a name
         return int(text)
     return float(text) if DECIMAL.fullmatch(text) else BOOLEANS.get(text.lower(), text)

@@ -15,7 +15,7 @@ from loriini.sources.compressed import DAMAGE
 from loriini.sources.document import Document
 from loriini.sources.dropped import count_dropped, describe_dropped, ignore_dropped, no_documents
 from loriini.sources.files import is_remote, is_special, machine_failed
-from loriini.sources.formats import is_archive, read_text_file, reader_of
+from loriini.sources.formats import begins_as_text, is_archive, read_text_file, reader_of
 from loriini.sources.hub import read_shard
 from loriini.sources.inputs import InputFile, input_files
 from loriini.sources.options import ReadOptions
@@ -55,7 +55,9 @@ def read_documents(inputs: Sequence[str | Path], options: ReadOptions | None = N
     for text in inputs:
         empty = True
         on_drop, dropped_here = count_dropped(options.on_drop)
-        for document in read_files(input_files([text]), replace(options, on_drop=on_drop)):
+        files = input_files([text])
+        warn_of_text_next_to_records(files)
+        for document in read_files(files, replace(options, on_drop=on_drop)):
             empty = False
             yield document
         if empty:
@@ -76,6 +78,24 @@ def warn_of_absent_fields(inputs: Sequence[str | Path], fields: Fields) -> None:
         records = [record for _, record in chain.from_iterable(first) if isinstance(record, Mapping)]
         if records and all(named.of(record)[1] is None for record in records):
             warn(f"the {what} field {name!r} is in none of the first records; check its name")
+
+
+def warn_of_text_next_to_records(files: Iterable[InputFile]) -> None:
+    """Warn of text files next to records, which are read as documents; the quickstart leaves them out."""
+    if texts := text_next_to_records(files):
+        more = f" and {len(texts) - 1} more" if len(texts) > 1 else ""
+        warn(
+            f"{texts[0]}{more}: text next to records, read as documents too; to leave it out, give the other "
+            "files by name or pattern"
+        )
+
+
+def text_next_to_records(files: Iterable[InputFile]) -> list[str]:
+    """The text files, such as a README, of the folders that hold records too."""
+    found = [(file.path.removesuffix(file.name), file) for file in files if file.in_folder]
+    with_records = {folder for folder, file in found if has_records(file)}
+    others = (file for folder, file in found if folder in with_records and not has_records(file))
+    return [file.path for file in others if begins_as_text(file.path)]
 
 
 def has_records(file: InputFile) -> bool:

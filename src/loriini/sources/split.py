@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import chain
@@ -26,6 +26,7 @@ HELDOUT_MARK = f".{HELDOUT}."
 """Part of the name of a held-out file."""
 SPLITS = ("train", "validation", "valid", "val", "dev", "test", "eval", "heldout")
 SPLIT = re.compile(rf"(?:^|[-_./])({'|'.join(SPLITS)})(?=[-_./])")
+WHOLE_NAME = re.compile(rf"({'|'.join(SPLITS)})(?:[-_.]?\d[^.]*)?(?:\..*)?")
 """A split in a part of the path of a data set's file, as the Hub names splits."""
 
 
@@ -144,24 +145,16 @@ def heldout_files(paths: Sequence[str]) -> list[str]:
     return held if len(held) < len(paths) else []
 
 
-def text_next_to_records(files: Iterable[InputFile]) -> list[str]:
-    """The text files, such as a README, of the folders that hold records too."""
-    found = [(file.path.removesuffix(file.name), file) for file in files if file.in_folder]
-    with_records = {folder for folder, file in found if has_records(file)}
-    others = (file for folder, file in found if folder in with_records and not has_records(file))
-    return [file.path for file in others if begins_as_text(file.path)]
-
-
 def split_of(path: str) -> str | None:
     """The split of a file of a data set; None for none.
 
-    It is that of a folder with a split's name, or else what the file's name contains, or the nearest
-    folder's.
+    It is that of which the file is named, or the nearest folder, but for numbers and endings; or else what
+    the file's name contains, or the nearest folder's.
     """
-    *folders, _ = parts = path.split("/")
-    found = (SPLIT.search(f"{part}/") for part in reversed(parts))
-    contained = next((match[1] for match in found if match), None)
-    return next((folder for folder in reversed(folders) if folder in SPLITS), contained)
+    parts = path.split("/")[::-1]
+    whole = (WHOLE_NAME.fullmatch(part) for part in parts)
+    within = (SPLIT.search(f"{part}/") for part in parts)
+    return next((match[1] for match in chain(whole, within) if match), None)
 
 
 def _files(path: str, on_drop: OnDrop) -> Iterator[InputFile]:
