@@ -142,7 +142,7 @@ PRODUCTS_PER_MOVE = 32
 with AVX-512; more on a GPU, where few tokens a unit are then summed somewhat too rarely."""
 MOST_KEPT = 2
 """The most merged FFNs that a cache keeps for each expert."""
-TOKENS_BEFORE_BLOCKS = 24
+TOKENS_BEFORE_BLOCKS = 16
 """Single tokens after which kept FFNs are laid out in blocks, on a CPU in bfloat16. This takes as long as
 reading them so saves in 10 to 40 tokens."""
 
