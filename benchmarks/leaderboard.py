@@ -11,7 +11,6 @@ step, after which experts are copies as well: what a warm-up changes by its init
 """
 
 import argparse
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,6 +25,7 @@ from loriini.compare.running import Trial
 from loriini.corpus.prepare import open_corpus
 from loriini.evaluate.intervals import OVERALL
 from loriini.evaluate.runs import EvaluationSettings
+from loriini.grouping import grouped
 from loriini.recipes import quickstart_run
 from loriini.routing import DESIGNS
 from narrowed import is_soft, narrow
@@ -137,10 +137,7 @@ def leader(variants: Sequence[Mapping[str, Any]]) -> str:
 
 def by_design(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
     """The trials of each design."""
-    found = defaultdict[str, list[Trial]](list)
-    for trial in trials:
-        found[trial.cell.run.name].append(trial)
-    return found
+    return grouped(trials, lambda trial: trial.cell.run.name)
 
 
 def against(

@@ -10,6 +10,7 @@ from typing import Any
 from experiment import CHARACTERS, Experiment, portable
 from loriini.compare.cells import Cell
 from loriini.compare.job import measure_trials
+from loriini.errors import InputError
 from loriini.train.run import Run
 
 RATE = "optimizer.learning_rate"
@@ -48,6 +49,8 @@ class Rates:
 
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> "Rates":
+        if len(set(arguments.rates)) < 2:
+            raise InputError("--rates: give two or more, of which the best is chosen")
         return cls(tuple(arguments.rates), arguments.rate_seeds)
 
 

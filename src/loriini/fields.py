@@ -63,7 +63,8 @@ def check_fields(config: Any, section: str = "", dashed: bool = False) -> None:
     """
     for name, value, expected in wrong_fields(config):
         option = option_of(name) if dashed else f"--{section}{name}"
-        raise InputError(f"{option} is {as_argument(value)}; it must be {expected}")
+        shown = repr(value) if isinstance(value, str) and value[:1].isdigit() else as_argument(value)
+        raise InputError(f"{option} is {shown}; it must be {expected}")
 
 
 def wrong_fields(config: Any) -> Iterator[tuple[str, Any, str]]:

@@ -16,7 +16,7 @@ from loriini.parallel.mesh import on_first_rank, process_group, world_size
 from loriini.progress import inform, warn
 from loriini.recipes import default_vocabulary, find_recipe, is_tiny
 from loriini.run_measures import measures
-from loriini.snapshot import CHECKPOINTS, RUN, is_hub_id
+from loriini.snapshot import CHECKPOINTS, RUN, is_hub_id, kind_of
 from loriini.sources import OnError, absolute_input
 from loriini.train.checkpoints.state import checkpoints_in
 from loriini.train.corpora import (
@@ -146,9 +146,10 @@ def resume(
     before = run_to_resume(out)
     run = with_corpora(with_heldout(override(before, overrides), heldout), corpora)
     if changed := changed_settings(before.to_dict(), run.chosen_as(before).to_dict()):
+        longer = ", or from a checkpoint with --out DIR" if "steps" in changed else ""
         raise InputError(
             f"--resume {out}: a resumed run keeps its {changed}; leave the override out, or start a new run "
-            f"from its weights with --init {out}, or for other --steps from a checkpoint with --out"
+            f"from its weights with --init {out}{longer}"
         )
     overridden = [f"--{name}" for name in differing(run.to_dict(), before.to_dict())]
     refuse_unused(run, overridden, world_size())
@@ -160,7 +161,8 @@ def resume(
 def run_to_resume(folder: Path) -> Run:
     """The run in a folder; InputError where there is none."""
     if not (folder / RUN).exists():
-        raise InputError(f"{folder}: no run to resume here (no {RUN}); start one with `loriini train RECIPE`")
+        why = kind_of(folder) or f"no {RUN}"
+        raise InputError(f"{folder}: no run to resume here ({why}); start one with `loriini train RECIPE`")
     return read_run(folder / RUN)[0]
 
 

@@ -34,6 +34,23 @@ TOKENIZER_FILES = (
 """Those of a tokenizer, in the formats of tokenizers, SentencePiece and GPT-2."""
 
 
+KINDS = {
+    RUN: "it is a run",
+    "config.json": "it is a model",
+    "quickstart.json": "it is a quickstart",
+    "manifest.json": "it is a corpus",
+    "results.json": "it is a comparison",
+}
+"""What a folder is, by a file in it."""
+
+
+def kind_of(folder: Path) -> str:
+    """What a folder is where something else was to be, for a message; empty for a folder of no kind."""
+    if not folder.exists():
+        return "there is no such folder"
+    return next((kind for file, kind in KINDS.items() if (folder / file).exists()), "")
+
+
 def holds_tokenizer(folder: Path) -> bool:
     """Whether a folder has a whole tokenizer, not only settings of one."""
     return (folder / "tokenizer.json").exists() or (folder / "tokenizer.model").exists()
@@ -117,7 +134,8 @@ def model_folder(path: Path) -> Path:
             remedy = MERGE_ADAPTER
         else:
             remedy = "give a run's folder, or a model of the Hub as ORG/NAME"
-        raise InputError(f"{path}: no trained model here; {remedy}")
+        kind = "" if (path / RUN).exists() else kind_of(path)
+        raise InputError(f"{path}: no trained model here{kind and f' ({kind})'}; {remedy}")
     return folder
 
 

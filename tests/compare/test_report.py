@@ -92,7 +92,7 @@ def test_the_page_shows_every_section_and_needs_nothing_from_outside(compared: C
         "Learning",
         "Use of experts",
         "Not causal",
-        "CellRows",
+        "Cells",
         "How it was made",
     ]
     assert not re.search(r'(src|href)="(?!#)', page)

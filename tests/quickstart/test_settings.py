@@ -70,9 +70,7 @@ def test_other_text_in_the_same_files_is_another_job(tmp_path: Path, monkeypatch
     with pytest.raises(KeyboardInterrupt):
         run_quickstart(Quickstart(documents=(str(documents),)), out)
     write_lines(documents, 401)
-    with pytest.raises(
-        InputError, match="a job with other contents of documents; choose another --out"
-    ):
+    with pytest.raises(InputError, match="a job with other contents of documents; choose another --out"):
         run_quickstart(Quickstart(documents=(str(documents),)), out)
 
 

@@ -161,7 +161,7 @@
   const place = (i) => {
     const unit = data.unit[i];
     if (unit < 0) return "not routed";
-    return routesTokens ? "" : `${data.unitName} ${unit}`;
+    return routesTokens ? "" : `${data.unitName} ${unit + 1}`;
   };
   const labelOf = (i) => {
     const routed = shownLayers().map((layer) => `layer ${layer}: experts ${weightsAsText(pairsOf(layer, data.unit[i]), 2)}`);
@@ -261,7 +261,7 @@
   units.forEach((unit) => {
     const number = Number(unit.dataset.unit);
     const routed = data.weights.map((of, layer) => `layer ${layer}: experts ${weightsAsText(of[number], 2)}`);
-    unit.setAttribute("aria-label", `${data.unitName} ${number}; ${routed.join("; ")}`);
+    unit.setAttribute("aria-label", `${data.unitName} ${number + 1}; ${routed.join("; ")}`);
   });
   draw();
   select(0, false);

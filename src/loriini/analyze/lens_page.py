@@ -111,7 +111,7 @@ def _extent(lens: Lens) -> str:
     )
     left_out = f"The {lens.left_out:,} tokens after these were left out (--tokens). " if lens.left_out else ""
     last = "A context's first token is not predicted, its last one not routed."
-    return f"{cut}{left_out}{last} Layers and experts are counted from 0."
+    return f"{cut}{left_out}{last} Layers, experts and tokens are counted from 0, segments from 1."
 
 
 def text_section(lens: Lens) -> Html:
@@ -265,11 +265,11 @@ def _unit_table(lens: Lens, gains_N: Floats, compared_N: Floats) -> Html:
     if lens.unit == "token":
         return p.join()
     rows = []
-    for unit, tokens in enumerate(lens.reading.tokens_of_units):
+    for number, tokens in enumerate(lens.reading.tokens_of_units, 1):
         predicted = tokens + 1  # a context's last token is in no unit
         loss, gain = lens.reading.losses_N[predicted].mean(), gains_N[predicted].mean()
         compares = np.isfinite(compared_N[predicted]).all()
-        span = f"{lens.unit} {unit}, predicts tokens {predicted[0]}–{predicted[-1]}"
+        span = f"{lens.unit} {number}, predicts tokens {predicted[0]}–{predicted[-1]}"
         span += "" if compares else ", left out of the average"
         rows.append([span, f"{loss:.3f}", f"{loss + gain:.3f}", _signed(float(gain))])
     shown = p.table([lens.unit, "loss", "dense", "gain"], rows)

@@ -88,14 +88,15 @@ def compare(arguments: argparse.Namespace) -> None:
 def _print_summary(report: Path) -> None:
     """Print what a comparison found, and as the last line the path of its report."""
     from loriini.compare.job import RESULTS
-    from loriini.compare.report import COLUMNS, headline_and_rows
+    from loriini.compare.report import COLUMNS, headline_and_rows, not_in_rows
     from loriini.progress import inform
 
     results = read_object(report.with_name(RESULTS), "run the command again")
     found, rows = headline_and_rows(results)
     for remark in results["remarks"]:
         inform(f"note: {remark}")
-    print(found, *([format_table(COLUMNS, rows)] if rows else []), report, sep="\n")
+    table = [format_table(COLUMNS, rows)] if rows else []
+    print(found, *table, *filter(None, [not_in_rows(results)]), report, sep="\n")
 
 
 def _runs(names: Iterable[str]) -> list[Path]:

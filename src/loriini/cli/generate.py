@@ -102,6 +102,8 @@ def _answer_lines(answer: Callable[[str], None]) -> None:
                 raise
             print()
             continue
+        if not line.strip():
+            continue
         try:
             answer(line)
         except InputError as error:

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -10,6 +11,7 @@ from loriini import __version__
 from loriini.cli.machine import check_output
 from loriini.errors import InputError
 from loriini.extension import load_extension
+from loriini.fields import nearest
 from loriini.snapshot import is_hub_id, model_folder
 
 if TYPE_CHECKING:
@@ -20,6 +22,8 @@ Add = Callable[..., Any]
 """`ArgumentParser.add_argument`."""
 Arguments = Callable[[Add], None]
 Command = Callable[[argparse.Namespace], None]
+INVALID_CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)")
+"""argparse's message."""
 MOST_BYTES = 64 << 20
 """Largest file that is read as the text of an argument."""
 
@@ -31,8 +35,10 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **settings)
 
     def error(self, message: str) -> NoReturn:
-        """Raise InputError."""
-        raise InputError(f"{message}; see `{self.prog} --help`")
+        """Raise InputError, which names the nearest choice to a wrong one."""
+        wrong = INVALID_CHOICE.search(message)
+        hint = nearest(wrong[1], re.findall(r"[\w-]+", wrong[2])) if wrong else ""
+        raise InputError(f"{message}; {hint}see `{self.prog} --help`")
 
 
 class CommandParser(Parser):
@@ -61,11 +67,9 @@ class CommandParser(Parser):
 
     def refuse(self, argument: str) -> NoReturn:
         """Raise InputError for an argument that the command does not have; it names the nearest."""
-        from difflib import get_close_matches
-
         name = argument.partition("=")[0]
-        nearest = get_close_matches(name, self._option_string_actions, 1)
-        self.error(f"unknown argument {name!r}" + (f", the nearest is {nearest[0]}" if nearest else ""))
+        hint = nearest(name, self._option_string_actions.keys() - {"-h", "--help"})
+        self.error(f"unknown argument {name!r}{hint and f', {hint[:-2]}'}")
 
 
 def output_path(text: str) -> Path:

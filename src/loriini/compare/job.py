@@ -37,6 +37,7 @@ from loriini.json_file import read_object
 from loriini.model.loading import tokenizer_in
 from loriini.recipes import default_vocabulary, is_tiny
 from loriini.reporting.page import REPORT
+from loriini.snapshot import kind_of
 from loriini.sources.inputs import input_files
 from loriini.train.corpora import SMALL_VOCABULARY, read_corpora, small_corpus, small_corpus_folder
 
@@ -145,6 +146,8 @@ def results_before(out: Path) -> dict[str, Any]:
     before = read_object(path, "choose another --out") if path.exists() else {}
     if path.exists() and "variants" not in before:
         raise InputError(f"{path}: of another command; choose another --out")
+    if out.exists() and not path.exists() and (kind := kind_of(out)):
+        raise InputError(f"--out {out}: {kind}; choose another folder")
     if not path.exists() and (out / REPORT).exists():
         raise InputError(f"{out / REPORT}: of another command, which has no {RESULTS}; choose another --out")
     return before

@@ -46,7 +46,7 @@ def write_comparison(results: Mapping[str, Any], out: Path) -> Path:
         "Use of experts": expert_use_section(shown),
         "Not causal": not_causal_section(shown),
         "Grid": grid_section(results),
-        "CellRows": cells_section(results),
+        "Cells": cells_section(results),
         "How it was made": settings_section(results),
     }
     title = f"Loriini: {listing([v['name'] for v in shown])}"
@@ -57,6 +57,12 @@ def headline_and_rows(results: Mapping[str, Any]) -> tuple[str, list[list[str]]]
     """The headline, and a row of COLUMNS for each causal variant that was scored."""
     shown = shown_variants(results)
     return headline(results, shown), perplexity_rows(scored_causal(shown))
+
+
+def not_in_rows(results: Mapping[str, Any]) -> str:
+    """Which variants were scored and have no row, since their tokens see later ones; empty for none."""
+    names = [v["name"] for v in shown_variants(results) if "perplexity" in v and v["causality"] == "none"]
+    return f"Tokens of {listing(names)} see later ones: only the report has them, apart." if names else ""
 
 
 def shown_variants(results: Mapping[str, Any]) -> list[VariantRow]:
@@ -87,7 +93,7 @@ def opening(results: Mapping[str, Any], shown: Sequence[VariantRow]) -> Html:
         else "No model was scored on held-out text, so only the trainings are compared. "
     )
     widths = results["ladder"]["widths"] if "ladder" in results else []
-    of_all_sizes = ["Ladder", *(["Grid"] if results.get("grid") else []), "CellRows"]
+    of_all_sizes = ["Ladder", *(["Grid"] if results.get("grid") else []), "Cells"]
     sizes = (
         f"They are {len(widths)} sizes, {listing([str(width) for width in widths])} wide; all sections but "
         f"{listing(of_all_sizes)} are of the largest. "

@@ -36,6 +36,7 @@ from loriini.jobs.artifact import (
 from loriini.jobs.executors import make_executor
 from loriini.jobs.lock import folder_lock
 from loriini.progress import warn
+from loriini.snapshot import RUN, kind_of
 from loriini.sources import Fields, ReadOptions
 from loriini.sources.inputs import check_inputs
 from loriini.sources.read import warn_of_absent_fields, warn_of_text_next_to_records
@@ -111,6 +112,8 @@ def _check(out: Path, settings: PrepareSettings) -> None:
     """InputError, before anything is read, for what would otherwise fail a stage hours later."""
     if _is_corpus(out.parent):
         raise InputError(f"--out {out.parent}: is a corpus itself; give the folder to make {out.name!r} in")
+    if (out / RUN).exists():
+        raise InputError(f"--out {out.parent}: {out.name} is a run there; choose another name or --out")
     check_stages(out)
     _check_same_settings(out, settings)
     _check_reused(settings.reuse)
@@ -210,7 +213,8 @@ def open_corpus(out: str | Path) -> Corpus:
         inside = sorted(path.parent.name for path in out.glob(f"*/{MANIFEST}") if _is_corpus(path.parent))
         held = f"give the folder of a corpus in it: {', '.join(inside)}"
         remedy = held if inside else "give DIR/NAME of `loriini prepare NAME --out DIR`"
-        raise InputError(f"{out}: no finished corpus here ({MANIFEST} is absent); {remedy}")
+        why = kind_of(out) or f"{MANIFEST} is absent"
+        raise InputError(f"{out}: no finished corpus here ({why}); {remedy}")
     names = ("tokenizer", "tokens", "instances")
     tokenizer, tokens, instances = (load_artifact(out / name) for name in names)
     check_files(out, tokenizer)

@@ -183,9 +183,11 @@ def _build(stage: Stage, folder: Path, given: Preparation, needed: Sequence[Arti
         try:
             return stage.build(folder, given, *needed)
         except OtherContents as other:  # so do the stages that depend on it: removing one folder is no remedy
+            corpus = folder.parent
+            remove = "" if (corpus / MANIFEST).exists() else f", or remove {corpus}, which is not finished"
             raise InputError(
                 f"{folder}: was made with {other.how}; choose another name or --out "
-                f"(`prepare --reuse {folder.parent}` keeps what they do not change)"
+                f"(`prepare --reuse {corpus}` keeps what they do not change){remove}"
             ) from other
     announce(stage.name, [stage.name for stage in STAGES], "corpus stage")
     if reused := _reused(stage, folder, given, needed):

@@ -28,11 +28,6 @@ class RoutedBy:
 Convert = Callable[[LoriiniForCausalLM, RoutedBy], PreTrainedModel]
 
 
-def as_it_is(model: LoriiniForCausalLM, routed_by: RoutedBy) -> PreTrainedModel:
-    """The model itself."""
-    return model
-
-
 def as_dense(name: str, model: LoriiniForCausalLM, routed_by: RoutedBy) -> PreTrainedModel:
     """The model `name` of DENSE, of the experts that a prompt or a label chooses."""
     config = model.config
@@ -64,7 +59,7 @@ def for_gguf(model: LoriiniForCausalLM, routed_by: RoutedBy) -> PreTrainedModel:
 
 
 CONVERTERS: dict[str, Convert] = {
-    "hf": as_it_is,
+    "hf": lambda model, routed_by: model,
     **{name: partial(as_dense, name) for name in DENSE},
     **{name: partial(as_served, name) for name in SERVED},
     "gguf": for_gguf,

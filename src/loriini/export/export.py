@@ -70,8 +70,7 @@ class ExportSettings:
             check_choice("--dtype", self.dtype, DTYPES)
         if (self.prompt or self.label) and not FORMATS[self.to].decided:
             raise InputError(
-                f"--prompt and --label are for formats without a router, not --to {self.to}; leave them out, "
-                "or choose --to llama"
+                f"--prompt and --label are for formats without a router, not --to {self.to}; leave them out"
             )
         if len(set(self.steps)) < len(self.steps):
             raise InputError(f"--step {as_argument(self.steps)}: a step is given twice; give each once")

@@ -36,13 +36,15 @@ def load_model(
 
     The model is in `eval()`, in the dtype it was saved in, on `device` (default: the accelerator if there is
     one). `path` may also be an id on the Hugging Face Hub. A model of transformers is converted by
-    `from_transformers`. InputError for other folders and for a device that this machine does not have.
+    `from_transformers`. The tokenizer pads on the left, as batches for `generate` need. InputError for other
+    folders and for a device that this machine does not have.
     """
     device = find_device(device)
     folder = model_folder(Path(path))
     with readable(folder), without_progress_bars():
-        model = read_model(folder)
-        return model.to(device).eval(), tokenizer_in(folder)
+        model, tokenizer = read_model(folder), tokenizer_in(folder)
+        tokenizer.padding_side = "left"
+        return model.to(device).eval(), tokenizer
 
 
 def read_model(folder: Path, length: int | None = None) -> LoriiniForCausalLM:

@@ -76,7 +76,7 @@ def _changed(config: Any, values: Mapping[str, Any], section: str) -> Any:
         if name not in hints:
             sections = [each for each in hints if is_dataclass(getattr(config, each))]
             is_section = isinstance(value, dict) and get_close_matches(name, sections)
-            known = sections if is_section else list(setting_names(Run))
+            known = sections if is_section else [*setting_names(Run), "routing.design"]
             raise InputError(f"{where}: {no_such_setting(where, known)}")
         part = getattr(config, name)
         if isinstance(part, RoutingConfig):

@@ -19,7 +19,7 @@ from matplotlib.collections import PatchCollection
 from matplotlib.colors import LinearSegmentedColormap, Normalize, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter, StrMethodFormatter
+from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, PercentFormatter, StrMethodFormatter
 from numpy.typing import ArrayLike, NDArray
 
 from loriini.reporting.curves import Floats, Metrics, column, running_mean, smooth, thin, utilisation
@@ -167,6 +167,7 @@ def histogram_bars(
     axes.yaxis.set_major_formatter(EngFormatter(sep=" "))
     if doubling:
         axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_locator(LogLocator(2, numticks=6))
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     return figure
 

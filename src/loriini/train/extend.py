@@ -67,7 +67,7 @@ def extend(folder: Path, run: Run, out: Path) -> Path | None:
         raise InputError(
             f"--resume {folder}: no intact checkpoint up to step {last}, until which plans of "
             f"{before.steps} and {run.steps} steps agree (schedule {run.optimizer.schedule}); start from the "
-            "weights with --init"
+            f"weights: `loriini train RECIPE --init {folder} --steps N --out DIR`"
         )
     return on_first_rank(lambda: begin_with(checkpoint, folder, {**values, **run.to_dict()}, out))
 

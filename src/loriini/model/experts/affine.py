@@ -126,10 +126,6 @@ def _merge(gates_NE: Tensor, weight_EOD: Tensor) -> Tensor:
     return merge_kernels.weighted_sum(gates_NE, weight_EOD.flatten(1)).unflatten(-1, weight_EOD.shape[1:])
 
 
-def _save_inputs(ctx: Any, inputs: tuple[Tensor | None, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
-
-
 def _recompute_merge(ctx: Any, dy_NSO: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None]:
     """The gradients of states, gates and weights, from a second merge."""
     x_NSD, gates_NE, weight_EOD, main_grad_EX = ctx.saved_tensors
@@ -143,7 +139,7 @@ def _recompute_merge(ctx: Any, dy_NSO: Tensor) -> tuple[Tensor, Tensor, Tensor |
     return dx_NSD, dgates_NE, dweight_EX.view_as(weight_EOD).to(weight_EOD.dtype), None
 
 
-merged_linear.register_autograd(_recompute_merge, setup_context=_save_inputs)
+merged_linear.register_autograd(_recompute_merge, setup_context=merge_kernels.save_inputs)
 
 
 class BatchedLinear(torch.autograd.Function):

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from loriini.model.experts.merge_kernels import save_inputs
+
 PARTS = 8
 """How many numbers of rows there are from one power of two to the next.
 
@@ -71,10 +73,6 @@ def _(dy_PO: Tensor, x_PD: Tensor, ends_E: Tensor) -> Tensor:
     return x_PD.new_empty(ends_E.shape[0], dy_PO.shape[1], x_PD.shape[1])
 
 
-def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
-
-
 def _gradients(ctx: Any, dy_PO: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
     x_PD, weight_EOD, ends_E = ctx.saved_tensors
     of_rows, of_weight, _ = ctx.needs_input_grad
@@ -83,7 +81,7 @@ def _gradients(ctx: Any, dy_PO: Tensor) -> tuple[Tensor | None, Tensor | None, N
     return dx_PD, group_gradients(dy_PO, x_PD, ends_E) if of_weight else None, None
 
 
-rounded_groups.register_autograd(_gradients, setup_context=_save_inputs)
+rounded_groups.register_autograd(_gradients, setup_context=save_inputs)
 
 
 def _multiply(x_PD: Tensor, weight_EDO: Tensor, ends_E: Tensor) -> Tensor:

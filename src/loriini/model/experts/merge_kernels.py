@@ -83,7 +83,8 @@ def _(gates_NE: Tensor, weight_EP: Tensor, main_grad_EP: Tensor | None) -> Tenso
     return gates_NE.new_empty(gates_NE.shape[0], weight_EP.shape[1])  # `len` would be a constant of the graph
 
 
-def _save_inputs(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor) -> None:
+def save_inputs(ctx: Any, inputs: tuple[Tensor | None, ...], output: Tensor) -> None:
+    """Keep an operator's inputs for its backward pass."""
     ctx.save_for_backward(*inputs)
 
 
@@ -91,7 +92,7 @@ def _merge_backward(ctx: Any, dmerged_NP: Tensor) -> tuple[Tensor, Tensor | None
     return *gradients(dmerged_NP, *ctx.saved_tensors), None
 
 
-merge.register_autograd(_merge_backward, setup_context=_save_inputs)
+merge.register_autograd(_merge_backward, setup_context=save_inputs)
 
 
 def gradients(

@@ -70,7 +70,10 @@ def type_text(hint: Any) -> str:
     if origin is tuple:
         return ",".join("…" if kind is ... else type_text(kind) for kind in arguments)
     if origin in (Union, types.UnionType):
-        return "|".join(map(type_text, arguments))
+        named = any(
+            get_origin(kind) is Literal for kind in arguments
+        )  # then other text is an extension's name
+        return "|".join("NAME" if named and kind is str else type_text(kind) for kind in arguments)
     names = {bool: "true|false", str: "text", dict: "json", types.NoneType: "none"}
     return names.get(origin or hint, hint.__name__.lower())
 
@@ -125,6 +128,6 @@ def _nearest(name: str, names: Sequence[str]) -> list[str]:
     return (
         same
         or get_close_matches(name, with_words or in_section, 3, 0)
-        or get_close_matches(name, settings, 1)
         or [known for known in settings if last[known] in alike]
+        or get_close_matches(name, settings, 1, 0.8)
     )
