@@ -220,8 +220,8 @@ where an FFN has P parameters:
 - `bound` adds the cheaper of these two ways (merged FFNs, or all experts) to the Llama's measured time, at \
 the measured copy bandwidth and matrix peak. Weights that are only read may come faster than they are copied.
 - A prompt reads E FFNs, and writes and reads the one that it merges. The dense model reads one.
-- Keys and values of this package grow in place, which `bound` does not count; the Llama's are copied at every \
-token. A ratio may be above its bound for this reason too."""
+- Keys and values of this package grow in place, which `bound` does not count; the Llama's are copied at \
+every token. A ratio may be above its bound for this reason too."""
 """What is said of decoding, where its bound is known."""
 
 

@@ -153,7 +153,7 @@ def test_the_gain_is_named_by_the_tokens_that_it_is_of(
 
 
 def test_tables_compare_what_was_not_routed_by_itself(tmp_path: Path) -> None:
-    """12 tokens in segments of 4: gains of segment 0's are large, and are neither listed nor in a mean."""
+    """12 tokens in segments of 4: gains of segment 1's are large, and are neither listed nor in a mean."""
     losses_N = np.array([np.nan, *np.full(4, 9.0), *np.arange(1.0, 8.0)])
     units_N = np.array([*np.repeat([0, 1, 2], [4, 4, 3]), -1])
     gates = np.full((1, 3, 4), 0.25)
@@ -166,7 +166,7 @@ def test_tables_compare_what_was_not_routed_by_itself(tmp_path: Path) -> None:
     assert re.findall(r'href="#t(\d+)"', most) == ["11", "10", "9", "8", "7", "6", "5"]
     assert "nan" not in page.split("gains most")[1].split("loses most")[0]
     rows = re.findall(r"segment (\d), predicts tokens (\d+–\d+)(.*?)</tr>", page)
-    assert [(unit, span) for unit, span, _ in rows] == [("0", "1–4"), ("1", "5–8"), ("2", "9–11")]
+    assert [(unit, span) for unit, span, _ in rows] == [("1", "1–4"), ("2", "5–8"), ("3", "9–11")]
     assert ["left out of the average" in rest for *_, rest in rows] == [True, False, False]
     assert ["+5.000" in rows[0][2], "+2.500" in rows[1][2], "+6.000" in rows[2][2]] == [True] * 3
 

@@ -101,4 +101,4 @@ def test_in_a_browser_segments_have_bars_of_their_weights(tmp_path: Path) -> Non
     titles = [[f"expert {expert}: {weight:.3f}" for expert, weight in layer[1]] for layer in data["weights"]]
     assert found["bars"][1] == titles
     assert found["glosses"] == []
-    assert re.match(r"segment 1; layer 0: experts \d: 0\.\d{3}, ", found["label"])
+    assert re.match(r"segment 2; layer 0: experts \d: 0\.\d{3}, ", found["label"])

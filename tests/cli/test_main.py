@@ -34,6 +34,15 @@ def test_the_real_entry_point() -> None:
     [
         ("", "COMMAND"),
         ("nothing", "invalid choice: 'nothing'"),
+        ("genarate RUN", "; the nearest is generate; see `loriini --help`"),
+        ("inspect RUN", "no finished corpus here (it is a run); give DIR/NAME of"),
+        ("inspect absent", "no finished corpus here (there is no such folder); give"),
+        ("generate CORPUS --prompt owl", "no trained model here (it is a corpus); give a run"),
+        ("train --resume CORPUS", "no run to resume here (it is a corpus); start one"),
+        (
+            "compare dense lory --corpus CORPUS --heldout DOCUMENTS --out RUN",
+            "it is a run; choose another folder",
+        ),
         ("designs --colour", "unknown argument '--colour'; see `loriini designs --help`"),
         ("quickstart --desing lory", "unknown argument '--desing', the nearest is --design; see"),
         ("quickstart --steps many", "--steps: invalid int value: 'many'"),

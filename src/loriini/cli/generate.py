@@ -102,7 +102,7 @@ def _answer_lines(answer: Callable[[str], None]) -> None:
                 raise
             print()
             continue
-        if not line.strip():
+        if on_terminal and not line.strip():
             continue
         try:
             answer(line)

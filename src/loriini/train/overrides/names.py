@@ -129,5 +129,5 @@ def _nearest(name: str, names: Sequence[str]) -> list[str]:
         same
         or get_close_matches(name, with_words or in_section, 3, 0)
         or [known for known in settings if last[known] in alike]
-        or get_close_matches(name, settings, 1, 0.8)
+        or get_close_matches(name, settings, 1)
     )
