@@ -36,19 +36,19 @@ TOKENIZER_FILES = (
 
 KINDS = {
     RUN: "it is a run",
-    "config.json": "it is a model",
+    "*.safetensors": "it is a model",
     "quickstart.json": "it is a quickstart",
-    "manifest.json": "it is a corpus",
-    "results.json": "it is a comparison",
+    "manifest.json": "it is a corpus, or a stage of one",
+    "results.json": "it has the results of another command",
 }
-"""What a folder is, by a file in it."""
+"""What a folder is, by files in it."""
 
 
 def kind_of(folder: Path) -> str:
     """What a folder is where something else was to be, for a message; empty for a folder of no kind."""
     if not folder.exists():
         return "there is no such folder"
-    return next((kind for file, kind in KINDS.items() if (folder / file).exists()), "")
+    return next((kind for files, kind in KINDS.items() if any(folder.glob(files))), "")
 
 
 def holds_tokenizer(folder: Path) -> bool:

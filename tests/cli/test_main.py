@@ -37,8 +37,11 @@ def test_the_real_entry_point() -> None:
         ("genarate RUN", "; the nearest is generate; see `loriini --help`"),
         ("inspect RUN", "no finished corpus here (it is a run); give DIR/NAME of"),
         ("inspect absent", "no finished corpus here (there is no such folder); give"),
-        ("generate CORPUS --prompt owl", "no trained model here (it is a corpus); give a run"),
-        ("train --resume CORPUS", "no run to resume here (it is a corpus); start one"),
+        (
+            "generate CORPUS --prompt owl",
+            "no trained model here (it is a corpus, or a stage of one); give a run",
+        ),
+        ("train --resume CORPUS", "no run to resume here (it is a corpus, or a stage of one); start one"),
         (
             "compare dense lory --corpus CORPUS --heldout DOCUMENTS --out RUN",
             "it is a run; choose another folder",

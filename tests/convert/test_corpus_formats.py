@@ -260,6 +260,7 @@ def test_files_without_the_name_of_a_split_are_imported_too(corpus: Corpus, tmp_
     for name in (
         "en/train/0-c++.parquet",
         "en/test/0.parquet",
+        "test/en/0.parquet",
         "de/code-java.v2.parquet",
         "train/dev-tools.parquet",
     ):

@@ -37,9 +37,39 @@ def test_states_that_are_not_in_the_room_are_copied() -> None:
         found, other = appended(kept, new := states(1, len(kept)), room)
         assert other is not room
         assert torch.equal(found, torch.cat([kept, new], dim=-2))
-    cropped, same = appended(first[..., :1, :], new := states(1), room)
-    assert same is room
-    assert torch.equal(cropped[..., 1:, :], new)
+    cropped = first[..., :1, :]
+    found, other = appended(cropped, new := states(1), room)
+    assert other is not room
+    assert torch.equal(found, torch.cat([cropped, new], dim=-2))
+
+
+@torch.no_grad()
+def test_two_that_share_a_room_grow_apart() -> None:
+    both, room = appended(states(2), states(1), None)
+    (one, own), (other, another) = (appended(both, states(1), room) for _ in range(2))
+    assert own is room
+    assert another is not room
+    assert not torch.equal(one, other)
+    assert torch.equal(one[..., :3, :], other[..., :3, :])
+
+
+@torch.no_grad()
+def test_states_of_another_dtype_are_concatenated() -> None:
+    layer, (first, second) = RoutedCacheLayer(), (states(2).bfloat16(), states(1))
+    layer.update(first, first)
+    keys, values = layer.update(second, second.bfloat16())
+    assert (keys.dtype, values.dtype) == (torch.float32, torch.bfloat16)
+    assert torch.equal(keys, torch.cat([first, second], dim=-2))
+
+
+@torch.no_grad()
+def test_an_offloaded_layer_keeps_no_room() -> None:
+    layer = RoutedCacheLayer()
+    layer.update(states(2), states(2))
+    layer.update(states(1), states(1))
+    assert layer.key_room is not None
+    layer.offload()
+    assert layer.key_room is layer.value_room is None
 
 
 def test_inference_tensors_are_not_written_to_elsewhere() -> None:

@@ -99,7 +99,7 @@ CORE = (
         "model/mixture.py",
         'may_keep = layout.units == 1 and (bool(cache.merged) or cheapest(slots=1, may_keep=True) == "kept")',
         "may_keep = layout.units == 1",
-        "tests/model/test_mixture.py",
+        "tests/model/test_kept_ffns.py",
     ),
     Mutation(
         "a unit sums another unit's rows",

@@ -15,7 +15,7 @@ from loriini.sources.document import Document
 from loriini.sources.inputs import InputFile, input_files
 from loriini.sources.read import text_next_to_records
 from loriini.sources.sampling import hash_fraction
-from loriini.sources.split import Side, split_documents
+from loriini.sources.split import Side, heldout_files, split_documents
 
 PLENTY = 10**9
 
@@ -222,3 +222,19 @@ def test_dropped_documents_are_counted_in_a_warning(
     (tmp_path / "picture.png").write_bytes(b"\0")
     split_documents([str(tmp_path)], PLENTY, PLENTY)
     assert capsys.readouterr().err == "warning: 1 left out: not a text file\n"
+
+
+@pytest.mark.parametrize(
+    ("paths", "held"),
+    [
+        (("dev/wiki-train.jsonl", "dev/wiki-validation.jsonl"), (1,)),
+        (("/x/train/wiki-train.jsonl", "/x/train/wiki-test.jsonl"), (1,)),
+        (("s/train/a.jsonl", "s/train/dev-tools.jsonl", "s/test/a.jsonl"), (2,)),
+        (("s/train.jsonl", "s/a.jsonl", "s/test.jsonl"), (2,)),
+        (("s/test/en/a.jsonl", "s/train/en/a.jsonl"), ()),  # too far from the file
+        (("s/a.jsonl", "s/test.jsonl"), ()),
+    ],
+)
+def test_files_of_other_splits_than_train_are_held_out(paths: tuple[str, ...], held: tuple[int, ...]) -> None:
+    assert heldout_files(paths) == [paths[i] for i in held]
+    assert heldout_files(("s/test/en/a", "s/train/en/a"), folders=None) == ["s/test/en/a"]

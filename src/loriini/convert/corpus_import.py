@@ -160,7 +160,7 @@ def _without_parquet(folder: Path) -> str:
 def _training_split(folder: Path, paths: Sequence[Path]) -> tuple[Path, ...]:
     """The files without those of other splits than `train`, by their names; all if there is no such split."""
     names = {path: path.relative_to(folder).as_posix() for path in paths}
-    held = set(heldout_files([*names.values()]))
+    held = set(heldout_files([*names.values()], folders=None))
     if held:
         others = sorted({split_of(name) or HELDOUT for name in held})
         warn(

@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, QuantizedCache
 from transformers.masking_utils import create_causal_mask
 
-from loriini.model.growing import appended, may_grow_in_place
+from loriini.model.growing import Room, appended, may_grow_in_place
 from loriini.routing import Routing, RoutingConfig
 from loriini.routing.history import History
 from loriini.routing.pooling import routing_states, segment_routing_states, with_segment_before
@@ -45,8 +45,8 @@ class RoutedCacheLayer(DynamicLayer):
 
     keys: Tensor | None
     values: Tensor | None
-    key_room: Tensor | None
-    value_room: Tensor | None
+    key_room: Room | None
+    value_room: Room | None
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,13 +56,18 @@ class RoutedCacheLayer(DynamicLayer):
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
         """Add keys and values, where possible in place, and return all."""
-        keys, values = self.keys, self.values
-        if keys is None or values is None or keys.numel() == 0 or not may_grow_in_place():
+        if not (may_grow_in_place(self.keys, key_states) and may_grow_in_place(self.values, value_states)):
+            self.key_room = self.value_room = None
             all_states: tuple[Tensor, Tensor] = super().update(key_states, value_states, *args, **kwargs)
             return all_states
-        self.keys, self.key_room = appended(keys, key_states, self.key_room)
-        self.values, self.value_room = appended(values, value_states, self.value_room)
+        self.keys, self.key_room = appended(self.keys, key_states, self.key_room)
+        self.values, self.value_room = appended(self.values, value_states, self.value_room)
         return self.keys, self.values
+
+    def offload(self) -> None:
+        """Move keys and values to the CPU, and leave nothing on the device."""
+        super().offload()
+        self.key_room = self.value_room = None
 
     def _forget(self) -> None:
         self.key_room = self.value_room = None
@@ -92,7 +97,9 @@ class RoutedCacheLayer(DynamicLayer):
         self.key_room = self.value_room = None  # of other sequences
         if self.decision is not None:
             selected = Decision(*map(function, self.decision))
-            if not torch.equal(selected.gates_BE, self.decision.gates_BE):
+            if len(selected.gates_BE) > len(self.decision.gates_BE):
+                self.merged = {}  # more than may be kept, perhaps
+            elif not torch.equal(selected.gates_BE, self.decision.gates_BE):
                 self.merged = {name: function(tensor) for name, tensor in self.merged.items()}
             self.decision = selected
         self.means = None if self.means is None else function(self.means)

@@ -101,11 +101,12 @@ def read_text_file(path: str, fields: Fields, in_folder: bool) -> Records:
     with open_stream(path) as stream:
         content = stream.read(MAX_RECORD_BYTES + 1)
     too_long, content = len(content) > MAX_RECORD_BYTES, content.removeprefix(codecs.BOM_UTF8)
-    if _is_json_array(content, fields):
+    array = _is_json_array(content, fields)
+    if array or (path.endswith(".json") and _is_json_record(content, fields)):
         detail = "it would be one document of plain text"
         lines = f"file: {ONE_LINE_A_RECORD}, and let its name end in .jsonl"
-        raise BadRecord("a JSON array of records", detail, fix=lines)
-    if _is_json_lines(content, fields) or (path.endswith(".json") and _is_json_record(content, fields)):
+        raise BadRecord("a JSON array of records" if array else "a JSON record", detail, fix=lines)
+    if _is_json_lines(content, fields):
         detail = "they would be one document of plain text"
         raise BadRecord("JSON lines under another name", detail, fix="file's name: let it end in .jsonl")
     if too_long:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from itertools import chain
+from itertools import chain, takewhile
 
 from loriini.errors import InputError
 from loriini.progress import warn
@@ -25,9 +25,11 @@ HELDOUT_SHARE = 0.08
 HELDOUT_MARK = f".{HELDOUT}."
 """Part of the name of a held-out file."""
 SPLITS = ("train", "validation", "valid", "val", "dev", "test", "eval", "heldout")
+"""As the Hub names them."""
 SPLIT = re.compile(rf"(?:^|[-_./])({'|'.join(SPLITS)})(?=[-_./])")
+"""A split in a part of the path of a data set's file."""
 WHOLE_NAME = re.compile(rf"({'|'.join(SPLITS)})(?:[-_.]?\d[^.]*)?(?:\..*)?")
-"""A split in a part of the path of a data set's file, as the Hub names splits."""
+"""A part that is a split's name, but for numbers and endings."""
 
 
 def split_documents(
@@ -129,13 +131,18 @@ class Side:
         return max(1, self.characters // len(self.domains))
 
 
-def heldout_files(paths: Sequence[str]) -> list[str]:
+def heldout_files(paths: Sequence[str], folders: int | None = 1) -> list[str]:
     """The files that are held out by name: `*.heldout.*`, or those of another split than `train`.
 
-    A split is named by a file or its folder, and counts only if a split `train` is there. Empty if all files
-    would be held out.
+    A split is named by a file or one of its last `folders` (None: all) that not all files share, and counts
+    only if a split `train` is there. Empty if all files would be held out.
     """
-    splits = {path: split for path in paths if (split := split_of("/".join(path.split("/")[-2:])))}
+    parts = [path.split("/") for path in paths]
+    columns = zip(*(each[:-1] for each in parts), strict=False)
+    shared = sum(1 for _ in takewhile(lambda names: len(set(names)) == 1, columns))
+    first = None if folders is None else -1 - folders
+    named = (split_of("/".join(each[shared:][first:])) for each in parts)
+    splits = {path: split for path, split in zip(paths, named, strict=True) if split}
     is_split = TRAIN in splits.values()
     held = [
         path
@@ -148,8 +155,8 @@ def heldout_files(paths: Sequence[str]) -> list[str]:
 def split_of(path: str) -> str | None:
     """The split of a file of a data set; None for none.
 
-    It is that of which the file is named, or the nearest folder, but for numbers and endings; or else what
-    the file's name contains, or the nearest folder's.
+    It is that which is the file's whole name or the nearest folder's (`WHOLE_NAME`), or else one that the
+    file's name contains, or the nearest folder's.
     """
     parts = path.split("/")[::-1]
     whole = (WHOLE_NAME.fullmatch(part) for part in parts)
