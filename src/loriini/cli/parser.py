@@ -4,6 +4,7 @@ import argparse
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -68,8 +69,9 @@ class CommandParser(Parser):
     def refuse(self, argument: str) -> NoReturn:
         """Raise InputError for an argument that the command does not have; it names the nearest."""
         name = argument.partition("=")[0]
-        hint = nearest(name, self._option_string_actions.keys() - {"-h", "--help"})
-        self.error(f"unknown argument {name!r}{hint and f', {hint[:-2]}'}")
+        options = [option for option in self._option_string_actions if option not in ("-h", "--help")]
+        near = get_close_matches(name, options, 1)
+        self.error(f"unknown argument {name!r}" + (f", the nearest is {near[0]}" if near else ""))
 
 
 def output_path(text: str) -> Path:

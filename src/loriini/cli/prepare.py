@@ -11,8 +11,10 @@ from loriini.errors import InputError
 def prepare_arguments(add: Add) -> None:
     """Arguments of `loriini prepare`."""
     add("name", type=_folder_name, help="the corpus's name, a folder in --out")
-    documents = "files, folders, URLs or data sets; NAME is the domain of documents without one, WEIGHT the "
-    documents += "share that is read"
+    documents = (
+        "files, folders, URLs or data sets; NAME is the domain of documents without one, WEIGHT the share "
+        "that is read"
+    )
     add("--documents", nargs="+", required=True, metavar="[NAME=]PATH[:WEIGHT]", help=documents)
     add("--out", type=output_path, required=True, metavar="DIR", help="write the corpus to DIR/NAME")
     option = partial(add, default=argparse.SUPPRESS)  # PrepareSettings has the defaults

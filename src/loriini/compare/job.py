@@ -143,14 +143,16 @@ def compare_runs(folders: Sequence[Path], evaluation: EvaluationSettings | None,
 def results_before(out: Path) -> dict[str, Any]:
     """The comparison in a folder, empty where there is none. InputError for another command's results."""
     path = out / RESULTS
-    before = read_object(path, "choose another --out") if path.exists() else {}
-    if path.exists() and "variants" not in before:
-        raise InputError(f"{path}: of another command; choose another --out")
-    if out.exists() and not path.exists() and (kind := kind_of(out)):
+    if path.exists():
+        before = read_object(path, "choose another --out")
+        if "variants" not in before:
+            raise InputError(f"{path}: of another command; choose another --out")
+        return before
+    if out.exists() and (kind := kind_of(out)):
         raise InputError(f"--out {out}: {kind}; choose another folder")
-    if not path.exists() and (out / REPORT).exists():
+    if (out / REPORT).exists():
         raise InputError(f"{out / REPORT}: of another command, which has no {RESULTS}; choose another --out")
-    return before
+    return {}
 
 
 def refuse_less(out: Path, runs: Sequence[str], heldout: bool) -> None:

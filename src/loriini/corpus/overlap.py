@@ -34,9 +34,11 @@ def trained_texts(corpus: Corpus, texts: Sequence[str]) -> list[int]:
     eos = np.array(tokens.eos_token_id, tokens.tokens.dtype).tobytes()
     encoded = [ids + eos for ids in encode(list(texts))]
     lengths = np.array([len(ids) // len(eos) for ids in encoded], np.int64)
-    as_lists = [np.frombuffer(ids, tokens.tokens.dtype).tolist() for ids in encoded]
-    decoded = encode.library.decode_batch(as_lists, skip_special_tokens=True)
-    sizes = [np.array([len(text.encode()) for text in of], np.int64) for of in (texts, decoded)]
+    spelled = [list(texts)]
+    if "documents" not in corpus.manifest["stages"]:
+        as_lists = [np.frombuffer(ids, tokens.tokens.dtype).tolist() for ids in encoded]
+        spelled.append(encode.library.decode_batch(as_lists, skip_special_tokens=True))
+    sizes = [np.array([len(text.encode()) for text in of], np.int64) for of in spelled]
     indices = defaultdict[bytes, list[int]](list)
     for index, ids in enumerate(encoded):
         indices[ids].append(index)

@@ -101,11 +101,9 @@ def read_text_file(path: str, fields: Fields, in_folder: bool) -> Records:
     with open_stream(path) as stream:
         content = stream.read(MAX_RECORD_BYTES + 1)
     too_long, content = len(content) > MAX_RECORD_BYTES, content.removeprefix(codecs.BOM_UTF8)
-    array = _is_json_array(content, fields)
-    if array or (path.endswith(".json") and _is_json_record(content, fields)):
+    if reason := _json_of_records(path, content, fields):
         detail = "it would be one document of plain text"
-        lines = f"file: {ONE_LINE_A_RECORD}, and let its name end in .jsonl"
-        raise BadRecord("a JSON array of records" if array else "a JSON record", detail, fix=lines)
+        raise BadRecord(reason, detail, fix=f"file: {ONE_LINE_A_RECORD}, and let its name end in .jsonl")
     if _is_json_lines(content, fields):
         detail = "they would be one document of plain text"
         raise BadRecord("JSON lines under another name", detail, fix="file's name: let it end in .jsonl")
@@ -123,24 +121,21 @@ def read_text_file(path: str, fields: Fields, in_folder: bool) -> Records:
     yield 0, {fields.text: text}
 
 
-def _is_json_array(content: bytes, fields: Fields) -> bool:
-    """Whether it is a JSON array whose first item is an object with the text field."""
-    if content.lstrip()[:1] != b"[":
-        return False
-    try:
-        first = next(iter(json.loads(content)), None)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(first, dict) and fields.of(first)[0] is not None
+def _json_of_records(path: str, content: bytes, fields: Fields) -> str:
+    """What a text is called that is a JSON array of records, by its first item, or a `.json` of one record.
 
-
-def _is_json_record(content: bytes, fields: Fields) -> bool:
-    """Whether it is one JSON object with the text field."""
+    A record is an object with the text field. Empty for other text.
+    """
+    kinds = {b"[": "a JSON array of records", **({b"{": "a JSON record"} if path.endswith(".json") else {})}
+    kind = kinds.get(content.lstrip()[:1], "")
+    if not kind:
+        return ""
     try:
-        record = json.loads(content)
+        value = json.loads(content)
     except (ValueError, RecursionError):
-        return False
-    return isinstance(record, dict) and fields.of(record)[0] is not None
+        return ""
+    record = next(iter(value), None) if isinstance(value, list) else value
+    return kind if isinstance(record, dict) and fields.of(record)[0] is not None else ""
 
 
 def _is_json_lines(content: bytes, fields: Fields) -> bool:

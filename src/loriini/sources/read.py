@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow
 
 from loriini.errors import InputError, is_system_error
+from loriini.jobs.artifact import first_few
 from loriini.progress import warn
 from loriini.sources.compressed import DAMAGE
 from loriini.sources.document import Document
@@ -83,10 +84,9 @@ def warn_of_absent_fields(inputs: Sequence[str | Path], fields: Fields) -> None:
 def warn_of_text_next_to_records(files: Iterable[InputFile]) -> None:
     """Warn of text files next to records, which are read as documents; the quickstart leaves them out."""
     if texts := text_next_to_records(files):
-        more = f" and {len(texts) - 1} more" if len(texts) > 1 else ""
         warn(
-            f"{texts[0]}{more}: text next to records, read as documents too; to leave it out, give the other "
-            "files by name or pattern"
+            f"{first_few(texts)}: text next to records, read as documents too; to leave it out, give the "
+            "other files by name or pattern"
         )
 
 

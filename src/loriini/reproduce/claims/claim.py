@@ -48,6 +48,11 @@ class Claim:
         return [value for value in self.values.values() if math.isfinite(value)]
 
     @property
+    def bounds(self) -> list[float | None]:
+        """The range; None for no bound."""
+        return [bound if math.isfinite(bound) else None for bound in (self.low, self.high)]
+
+    @property
     def seed_interval(self) -> MeanInterval:
         """The mean and its interval over seeds; NaN without a finite value."""
         return over_seeds(self.finite) if self.finite else MeanInterval(math.nan)
@@ -83,7 +88,7 @@ class Claim:
             "text_low": text_low,
             "text_high": text_high,
             "text_freedom": rounded(self.values.freedom) if isinstance(self.values, OnText) else None,
-            "range": [bound if math.isfinite(bound) else None for bound in (self.low, self.high)],
+            "range": self.bounds,
             "unit": self.unit,
             "seeds": len(self.finite),
             "exact": self.exact,
@@ -168,9 +173,8 @@ def judged_against_leak(claim: Claim, too_low: bool, why: str) -> Claim:
     It is judged where no value beyond the measured ones would change that; elsewhere it is not, for the
     reason `why`: a row that sees later tokens can only be shown to be worse.
     """
-    bounds = (claim.low, claim.high)
     beyond = math.inf if too_low else -math.inf
-    if not claim.finite or side(float(np.mean(claim.finite)), bounds) == side(beyond, bounds):
+    if not claim.finite or side(float(np.mean(claim.finite)), claim.bounds) == side(beyond, claim.bounds):
         return claim
     return replace(claim, values={}, unjudged=why)
 
