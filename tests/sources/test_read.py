@@ -150,7 +150,7 @@ def test_json_lines_under_another_name_are_no_text(name: str, tmp_path: Path) ->
 def test_a_record_in_a_json_file_of_its_own_is_no_text(content: str, tmp_path: Path) -> None:
     (tmp_path / "1.json").write_text(content)
     (tmp_path / "2.json").write_text('{"settings": [1, 2]}')
-    with pytest.raises(InputError, match=r"1\.json: a JSON record .*; fix the file: write"):
+    with pytest.raises(InputError, match=r"1\.json: a JSON record .*; fix the file: write it on one line"):
         texts(tmp_path)
 
 

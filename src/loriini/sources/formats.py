@@ -77,6 +77,10 @@ def reader_of(path: str, in_folder: bool) -> Callable[[str, Fields], Records] | 
     return None if in_folder and suffix == ".json" and not compression else READERS.get(suffix)
 
 
+RECORD = "a JSON record"
+"""What a text is called that is one record."""
+
+
 def begins_as_text(path: str) -> bool:
     """Whether a file's first bytes can be those of a text, so that it is neither picture, archive nor pipe.
 
@@ -103,7 +107,8 @@ def read_text_file(path: str, fields: Fields, in_folder: bool) -> Records:
     too_long, content = len(content) > MAX_RECORD_BYTES, content.removeprefix(codecs.BOM_UTF8)
     if reason := _json_of_records(path, content, fields):
         detail = "it would be one document of plain text"
-        raise BadRecord(reason, detail, fix=f"file: {ONE_LINE_A_RECORD}, and let its name end in .jsonl")
+        lines = "write it on one line, as jq -c . does" if reason == RECORD else ONE_LINE_A_RECORD
+        raise BadRecord(reason, detail, fix=f"file: {lines}, and let its name end in .jsonl")
     if _is_json_lines(content, fields):
         detail = "they would be one document of plain text"
         raise BadRecord("JSON lines under another name", detail, fix="file's name: let it end in .jsonl")
@@ -126,7 +131,7 @@ def _json_of_records(path: str, content: bytes, fields: Fields) -> str:
 
     A record is an object with the text field. Empty for other text.
     """
-    kinds = {b"[": "a JSON array of records", **({b"{": "a JSON record"} if path.endswith(".json") else {})}
+    kinds = {b"[": "a JSON array of records", **({b"{": RECORD} if path.endswith(".json") else {})}
     kind = kinds.get(content.lstrip()[:1], "")
     if not kind:
         return ""
