@@ -5,19 +5,23 @@ python .ci/release_notes.py v0.1.0
 
 import re
 import sys
-import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+VERSIONS = {
+    "pyproject.toml": r'^version = "(.+)"$',
+    "src/loriini/__init__.py": r'^__version__ = "(.+)"$',
+    "CITATION.cff": r"^version: (.+)$",
+}
+"""How each file states the version."""
 
 
 def release_notes(tag: str, root: Path = ROOT) -> str:
     """The text under `## [VERSION]`. SystemExit where a file has another version."""
     version = tag.removeprefix("v")
-    package = tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"]
-    citation = re.search(r"^version: (.+)$", (root / "CITATION.cff").read_text(), re.MULTILINE)
-    cited = citation[1] if citation else None
-    for file, found in (("pyproject.toml", package), ("CITATION.cff", cited)):
+    for file, pattern in VERSIONS.items():
+        stated = re.search(pattern, (root / file).read_text(), re.MULTILINE)
+        found = stated[1] if stated else None
         if found != version:
             raise SystemExit(f"{file} has version {found}, the tag is {tag}; change one of them")
     sections = re.split(r"^## ", (root / "CHANGELOG.md").read_text(), flags=re.MULTILINE)

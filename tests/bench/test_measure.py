@@ -229,7 +229,7 @@ def test_decoding_reads_the_fewer_of_merged_ffns_and_experts(
 def test_a_prompt_reads_all_experts_and_moves_their_merge_twice(experts: int, ffns_moved: int) -> None:
     machine = Machine(bandwidth=1.0, flops=float("inf"))
     ffn = 3 * TINY.shape.hidden_size * TINY.shape.intermediate_size * models.weight_dtype().itemsize
-    wanted = TINY.shape.num_hidden_layers * ffns_moved * ffn
+    wanted = TINY.prompts * TINY.shape.num_hidden_layers * ffns_moved * ffn
     assert parts.prefill_seconds(TINY, experts, machine) == wanted
 
 

@@ -29,6 +29,7 @@ TINY = BenchSize(
     prompt=4,
     new_tokens=3,
     prefill=16,
+    prompts=2,
 )
 SCRIPTS = str(Path(__file__).parents[2] / "benchmarks")
 

@@ -146,7 +146,7 @@ def test_the_real_entry_point() -> None:
         ("evaluate RUN --documents DOCUMENTS --tasks piqa", "or --tasks NAME…, one of them"),
         ("evaluate RUN --documents DOCUMENTS --num-fewshot 2", "--num-fewshot: is for --tasks; leave it out"),
         ("evaluate RUN --tasks piqa --skip 2", "--skip: is for --documents; leave it out"),
-        ("evaluate RUN --tasks piqa --document-mask", "--document-mask: is for --documents; leave it out"),
+        ("evaluate RUN --tasks piqa --mask-documents", "--mask-documents: is for --documents; leave it out"),
         ("compare RUN --corpus CORPUS --out o", "--corpus: "),
         ("evaluate RUN --tasks piqa --text-field t", "--text-field: is for --documents; leave it out"),
         ("evaluate RUN --tasks piqa --limit 0", "--limit is 0; it must be at least 1"),

@@ -188,14 +188,14 @@ def test_one_bent_curve_is_enough(bent: str) -> None:
 
 
 def test_chance_decides_a_bend_no_more_often_than_it_may() -> None:
-    """Straight points are said to bend in 5 % of the cases, and bent ones nearly always."""
+    """Straight points are said to bend in a third of 5 % of the cases, and bent ones nearly always."""
     rng = np.random.default_rng(0)
     x_SW = np.stack([np.log(FLOPS)] * 3)
     straight_SW = 3 - 0.05 * x_SW
     heights_S1 = rng.normal(0, 0.1, (3, 1))  # a seed may lie higher at all sizes
     noises = rng.normal(0, 0.01, (400, *x_SW.shape))
     called = [bends(x_SW, straight_SW + heights_S1 + noise_SW) for noise_SW in noises]
-    assert 0.02 < np.mean(called) < 0.09
+    assert 0.005 < np.mean(called) < 0.035
     bow = 0.02 * np.array([1.0, -1.0, -1.0, 1.0])
     assert np.mean([bends(x_SW, straight_SW + heights_S1 + noise + bow) for noise in noises]) > 0.9
 

@@ -229,7 +229,7 @@ def test_lists_of_a_fixed_size_and_domains_that_are_not_numbers(corpus: Corpus, 
     folder = write(tmp_path / "set", {**rows, "domain": [float("nan"), 7.5]})
     back = import_corpus(tmp_path / "back", folder, str(corpus.tokenizer), 2)
     assert stored(back) == [[1], [2, 3], [4, 5], [6]]
-    assert domains(back) == ["0", "0", "7.5", "7.5"]
+    assert domains(back) == ["set", "set", "7.5", "7.5"]
 
 
 def test_empty_rows_and_pieces_are_no_documents(corpus: Corpus, tmp_path: Path) -> None:
@@ -247,8 +247,8 @@ def test_empty_rows_and_pieces_are_no_documents(corpus: Corpus, tmp_path: Path) 
     back = import_corpus(tmp_path / "back", folder, str(corpus.tokenizer), 2)
     # an empty document comes between the two parts of number 4
     assert stored(back) == [[1, 2], [3], [4, 5], [6, 7, 8], [9, 10], [11]]
-    assert domains(back) == ["c", "a", "a", "c", "a", "2"]
-    assert back.tokens.domain_names == ("2", "a", "c")
+    assert domains(back) == ["c", "a", "a", "c", "a", "set"]
+    assert back.tokens.domain_names == ("a", "c", "set")
     counts = back.manifest["stages"]["tokens"]["counts"]
     assert (counts["documents"], counts["empty"], counts["tokens"]) == (6, 5, 11)
     decode = corpus_import.read_tokenizer(corpus.tokenizer).decode

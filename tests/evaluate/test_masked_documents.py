@@ -108,4 +108,4 @@ def test_several_runs_are_compared_by_the_predictions_that_count(
     expected = differences_by_domain(*losses, documents_of(heldout), tokens)["all"]
     assert lory["difference"]["all"] == expected.to_dict()
     evaluate_runs(runs[:1], replace(settings, document_mask=False))
-    assert "--document-mask keeps them apart" in capsys.readouterr().err
+    assert "--mask-documents keeps them apart" in capsys.readouterr().err

@@ -18,7 +18,6 @@ from loriini.sources import (
     parse_input,
 )
 from loriini.sources.inputs import check_inputs
-from loriini.sources.records import domain_from_name
 
 
 @pytest.mark.parametrize(
@@ -316,17 +315,3 @@ def test_an_input_in_a_stage_of_the_corpus_is_refused(given: str, tmp_path: Path
     with pytest.raises(InputError, match=r"lies in a stage of the corpus .*; choose another --out"):
         check_inputs([f"{tmp_path}/{given}"], tmp_path, ("order", "documents"))
     check_inputs([f"{tmp_path}/{given}"], tmp_path, ("order",))
-
-
-@pytest.mark.parametrize(
-    ("file", "domain"),
-    [
-        ("texts/web.train.jsonl.zst", "web"),
-        ("web-00003-of-00064.parquet", "web"),
-        (".hidden.jsonl", "hidden"),
-        ("-00000-of-00001.jsonl", "-00000-of-00001.jsonl"),
-        ("...", "..."),
-    ],
-)
-def test_the_domain_of_a_file_is_never_empty(file: str, domain: str) -> None:
-    assert domain_from_name(file) == domain

@@ -150,7 +150,7 @@ def decoding(size: BenchSize) -> Iterator[Comparison]:
         yield decoded(size, f"batch {batch}", tokens, build, partial(decoding_seconds, size, batch), experts)
     build = partial(build_prefill, size)
     least = partial(prefill_seconds, size)
-    yield decoded(size, f"prefill {size.prefill}", size.prefill, build, least, experts)
+    yield decoded(size, f"prefill {size.prefill}", size.prompts * size.prefill, build, least, experts)
 
 
 def decoded(
@@ -183,12 +183,12 @@ def decoding_seconds(size: BenchSize, batch: int, experts: int, machine: Machine
 
 
 def prefill_seconds(size: BenchSize, experts: int, machine: Machine) -> float:
-    """A lower bound of the seconds in which a prompt's FFNs get their weights.
+    """A lower bound of the seconds in which prompts' FFNs get their weights.
 
     The dense FFN is read once; all experts are read, and the FFN that the prompt merges is written and read.
     """
     moved, _ = ffn_seconds(size, machine)
-    return size.shape.num_hidden_layers * moved * (1 if experts == 1 else experts + 2)
+    return size.prompts * size.shape.num_hidden_layers * moved * (1 if experts == 1 else experts + 2)
 
 
 def ffn_seconds(size: BenchSize, machine: Machine) -> tuple[float, float]:
@@ -230,13 +230,14 @@ def build_generation(size: BenchSize, batch: int, make: Callable[[], nn.Module])
 
 
 def build_prefill(size: BenchSize, make: Callable[[], nn.Module]) -> Work:
-    """One prompt into a cache, with the last token's logits."""
+    """Each of `prompts` into a cache of its own, with the last token's logits."""
     model = make().eval()
-    ids = random_ids(size, 1, size.prefill)
+    ids = random_ids(size, size.prompts, size.prefill)
 
     def prefill() -> None:
         with torch.no_grad():
-            model(ids, use_cache=True, logits_to_keep=1)
+            for prompt in ids.split(1):
+                model(prompt, use_cache=True, logits_to_keep=1)
 
     prefill()
     return prefill

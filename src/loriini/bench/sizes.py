@@ -44,7 +44,9 @@ class BenchSize:
     new_tokens: int = 128
     """Tokens generated after it."""
     prefill: int = 512
-    """Tokens of the prompt whose processing is measured by itself."""
+    """Tokens of a prompt whose processing is measured by itself."""
+    prompts: int = 8
+    """How many of these are processed, one after the other."""
     compile: bool = False
     """Compile the layers of every training model."""
 
@@ -96,6 +98,7 @@ QUICK = BenchSize(
     prompt=16,
     new_tokens=8,
     prefill=64,
+    prompts=2,
 )
 BENCH_SIZES = {
     ("cpu", False): CPU,

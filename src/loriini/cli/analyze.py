@@ -28,7 +28,7 @@ def analyze_arguments(add: Add) -> None:
         "--out",
         type=output_path,
         metavar="DIR",
-        help="folder of routes.npz, routes.json and report.html (RUN)",
+        help="folder of routes.npz, routes.json and report.html (RUN; without a run it must be given)",
     )
     extension_option(add)
 

@@ -12,7 +12,7 @@ def bench_arguments(add: Add) -> None:
     """Arguments of `loriini bench`."""
     add(
         "--out",
-        type=output_file(),
+        type=output_file('"ratio"'),
         metavar="FILE",
         help="also write the results to this file, as JSON",
     )

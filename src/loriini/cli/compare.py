@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from loriini.cli.output import format_table, print_rows
 from loriini.cli.parser import (
+    SKIP,
     Add,
     document_options,
     evaluation_settings,
     extension_option,
     given,
+    mask_option,
     output_path,
     refuse_given,
 )
@@ -34,7 +36,10 @@ COMMANDS = "train nothing here: print a command for each training that is not do
 
 def compare_arguments(add: Add) -> None:
     """Arguments of `loriini compare`."""
-    names = "designs to train (see `loriini designs`), or run folders; the others are compared with the first"
+    names = (
+        "designs to train (see `loriini designs`), or run folders; the others are compared with the first "
+        "causal one"
+    )
     add("names", nargs="+", metavar="DESIGN|RUN", help=names)
     add("--out", type=output_path, required=True, metavar="DIR", help="folder for runs and report")
     heldout = "held-out documents that every model is scored on"
@@ -53,16 +58,19 @@ def compare_arguments(add: Add) -> None:
     training("--jobs", type=int, metavar="N", help="trainings at once, which share the cores (1)")
     add("--dry-run", action="store_true", help="only list the trainings, their cost and what is done")
     add("--commands", action="store_true", help=COMMANDS)
-    add("--skip", type=int, metavar="N", help="tokens left out of each instance (the longest first segment)")
+    add("--skip", type=int, metavar="N", help=SKIP)
     add("--instances", type=int, metavar="N", help="held-out instances of each domain, at most (all)")
-    masked = "keep the documents of an instance apart in evaluation; --skip is then of each document"
-    add("--document-mask", action="store_true", help=masked)
+    mask_option(add)
     document_options(add)
     extension_option(add)
 
 
 def compare(arguments: argparse.Namespace) -> None:
-    """Train designs on the same text with several seeds and compare them, or compare existing runs."""
+    """Train designs on the same text with several seeds and compare them, or compare existing runs.
+
+    Any other --dotted.name VALUE changes this setting of every training, as --steps 2000 or
+    --optimizer.learning_rate 1e-3; `loriini train RECIPE --help` lists them.
+    """
     from loriini.compare.job import compare_designs, compare_runs, describe_cells, place_designs
 
     evaluation = evaluation_settings(arguments, arguments.heldout)
@@ -150,7 +158,7 @@ def _check_runs(arguments: argparse.Namespace, runs: list[Path]) -> None:
     for override in arguments.overrides:
         raise InputError(f"{override.partition('=')[0]}: {trained}")
     if not arguments.heldout:
-        of_heldout = ("--skip", "--instances", "--document-mask", "--on-error")
+        of_heldout = ("--skip", "--instances", "--mask-documents", "--on-error")
         refuse_given(
             arguments,
             (*of_heldout, "--text-field", "--domain-field"),

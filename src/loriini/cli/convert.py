@@ -12,10 +12,15 @@ def convert_arguments(add: Add) -> None:
     """Arguments of `loriini convert`."""
     add("source", type=Path, help="a corpus, a Megatron prefix, or parquet files with input_ids")
     add("--to", choices=("megatron", "dataset", "corpus"), required=True, help="the format to write")
-    add("--out", type=output_path, required=True, help="folder to write")
+    add("--out", type=output_path, required=True, metavar="DIR", help="folder to write")
     option = partial(add, default=argparse.SUPPRESS)
     option("--tokenizer", metavar="PATH", help="the tokenizer that made the tokens, for --to corpus")
-    option("--length", type=int, metavar="TOKENS", help="context of an instance, for --to corpus (1024)")
+    option(
+        "--length",
+        type=int,
+        metavar="TOKENS",
+        help="context of an instance in tokens, for --to corpus (1024)",
+    )
 
 
 def convert(arguments: argparse.Namespace) -> None:

@@ -14,7 +14,7 @@ def designs_arguments(add: Add) -> None:
     """Arguments of `loriini designs`."""
     add("--json", action="store_true", help="print JSON, with all settings")
     audit = "instead measure whether a trained model's logits depend on later tokens"
-    add("--audit", type=Path, metavar="RUN", help=audit)
+    add("--audit", type=Path, metavar="MODEL", help=audit)
     extension_option(add)
 
 

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from loriini.cli.output import format_table
 from loriini.cli.parser import (
+    SKIP,
     Add,
     check_models,
     device_option,
     document_options,
     evaluation_settings,
     extension_option,
+    mask_option,
     output_file,
     refuse_given,
 )
@@ -24,13 +26,17 @@ from loriini.errors import InputError, printable
 if TYPE_CHECKING:
     from loriini.evaluate.runs import RouterFree
 
+RUNS = "runs' folders, model folders or Hub ids; several are compared on the same tokens"
+BATCH = "instances, or questions of tasks, computed at once (16, fewer where their logits are many)"
+TASKS = "tasks of lm-evaluation-harness, NAME or NAME@SHOTS, or the groups lory, aoe and router-free"
+
 
 def evaluate_arguments(add: Add) -> None:
     """Arguments of `loriini evaluate`."""
-    add("runs", type=Path, nargs="+", metavar="RUN", help="runs or model folders; several are compared")
+    add("runs", type=Path, nargs="+", metavar="RUN", help=RUNS)
     add("--documents", nargs="+", metavar="PATH", help="held-out text")
     document_options(add)
-    add("--tasks", nargs="+", metavar="NAME", help="downstream tasks, or groups of them: see docs/tasks.md")
+    add("--tasks", nargs="+", metavar="NAME", help=TASKS)
     add("--tasks-data", type=Path, metavar="DIR", help="local files of the tasks, in place of the Hub's data")
     add("--limit", type=int, metavar="N", help="questions of each task, at most (all)")
     add(
@@ -40,11 +46,16 @@ def evaluate_arguments(add: Add) -> None:
         help="examples before each question (as the task or group says)",
     )
     add("--label", metavar="NAME", help="domain whose expert answers, for a model that routes by label")
-    add("--length", type=int, metavar="TOKENS", help="tokens in an instance (the smallest context)")
-    add("--skip", type=int, metavar="N", help="tokens left out of each instance (the longest first segment)")
+    add(
+        "--length",
+        type=int,
+        metavar="TOKENS",
+        help="context of an instance in tokens (the smallest of the models)",
+    )
+    add("--batch-size", type=int, metavar="N", help=BATCH)
+    add("--skip", type=int, metavar="N", help=SKIP)
     add("--instances", type=int, metavar="N", help="instances of each domain, at most (all)")
-    masked = "keep the documents of an instance apart; --skip is of each document"
-    add("--document-mask", action="store_true", help=masked)
+    mask_option(add)
     add(
         "--routing",
         choices=("training", "prompt", "segment"),
@@ -52,11 +63,13 @@ def evaluate_arguments(add: Add) -> None:
     )
     router_free = (
         "replace the routers: select experts by the norm (1, 2 or inf) of their activations at NODE: gate, "
-        "up, activated_gate, hidden, output, or of factorised experts low_rank"
+        "up, activated_gate, hidden, output, or of factorised experts low_rank; NORM is 2 and GATES "
+        "softmax_selected by default"
     )
     add("--router-free", metavar="NODE[:NORM[:GATES]]", help=router_free)
     device_option(add)
-    add("--out", type=output_file('"perplexity"', '"tasks"'), help="also write the JSON to this file")
+    out = output_file('"perplexity"', '"tasks"')
+    add("--out", type=out, metavar="FILE", help="also write the JSON to this file")
     extension_option(add)
 
 
@@ -79,7 +92,7 @@ def evaluate(arguments: argparse.Namespace) -> None:
             "--length",
             "--skip",
             "--instances",
-            "--document-mask",
+            "--mask-documents",
             "--domain-field",
             "--text-field",
             "--on-error",
@@ -102,6 +115,7 @@ def evaluate(arguments: argparse.Namespace) -> None:
 def _run_tasks(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     from loriini.evaluate.tasks import TaskSettings, evaluate_tasks
 
+    batch_size = {} if arguments.batch_size is None else {"batch_size": arguments.batch_size}
     settings = TaskSettings(
         tasks=tuple(arguments.tasks),
         data=arguments.tasks_data,
@@ -111,6 +125,7 @@ def _run_tasks(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         label=arguments.label,
         device=arguments.device,
         router_free=_router_free(arguments),
+        **batch_size,
     )
     return evaluate_tasks(arguments.runs, settings)
 
@@ -128,6 +143,7 @@ def _perplexities(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         arguments,
         arguments.documents,
         length=arguments.length,
+        batch_size=arguments.batch_size,
         routing=arguments.routing or "training",
         device=arguments.device,
         router_free=_router_free(arguments),

@@ -13,7 +13,7 @@ from loriini.cli.parser import (
     text_argument,
 )
 from loriini.errors import InputError
-from loriini.export.formats import DTYPES, FORMATS
+from loriini.export.formats import DTYPES, FORMATS, SHORT_DTYPES
 
 
 def export_arguments(add: Add) -> None:
@@ -30,7 +30,8 @@ def export_arguments(add: Add) -> None:
     )
     add("--prompt-file", type=Path, metavar="PATH", help="the same, from a file")
     add("--label", metavar="NAME", help="domain whose expert is exported, for a model that routes by label")
-    add("--dtype", choices=DTYPES, help="type of the weights (as trained)")
+    dtype = "type of the weights: float32 (fp32), bfloat16 (bf16) or float16 (fp16) (as trained)"
+    add("--dtype", type=lambda text: SHORT_DTYPES.get(text, text), choices=DTYPES, metavar="TYPE", help=dtype)
     add(
         "--step",
         type=steps,

@@ -25,7 +25,8 @@ def lens_arguments(add: Add) -> None:
     add("--label", metavar="NAME", help="the text's domain, for a model that routes by label")
     add("--tokens", type=int, metavar="N", help="tokens of the text to read, at most (4096)")
     device_option(add)
-    add("--out", type=output_file("Loriini lens"), metavar="FILE", help="the page to write (RUN/lens.html)")
+    out = "the page to write (RUN/lens.html; for a model that is not a run it must be given)"
+    add("--out", type=output_file("Loriini lens"), metavar="FILE", help=out)
     extension_option(add)
 
 

@@ -21,8 +21,8 @@ LESS_MEMORY = {
     "quickstart": "give a smaller --size",
     "prepare": "lower --workers or --neighbors",
     "train": "lower --micro_batch_size or --length, set --speed.activation_checkpointing true",
-    "evaluate": "lower --length",
-    "compare": "lower --jobs, --batch_size, --length or the model's sizes",
+    "evaluate": "lower --batch-size",
+    "compare": "lower --jobs or --micro_batch_size, set --speed.activation_checkpointing true",
     "reproduce": "lower --jobs, or give a smaller --scale",
 }
 """What makes a command need less memory."""

@@ -27,6 +27,8 @@ INVALID_CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)")
 """argparse's message."""
 MOST_BYTES = 64 << 20
 """Largest file that is read as the text of an argument."""
+MODEL = "a run's folder, a Hugging Face model folder such as RUN/model, or a Hub id (ORG/NAME)"
+SKIP = "predictions left out at the start of each instance (the longest first segment)"
 
 
 class Parser(argparse.ArgumentParser):
@@ -136,7 +138,7 @@ def read_text_file(path: Path) -> str:
 
 def model_argument(add: Add) -> None:
     """The argument of commands that use one trained model."""
-    add("model", type=Path, metavar="RUN", help="a run's folder, or a Hugging Face model folder")
+    add("model", type=Path, metavar="RUN", help=MODEL)
 
 
 def device_option(add: Add) -> None:
@@ -173,9 +175,18 @@ def evaluation_settings(
         on_error=on_error(arguments),
         skip=arguments.skip,
         instances=arguments.instances,
-        document_mask=arguments.document_mask,
+        document_mask=arguments.mask_documents,
         **others,
     )
+
+
+def mask_option(add: Add) -> None:
+    """The option of commands that score documents as a run with `document_mask` trains on them."""
+    what = (
+        "score the documents of an instance apart, as --document_mask trains on them; --skip is then of each "
+        "document"
+    )
+    add("--mask-documents", action="store_true", help=what)
 
 
 def document_options(add: Add) -> None:
@@ -215,6 +226,11 @@ def refuse_given(arguments: argparse.Namespace, names: Iterable[str], why: str) 
         raise InputError(f"{name if name.startswith('--') else typed}: {why}")
 
 
+def summary(command: Command) -> str:
+    """What a list of commands says about one: the first line of its docstring."""
+    return (command.__doc__ or "").partition("\n")[0]
+
+
 def make_parser(commands: Mapping[Command, Arguments]) -> Parser:
     """The parser of all commands, each named for its function; `commands` maps it to one that adds arguments.
 
@@ -225,7 +241,7 @@ def make_parser(commands: Mapping[Command, Arguments]) -> Parser:
     added = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=CommandParser)
     for run, add_arguments in commands.items():
         assert run.__doc__
-        command = added.add_parser(run.__name__, help=run.__doc__, description=run.__doc__)
+        command = added.add_parser(run.__name__, help=summary(run), description=run.__doc__)
         command.set_defaults(run=run, parser=command)
         add_arguments(command.add_argument)
     return parser

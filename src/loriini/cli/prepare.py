@@ -19,7 +19,12 @@ def prepare_arguments(add: Add) -> None:
     add("--out", type=output_path, required=True, metavar="DIR", help="write the corpus to DIR/NAME")
     option = partial(add, default=argparse.SUPPRESS)  # PrepareSettings has the defaults
     option("--tokenizer", help="bpe:SIZE to train one on the documents, or a path or Hub id (bpe:8192)")
-    option("--length", type=int, metavar="TOKENS", help="context length of an instance (1024)")
+    option(
+        "--length",
+        type=int,
+        metavar="TOKENS",
+        help="context of an instance in tokens, that of the runs that will read it (1024)",
+    )
     option("--order", help="similar, papers, random, or a NumPy file of document ids (similar)")
     option(
         "--encoder",

@@ -10,7 +10,7 @@ from loriini.cli.parser import Add, document_options, extension_option, given, o
 def quickstart_arguments(add: Add) -> None:
     """Arguments of `loriini quickstart`."""
     out = "output folder (%(default)s)"
-    add("--out", type=output_path, default=Path("loriini-quickstart"), help=out)
+    add("--out", type=output_path, default=Path("loriini-quickstart"), metavar="DIR", help=out)
     option = partial(add, default=argparse.SUPPRESS)  # Quickstart has the defaults
     documents = "your own documents, as for `loriini prepare` (text found on this machine)"
     option("--documents", nargs="+", metavar="PATH", help=documents)

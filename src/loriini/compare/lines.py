@@ -6,9 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from loriini.compare.seeds import MeanInterval, over_seeds
-from loriini.evaluate.intervals import t_quantile
+from loriini.evaluate.intervals import CONFIDENCE, t_quantile
 from loriini.reporting.curves import Floats
 
+BEND_TESTS = 3
+"""Curves whose bends a trend is tested for: the design's, the baseline's and their difference."""
 SMALLEST_BEND = 1e-4
 """Least bend that counts, in log loss from chord to middle of a parabola; less changes no number shown."""
 
@@ -70,10 +72,12 @@ def bends(x_SW: Floats, y_SW: Floats) -> bool:
     """Whether points clearly leave a straight line, so that a power law must not be continued.
 
     A parabola is fitted to the points of all seeds, each seed with a height of its own. They bend where the
-    t interval of its second-order term, from the points' scatter about it, excludes 0. A floor bends log loss
-    over log FLOPs upwards; it is not tested itself, since it is at least 0 and has no such interval. What all
-    seeds of a size share, such as its learning rate, bends points as well. With fewer than three sizes, or
-    three of one seed, nothing is clear.
+    t interval of its second-order term, from the points' scatter about it, excludes 0, at a level that the
+    tests of a trend share (Bonferroni): three straight curves pass all of them in at least 95 % of cases.
+
+    A floor bends log loss over log FLOPs upwards; it is not tested itself, since it is at least 0 and has no
+    such interval. What all seeds of a size share, such as its learning rate, bends points as well. With fewer
+    than three sizes, or three of one seed, nothing is clear.
     """
     seeds, sizes = y_SW.shape
     freedom = y_SW.size - seeds - 2
@@ -85,5 +89,5 @@ def bends(x_SW: Floats, y_SW: Floats) -> bool:
     fitted_2 = np.linalg.lstsq(terms_N2, y_N)[0]
     variance = ((y_N - terms_N2 @ fitted_2) ** 2).sum() / freedom
     error = math.sqrt(variance * np.linalg.inv(terms_N2.T @ terms_N2)[1, 1])
-    half = t_quantile(freedom) * error
+    half = t_quantile(freedom, 1 - (1 - CONFIDENCE) / BEND_TESTS) * error
     return bool(abs(fitted_2[1]) > max(half, SMALLEST_BEND))

@@ -150,7 +150,10 @@ def unequal_seeds(cells: CellRows) -> Iterator[str]:
     seeds = {name: tuple(cell["seed"] for cell in same) for name, same in by_variant(cells).items()}
     if len(set(seeds.values())) > 1:
         listed = "; ".join(f"{name}: {', '.join(map(str, numbers))}" for name, numbers in seeds.items())
-        yield f"The seeds differ ({listed}); differences are paired over those that two variants share."
+        yield (
+            f"The seeds differ ({listed}). Differences are over those that two variants share, and missing "
+            "where there is none; other means are over a variant's own."
+        )
 
 
 def unfinished(cells: CellRows) -> Iterator[str]:

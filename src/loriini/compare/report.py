@@ -32,6 +32,7 @@ from loriini.reporting.wording import (
     sentence_case,
 )
 
+UNTESTED = "not tested across seeds"
 COLUMNS = ("", "perplexity", "difference", "over seeds", "over held-out text", "active", "parameters")
 
 
@@ -79,9 +80,10 @@ def scored_causal(shown: Sequence[VariantRow]) -> list[VariantRow]:
 def opening(results: Mapping[str, Any], shown: Sequence[VariantRow]) -> Html:
     """The finding, no more than the intervals support, and what makes the runs unequal."""
     count = len(results["cells"])
-    seeds = max(len(v["seeds"]) for v in shown)
+    numbers = {len(v["seeds"]) for v in results["variants"]}
+    seeds = f"{listing(list(map(str, sorted(numbers))), 'or')} {'seed' if numbers == {1} else 'seeds'}"
     trained = f"{count} {'training' if count == 1 else 'trainings'}, "
-    trained += f"{seeds} {'seed' if seeds == 1 else 'seeds'} of each of {len(results['variants'])} variants. "
+    trained += f"{seeds} of each of {len(results['variants'])} variants. "
     text = results["heldout"]
     of_each = "document, which attends to itself alone," if text.get("document_mask") else "instance"
     scored = (
@@ -120,24 +122,24 @@ def headline(results: Mapping[str, Any], shown: Sequence[VariantRow]) -> str:
         change = percent(variant["difference"][OVERALL]["change"])
         verdict = verdict_of(variant["difference"][OVERALL])
         pair = f"{variant['name']} and {baseline}"
-        if has_one_seed(compared):
-            return f"One seed of {pair}, not tested across seeds: perplexity {change}"
+        if has_one_seed(variant):
+            return f"One seed of {pair}, {UNTESTED}: perplexity {change}"
         if verdict == NO_CLEAR_DIFFERENCE:
             return f"{sentence_case(verdict)} between {pair}: perplexity {change}"
         return f"{variant['name']} predicts unseen text {verdict} than {baseline}: perplexity {change}"
-    groups = {
-        text: [v for v in compared if verdict_of(v["difference"][OVERALL]) == verdict]
-        for verdict, text in (
-            ("better", f"better than {baseline}"),
-            ("worse", f"worse than {baseline}"),
-            (NO_CLEAR_DIFFERENCE, f"{NO_CLEAR_DIFFERENCE} from {baseline}"),
-        )
+    texts = {
+        "better": f"better than {baseline}",
+        "worse": f"worse than {baseline}",
+        NO_CLEAR_DIFFERENCE: f"{NO_CLEAR_DIFFERENCE} from {baseline}",
+        UNTESTED: UNTESTED,
     }
-    parts = (
-        f"{'not tested across seeds' if has_one_seed(group) else text}: {listing([v['name'] for v in group])}"
-        for text, group in groups.items()
-        if group
-    )
+    verdicts = {
+        v["name"]: UNTESTED if has_one_seed(v) else verdict_of(v["difference"][OVERALL]) for v in compared
+    }
+    groups = {
+        text: [name for name, verdict in verdicts.items() if verdict == key] for key, text in texts.items()
+    }
+    parts = (f"{text}: {listing(names)}" for text, names in groups.items() if names)
     return f"On unseen text, {'; '.join(parts)}"
 
 
@@ -163,9 +165,9 @@ def over_seeds_and_text(intervals: DifferenceRow) -> Difference:
     return Difference(*(expm1(clamped(x)) for x in (change, change - below, change + above)))
 
 
-def has_one_seed(variants: Sequence[VariantRow]) -> bool:
-    """Whether none of the differences has an interval over seeds."""
-    return all(v["difference"][OVERALL]["seeds"]["low"] is None for v in variants)
+def has_one_seed(variant: VariantRow) -> bool:
+    """Whether the difference has no interval over seeds."""
+    return variant["difference"][OVERALL]["seeds"]["low"] is None
 
 
 def uncertainty(shown: Sequence[VariantRow]) -> str:

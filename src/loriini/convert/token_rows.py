@@ -3,7 +3,6 @@
 Axes: N rows, P pieces of documents, T tokens.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -73,7 +72,7 @@ def _block(batch: pyarrow.RecordBatch, path: Path) -> TokenBlock:
         raise InputError(f"{path}: its input_ids are {tokens_T.dtype}, not integers; write lists of integers")
     columns = {name: batch.column(name) for name in batch.schema.names}
     named = columns["domain"].to_pylist() if "domain" in columns else [None] * len(batch)
-    default = re.sub(r"-\d+$", "", domain_from_name(path.name))  # train-0, train-1, …
+    default = domain_from_name(path.name, path.absolute().parent.name)
     lengths_N = column.value_lengths().to_pylist()
     domains_N = [_domain(name, path) or default for name in named]
     if "piece_lengths" not in columns:

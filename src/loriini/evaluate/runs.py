@@ -25,7 +25,7 @@ from loriini.evaluate.heldout import (
 )
 from loriini.evaluate.intervals import differences_by_domain
 from loriini.evaluate.perplexity import EvaluationRouting, check_routing, counts_first_segment, evaluate
-from loriini.fields import Bounds, ShortCount, check_fields
+from loriini.fields import Bounds, Count, ShortCount, check_fields
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.conversion import router_free
 from loriini.model.loading import (
@@ -96,7 +96,8 @@ class EvaluationSettings:
     `length` is the number of predicted tokens in an instance (default: the smallest context of the models),
     `skip` the predictions left out at its start (default: the longest first segment of the models),
     `instances` the most instances of a domain (default: all), and `on_error` says whether a flawed record
-    stops the reading or is skipped. With `document_mask` the documents of an instance are kept apart, and
+    stops the reading or is skipped. `batch_size` are the instances computed at once (default: as many as have
+    a large batch's logits). With `document_mask` the documents of an instance are kept apart, and
     `skip` counts from the start of each.
     """
 
@@ -110,6 +111,7 @@ class EvaluationSettings:
     instances: ShortCount | None = None
     on_error: OnError = "stop"
     document_mask: bool = False
+    batch_size: Count | None = None
 
     def __post_init__(self) -> None:
         check_fields(self, dashed=True)
@@ -291,7 +293,7 @@ def warn_of_conditions(
     if trained_with_document_mask(run) and not settings.document_mask:
         warn(
             f"{run} was trained with document_mask, and here its documents attend to those before them; "
-            "--document-mask keeps them apart"
+            "--mask-documents keeps them apart"
         )
     warning = causality_warning(model.config.design)
     if warning and settings.routing != "prompt":
@@ -313,6 +315,7 @@ def evaluate_on(
         model,
         heldout,
         settings.skip,
+        batch_size=settings.batch_size,
         precision=run_precision(run),
         routing=settings.routing,
         title=title,

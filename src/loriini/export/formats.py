@@ -24,4 +24,5 @@ FORMATS = {
     "gguf": Format("a file for llama.cpp, of most of these", decided=True),
 }
 DTYPES = ("float32", "bfloat16", "float16")
+SHORT_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 """Number types of exported weights."""

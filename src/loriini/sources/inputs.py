@@ -259,11 +259,11 @@ def _refuse_folder(path: str, folders: Mapping[str, Sequence[str]]) -> None:
 def _file_in_folder(spec: InputSpec, path: str) -> InputFile:
     root = spec.path.rstrip("/")
     name = path.removeprefix(root).lstrip("/") if path.startswith(f"{root}/") else os.path.basename(path)
-    if reader_of(path, in_folder=True):
-        domain = domain_from_name(name)
+    folder = os.path.basename(root if is_remote(root) else os.path.abspath(root))
+    if "/" in name:
+        domain = name.split("/")[0]
     else:
-        folder = root if is_remote(root) else os.path.abspath(root)
-        domain = name.split("/")[0] if "/" in name else os.path.basename(folder)
+        domain = domain_from_name(name, folder) if reader_of(path, in_folder=True) else folder
     name, domain = as_utf8(name), as_utf8(domain)
     return InputFile(path, name, spec.name or domain, spec.weight, in_folder=True, size=size_of(path))
 

@@ -112,10 +112,17 @@ def kind_of(value: Any) -> str:
     return KINDS.get(type(value), f"a value of type {type(value).__name__}")
 
 
-def domain_from_name(file: str) -> str:
-    """A file's name up to its first dot, without a shard's `-00003-of-00064`; whole if that is nothing."""
+SHARD = re.compile(r"((^|[-_])\d+)+(-of-\d+)?$")
+"""How the name of a shard ends: `-00003-of-00064`, `_0012`, `000_00003`."""
+
+
+def domain_from_name(file: str, otherwise: str = "") -> str:
+    """A file's name up to its first dot, without the numbers of a shard; where nothing is left, `otherwise`.
+
+    By default that is the whole name.
+    """
     name = file.rsplit("/", 1)[-1]
-    return re.sub(r"-\d+-of-\d+$", "", name.lstrip(".").split(".", 1)[0]) or name
+    return SHARD.sub("", name.lstrip(".").split(".", 1)[0]) or otherwise or name
 
 
 def _columns(field: str) -> tuple[str, str]:

@@ -214,6 +214,9 @@ def start_or_resume(
     if newest:
         restore(newest[0], model, optimizer, parallel)
     else:
+        if initial and run.init_moments == "carried":
+            restore(initial.folder, model, optimizer, parallel)
+            torch.manual_seed(run.seed + parallel.rank)  # not that of the checkpoint
         model.model.start_draws(run.seed)
     return TrainingState(model, optimizer, at, parallel)
 

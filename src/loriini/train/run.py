@@ -169,6 +169,8 @@ class Run:
     """Folder or Hub id of the model whose weights the run starts from, as `--init` gives it."""
     init_digest: str | None = None
     """Hash of these weights."""
+    init_moments: Literal["fresh", "carried"] = "fresh"
+    """Optimizer moments of a run that starts from a checkpoint: fresh (zero), or carried over from it."""
     order: Literal["similar", "random"] | None = None
     """Order of documents that the recipe is meant for; a corpus in another order gets a warning."""
 
@@ -299,10 +301,7 @@ def _beyond_a_copy(routing: RoutingConfig) -> str:
 
 
 def read_run(path: Path) -> tuple[Run, dict[str, Any]]:
-    """The run of a `run.json`, and the whole JSON object.
-
-    Raises InputError for a file that is not a run's.
-    """
+    """The run of a `run.json`, and the whole JSON object. InputError for a file that is not a run's."""
     values = read_object(path, "start another run")
     return run_of_json(values, path), values
 

@@ -100,7 +100,7 @@ def test_merges_in_blocks_equal_the_merges_twin(
     kind: str, slots: int, dtype: torch.dtype, widest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bags, "WIDEST_BLOCK", widest)
-    monkeypatch.setattr(bags, "NARROWEST_BLOCK", 1)
+    monkeypatch.setattr(bags, "NARROWEST", 1)
     module = make_experts(4, 16, 24, dtype, kind)
     gates, x = torch.randn(5, 4).softmax(-1), torch.randn(5, slots, 16, dtype=dtype)
     merged = {name: w if w.dim() < 3 else bags.in_blocks(w) for name, w in module.merge(gates).items()}

@@ -7,20 +7,18 @@ Axes: N units, S slots in a unit, E experts, P parameters of a matrix, flattened
 width, K blocks of W outputs each.
 """
 
-import math
-
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 DTYPES = (torch.float32, torch.bfloat16)
 """Those whose bags are faster than products on a CPU."""
-MOST_PARTS = 256
-"""The most rows into which an expert's matrix is split for a bag."""
+WIDEST_PART = 448
+"""The most parameters of a part of an expert's matrix: their sum stays in 28 registers of 512 bits."""
 WIDEST_BLOCK = 256
-"""The most outputs of a block: a bag's sum stays in registers."""
-NARROWEST_BLOCK = 64
-"""The fewest outputs of a block, but for weights with fewer."""
+"""The most outputs of a block."""
+NARROWEST = 64
+"""The fewest numbers of a row of a bag, but for weights with fewer."""
 
 
 def bags_are_fast(weight: Tensor) -> bool:
@@ -31,17 +29,18 @@ def bags_are_fast(weight: Tensor) -> bool:
 def weighted_sum_by_bags(gates_NE: Tensor, weight_EP: Tensor) -> Tensor:
     """Σ_i e_i W_i of each unit; (N, P).
 
-    A row is a part of an expert's matrix, so that all threads share the experts. All units sum a part before
-    the next: only the first reads it from memory.
+    A row is a part of an expert's matrix. All units sum a part before the next: only the first reads it from
+    memory.
     """
     (N, E), P = gates_NE.shape, weight_EP.shape[1]
-    parts = math.gcd(P, MOST_PARTS)
-    rows = torch.arange(E) * parts + torch.arange(parts)[:, None]
+    width = divisor(P, WIDEST_PART)
+    parts = P // width
+    rows = torch.arange(E, dtype=torch.int32) * parts + torch.arange(parts, dtype=torch.int32)[:, None]
     sums = embedding_bag(
-        rows.repeat_interleave(N, dim=0),
-        weight_EP.reshape(E * parts, P // parts),
+        rows[:, None].expand(-1, N, -1).reshape(-1, E),
+        weight_EP.reshape(E * parts, width),
         mode="sum",
-        per_sample_weights=gates_NE.repeat(parts, 1),
+        per_sample_weights=gates_NE.expand(parts, -1, -1).reshape(-1, E),
     )
     return sums.view(parts, N, -1).transpose(0, 1).reshape(N, P)
 
@@ -54,13 +53,13 @@ def in_blocks(weight_NOD: Tensor) -> Tensor:
 
 
 def block_width(units: int, outputs: int, threads: int) -> int:
-    """How many outputs a block has, a divisor of `outputs`: as many as possible with a bag for each thread.
+    """How many outputs a block has: as many as possible with a bag for each thread."""
+    return divisor(outputs, max(NARROWEST, min(WIDEST_BLOCK, units * outputs // threads)))
 
-    All outputs where no divisor is within the limits.
-    """
-    most = max(NARROWEST_BLOCK, min(WIDEST_BLOCK, units * outputs // threads, outputs))
-    width = next(width for width in range(most, 0, -1) if outputs % width == 0)
-    return width if width >= NARROWEST_BLOCK else outputs
+
+def divisor(number: int, most: int) -> int:
+    """The greatest divisor of a number that is at most `most` and at least `NARROWEST`, else the number."""
+    return next((n for n in range(min(number, most), NARROWEST - 1, -1) if number % n == 0), number)
 
 
 def linear_by_bags(x_ND: Tensor, weight_NKDW: Tensor) -> Tensor:

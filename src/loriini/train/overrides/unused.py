@@ -49,6 +49,7 @@ NEEDS: dict[str, Needs] = {
         lambda run: run.is_mixture or run.warmup.dense_share == 0,
         A_MIXTURE[1],
     ),
+    "init_moments": (lambda run: run.init is not None, "--init"),
     "warmup.moments": (lambda run: run.copy_step > 0, "a dense warm-up, --warmup.dense_share above 0"),
     "parallel.share_experts": (lambda run: run.parallel.experts > 1, "--parallel.experts above 1"),
     "evaluate.prompt": (lambda run: run.evaluate.sample_every > 0, "--evaluate.sample_every above 0"),
