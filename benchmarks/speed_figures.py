@@ -203,7 +203,7 @@ OTHERS: Sequence[tuple[Callable[[Row], bool], str]] = (
         lambda row: row["what"] == "decode",
         "- **`decode`** is greedy generation of 128 tokens after a prompt that is in the cache, with the "
         "prompt's merged FFNs. After 16 tokens these may be laid out anew, which is part of the time. Rows "
-        "with `prefill` are of a prompt alone.",
+        "with `prefill` are of prompts alone, one after the other, each into a cache of its own.",
     ),
 )
 """What is said of rows of a kind, where there are any."""

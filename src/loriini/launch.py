@@ -145,14 +145,19 @@ def resume(
     """
     before = run_to_resume(out)
     run = with_corpora(with_heldout(override(before, overrides), heldout), corpora)
-    if changed := changed_settings(before.to_dict(), run.chosen_as(before).to_dict()):
+    kept = run.chosen_as(before)
+    if changed := changed_settings(before.to_dict(), kept.to_dict()):
         longer = ", or from a checkpoint with --out DIR" if "steps" in changed else ""
         raise InputError(
             f"--resume {out}: a resumed run keeps its {changed}; leave the override out, or start a new run "
             f"from its weights with --init {out}{longer}"
         )
-    overridden = [f"--{name}" for name in differing(run.to_dict(), before.to_dict())]
-    refuse_unused(run, overridden, world_size())
+    overridden = list(differing(before.to_dict(), run.to_dict()))
+    if chosen := sorted({*overridden} - {*differing(before.to_dict(), kept.to_dict())}):
+        raise InputError(
+            f"--{chosen[0]} auto: chosen when the run began (see {out / RUN}); give a value, or leave it out"
+        )
+    refuse_unused(run, [f"--{name}" for name in overridden], world_size())
     if has_model(out) and not corpora:
         return report_finished(out)  # its corpus may be gone
     return train_run(run, out, deadline)

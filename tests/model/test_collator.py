@@ -26,6 +26,14 @@ def test_a_batch_is_padded_and_prompts_are_no_targets() -> None:
     assert labels.tolist() == [[5, 6, 7, 8], [9, 10, -100, -100], [3, 4, 5, -100]]
 
 
+def test_labels_that_route_are_kept() -> None:
+    labelled = [{**example, "routing_labels": i} for i, example in enumerate(EXAMPLES)]
+    batch = PromptCollator(pad_token_id=2)(labelled)
+    assert batch["routing_labels"].tolist() == [0, 1, 2]
+    model = tiny_model("label")
+    assert torch.isfinite(model(**batch).loss)
+
+
 def test_padding_of_an_example_is_cut_off() -> None:
     example = {"input_ids": [5, 6, 7, 0, 0], "attention_mask": [1, 1, 1, 0, 0], "prompt_lengths": 2}
     batch = PromptCollator(pad_token_id=0)([example, {"input_ids": [5, 6, 7, 8], "prompt_lengths": 1}])

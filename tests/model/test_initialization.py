@@ -1,10 +1,15 @@
 """What weights are before training."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 
+from loriini import DESIGNS, LoriiniForCausalLM
 from loriini.model.initialization import draw_weights
+from loriini.routing import RoutingConfig
 from loriini.routing.scorer import ScorerModule
 from tiny import tiny_config, tiny_model
 
@@ -31,6 +36,22 @@ def test_what_gpt2_adds_to_the_residual_stream_starts_smaller() -> None:
         assert smaller.std().item() == pytest.approx(DEVIATION / 16**0.5, rel=0.05)
     for full in (attention.c_attn.weight, experts.up_proj):
         assert full.std().item() == pytest.approx(DEVIATION, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("saved", "loaded"),
+    [(replace(DESIGNS["deepseek-v3"], balance_bias=0.0), DESIGNS["deepseek-v3"]), ("mixtral", "random")],
+)
+def test_buffers_that_a_checkpoint_lacks_start_at_zero(
+    saved: str | RoutingConfig, loaded: str | RoutingConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny_model(saved).save_pretrained(tmp_path)
+    memory = torch.empty_like
+    monkeypatch.setattr(torch, "empty_like", lambda *x, **named: memory(*x, **named).fill_(7))
+    model = LoriiniForCausalLM.from_pretrained(tmp_path, routing=loaded)
+    buffers = {name: buffer for name, buffer in model.named_buffers() if "bias" in name or "draws" in name}
+    assert buffers
+    assert not any(buffer.any() for buffer in buffers.values())
 
 
 class Cosine(ScorerModule):

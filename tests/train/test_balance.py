@@ -6,15 +6,18 @@ from pathlib import Path
 import torch
 
 from loriini import DESIGNS, LoriiniForCausalLM
-from loriini.routing import Router
+from loriini.routing import Router, Routing
 from loriini.routing.scorer import RouterSettings
-from loriini.routing.stats import choices, shares
+from loriini.routing.stats import choices, of_layers, shares
 from loriini.routing.unit import RoutingContext, UnitLayout
 from loriini.train.balance import update_balance_bias
-from loriini.train.records.expert_use import add_up, expert_use
 from tiny import random_ids, tiny_model
 
 DEEPSEEK = DESIGNS["deepseek-v3"]
+
+
+def choices_of(routings: tuple[Routing, ...]) -> torch.Tensor:
+    return choices(of_layers(routings))
 
 
 def biases(model: LoriiniForCausalLM) -> list[torch.Tensor]:
@@ -24,7 +27,7 @@ def biases(model: LoriiniForCausalLM) -> list[torch.Tensor]:
 def test_the_bias_moves_by_its_step_against_the_load_of_all_micro_batches() -> None:
     model = tiny_model(replace(DEEPSEEK, balance_bias=0.25))
     routings = [model(random_ids()).routings for _ in range(2)]
-    update_balance_bias(model, add_up([expert_use(r) for r in routings]))
+    update_balance_bias(model, sum(map(choices_of, routings)))
     for layer, bias in enumerate(biases(model)):
         chosen = torch.cat([r[layer].gates > 0 for r in routings]).float().sum(0)
         assert bias.tolist() == [0.25 * (c < chosen.mean()) - 0.25 * (c > chosen.mean()) for c in chosen]
@@ -59,13 +62,13 @@ def test_the_load_becomes_even() -> None:
         bias[0] = 0.5
     before = unevenness()
     for _ in range(40):
-        update_balance_bias(model, expert_use(model(ids).routings))
+        update_balance_bias(model, choices_of(model(ids).routings))
     assert unevenness() < 0.2 * before
 
 
 def test_the_bias_is_state_without_a_gradient(tmp_path: Path) -> None:
     model, ids = tiny_model("deepseek-v3").train(), random_ids()
-    update_balance_bias(model, expert_use(model(ids).routings))
+    update_balance_bias(model, choices_of(model(ids).routings))
     assert not any("balance_bias" in name for name, _ in model.named_parameters())
     model.save_pretrained(tmp_path)
     loaded = LoriiniForCausalLM.from_pretrained(tmp_path)
@@ -88,5 +91,5 @@ def test_the_bias_stays_float32_in_a_model_of_bfloat16(tmp_path: Path) -> None:
 def test_other_designs_have_no_bias() -> None:
     model = tiny_model("mixtral")
     before = model.state_dict()
-    update_balance_bias(model, expert_use(model(random_ids()).routings))
+    update_balance_bias(model, choices_of(model(random_ids()).routings))
     assert not any("balance_bias" in name for name in before)

@@ -127,7 +127,7 @@ def check_names(others: Iterable[str]) -> None:
             raise TypeError(f"unexpected keyword {name}; do you mean {near[0]}?")
 
 
-def check_prompt(lengths_B: Tensor, tokens_B: Tensor, together: int) -> None:
+def check_prompt(config: LoriiniConfig, lengths_B: Tensor, tokens_B: Tensor, together: int) -> None:
     """ValueError where a first call lacks some of the tokens of a prompt that are routed `together`.
 
     A compiled graph reads no values.
@@ -135,10 +135,10 @@ def check_prompt(lengths_B: Tensor, tokens_B: Tensor, together: int) -> None:
     if torch.compiler.is_compiling() or not together:
         return
     if bool((lengths_B.to(tokens_B.device).clamp(max=together) > tokens_B).any()):
-        raise ValueError(
-            "the first call has a part of the tokens that are routed together; pass the whole prompt, "
-            "or with inference_routing='segment' at least its first segment"
-        )
+        remedy = "pass the whole prompt"
+        if segment_problem(config) is None:
+            remedy += ", or with inference_routing='segment' at least its first segment"
+        raise ValueError(f"the first call has a part of the tokens that are routed together; {remedy}")
 
 
 def or_default(argument: bool | None, default: bool) -> bool:

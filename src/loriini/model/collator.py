@@ -23,7 +23,7 @@ class PromptCollator:
     An example holds `input_ids`, prompt first, and its prompt's length as `prompt_lengths`, as the zeros of a
     `completion_mask`, or as the labels of -100 that TRL gives a prompt. After the prompt, the loss counts the
     tokens that `completion_mask` and `labels` count, all if there are neither. What an `attention_mask`
-    leaves out at the end, as padding, is cut off. Other fields are left out.
+    leaves out at the end, as padding, is cut off; `routing_labels` are kept, other fields left out.
     """
 
     pad_token_id: int
@@ -37,7 +37,8 @@ class PromptCollator:
     def __call__(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
         """`input_ids`, `attention_mask` and `labels` (B, L), padded on the right, and `prompt_lengths` (B,).
 
-        All are int64. ValueError for an example without a prompt, or with fields of different lengths.
+        All are int64, as are `routing_labels` (B,) where the examples have them. ValueError for an example
+        without a prompt, or with fields of different lengths.
         """
         examples = [without_padding(example) for example in examples]
         ids = [torch.as_tensor(example["input_ids"], dtype=torch.long) for example in examples]
@@ -45,11 +46,14 @@ class PromptCollator:
         labels = [targets_of(example, self.train_on_prompt) for example in examples]
         mask_BL = pad_sequence([torch.ones_like(i) for i in ids], batch_first=True)
         input_ids = pad_sequence(ids, batch_first=True, padding_value=self.pad_token_id)
+        of_sequences = {"prompt_lengths": lengths_B}
+        if "routing_labels" in examples[0]:
+            of_sequences["routing_labels"] = torch.tensor([int(each["routing_labels"]) for each in examples])
         return {
             "input_ids": input_ids,
             "attention_mask": mask_BL,
             "labels": pad_sequence(labels, batch_first=True, padding_value=IGNORE_INDEX),
-            "prompt_lengths": lengths_B,
+            **of_sequences,
         }
 
 
@@ -80,7 +84,10 @@ def prompt_length(example: Mapping[str, Any]) -> int:
     elif "labels" in example:
         length = leading(example["labels"], IGNORE_INDEX)
     else:
-        raise ValueError("an example needs prompt_lengths, completion_mask or labels, to find its prompt")
+        raise ValueError(
+            "an example needs prompt_lengths, completion_mask or labels, to find its prompt; Trainer keeps "
+            "them all with remove_unused_columns=False"
+        )
     if not 0 < length <= len(example["input_ids"]):
         raise ValueError(
             f"an example of {len(example['input_ids'])} tokens has a prompt of {length}; a prompt is at "

@@ -54,9 +54,9 @@ def routing_context(
     segment = inference_routing == "segment"
     together = _routed_together(config, segment)
     if cache is not None:
-        prompt_lengths = _cached_prompt_lengths(cache, x_BLD, mask_BH, prompt_lengths, together)
+        prompt_lengths = _cached_prompt_lengths(config, cache, x_BLD, mask_BH, prompt_lengths, together)
     elif prompt_lengths is not None:
-        check_prompt(prompt_lengths, count_tokens(x_BLD, mask_BH), together)
+        check_prompt(config, prompt_lengths, count_tokens(x_BLD, mask_BH), together)
     context = RoutingContext(
         batch=x_BLD.shape[0],
         length=x_BLD.shape[1],
@@ -194,7 +194,12 @@ def _routed_together(config: LoriiniConfig, segment: bool) -> int:
 
 
 def _cached_prompt_lengths(
-    cache: Cache, x_BLD: Tensor, mask_BL: Tensor | None, given_B: Tensor | None, together: int
+    config: LoriiniConfig,
+    cache: Cache,
+    x_BLD: Tensor,
+    mask_BL: Tensor | None,
+    given_B: Tensor | None,
+    together: int,
 ) -> Tensor:
     """The prompt lengths (B,) of a cache: `given_B` in its first call, or else all tokens of that call.
 
@@ -206,6 +211,6 @@ def _cached_prompt_lengths(
         lengths_B = tokens_B if given_B is None else given_B.to(tokens_B.device)
         if given_B is None and together:
             check_not_empty(lengths_B, "tokens by attention_mask")
-        check_prompt(lengths_B, tokens_B, together)
+        check_prompt(config, lengths_B, tokens_B, together)
         first.prompt_lengths = lengths_B
     return first.prompt_lengths

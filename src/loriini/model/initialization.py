@@ -12,7 +12,7 @@ from loriini.routing.scorer import ScorerModule
 
 @torch.no_grad()
 def draw_weights(module: nn.Module, config: LoriiniConfig) -> None:
-    """Draw the module's own parameters from N(0, `initializer_range`) and set biases to 0.
+    """Draw the module's own parameters from N(0, `initializer_range`) and set biases and buffers to 0.
 
     A scorer's vectors, such as a learned temperature, keep the values that its constructor gave them. What
     transformers initialises itself is left as it is. Weights that a checkpoint has loaded are kept.
@@ -26,6 +26,9 @@ def draw_weights(module: nn.Module, config: LoriiniConfig) -> None:
                 init.zeros_(weight)
             elif weight.dim() > 1:
                 init.normal_(weight, mean=0.0, std=std)
+    for buffer in (getattr(module, name, None) for name in ("balance_bias", "draws")):
+        if buffer is not None:  # memory as it was, where a checkpoint was read into a model without numbers
+            init.zeros_(buffer)
     if isinstance(module, GeluExperts):
         init.normal_(module.down_proj, mean=0.0, std=residual)
     elif isinstance(module, FactorizedExperts):

@@ -2,15 +2,16 @@
 
 from typing import Any
 
-from torch import distributed, nn
+import torch
+from torch import Tensor, distributed, nn
 from torch.utils.hooks import RemovableHandle
 from transformers import TrainerCallback
 
 from loriini.model import LoriiniForCausalLM
 from loriini.model.outputs import DecoderOutput
 from loriini.parallel.mesh import group_size
+from loriini.routing import stats
 from loriini.train.balance import update_balance_bias
-from loriini.train.records.expert_use import ExpertUse, add_up, expert_use
 
 
 class RoutingCallback(TrainerCallback):
@@ -21,7 +22,7 @@ class RoutingCallback(TrainerCallback):
     """
 
     def __init__(self) -> None:
-        self._uses: list[ExpertUse] = []
+        self._choices: list[Tensor] = []
         self._hook: RemovableHandle | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, *, model: nn.Module, **kwargs: Any) -> None:
@@ -35,15 +36,18 @@ class RoutingCallback(TrainerCallback):
 
     def on_step_begin(self, args: Any, state: Any, control: Any, *, model: nn.Module, **kwargs: Any) -> None:
         """Forget the choices of the last step, and redraw random routers."""
-        self._uses.clear()
+        self._choices.clear()
         loriini_model(model).model.begin_step()
 
     def on_optimizer_step(
         self, args: Any, state: Any, control: Any, *, model: nn.Module, **kwargs: Any
     ) -> None:
         """Move the biases."""
-        if self._uses:
-            update_balance_bias(loriini_model(model), over_processes(add_up(self._uses)))
+        if self._choices:
+            choices_LE = torch.stack(self._choices).sum(0)
+            if group_size() > 1:
+                distributed.all_reduce(choices_LE)
+            update_balance_bias(loriini_model(model), choices_LE)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Stop counting."""
@@ -51,7 +55,7 @@ class RoutingCallback(TrainerCallback):
 
     def _count(self, model: nn.Module, inputs: Any, output: DecoderOutput) -> None:
         if model.training and output.routings is not None:
-            self._uses.append(expert_use(output.routings))
+            self._choices.append(stats.choices(stats.of_layers(output.routings)))
 
     def _stop_counting(self) -> None:
         if self._hook is not None:
@@ -65,11 +69,3 @@ def loriini_model(model: nn.Module) -> LoriiniForCausalLM:
     if inner is None:
         raise ValueError(f"{type(model).__name__} holds no LoriiniForCausalLM; leave RoutingCallback out")
     return inner
-
-
-def over_processes(use: ExpertUse) -> ExpertUse:
-    """The sums over all processes that train together."""
-    values = use.flat()
-    if group_size() > 1:
-        distributed.all_reduce(values)
-    return use.like(values)

@@ -134,7 +134,7 @@ def claim_run(run: Run, corpus: TrainingCorpus, out: Path, heldout_digest: str |
     now, then = with_digest_of(now, then), with_digest_of(then, now)
     refuse_changes(then, now, path)
     finished = has_model(out)
-    if finished and (kept := [name for name in differing(now, then) if name not in PATHS]):
+    if finished and (kept := [name for name in differing(then, now) if name not in PATHS]):
         inform(f"{path}: keeps the settings that it was trained with; without effect: {', '.join(kept)}")
     settings = {**written, "corpus": now["corpus"]} if finished else {**now, "processes": processes}
     if written != settings:
@@ -208,15 +208,15 @@ def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any], also: Se
     """
     changeable = (*MAY_CHANGE, *free_micro_batch(RoutingConfig(**now["routing"])), *also)
     may_change = tuple(f"{name}." for name in changeable)
-    return ", ".join(name for name in differing(now, before) if not f"{name}.".startswith(may_change))
+    return ", ".join(name for name in differing(before, now) if not f"{name}.".startswith(may_change))
 
 
-def differing(now: Mapping[str, Any], before: Mapping[str, Any], section: str = "") -> Iterator[str]:
-    """The dotted names of the settings of `now` that `before` has with other values."""
+def differing(before: Mapping[str, Any], now: Mapping[str, Any], section: str = "") -> Iterator[str]:
+    """The dotted names of the settings of `now` that `before` has with other values, or has not."""
     for name, value in sorted(now.items()):
-        other = before[name]
+        other = before.get(name)
         if isinstance(value, dict) and isinstance(other, dict) and value.keys() == other.keys():
-            yield from differing(value, other, f"{section}{name}.")
+            yield from differing(other, value, f"{section}{name}.")
         elif value != other:
             yield f"{section}{name}"
 

@@ -26,8 +26,10 @@ from loriini.train.run import ModelShape, Run
 
 CHANGEABLE_SHAPE = {each.name for each in fields(ModelShape)} & MAY_DIFFER | {"rope_theta", "rope_scaling"}
 """Fields of `ModelShape` that fit any weights, so that overrides may change them."""
-OF_THE_EXPERTS = ("num_experts", "low_rank", "recompute_merge")
-"""Fields of `ModelShape` that a dense model does not decide: the recipe's are taken."""
+OF_TRAINING = ("recompute_merge", "output_z")
+"""Fields of `ModelShape` that say how it is trained: the recipe's are taken."""
+OF_THE_EXPERTS = ("num_experts", "low_rank")
+"""Those that a dense model does not decide: the recipe's are taken."""
 
 
 class InitialModel:
@@ -192,9 +194,9 @@ def initial_shape(run: Run, initial: InitialModel) -> ModelShape:
     longest = initial.config.max_position_embeddings
     if initial.config.block != "gpt2":
         longest = max(longest, run.length)
-    changes: dict[str, Any] = {"max_position_embeddings": longest}
-    if initial.dense:
-        changes |= {name: getattr(run.model, name) for name in OF_THE_EXPERTS}
+    own = (*OF_TRAINING, *(OF_THE_EXPERTS if initial.dense else ()))
+    changes: dict[str, Any] = {name: getattr(run.model, name) for name in own}
+    changes["max_position_embeddings"] = longest
     return replace(shape, **changes)
 
 

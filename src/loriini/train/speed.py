@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +15,7 @@ from loriini.model import LoriiniForCausalLM
 from loriini.model.loss import loss_of_rows
 from loriini.progress import warn
 
-COMPILERS = {True: ("g++", "clang++"), False: ("gcc", "clang")}
+COMPILERS = {True: ("clang++",) if sys.platform == "darwin" else ("g++",), False: ("gcc", "clang")}
 """Compilers that torch.compile calls: C++ on a CPU, C for the launchers of a GPU's kernels."""
 
 
@@ -35,11 +36,12 @@ class SpeedConfig:
 def check_compiler(config: SpeedConfig) -> None:
     """InputError where layers are to be compiled on a machine without the compiler that torch calls."""
     cpu = pick_device().type == "cpu"
-    names = [name] if (name := os.environ.get("CXX" if cpu else "CC")) else list(COMPILERS[cpu])
+    variable = "CXX" if cpu else "CC"
+    names = [name] if (name := os.environ.get(variable)) else list(COMPILERS[cpu])
     if config.compile and not any(map(shutil.which, names)):
         raise InputError(
-            f"--speed.compile needs a compiler, and there is no {' or '.join(names)}; install one, or leave "
-            "it out"
+            f"--speed.compile needs a compiler, and there is no {' or '.join(names)}; install one, name "
+            f"another in the variable {variable}, or leave it out"
         )
 
 

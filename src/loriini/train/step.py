@@ -147,7 +147,7 @@ def optimizer_step(state: TrainingState, run: Run, batch: Batch) -> StepOutcome:
         losses, use = accumulate_gradients(state.model, batch, run, state.parallel)
     largest = largest_norm(run.guard.spike, state.progress.norms)
     norm, taken = take_step(state.model, state.optimizer, run.optimizer.clip, losses.cross_entropy, largest)
-    update_balance_bias(state.model, use, taken)
+    update_balance_bias(state.model, use.choices, taken)
     state.optimizer.zero_grad(set_to_none=True)
     return StepOutcome(losses, use, norm, taken)
 

@@ -56,6 +56,11 @@ class CheckpointConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, "checkpoint.")
+        if self.every and self.keep_every % self.every:
+            raise InputError(
+                f"--checkpoint.keep_every {self.keep_every}: one is written every {self.every} steps; "
+                "give a multiple, or another --checkpoint.every"
+            )
 
     def due(self, step: int, steps: int) -> bool:
         """Whether one is written after `step` of `steps`, unless interrupted or evaluated."""
