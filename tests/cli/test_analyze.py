@@ -40,6 +40,14 @@ def test_analyze_takes_as_many_of_each_domain_as_it_is_told(
     assert_refused(call(capsys, "analyze", made.run, *asked, "--instances", 0), "--instances is 0;")
 
 
+def test_documents_that_are_given_twice_are_refused(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    twice = (made.documents, f"{made.documents.parent}/*{made.documents.suffix}")
+    ended = call(capsys, "analyze", made.run, "--documents", *twice, "--out", tmp_path / "new")
+    assert_refused(ended, f"{made.documents.name} is also read as", "so it would count twice; leave one out")
+
+
 def test_documents_that_were_apart_in_training_are_routed_apart(
     made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,16 +4,20 @@ from pathlib import Path
 
 import pytest
 
-from cli.calls import Ended, Made, assert_refused, call
+from cli.calls import Made, assert_refused, call
 
 
-@pytest.mark.parametrize(("form", "source"), [("megatron", "instances"), ("dataset", ".")])
+@pytest.mark.parametrize(
+    ("form", "source", "told"),
+    [("megatron", "instances", "instances: give Megatron --seq-length 65"), ("dataset", ".", "")],
+)
 def test_a_corpus_goes_to_other_formats_and_back(
-    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str, source: str
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str, source: str, told: str
 ) -> None:
     there, back = tmp_path / "there", tmp_path / "back"
     ended = call(capsys, "convert", made.corpus, "--to", form, "--out", there)
-    assert ended == Ended(0, f"{there}\n", "")
+    assert (ended.code, ended.out) == (0, f"{there}\n")
+    assert ended.err.split(",")[0] == told
     for option in ("--length", 64), ("--tokenizer", made.corpus / "tokenizer"):
         unused = call(capsys, "convert", made.corpus, "--to", form, "--out", tmp_path / "x", *option)
         assert_refused(unused, f"{option[0]}: has no effect with --to {form}; leave it out")

@@ -20,7 +20,7 @@ from loriini.evaluate.tasks import TaskSettings, evaluate_tasks, loading, runnin
 from loriini.evaluate.tasks.catalog import GROUPS, TASKS, Request, requested
 from loriini.evaluate.tasks.local import read_splits
 from loriini.export.export import ExportSettings, export_model
-from tiny import tiny_model
+from tiny import SEGMENT, tiny_model
 
 pytest.importorskip("lm_eval", reason="the harness is in the extra loriini[tasks]")
 
@@ -58,8 +58,8 @@ def model_of(
 ) -> Callable[..., Path]:
     """The folder of a tiny model that reads bytes."""
 
-    def make(design: str, context: int = 1024) -> Path:
-        sizes = {"vocab_size": len(tokenizer), "eos_token_id": 256, "max_position_embeddings": context}
+    def make(design: str, context: int = 1024, **sizes: Any) -> Path:
+        sizes |= {"vocab_size": len(tokenizer), "eos_token_id": 256, "max_position_embeddings": context}
         model = tiny_model(design, num_experts=1 if design == "dense" else 4, **sizes)
         return export_model(model, tokenizer, ExportSettings("hf"), tmp_path_factory.mktemp(design) / "model")
 
@@ -274,6 +274,10 @@ def test_several_runs_make_one_table_and_nothing_else_is_printed(
             assert {"metric", "value", "stderr", "n", "shots"} <= task.keys()
             assert (task["n"], task["shots"]) == (3, 2)
     assert results[0]["tasks"]["wikitext"].keys() >= {"perplexity", "perplexity_all"}
+    assert [result["tasks"]["wikitext"]["skip"] for result in results] == [SEGMENT] * 2
+    assert all(result["seconds"] > 0 for result in results)
+    later = results[1]["tasks"]
+    assert [key for key in later if "difference" in later[key]] == ["agnews", "jeopardy"], "means"
     assert "truncated" not in results[0]["tasks"]["agnews"]
     cut = results[1]["tasks"]["agnews"]["truncated"]
     assert "truncated" not in results[1]["tasks"]["jeopardy"]
@@ -284,11 +288,13 @@ def test_several_runs_make_one_table_and_nothing_else_is_printed(
     head, rows = table_of(results)
     assert head == ["task", "metric", "shots", "n", *map(str, runs)]
     first = results[0]["tasks"]["agnews"]
+    assert later["agnews"]["difference"]["change"] == pytest.approx(later["agnews"]["value"] - first["value"])
+    assert f"({later['agnews']['difference']['change']:+.4f}, " in rows[0][5]
     assert rows[0][:5] == ["agnews", "acc", "2", "3", f"{first['value']:.4f} ± {first['stderr']:.4f}"]
     assert [len(row) for row in rows] == [6, 6, 6]
 
 
-def test_a_run_is_evaluated_in_its_precision_and_without_routers_where_asked(
+def test_a_run_is_evaluated_in_its_precision_and_routed_as_asked(
     model_of: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, settings = model_of("lory"), TaskSettings(("jeopardy",), random_files(tmp_path))
@@ -299,6 +305,10 @@ def test_a_run_is_evaluated_in_its_precision_and_without_routers_where_asked(
         values.append(math.log(result["tasks"]["jeopardy"]["metrics"]["perplexity"]["value"]))
     assert values[0] != values[1]
     assert values[0] == pytest.approx(values[1], rel=0.05)
+    for design, how in (("mixtral", {"router_free": RouterFree("hidden")}), ("label", {"label": "code"})):
+        run_of = model_of(design, **({"label_names": ["code", "prose"]} if design == "label" else {}))
+        (result,) = evaluate_tasks([run_of], replace(settings, **how))
+        assert {key: result[key] for key in how} == {key: str(value) for key, value in how.items()}
     with pytest.raises(InputError, match="--router-free nowhere"):
         evaluate_tasks([run], replace(settings, router_free=RouterFree("nowhere")))
 
@@ -308,7 +318,7 @@ def test_files_that_were_found_in_public_are_in_the_tasks_form(name: str) -> Non
     if not SHARED.is_dir():
         pytest.skip(f"{SHARED} is not there")
     task = TASKS[name]
-    splits = read_splits(name, task, SHARED, shots=5)
+    splits = read_splits(Request(name, 5), task, SHARED)
     least = {"mmlu": 900, "mrpc": 400, "mrpc_icl": 400, "sst2": 870, "sst2_icl": 870}
     assert len(splits["test"]) >= least.get(name, 436)
     rows, examples = ({json.dumps(q.document) for q in splits[name]} for name in ("test", "examples"))

@@ -217,6 +217,13 @@ def test_rolling_texts_are_routed_by_segments_and_segment_1_is_kept_apart(
     assert perplexities["perplexity"] == pytest.approx(math.exp(-later.mean()), rel=1e-5)
 
 
+def test_a_dense_model_leaves_out_as_many_tokens_as_it_is_told(lm_of: Callable[..., LoriiniLM]) -> None:
+    lm, text = lm_of("dense", skip=SEGMENT), random_words(CONTEXT)
+    expected = rolling_by_hand(lm.model, [EOS, *lm.tok_encode(text)])[0][SEGMENT:]
+    lm.loglikelihood_rolling(instances("loglikelihood_rolling", [(text,)]), **QUIET)
+    assert lm.rolling.perplexities()["perplexity"] == pytest.approx(math.exp(-expected.mean()), rel=1e-5)
+
+
 def test_a_text_within_segment_1_has_no_later_perplexity(lm_of: Callable[..., LoriiniLM]) -> None:
     lm = lm_of()
     lm.loglikelihood_rolling(instances("loglikelihood_rolling", [(random_words(SEGMENT),)]), **QUIET)

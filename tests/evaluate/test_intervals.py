@@ -7,6 +7,7 @@ import pytest
 
 from loriini.evaluate.intervals import (
     Difference,
+    difference_of_means,
     differences_by_domain,
     few_documents_factor,
 )
@@ -33,6 +34,17 @@ def test_the_interval_is_that_of_a_loop_over_resamples() -> None:
     ends = measured + wider * (np.quantile(logs, [0.025, 0.975]) - measured)
     assert (found.low, found.high) == pytest.approx(tuple(np.expm1(ends)), abs=5e-4)
     assert found == differences_by_domain(A, B)["all"]
+
+
+def test_a_difference_of_means_is_over_the_same_questions() -> None:
+    """Nine of ten questions have the same answer: their difficulty is no part of the interval."""
+    a = np.array([0, 1] * 100)
+    b = np.where(np.arange(200) % 20 == 0, 1, a)
+    found = difference_of_means(a, b, "piqa")
+    assert found.change == pytest.approx(0.05)
+    sd = np.std(b - a, ddof=1) / np.sqrt(200)
+    assert (found.low, found.high) == pytest.approx((0.05 - 1.97 * sd, 0.05 + 1.97 * sd), abs=0.005)
+    assert difference_of_means([1], [0], "piqa").to_dict() == {"change": -1, "low": None, "high": None}
 
 
 def test_the_interval_covers_the_true_difference_about_as_often_as_it_says() -> None:

@@ -63,7 +63,7 @@ def test_a_malformed_row_is_named_by_its_line(row: str, message: str, tmp_path: 
             "piqa",
             [EXAMPLES["piqa"].row] * 4,
             3,
-            "piqa.jsonl: 2 examples for task 'piqa', 3 needed; use --num-f",
+            "piqa.jsonl: 2 examples for task 'piqa', 3 needed; use --num-fewshot 2$",
         ),
         ("piqa", [EXAMPLES["piqa"].row] * 4, 1, "piqa.jsonl: no question besides the examples, all rows"),
         ("mmlu", mmlu_rows("sailing", 1), 0, "mmlu.jsonl: MMLU has no subject 'sailing'; correct the file"),
@@ -76,6 +76,17 @@ def test_a_file_of_another_form_is_refused(
     write_rows(tmp_path / f"{name}.jsonl", rows)
     with pytest.raises(InputError, match=message):
         loading.load_tasks({name: Request(name, shots)}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("task", "rows"), [("piqa", [EXAMPLES["piqa"].row] * 4), ("mmlu", mmlu_rows("virology", 4))]
+)
+def test_too_many_examples_that_the_name_carries_are_lowered_there(
+    task: str, rows: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    write_rows(tmp_path / f"{task}.jsonl", rows)
+    with pytest.raises(InputError, match=rf"2 examples .*, 5 needed; write {task}@2$"):
+        loading.load_tasks(requested([f"{task}@5"], shots=0), tmp_path)
 
 
 def test_an_unknown_task_is_answered_with_the_nearest_names(

@@ -104,7 +104,7 @@ CORE = (
     Mutation(
         "a unit sums another unit's rows",
         "model/experts/bags.py",
-        "rows.repeat_interleave(N, dim=0)",
+        "rows[:, None].expand(-1, N, -1).reshape(-1, E)",
         "rows.repeat(N, 1)",
         "tests/model/experts/test_bags.py",
     ),

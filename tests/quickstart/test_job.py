@@ -307,6 +307,7 @@ def test_label_routing_works_from_documents_to_report(
     [
         ("label", "poems", "document sonnet 18: its domain 'poems' is not a label"),
         ("lory", "all", "a domain is called 'all'"),
+        ("lory", "poems", "domain 'poems' has instances of .* skipped; give more documents of it"),
     ],
 )
 def test_local_text_with_a_wrong_domain_is_refused_before_training(

@@ -1,5 +1,7 @@
 """A folder of reproductions belongs to one scale and one text; what takes long can be interrupted."""
 
+import contextlib
+import json
 import shutil
 import threading
 from pathlib import Path
@@ -10,7 +12,7 @@ import pytest
 from loriini.errors import InputError
 from loriini.reproduce import writing
 from loriini.reproduce.experiments.experiment import Experiment
-from loriini.reproduce.job import ReproduceSettings, claim, reproduce_items
+from loriini.reproduce.job import ReproduceSettings, claim, place_items, reproduce_items
 from loriini.reproduce.scales import find_scale
 from loriini.reproduce.texts import Texts
 
@@ -30,6 +32,20 @@ def test_another_job_needs_another_folder_once_there_are_runs(text: Path, tmp_pa
     claim(scales[1], texts[1], tmp_path)
     with pytest.raises(InputError, match="holds a job with other text; choose another --out"):
         claim(scales[1], texts[0], tmp_path)
+
+
+@pytest.mark.parametrize(("item", "refused"), [("lory-fig3", True), ("lory-fig6", False)])
+def test_a_domain_that_is_too_short_to_skip_is_refused_before_training_where_losses_are_measured(
+    item: str, refused: bool, tiny: None, text: Path, tmp_path: Path
+) -> None:
+    source, out = shutil.copytree(text, tmp_path / "source"), tmp_path / "out"
+    for side in ("train", "heldout"):
+        (source / f"ode.{side}.jsonl").write_text(json.dumps({"text": side[:2], "domain": "ode"}) + "\n")
+    settings = ReproduceSettings((item,), text=(str(source),), seeds=1)
+    message = "domain 'ode' has instances of .* skipped; give more held-out text of it by --text, or leave"
+    with pytest.raises(InputError, match=message) if refused else contextlib.nullcontext():
+        place_items(settings, out)
+    assert not (out / "runs").exists()
 
 
 def test_what_takes_long_is_computed_where_it_can_be_interrupted(

@@ -19,7 +19,6 @@ from loriini.progress import inform
 from loriini.reporting.page import REPORT
 from loriini.routing import causality_warning
 from loriini.snapshot import page_folder
-from loriini.sources import read_documents
 from loriini.sources.document import Document
 
 
@@ -32,7 +31,7 @@ def analyze_run(
     run that was trained with documents apart, each is routed by itself, cut to the model's context; then
     `instances` limits the documents. The settings of what is scored, such as `skip` and `routing`, have no
     effect. Returns the report's path. InputError for a dense model, and for documents that cannot be read or
-    have no label where one is needed, and for a folder with another command's report.
+    have no label where one is needed or are given twice, and for a folder with another command's report.
     """
     out = out or page_folder(run, "--out DIR")
     if (out / REPORT).exists() and not (out / ROUTES).exists():
@@ -43,7 +42,7 @@ def analyze_run(
     if trained_with_document_mask(run) and not per_document:
         inform(f"{run} was trained with document_mask, so each document is routed by itself (--per-document)")
         per_document = True
-    read, most = read_documents(settings.documents, settings.options), settings.instances
+    read, most = settings.read(), settings.instances
     length, names = context_length(run, model.config), model.config.label_names
     if per_document:
         sequences, of_documents = sequences_by_domain(read, tokenizer, length, most, names), None

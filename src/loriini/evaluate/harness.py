@@ -33,7 +33,7 @@ MAX_NEW_TOKENS = 256
 
 @dataclass
 class RollingSums:
-    """Log-likelihoods in nats, and tokens: of whole rolling windows, and of what follows their segment 1."""
+    """Log-likelihoods in nats, and tokens: of whole rolling windows, and after their first tokens."""
 
     total: float = 0.0
     tokens: int = 0
@@ -41,14 +41,14 @@ class RollingSums:
     later_tokens: int = 0
 
     def add(self, log_probs: Tensor, first: int) -> None:
-        """Count a window's scored tokens, `first` of which are in segment 1."""
+        """Count a window's scored tokens, all and without the `first` ones."""
         self.total += log_probs.sum().item()
         self.tokens += len(log_probs)
         self.later += log_probs[first:].sum().item()
         self.later_tokens += max(0, len(log_probs) - first)
 
     def perplexities(self) -> dict[str, float | None]:
-        """`perplexity` after segment 1 and `perplexity_all`, per token; None without tokens."""
+        """`perplexity` after the first tokens and `perplexity_all`, per token; None without tokens."""
         return {
             "perplexity": exp(-self.later / self.later_tokens) if self.later_tokens else None,
             "perplexity_all": exp(-self.total / self.tokens) if self.tokens else None,
@@ -63,6 +63,7 @@ class LoriiniLM(HFLM):
     in it, later ones by the segment before) or `training` (a call without a prompt, answers included; not
     causal in segment 1). Rolling windows have no prompt: `prompt` routes them as `segment` does where the
     design has segments, the first by the window's context. `label` names the expert of a label-routed model.
+    `skip` is how many tokens at a rolling window's start `rolling` keeps apart; by default segment 1.
 
     `rolling` holds the sums of the last `loglikelihood_rolling`; `truncated` counts inputs cut on the left
     because they exceed the model's context. Of an answer that alone exceeds it, the last tokens are scored.
@@ -74,6 +75,7 @@ class LoriiniLM(HFLM):
         pretrained: Any,
         routing: EvaluationRouting = "prompt",
         label: str | None = None,
+        skip: int | None = None,
         **settings: Any,
     ) -> None:
         if isinstance(pretrained, str):
@@ -88,6 +90,7 @@ class LoriiniLM(HFLM):
         labels_of(self.model, label, 1)
         self.routing = routing
         self.label = label
+        self.skip = self.model.config.first_segment_length if skip is None else skip
         self.rolling = RollingSums()
         self.truncated = 0
         self.shortened = set[int]()
@@ -114,7 +117,7 @@ class LoriiniLM(HFLM):
         return replace(request, arguments=(context, {**settings, "max_gen_toks": most}))
 
     def loglikelihood_rolling(self, requests: list[Any], disable_tqdm: bool = False) -> list[float]:
-        """As the harness's; `rolling` keeps segment 1 apart."""
+        """As the harness's; `rolling` keeps each window's first tokens apart."""
         self.rolling = RollingSums()
         return super().loglikelihood_rolling(requests, disable_tqdm)
 
@@ -147,7 +150,7 @@ class LoriiniLM(HFLM):
     ) -> tuple[float, bool]:
         answer = float(log_probs_S.sum()), bool(greedy_S.all())
         if request[0] is None:
-            self.rolling.add(log_probs_S, max(0, self.model.config.first_segment_length + 1 - window.prompt))
+            self.rolling.add(log_probs_S, max(0, self.skip + 1 - window.prompt))
         else:
             self.cache_hook.add_partial("loglikelihood", request[0], answer)
         return answer

@@ -138,10 +138,12 @@ def check_lengths(
     length: int | None = None,
     option: str = "--skip",
     document_mask: bool = False,
+    more: str = "give it more held-out text, or leave it out (`loriini prepare --min-characters`)",
 ) -> None:
     """InputError for a domain whose instances, or documents, are too short to skip `skip` predictions.
 
-    `length` is that of an instance that is not cut short for lack of text, `option` the one that sets `skip`.
+    `length` is that of an instance that is not cut short for lack of text, `option` the one that sets `skip`,
+    `more` the remedy where there is too little text.
     """
     for domain, text in heldout.items():
         predicted = text.ids.shape[1] - 1
@@ -153,7 +155,6 @@ def check_lengths(
             )
         if predicted <= skip:
             lower = f"lower {option} below {predicted}, or raise --length"
-            more = "give it more held-out text, or leave it out (`loriini prepare --min-characters`)"
             raise InputError(
                 f"domain {domain!r} has instances of {predicted} predicted tokens, and the first {skip} are "
                 f"skipped; {lower if predicted == length else more}"

@@ -33,7 +33,8 @@ class Difference:
     """Relative difference of perplexity, b / a - 1, and its 95 % interval; below 0, b is better.
 
     Who computes it says what the interval covers: the choice of held-out text (`differences_by_domain`) or of
-    the seed (`compare.seeds.paired_by_seed`). Its bounds are NaN where no spread can be estimated.
+    the seed (`compare.seeds.paired_by_seed`). Its bounds are NaN where no spread can be estimated. Of means
+    that are no losses it is the difference b - a (`difference_of_means`).
     """
 
     change: float
@@ -80,6 +81,20 @@ def differences_by_domain(
     samples = _samples(losses_a, losses_b, documents, tokens)
     domains = {domain: _difference([sample]) for domain, sample in samples.items()}
     return domains | {OVERALL: _difference([*samples.values()])}
+
+
+def difference_of_means(values_a: ArrayLike, values_b: ArrayLike, name: str) -> Difference:
+    """The difference of two means over the same N questions, b - a, whose resamples `name` decides.
+
+    Its interval is that of a paired bootstrap over questions, as in `differences_by_domain`.
+    """
+    values_2N = np.stack([np.asarray(values, np.float64) for values in (values_a, values_b)])
+    (a, b), questions = values_2N.mean(1), values_2N.shape[1]
+    low, high = nan, nan
+    if questions > 1:
+        a_R, b_R = resampled_means(values_2N, name)
+        low, high = percentile_interval(widened(b_R - a_R, b - a, [questions]))
+    return Difference(float(b - a), low, high)
 
 
 @dataclass(frozen=True)

@@ -68,12 +68,15 @@ class RouterFree:
         """From `NODE[:NORM[:GATES]]`."""
         return cls(*text.split(":", 2))
 
+    def __str__(self) -> str:
+        return f"{self.node}:{self.norm}:{self.gates}"
+
     def apply(self, model: LoriiniForCausalLM) -> None:
         """Drop the routers of a model, in place. InputError where its design does not admit it."""
         try:
             router_free(model, self.node, int(self.norm) if self.norm.isdigit() else self.norm, self.gates)
         except ValueError as error:
-            raise InputError(f"--router-free {self.node}:{self.norm}:{self.gates}: {error}") from error
+            raise InputError(f"--router-free {self}: {error}") from error
 
     def check(self, run: Path, config: LoriiniConfig) -> None:
         """InputError, before its weights are loaded, for a run whose design does not admit it."""
@@ -303,7 +306,10 @@ def warn_of_conditions(
 def evaluate_on(
     run: Path, heldout: Mapping[str, HeldOut], settings: EvaluationSettings, title: str = "evaluation"
 ) -> dict[str, Any]:
-    """One run's evaluation with `instance_losses`, which need not be finite; `title` names its progress."""
+    """One run's evaluation with `instance_losses`, which need not be finite; `title` names its progress.
+
+    It has the `seconds` that it took without loading the model, and `router_free` where routers are replaced.
+    """
     model, tokenizer = load_model(run, settings.device)
     for text in heldout.values():
         check_ids(text.ids, model)
@@ -321,6 +327,7 @@ def evaluate_on(
         title=title,
         document_mask=settings.document_mask,
     )
+    results["seconds"] = round(time.perf_counter() - started, 3)
     if settings.router_free:
-        results["seconds"] = round(time.perf_counter() - started, 3)
+        results["router_free"] = str(settings.router_free)
     return results

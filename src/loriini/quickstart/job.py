@@ -12,14 +12,21 @@ from loriini.corpus.inspection import neighbor_examples
 from loriini.corpus.prepare import Corpus, prepare_documents
 from loriini.corpus.text.documents import write_documents
 from loriini.corpus.text.stored import stored_documents
-from loriini.evaluate.heldout import HeldOut, check_domains, check_label, documents_of, tokenize_by_domain
+from loriini.evaluate.heldout import (
+    HeldOut,
+    check_domains,
+    check_label,
+    check_lengths,
+    documents_of,
+    tokenize_by_domain,
+)
 from loriini.evaluate.intervals import differences_by_domain
 from loriini.evaluate.perplexity import evaluate
 from loriini.evaluate.samples import Generation, continue_text
 from loriini.jobs.artifact import Artifact
 from loriini.jobs.lock import folder_lock
 from loriini.json_file import read_object
-from loriini.model.loading import load_config, load_model, load_tokenizer, run_precision
+from loriini.model.loading import load_model, run_precision, tokenizer_in
 from loriini.progress import inform, progress
 from loriini.quickstart.report import write_report
 from loriini.quickstart.results import RESULTS, print_table, write_results
@@ -37,6 +44,10 @@ TRAIN_CHARACTERS, HELDOUT_CHARACTERS = 40_000_000, 2_000_000
 HELDOUT_INSTANCES = 160
 """Instances of each domain that are evaluated: some 80,000 tokens."""
 PROMPT_TOKENS, SAMPLE_TOKENS = 48, 64
+MORE_TEXT = (
+    "give more documents of it, or join it with others (by --domain-field, or as one file), and another --out"
+)
+"""The remedy for a domain with too little held-out text; a folder keeps its documents."""
 
 
 def run_quickstart(settings: Quickstart, out: Path) -> None:
@@ -71,13 +82,13 @@ def _run_stages(settings: Quickstart, identity: Mapping[str, str], out: Path) ->
             settings.prepare_settings(),
         )
     check_labels(runs[settings.design], corpus, heldout)
+    texts, skip = heldout_texts(heldout, corpus), runs[settings.design].config().first_segment_length
+    check_lengths(texts, skip, more=MORE_TEXT)
     for name, run in runs.items():
         with stage(training[name]):
             run = replace(run, corpus=(corpus.folder.resolve(),))
             train(run, read_corpora(run.corpus), out / "runs" / name)
     with stage("evaluate and analyze"):
-        texts = heldout_texts(heldout, out, runs[DENSE].length)
-        skip = load_config(out / "runs" / settings.design).first_segment_length
         evaluations = {name: evaluate_run(out / "runs" / name, texts, skip) for name in runs}
         write_samples(out, tuple(runs), texts)
         write_json(out / "neighbors.json", neighbor_examples(corpus))
@@ -120,9 +131,9 @@ def check_labels(run: Run, corpus: Corpus, heldout: Artifact) -> None:
             check_label(document, names)
 
 
-def heldout_texts(heldout: Artifact, out: Path, length: int) -> dict[str, HeldOut]:
-    """The held-out documents as instances of `length` + 1 tokens, by domain."""
-    tokenizer = load_tokenizer(out / "runs" / DENSE)
+def heldout_texts(heldout: Artifact, corpus: Corpus) -> dict[str, HeldOut]:
+    """The held-out documents in the corpus's tokens, as instances of its length by domain."""
+    tokenizer, length = tokenizer_in(corpus.tokenizer), corpus.instances.length
     return tokenize_by_domain(stored_documents(heldout), tokenizer, length, HELDOUT_INSTANCES)
 
 

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Annotated
 
 from loriini.compare.running import Trial, check_jobs, refuse_failures, train_trials
+from loriini.evaluate.heldout import check_lengths
 from loriini.fields import Bounds, check_fields
 from loriini.jobs.claim import claim_folder
 from loriini.jobs.lock import waiting_lock
 from loriini.json_file import read_object
 from loriini.progress import inform, warn
 from loriini.reproduce.experiments.catalog import find_experiments
+from loriini.reproduce.measures import is_of_loss
 from loriini.reproduce.plan import RUNS, Plan, Training, make_plans, unique_trials
 from loriini.reproduce.results import DAMAGED, RESULTS
 from loriini.reproduce.scales import Scale, find_scale
@@ -24,6 +26,8 @@ from loriini.reproduce.writing import ItemWriter
 from loriini.sources import OnError
 
 SETTINGS, TEXT = "reproduce.json", "text"
+MORE_TEXT = "give more held-out text of it by --text, or leave its files out, and another --out"
+"""The remedy for a domain with too little held-out text; a folder keeps its text."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,17 @@ def place_items(settings: ReproduceSettings, out: Path) -> tuple[list[Plan], Tex
     texts = Texts(out / TEXT, scale, settings.text, settings.jobs, settings.on_error)
     claim(scale, texts, out)
     inform(f"Everything goes to {out}")
-    return make_plans(experiments, scale, texts, settings.seeds, out), texts
+    plans = make_plans(experiments, scale, texts, settings.seeds, out)
+    check_heldout(plans, texts)
+    return plans, texts
+
+
+def check_heldout(plans: Sequence[Plan], texts: Texts) -> None:
+    """InputError, before anything is trained, for a domain too short to measure the loss of items on it."""
+    of_loss = (plan for plan in plans if any(map(is_of_loss, plan.experiment.measures)))
+    trainings = (training for plan in of_loss for training in (*plan.own, *plan.further))
+    for kind, corpus in {training.kind: training.corpus for training in trainings}.items():
+        check_lengths(texts.instances(kind, kind, corpus), texts.scale.segment_length, more=MORE_TEXT)
 
 
 def claim(scale: Scale, texts: Texts, out: Path) -> None:

@@ -45,6 +45,8 @@ VERSION = 10
 ROUTER_FREE, ROUTER_FREE_QUESTIONS = "router-free", "router-free questions"
 ROUTE_MEASURES = ("routes", "topics", "languages")
 """Measures of routes, which a dense model does not have."""
+LOSS_MEASURES = ("heldout", "prompt", "segment")
+"""Measures of held-out loss, besides those without routers."""
 TextOfKind = Callable[[str], Mapping[str, HeldOut]]
 """Held-out text of any kind of `texts`, such as mixed text for a model of languages, in a model's tokens."""
 
@@ -231,6 +233,12 @@ def kept_measure(path: Path, of: list[Any]) -> dict[str, Any] | None:
     """What a file has `of` this version and model; None if nothing. InputError for a damaged one."""
     kept = read_object(path, "remove it") if path.exists() else {}
     return kept if kept.pop("of", None) == of else None
+
+
+def is_of_loss(name: str) -> bool:
+    """Whether a measure is of held-out loss, for which every domain has to be longer than what is skipped."""
+    without_router = name.startswith(ROUTER_FREE) and not name.startswith(ROUTER_FREE_QUESTIONS)
+    return name in LOSS_MEASURES or without_router
 
 
 def measure_one(name: str, loaded: LoadedModel) -> dict[str, Any]:

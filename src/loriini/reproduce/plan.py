@@ -35,6 +35,11 @@ class Training:
     kind: str
     trial: Trial
 
+    @property
+    def corpus(self) -> Path:
+        """What it is trained on."""
+        return self.trial.cell.run.corpus[0]
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -54,26 +59,40 @@ class Plan:
         return list({training.trial.folder: training.trial for training in wanted}.values())
 
 
-def item_runs(experiment: Experiment, scale: Scale) -> Iterator[ItemRun]:
-    """The runs of an item, for the texts that the scale uses."""
-    for text, kind, without in used_texts(experiment, scale):
+def item_runs(experiment: Experiment, scale: Scale, left_out: Collection[str] = ()) -> Iterator[ItemRun]:
+    """The runs of an item, for the texts that the scale uses without some."""
+    for text, kind, without in used_texts(experiment, scale, left_out):
         for row, paper in experiment.runs.items():
             if row not in without:
                 yield ItemRun(row, text, kind, paper)
 
 
-def further_runs(experiment: Experiment, scale: Scale) -> Iterator[ItemRun]:
-    """The runs of an item's reasons, for the texts that the scale uses."""
-    for text, kind, without in used_texts(experiment, scale):
+def further_runs(experiment: Experiment, scale: Scale, left_out: Collection[str] = ()) -> Iterator[ItemRun]:
+    """The runs of an item's reasons, for the texts that the scale uses without some."""
+    for text, kind, without in used_texts(experiment, scale, left_out):
         for reason in experiment.reasons:
             if reason.instead.keys().isdisjoint(without):
                 yield from (ItemRun(row, text, kind, paper) for row, paper in reason.runs.items())
 
 
-def used_texts(experiment: Experiment, scale: Scale) -> Iterator[tuple[str, str, Collection[str]]]:
+def used_texts(
+    experiment: Experiment, scale: Scale, left_out: Collection[str] = ()
+) -> Iterator[tuple[str, str, Collection[str]]]:
     """The texts that the scale uses, with their kinds and the rows that are not trained on them."""
     for i, (text, kind) in enumerate(islice(experiment.texts.items(), scale.texts)):
-        yield text, kind, experiment.only_first_text if i else ()
+        if text not in left_out:
+            yield text, kind, experiment.only_first_text if i else ()
+
+
+def same_texts(experiment: Experiment, texts: Texts) -> dict[str, str]:
+    """The texts of an item that stand in for no other text than an earlier one: their name → that one's.
+
+    They have the same domains.
+    """
+    used = [(text, kind) for text, kind, _ in used_texts(experiment, texts.scale)] if experiment.runs else []
+    domains = {text: texts.corpus_domains(kind) for text, kind in used} if len(used) > 1 else {}
+    firsts = {of_text: text for text, of_text in reversed(domains.items())}
+    return {text: firsts[of_text] for text, of_text in domains.items() if firsts[of_text] != text}
 
 
 def make_plans(
@@ -81,10 +100,12 @@ def make_plans(
 ) -> list[Plan]:
     """The plans of several items; their corpora are prepared, their runs not yet trained."""
     place = partial(_place, scale=scale, texts=texts, seeds=seeds, folder=out / RUNS)
-    return [
-        Plan(experiment, place(item_runs(experiment, scale)), place(further_runs(experiment, scale)))
-        for experiment in experiments
-    ]
+    plans = []
+    for experiment in experiments:
+        same = same_texts(experiment, texts)
+        own, further = (place(of(experiment, scale, same)) for of in (item_runs, further_runs))
+        plans.append(Plan(experiment, own, further))
+    return plans
 
 
 def _place(

@@ -13,7 +13,7 @@ from loriini.errors import InputError
 from loriini.evaluate.heldout import HeldOut, tokenize_by_domain
 from loriini.grouping import grouped
 from loriini.jobs.lock import waiting_lock
-from loriini.model.loading import load_tokenizer
+from loriini.model.loading import tokenizer_in
 from loriini.progress import inform
 from loriini.reproduce.scales import Scale
 from loriini.sources import OnError, input_identity, read_documents
@@ -139,6 +139,10 @@ class Texts:
             prepare_documents(out, lambda drop: self.documents(kind, TRAIN), identity, settings)
         return out.resolve()
 
+    def corpus_domains(self, kind: str) -> tuple[str, ...]:
+        """The domains of a kind's corpus, which stay the same where the text of this machine changes."""
+        return open_corpus(self.corpus(kind, "random")).instances.label_names
+
     def heldout(self, kind: str) -> Path:
         """The held-out documents of a kind of text as JSON lines."""
         path = self.folder / f"{kind}.heldout.jsonl"
@@ -148,11 +152,12 @@ class Texts:
                 write_text(path, b"".join(lines).decode())
         return path
 
-    def instances(self, kind: str, tokenizer_of: str, run: Path) -> dict[str, HeldOut]:
-        """A kind's held-out text by domain, in the tokens of another kind's tokenizer, that of `run`."""
+    def instances(self, kind: str, tokenizer_of: str, corpus: Path) -> dict[str, HeldOut]:
+        """A kind's held-out text by domain, in the tokens of another kind's tokenizer, that of `corpus`."""
         key = (kind, tokenizer_of)
         if key not in self.tokenized:
-            documents, tokenizer = read_documents((str(self.heldout(kind)),)), load_tokenizer(run)
+            documents = read_documents((str(self.heldout(kind)),))
+            tokenizer = tokenizer_in(open_corpus(corpus).tokenizer)
             length, most = self.scale.length, self.scale.instances
             self.tokenized[key] = tokenize_by_domain(documents, tokenizer, length, most)
         return self.tokenized[key]

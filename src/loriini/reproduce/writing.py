@@ -15,7 +15,7 @@ from loriini.progress import inform
 from loriini.reproduce.claims.measured import Measures
 from loriini.reproduce.experiments.experiment import Experiment
 from loriini.reproduce.measures import measure
-from loriini.reproduce.plan import Plan, Training
+from loriini.reproduce.plan import Plan, Training, same_texts
 from loriini.reproduce.report import write_item_report, write_overview
 from loriini.reproduce.results import RESULTS, MeasuredTraining, item_results
 from loriini.reproduce.texts import Texts
@@ -36,8 +36,8 @@ class ItemWriter:
 
     def measure(self, training: Training, names: Sequence[str]) -> Measures:
         """The named measures of a training, on held-out text of the kind that it was trained on."""
-        folder, kind, skip = training.trial.folder, training.kind, self.texts.scale.segment_length
-        of_kind = partial(self.texts.instances, tokenizer_of=kind, run=folder)
+        kind, skip = training.kind, self.texts.scale.segment_length
+        of_kind = partial(self.texts.instances, tokenizer_of=kind, corpus=training.corpus)
         return measure(training.trial, names, kind, of_kind, skip, self.measures)
 
     def write(self, plan: Plan) -> None:
@@ -47,7 +47,7 @@ class ItemWriter:
         done = (training for training in plan.further if training.trial.is_done)
         further = self._measured(done, experiment)
         results = item_results(
-            self._with_amounts(experiment), own, further, self.compute(experiment), self._about(experiment)
+            self._with_text(experiment), own, further, self.compute(experiment), self._about(experiment)
         )
         with waiting_lock(self.measures):
             folder.mkdir(exist_ok=True)
@@ -64,11 +64,12 @@ class ItemWriter:
     def compute(self, experiment: Experiment) -> Mapping[str, Any]:
         """What an item computes without a training, once for each number of seeds.
 
-        With a `remark` something could not be measured, so it is tried again.
+        Items of the same computation share it (`computed_as`). With a `remark` something could not be
+        measured, so it is tried again.
         """
         if experiment.compute is None:
             return {}
-        path = self.measures / experiment.item / f"{self.seeds}-seeds.json"
+        path = self.measures / (experiment.computed_as or experiment.item) / f"{self.seeds}-seeds.json"
         with waiting_lock(path.parent):
             found = read_object(path, "remove it") if path.exists() else {}
             if not found or "remark" in found:
@@ -82,11 +83,14 @@ class ItemWriter:
             for training in trainings
         ]
 
-    def _with_amounts(self, experiment: Experiment) -> Experiment:
-        """The experiment; where its text is of its own kind, how much there is of each domain is noted."""
-        if experiment.kind is None:
-            return experiment
-        return replace(experiment, note=f"{experiment.note}; {self.texts.amounts(experiment.kind)}")
+    def _with_text(self, experiment: Experiment) -> Experiment:
+        """The experiment with notes: what its texts have in common, and how much there is of its own kind."""
+        same = (
+            f"{text} is left out: its domains here are those of {other}"
+            for text, other in same_texts(experiment, self.texts).items()
+        )
+        amounts = [] if experiment.kind is None else [self.texts.amounts(experiment.kind)]
+        return replace(experiment, note="; ".join(filter(None, (experiment.note, *same, *amounts))))
 
     def _about(self, experiment: Experiment) -> dict[str, Any]:
         """Scale, seeds, text, machine and date of results."""

@@ -11,13 +11,14 @@ import pytest
 from loriini.published import ITEMS, published_values
 from loriini.reproduce.claims.claim import HOLDS
 from loriini.reproduce.claims.measured import Measured
-from loriini.reproduce.experiments import lory_communication, sending, toy
+from loriini.reproduce.experiments import computed, lory_communication, sending, toy
 from loriini.reproduce.experiments.catalog import EXPERIMENTS
 from loriini.reproduce.experiments.computed import slower_and_larger
 from loriini.reproduce.experiments.throughput import conditions
 from loriini.reproduce.scales import TINY, find_scale
 from loriini.reproduce.texts import Texts
 from loriini.reproduce.writing import ItemWriter
+from loriini.train.run import Run
 
 
 @pytest.mark.parametrize(
@@ -69,11 +70,27 @@ def test_a_process_that_fails_ends_the_others(
 
 
 def test_what_could_not_be_measured_is_tried_again(tmp_path: Path) -> None:
-    found = iter([{"remark": "no process"}, {"sent": 1}])
-    experiment = replace(lory_communication.SENT_EXPERIMENT, compute=lambda scale, seeds: next(found))
+    attempts = iter([{"remark": "no process"}, {"sent": 1}])
+    experiment = replace(lory_communication.SENT_EXPERIMENT, compute=lambda scale, seeds: next(attempts))
     writer = ItemWriter(Texts(tmp_path, TINY), 1, tmp_path)
-    computed = [writer.compute(experiment) for _ in range(3)]
-    assert computed == [{"remark": "no process"}, {"sent": 1}, {"sent": 1}]
+    found = [writer.compute(experiment) for _ in range(3)]
+    assert found == [{"remark": "no process"}, {"sent": 1}, {"sent": 1}]
+
+
+def test_models_of_two_items_are_timed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    timed: list[list[str]] = []
+
+    def rates(runs: dict[str, Run], *_: Any) -> dict[str, list[float]]:
+        timed.append(list(runs))
+        return {row: [100.0 / len(timed) - i] * 2 for i, row in enumerate(runs)}
+
+    monkeypatch.setattr(computed, "step_rates", rates)
+    writer = ItemWriter(Texts(tmp_path, TINY), 1, tmp_path)
+    found = [writer.compute(EXPERIMENTS[item]) for item in ("lory-table3", "lory-appendix-b")]
+    assert (len(timed), found[0]) == (1, found[1])
+    columns = EXPERIMENTS["lory-appendix-b"].columns(Measured({}, "", found[1]), "0.3B/8E")
+    assert columns["merging"] == {0: pytest.approx(100 * 8 / 256, rel=1e-3)}
+    assert columns["training"][0] > 0
 
 
 def test_widths_of_which_the_paper_says_nothing_decide_nothing() -> None:

@@ -19,7 +19,15 @@ from loriini.reproduce.experiments.design_choices import (
     recovered,
     units_and_scopes,
 )
-from loriini.reproduce.experiments.design_choices_assignment import weakly_in_topics
+from loriini.reproduce.experiments.design_choices_assignment import (
+    NO_LANGUAGES,
+    TEXT_OF,
+    TOKEN_TOP2,
+    assignment_charts,
+    assignment_columns,
+    in_languages_not_topics,
+    weakly_in_topics,
+)
 
 RECORDS, LAYERS, EXPERTS, SEQUENCES = 20, 4, 4, 4
 
@@ -59,19 +67,35 @@ def test_an_expert_recovers_that_collapsed_and_was_in_use_again_for_several_reco
     assert recovered(loads(choices_SLE), SEQUENCE_TOP2) == {0: 1.0}
 
 
-def routes(agreement: float, domains: int) -> dict[str, Any]:
-    shares = {f"domain {i}": [0.5, 0.5] for i in range(domains)}
+def routes(agreement: float, domains: int, name: str = "topic") -> dict[str, Any]:
+    shares = {f"{name} {i}": [0.5, 0.5] for i in range(domains)}
     return {"layers": [{"domain_agreement": agreement, "choice_shares": shares}] * LAYERS}
 
 
 def test_agreement_is_claimed_where_there_are_domains_to_agree_with() -> None:
-    measures = {"topics": routes(0.1, 5), "languages": routes(0.0, 1), "routes": routes(0.0, 1)}
+    measures = {"topics": routes(0.1, 5), "languages": routes(0.0, 1, "multi"), "routes": routes(0.0, 1)}
     m = Measured({SEQUENCE_TOP2: {0: measures, 1: measures}})
     claimed = [claim.quantity for claim in weakly_in_topics(m) if claim.values]
     assert claimed == ["agreement of experts and topic"]
-    measures["languages"] = routes(0.3, 4)
+    measures["languages"] = routes(0.3, 4, "multi")
     verdicts = {claim.quantity: claim.verdict for claim in weakly_in_topics(m)}
     assert verdicts["agreement of experts and language"] == FAILS
+
+
+def test_topics_that_stand_for_languages_decide_nothing() -> None:
+    """The same text would be claimed to agree with experts as topics and not to as languages."""
+    measures = {"topics": routes(0.1, 5), "languages": routes(0.1, 5)}
+    for row, finding in ((SEQUENCE_TOP2, weakly_in_topics), (TOKEN_TOP2, in_languages_not_topics)):
+        m = Measured({row: {0: measures, 1: measures}})
+        claims = {claim.quantity: claim for claim in finding(m)}
+        of_languages = claims["agreement of experts and language"]
+        assert (of_languages.verdict, of_languages.unjudged) == (UNDECIDED, NO_LANGUAGES)
+        assert claims["agreement of experts and topic"].values
+        assert not assignment_columns(m, row)["agreement with language"]
+        charts = {chart.get("y", chart["title"]): chart for chart in assignment_charts(m)}
+        assert {f"{row}: share by topic"} == charts.keys() - {f"agreement with {w}" for w in TEXT_OF.values()}
+        assert charts["agreement with topic"]["series"]
+        assert not charts["agreement with language"]["series"]
 
 
 def with_perplexity(perplexity: dict[str, float]) -> Measured:

@@ -8,7 +8,12 @@ import pytest
 from loriini.launch import recipe
 from loriini.recipes import with_design
 from loriini.reproduce.claims.measured import Measured
-from loriini.reproduce.experiments.lory import gain_curves, tokens_to_reach, training_against_expert_choice
+from loriini.reproduce.experiments.lory import (
+    FROM_SCRATCH,
+    gain_curves,
+    tokens_to_reach,
+    training_against_expert_choice,
+)
 from loriini.reproduce.experiments.lory_experts import LONG, PAPER_SEGMENTS, TEN, utilisation, windows_differ
 from loriini.reproduce.measures import active
 
@@ -33,10 +38,13 @@ def test_windows_without_a_finite_loss_have_no_gain() -> None:
 
 @pytest.mark.parametrize(("of_choice", "judged"), [(2.2, True), (2.0, False), (1.5, False), (None, False)])
 def test_a_loss_that_sees_later_tokens_can_only_be_worse(of_choice: float | None, judged: bool) -> None:
-    rows = {"Lory": trained(training_loss=2.0), "EC, token-level": trained(training_loss=of_choice)}
-    *_, claim = training_against_expert_choice(Measured(rows))
-    assert bool(claim.values) == judged
-    assert bool(claim.unjudged) == (not judged and of_choice is not None)  # what was not measured is not
+    own = dict.fromkeys(("Lory", FROM_SCRATCH), trained(training_loss=2.0))
+    of_others = dict.fromkeys(("EC, segment-level", "EC, token-level"), trained(training_loss=of_choice))
+    claims = list(training_against_expert_choice(Measured({**own, **of_others})))
+    assert len(claims) == 3
+    for claim in claims:
+        assert bool(claim.values) == judged
+        assert bool(claim.unjudged) == (not judged and of_choice is not None)  # what was not measured is not
 
 
 def in_use(segments: int) -> Measured:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from loriini.errors import InputError
 from loriini.evaluate.tasks import forms
@@ -94,10 +94,22 @@ section 4.1.1 and its experiment without routers (section 3.1)."""
 
 @dataclass(frozen=True)
 class Request:
-    """A task to run; `shots` None, for a task that is not in TASKS: as many examples as its YAML says."""
+    """A task to run; `shots` None, for a task that is not in TASKS: as many examples as its YAML says.
+
+    `stated` says whether its name carried the number of examples, as in `arc_challenge@5`.
+    """
 
     task: str
     shots: int | None = None
+    stated: bool = field(default=False, compare=False)
+
+    def shots_of(self, task: TaskEntry) -> int:
+        """The examples of local files that the task shows."""
+        return task.shots if self.shots is None else self.shots
+
+    def fewer(self, shots: int) -> str:
+        """How to ask for at most `shots` examples."""
+        return f"write {self.task}@{shots}" if self.stated else f"use --num-fewshot {shots}"
 
 
 def requested(names: Sequence[str], shots: int | None = None) -> dict[str, Request]:
@@ -110,8 +122,9 @@ def requested(names: Sequence[str], shots: int | None = None) -> dict[str, Reque
     asked: dict[Request, None] = {}
     for name in names:
         members: Iterable[tuple[str, int | None]] = GROUPS[name].items() if name in GROUPS else [_named(name)]
-        stated = shots is None or "@" in name
-        asked |= {Request(task, own if stated else shots): None for task, own in members}
+        stated = "@" in name
+        number = None if stated else shots
+        asked |= {Request(task, own if number is None else number, stated): None for task, own in members}
     tasks = [request.task for request in asked]
     return {
         request.task

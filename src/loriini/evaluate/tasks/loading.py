@@ -113,11 +113,10 @@ def _from_hub(key: str, request: Request, taken: Collection[str] = ()) -> dict[s
 def _from_files(key: str, request: Request, data: Path) -> Loaded:
     """A task of the catalogue, one of a simple form, or else the harness's with rows of its own fields."""
     name, task = request.task, _task(request.task)
-    shots = task.shots if request.shots is None else request.shots
-    splits = read_splits(name, task, data, shots)
+    shots, splits = request.shots_of(task), read_splits(request, task, data)
     file = find_file(name, task, data, shown=True)
     if name == "mmlu":
-        return _mmlu(key, splits, shots, file)
+        return _mmlu(key, splits, request, file)
     first = splits["test"][0].document
     if name in TASKS:
         wanted, manager = task.name or name, _manager(_folder(task))
@@ -135,11 +134,11 @@ def _from_files(key: str, request: Request, data: Path) -> Loaded:
     return _loaded({key: found}, {}, shots)
 
 
-def _mmlu(key: str, splits: Splits, shots: int, file: Path) -> Loaded:
+def _mmlu(key: str, splits: Splits, request: Request, file: Path) -> Loaded:
     """A task a subject, examples of the same subject, one value for all questions."""
     from lm_eval.config.group import AggMetricConfig
 
-    manager = _manager(_folder(TASKS["mmlu"]))
+    manager, shots = _manager(_folder(TASKS["mmlu"])), request.shots_of(TASKS["mmlu"])
     subjects = {}
     for subject in sorted({question.document["subject"] for question in splits["test"]}):
         if f"mmlu_{subject}" not in manager.all_subtasks:
@@ -147,10 +146,8 @@ def _mmlu(key: str, splits: Splits, shots: int, file: Path) -> Loaded:
         chosen = {
             name: [q for q in all_ if q.document["subject"] == subject] for name, all_ in splits.items()
         }
-        if len(chosen["examples"]) < shots:
-            raise InputError(
-                f"{file}: {len(chosen['examples'])} examples of {subject}, {shots} needed; use --num-fewshot"
-            )
+        if (there := len(chosen["examples"])) < shots:
+            raise InputError(f"{file}: {there} examples of {subject}, {shots} needed; {request.fewer(there)}")
         subjects[f"mmlu_{subject}"] = chosen
     loaded = _load_local(manager, subjects, file)
     group = loaded["groups"]["local"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from loriini.errors import InputError
-from loriini.evaluate.tasks.catalog import TaskEntry
+from loriini.evaluate.tasks.catalog import Request, TaskEntry
 from loriini.evaluate.tasks.forms import SIMPLE_FORMS, TaskRow, like, simple_form
 from loriini.progress import inform
 
@@ -30,12 +30,13 @@ Splits = dict[str, list[Question]]
 """`test`: the questions; `examples`: disjoint from them."""
 
 
-def read_splits(name: str, task: TaskEntry, folder: Path, shots: int) -> Splits:
-    """A task's questions and, where `shots` asks for them, examples to show before each.
+def read_splits(request: Request, task: TaskEntry, folder: Path) -> Splits:
+    """A task's questions and, where examples are asked for, those to show before each.
 
     Examples are the file of them, or else the first rows of the questions'. InputError without a file, for a
-    row that is not in the task's form, for fewer examples than `shots`, and where all questions are examples.
+    row that is not in the task's form, for too few examples, and where all questions are examples.
     """
+    name, shots = request.task, request.shots_of(task)
     questions = find_file(name, task, folder)
     splits = {"test": read_questions(questions, task), "examples": []}
     if shots:
@@ -48,9 +49,9 @@ def read_splits(name: str, task: TaskEntry, folder: Path, shots: int) -> Splits:
             kept = rows[: min(KEPT_FOR_EXAMPLES, len(rows) // 2)]
             splits = {"test": [row for row in rows if row not in kept], "examples": kept}
         if len(splits["examples"]) < shots:
+            there = len(splits["examples"])
             raise InputError(
-                f"{examples}: {len(splits['examples'])} examples for task {name!r}, {shots} needed; "
-                "use --num-fewshot"
+                f"{examples}: {there} examples for task {name!r}, {shots} needed; {request.fewer(there)}"
             )
         if not splits["test"]:
             raise InputError(f"{questions}: no question besides the examples, all rows are alike; add others")

@@ -2,17 +2,22 @@
 
 import io
 import logging
+import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from math import isclose
+from numbers import Real
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated, Any
 
 from tqdm import tqdm
 
 from loriini.errors import InputError
+from loriini.evaluate.intervals import difference_of_means
 from loriini.evaluate.perplexity import EvaluationRouting, check_routing
 from loriini.evaluate.runs import RouterFree, without_weights
 from loriini.evaluate.tasks.catalog import requested
@@ -60,23 +65,39 @@ class TaskSettings:
 def evaluate_tasks(runs: Sequence[Path], settings: TaskSettings) -> list[dict[str, Any]]:
     """Evaluate runs, or Hugging Face folders, on tasks of lm-evaluation-harness, one model after the other.
 
-    Returns for each run `routing` and `tasks`: key → metric, value, stderr (None where there is none), n and
-    shots; `metrics`, where the task has several; `truncated`, the number of inputs that were cut to the
-    model's context; for rolling tasks also the perplexities of `RollingSums`. Each of several results names
-    its `run`. InputError for tasks, data and runs that cannot be evaluated, before any model is loaded.
+    Returns for each run `routing`, `router_free` and `label` where they are set, `seconds` without loading
+    the model, and `tasks`: key → metric, value, stderr (None where there is none), n and shots; `metrics`,
+    where the task has several; `truncated`, the number of inputs that were cut to the model's context; for
+    rolling tasks also the perplexities of `RollingSums` and their `skip`, the longest first segment of all
+    runs. Each of several results names its `run`; those after the first have a `difference` to it for each
+    task whose value is a mean over questions. InputError for tasks, data and runs that cannot be evaluated,
+    before any model is loaded.
     """
     check_installed()
     configs = [load_config(run) for run in runs]
     refuse_unused_label(settings.label, *configs)
     for run, config in zip(runs, configs, strict=True):
         check_run(run, config, settings)
+    skip = max(config.first_segment_length for config in configs)
     with _harness_quiet():
         tasks = load_tasks(requested(settings.tasks, settings.num_fewshot), settings.data, settings.limit)
         with progress("tasks", len(runs) * len(tasks)) as advance:
-            results = [_evaluate_run(run, tasks, settings, advance) for run in runs]
-    return (
-        [{"run": str(run), **r} for run, r in zip(runs, results, strict=True)] if len(runs) > 1 else results
-    )
+            results = [_evaluate_run(run, tasks, settings, skip, len(runs) > 1, advance) for run in runs]
+    if len(runs) == 1:
+        return results
+    _add_differences(results)
+    return [{"run": str(run), **result} for run, result in zip(runs, results, strict=True)]
+
+
+def _add_differences(results: Sequence[dict[str, Any]]) -> None:
+    """Replace the values of questions by each task's `difference` to that of the first of these results."""
+    by_question = [
+        {key: task.pop("by_question", None) for key, task in result["tasks"].items()} for result in results
+    ]
+    for result, values in zip(results[1:], by_question[1:], strict=True):
+        for key, task in result["tasks"].items():
+            if values[key] and by_question[0][key]:
+                task["difference"] = difference_of_means(by_question[0][key], values[key], key).to_dict()
 
 
 def check_run(run: Path, config: LoriiniConfig, settings: TaskSettings) -> None:
@@ -91,7 +112,12 @@ def check_run(run: Path, config: LoriiniConfig, settings: TaskSettings) -> None:
 
 
 def _evaluate_run(
-    run: Path, tasks: dict[str, Loaded], settings: TaskSettings, advance: Advance
+    run: Path,
+    tasks: dict[str, Loaded],
+    settings: TaskSettings,
+    skip: int,
+    by_question: bool,
+    advance: Advance,
 ) -> dict[str, Any]:
     from loriini.evaluate.harness import LoriiniLM
 
@@ -107,38 +133,62 @@ def _evaluate_run(
         batch_size=settings.batch_size,
         routing=settings.routing,
         label=settings.label,
+        skip=skip,
         mixed_precision_dtype=autocast_dtype(run_precision(run), model.device),
     )
-    results = {}
+    results, started = {}, time.perf_counter()
     for key, task in tasks.items():
-        results[key] = evaluate_task(lm, key, task, settings.limit)
+        results[key] = evaluate_task(lm, key, task, settings.limit, by_question)
         if cut := results[key].get("truncated"):
             warn(f"{run}: {key}: {cut} inputs exceed the context of {lm.max_length} tokens; cut on the left")
         advance(1, key)
-    return {"routing": settings.routing, "tasks": results}
+    return {
+        "routing": settings.routing,
+        **({"router_free": str(settings.router_free)} if settings.router_free else {}),
+        **({} if settings.label is None else {"label": settings.label}),
+        "seconds": round(time.perf_counter() - started, 3),
+        "tasks": results,
+    }
 
 
-def evaluate_task(lm: Any, key: str, task: Loaded, limit: int | None = None) -> dict[str, Any]:
-    """The results of one task by one of the harness's models, as `evaluate_tasks` gives them."""
+def evaluate_task(
+    lm: Any, key: str, task: Loaded, limit: int | None = None, by_question: bool = False
+) -> dict[str, Any]:
+    """The results of one task by one of the harness's models, as `evaluate_tasks` gives them.
+
+    With `by_question` also the metric of every question, if the value is the mean of these.
+    """
     from lm_eval.evaluator import evaluate
 
     for member in task.tasks["tasks"].values():
         member.set_fewshot_seed(EXAMPLES_SEED)
     if hasattr(lm, "truncated"):
         lm.truncated = 0
-    measured = evaluate(lm, task.tasks, limit=limit, bootstrap_iters=BOOTSTRAP, log_samples=False)
+    measured = evaluate(lm, task.tasks, limit=limit, bootstrap_iters=BOOTSTRAP, log_samples=by_question)
     results = measured["results"][key]
     metrics = _metrics(results)
-    preferred = (key for name in PREFERRED for key in metrics if key.partition(",")[0] == name)
+    preferred = (shown for name in PREFERRED for shown in metrics if shown.partition(",")[0] == name)
     metric = next(preferred, next(iter(metrics)))
     result = {"metric": metric, **metrics[metric], "n": results["sample_len"], "shots": task.shots}
+    if by_question and (values := _of_questions(measured["samples"], metric, result["value"])):
+        result["by_question"] = values
     if len(metrics) > 1:
         result["metrics"] = metrics
     if any(member.OUTPUT_TYPE == "loglikelihood_rolling" for member in task.tasks["tasks"].values()):
-        result |= lm.rolling.perplexities() if hasattr(lm, "rolling") else {}
+        result |= {**lm.rolling.perplexities(), "skip": lm.skip} if hasattr(lm, "rolling") else {}
     if cut := getattr(lm, "truncated", 0):
         result["truncated"] = cut
     return result
+
+
+def _of_questions(samples: dict[str, Any], metric: str, mean: float) -> list[float]:
+    """A metric of every question in the harness's samples; empty where these do not have the given mean."""
+    name, _, filter_of = metric.partition(",")
+    kept = (s for of_task in samples.values() for s in of_task if filter_of in ("", s["filter"]))
+    values = [sample.get(name) for sample in kept]
+    if not values or not all(isinstance(value, Real) for value in values):
+        return []
+    return values if isclose(fmean(values), mean, rel_tol=1e-9, abs_tol=1e-9) else []
 
 
 def _metrics(results: dict[str, Any]) -> dict[str, dict[str, float | None]]:
@@ -171,7 +221,16 @@ def table_of(results: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[st
 
 def _cell(result: dict[str, Any]) -> str:
     error = "" if result["stderr"] is None else f" ± {result['stderr']:.4f}"
-    return f"{result['value']:.4f}{error}"
+    return f"{result['value']:.4f}{error}{_difference(result)}"
+
+
+def _difference(result: dict[str, Any]) -> str:
+    """The difference to the first run in words, if there is one."""
+    if "difference" not in result:
+        return ""
+    change, *bounds = result["difference"].values()
+    interval = "interval unknown" if None in bounds else " to ".join(f"{bound:+.4f}" for bound in bounds)
+    return f" ({change:+.4f}, {interval})"
 
 
 @contextmanager

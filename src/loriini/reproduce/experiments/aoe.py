@@ -55,19 +55,31 @@ def above_chance(m: Measured, row: str) -> Values:
     return c.above_chance(c.accuracy_of(m, "router", questions_at_node(row)))
 
 
-def best_node(m: Measured) -> Iterator[Claim]:
-    """The best node keeps most of the accuracy above chance; ranking takes longer than routing.
+def lowest_loss(m: Measured) -> str:
+    """The row of the node of the lowest loss by L2, empty where none is measured.
 
-    The best node is that of the lowest loss: the highest of several accuracies is partly luck.
+    This is the best node: the highest of several accuracies is partly luck.
     """
     losses = {row: fmean(found.values()) for row in NODES if (found := node_loss(m, row, "2"))}
-    routed = above_chance(m, "router")
-    if losses:
-        best = min(losses, key=losses.__getitem__)
-        quantity = f"share of the accuracy above chance that is kept at {best}, the node of the lowest loss"
+    return min(losses, key=losses.__getitem__, default="")
+
+
+def best_is(m: Measured) -> Iterator[str]:
+    """Which node is the best."""
+    if best := lowest_loss(m):
+        yield f"the node of the lowest loss is {best}"
+
+
+def best_node(m: Measured) -> Iterator[Claim]:
+    """The best node keeps most of the accuracy above chance; ranking takes longer than routing."""
+    if best := lowest_loss(m):
         clear = c.is_above_chance(c.accuracy_of(m, "router"))
-        kept = ratio(above_chance(m, best), routed) if clear else {}
-        yield Claim(quantity if clear else f"{quantity}; with routers {c.AT_CHANCE}", kept, low=KEPT)
+        yield Claim(
+            "share of the accuracy above chance that is kept at the node of the lowest loss",
+            ratio(above_chance(m, best), above_chance(m, "router")) if clear else {},
+            low=KEPT,
+            unjudged="" if clear else f"with routers {c.AT_CHANCE}",
+        )
     yield Claim(ONE_MODEL, {})
     fastest = extreme([node_seconds(m, row) for row in NODES], min)
     quantity = "seconds at the fastest node over those with routers"
@@ -308,6 +320,7 @@ AOE_EXPERIMENTS = (
         partial(router_free_chart, norm="2"),
         compute=router_free_seconds,
         timed=True,
+        remarks=best_is,
         note="on a mixture trained here; questions ask which of four passages continues a held-out text; "
         "seconds are those of a wider mixture with initial weights, measured when nothing is trained; "
         f"{GATES_NOTE}",

@@ -4,7 +4,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from loriini.published import published_values
@@ -104,10 +104,11 @@ def throughput_chart(m: Measured) -> Iterator[Chart]:
     yield dots("training throughput", "% of the first", series)
 
 
-def merging(item: str) -> dict[str, float]:
-    """FLOPs of merging in per cent of the FFN's, from the FLOP count at two segment lengths."""
+@cache
+def merging() -> Mapping[str, float]:
+    """FLOPs of merging in per cent of the FFN's by row of appendix B, from those at two segment lengths."""
     percentages = {}
-    for row, paper in ITEMS[item].runs.items():
+    for row, paper in ITEMS["lory-appendix-b"].runs.items():
         run = paper_run(paper)
         if run.model.num_experts == 1:
             continue
@@ -118,14 +119,9 @@ def merging(item: str) -> dict[str, float]:
     return percentages
 
 
-def overhead(scale: Scale, seeds: int) -> Mapping[str, Any]:
-    """The formula of appendix B, and the slow-down measured."""
-    return {"merging": merging("lory-appendix-b"), **lory_throughput(scale, seeds)}
-
-
 def slower_than_the_formula(m: Measured) -> Iterator[Claim]:
     """Merging costs E/T; training slows down by more."""
-    for row, percent in m.extra["merging"].items():
+    for row, percent in merging().items():
         experts = int(row.split("/")[1].rstrip("E"))
         wanted = 100 * experts / 256
         yield exactly(
@@ -144,9 +140,9 @@ def slowdown(m: Measured, row: str, less: float = 0.0) -> Values:
 
 def overhead_columns(m: Measured, row: str) -> Mapping[str, Values]:
     """FLOPs of merging in per cent of the FFN's, and how much slower training is, in per cent."""
-    if row not in m.extra["merging"]:
+    if row not in merging():
         return {}
-    return {"merging": {0: m.extra["merging"][row]}, "training": slowdown(m, row)}
+    return {"merging": {0: merging()[row]}, "training": slowdown(m, row)}
 
 
 def aoe_throughput(scale: Scale, seeds: int) -> Mapping[str, Any]:
@@ -190,7 +186,8 @@ COMPUTED_EXPERIMENTS = (
         slower_than_the_formula,
         columns=overhead_columns,
         trains=False,
-        compute=overhead,
+        compute=lory_throughput,
+        computed_as="lory-table3",
         timed=True,
         note="measured on this machine, in the paper on A100",
     ),

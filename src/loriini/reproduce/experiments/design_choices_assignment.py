@@ -15,13 +15,30 @@ from loriini.reproduce.experiments import common as c
 TEXT_OF = {"topics": "topic", "languages": "language"}
 """What the domains of the held-out text of a measure are."""
 EACH_TEXT = "whether both training texts lead to alike experts: here each is judged by itself"
+TOKEN_TOP2 = "token, layer-wise, top-2"
+"""The row of tokens that choose two experts."""
 WEAK = (0.02, 0.5)
 """Range of an agreement that is there, but weak."""
+NO_LANGUAGES = "not judged: the text has no languages apart from its topics"
+
+
+def domains_of(m: Measured, row: str, measure: str) -> set[str]:
+    """The domains of the held-out text of a measure of routes."""
+    found = m.each(row, measure, "layers").values()
+    return {domain for layers in found for domain in layers[0]["choice_shares"]}
+
+
+def are_topics(m: Measured, row: str, measure: str) -> bool:
+    """Whether this measure is of languages, and its text has domains of that of topics."""
+    return measure == "languages" and not domains_of(m, row, measure).isdisjoint(domains_of(m, row, "topics"))
 
 
 def agreement(m: Measured, row: str, measure: str) -> dict[int, float]:
-    """Adjusted mutual information of experts and domain, mean over layers; none for a single domain."""
-    found = m.each(row, measure, "layers")
+    """Adjusted mutual information of experts and domain, mean over layers.
+
+    None for a single domain, and for languages where these are topics.
+    """
+    found = {} if are_topics(m, row, measure) else m.each(row, measure, "layers")
     return {
         seed: float(np.mean([layer["domain_agreement"] for layer in layers]))
         for seed, layers in found.items()
@@ -29,26 +46,32 @@ def agreement(m: Measured, row: str, measure: str) -> dict[int, float]:
     }
 
 
-def agrees(what: str, values: Values, low: float = -math.inf, high: float = math.inf) -> Iterator[Claim]:
+def agrees(
+    what: str, values: Values, low: float = -math.inf, high: float = math.inf, unjudged: str = ""
+) -> Iterator[Claim]:
     """A claim about an agreement, none where text of a single domain left nothing to agree with."""
-    if values:
-        yield Claim(f"agreement of experts and {what}", values, low, high)
+    if values or unjudged:
+        yield Claim(f"agreement of experts and {what}", values, low, high, unjudged=unjudged)
+
+
+def no_languages(m: Measured, row: str) -> str:
+    """Why agreement with languages is not judged; empty where it can be."""
+    return NO_LANGUAGES if are_topics(m, row, "languages") else ""
 
 
 def weakly_in_topics(m: Measured) -> Iterator[Claim]:
     """Sequences specialise weakly in topics, not in languages."""
     topics, languages = (agreement(m, SEQUENCE_TOP2, text) for text in ("topics", "languages"))
     yield from agrees("topic", topics, *WEAK)
-    yield from agrees("language", languages, high=WEAK[0])
+    yield from agrees("language", languages, high=WEAK[0], unjudged=no_languages(m, SEQUENCE_TOP2))
     yield Claim(EACH_TEXT, {})
 
 
 def in_languages_not_topics(m: Measured) -> Iterator[Claim]:
     """Tokens do not specialise in topics; their use differs by language."""
-    row = "token, layer-wise, top-2"
-    topics, languages = (agreement(m, row, text) for text in ("topics", "languages"))
+    topics, languages = (agreement(m, TOKEN_TOP2, text) for text in ("topics", "languages"))
     yield from agrees("topic", topics, high=WEAK[0])
-    yield from agrees("language", languages, low=WEAK[0])
+    yield from agrees("language", languages, low=WEAK[0], unjudged=no_languages(m, TOKEN_TOP2))
     if topics and languages:
         yield above("agreement with language minus that with topic", languages, topics, unit="")
 
@@ -75,10 +98,14 @@ def assignment_charts(m: Measured) -> Iterator[Chart]:
     """Shares of the choices by topic and by language, and the agreement over layers."""
     for row in m.finished:
         for measure, what in TEXT_OF.items():
-            if m.each(row, measure, "layers"):
+            if m.each(row, measure, "layers") and not are_topics(m, row, measure):
                 yield c.route_tiles(m, row, "choice_shares", f"{row}: share by {what}", measure)
     for measure, what in TEXT_OF.items():
-        by_row = {row: m.per_layer(row, "domain_agreement", measure) for row in m.finished}
+        by_row = {
+            row: m.per_layer(row, "domain_agreement", measure)
+            for row in m.finished
+            if not are_topics(m, row, measure)
+        }
         yield c.layer_chart(by_row, f"agreement with {what}")
 
 

@@ -32,6 +32,8 @@ class Experiment:
     """Whether the runs are trained; what `compute` gives alone needs none."""
     compute: Callable[[Scale, int], Mapping[str, Any]] | None = None
     """What is computed or measured without a training, given the scale and the number of seeds."""
+    computed_as: str = ""
+    """The item whose computation this is, where it is not its own: it is made once for both."""
     timed: bool = False
     """Whether that is a speed, to be measured when nothing is trained."""
     kind: str | None = None
