@@ -1,5 +1,6 @@
 """Corpora exported and imported have the same instances."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tokenizers import Tokenizer, models
 from loriini.convert import corpus_export, corpus_import
 from loriini.convert.corpus_export import CORPUS_FORMATS, export_corpus
 from loriini.convert.corpus_import import import_corpus
+from loriini.convert.megatron import read_megatron
 from loriini.corpus.prepare import Corpus, open_corpus
 from loriini.errors import InputError
 from loriini.jobs.artifact import load_artifact
@@ -46,6 +48,19 @@ def test_export_and_import_give_the_same_instances(corpus: Corpus, tmp_path: Pat
     assert back.instances.vocab_size == corpus.instances.vocab_size
     again = import_corpus(tmp_path / "back", source(folder, form), tokenizer, corpus.instances.length)
     assert again.manifest == back.manifest
+
+
+def test_each_sample_that_megatron_takes_is_one_instance(
+    corpus: Corpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Samples as its `build_sample_idx` cuts them: of one token more than they are apart."""
+    folder = export_corpus(corpus, "megatron", tmp_path / "there")
+    (given,) = re.findall(r"give Megatron --seq-length (\d+)", capsys.readouterr().err)
+    tokens, length = read_megatron(folder / "instances")[0], int(given)
+    samples = [tokens[start : start + length + 1] for start in range(0, len(tokens) - length, length)]
+    assert len(samples) == len(corpus.instances) - 1  # the last one's last target is absent
+    for sample, instance in zip(samples, corpus.instances.tokens_IL, strict=False):
+        assert np.array_equal(sample[:-1], instance)
 
 
 def test_a_data_set_keeps_documents_apart_and_each_instances_domain(corpus: Corpus, tmp_path: Path) -> None:

@@ -117,6 +117,16 @@ def test_results_are_in_order_with_any_executor(tmp_path: Path, execute: Executo
     assert sorted(path.name for path in tmp_path.iterdir()) == ["done", "stage"]
 
 
+def test_all_tasks_are_finished_before_their_results_are_read_one_at_a_time(tmp_path: Path) -> None:
+    temporary = tmp_path / "stage.unfinished"
+    parts_folder(temporary).mkdir()
+    results = run_tasks("squares", squares(3), temporary, SERIAL)
+    assert (tmp_path / "done").read_text() == "0 1 2 "
+    assert next(results)["number"] == 0
+    (parts_folder(temporary) / "square-1" / "result.json").write_text('{"number": 7}')
+    assert next(results)["number"] == 7
+
+
 def test_one_worker_or_one_task_needs_no_other_process(tmp_path: Path) -> None:
     for count, workers in ((3, 1), (1, 2)):
         results = build_with(tmp_path / f"{count}", squares(count), ProcessExecutor(workers))
@@ -200,7 +210,7 @@ def test_a_worker_process_has_one_thread_and_no_torch(
     tasks = [Task(f"report-{i}", report_environment) for i in range(2)]
 
     def write(temporary: Path) -> dict[str, Any]:
-        return {"found": run_tasks("report", tasks, temporary, ProcessExecutor(2))}
+        return {"found": list(run_tasks("report", tasks, temporary, ProcessExecutor(2)))}
 
     found = build_artifact(tmp_path / "stage", {}, {}, write).counts["found"]
     assert found == [{"torch": False, "threads": "1", "worker": worker} for worker in ("0", "1")]

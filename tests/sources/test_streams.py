@@ -87,6 +87,24 @@ def test_other_files_are_read_whole(name: str, tmp_path: Path, monkeypatch: pyte
     assert len(open_streams([str(tmp_path / name)], STOP)[0]) == 1
 
 
+def test_a_file_that_can_be_read_again_is_read_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an attempt that could not count its lines; large files stay the same to us when they can."""
+
+    def refuse(*_: object) -> int:
+        raise PermissionError
+
+    path = lines(tmp_path / "a.jsonl", *"abcdef")
+    monkeypatch.setattr(streams, "PART_BYTES", 40)
+    with monkeypatch.context() as patch:
+        patch.setattr(streams, "count_newlines", refuse)
+        read_then_interrupted(tmp_path / "out", [path], STOP)
+    assert len(finished_reads(tmp_path)) == 1
+    read_then_interrupted(tmp_path / "out", [path], STOP)
+    assert len(finished_reads(tmp_path)) == 1 + len(open_streams([path], STOP)[0]) > 2
+
+
 TEXTS = [
     *(f"{word} {i}" for i, word in enumerate(["lory", "na\u00efve", "\U0001f600"] * 9)),
     *(None, "\xff", "lory 0", "long" * 100, "last"),

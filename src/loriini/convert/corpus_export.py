@@ -17,7 +17,7 @@ from loriini.corpus.prepare import Corpus
 from loriini.corpus.tokenized.instances import Instances
 from loriini.errors import InputError
 from loriini.jobs.artifact import MANIFEST
-from loriini.progress import progress
+from loriini.progress import inform, progress
 
 CorpusFormat = Literal["megatron", "dataset"]
 CORPUS_FORMATS = get_args(CorpusFormat)
@@ -30,7 +30,9 @@ def export_corpus(corpus: Corpus, form: CorpusFormat, out: Path) -> Path:
     """Write a corpus's instances and its tokenizer into the new folder `out`.
 
     - `megatron`: `instances.bin` and `.idx`. Every instance is a document, since Megatron shuffles documents
-      before it packs them and would otherwise undo the order.
+      before it packs them and would otherwise undo the order. A sample begins `--seq-length` tokens after the
+      one before it, so each is one instance only where that is length + 1; a message says so. Its last target
+      is then the first token of the next instance.
     - `dataset`: parquet files, which `datasets.load_dataset(FOLDER)` opens, with the columns `input_ids`
       (length + 1), `domain` (of most of them), and for each piece of a document in the instance: `documents`
       (the document's number), `piece_lengths` (its tokens here) and `piece_domains` (the document's domain).
@@ -65,6 +67,10 @@ def _write_megatron(instances: Instances, prefix: Path) -> None:
                 advance(len(block))
 
         write_megatron(prefix, blocks(), lengths_I, dtype)
+    inform(
+        f"{prefix.name}: give Megatron --seq-length {instances.length + 1}, with which each sample is one "
+        f"instance; for a context of {instances.length}, prepare with --length {instances.length - 1}"
+    )
 
 
 def _write_dataset(corpus: Corpus, folder: Path) -> None:

@@ -292,7 +292,7 @@ def _text_sizes(path: Path, lengths_N: NDArray[np.int64], tokenizer: Artifact) -
     within = [np.arange(starts_N[i], ends_N[i], DECODED_TOKENS) for i in long_N]
     starts_P = np.unique(np.concatenate([starts_N, *within]))
     bounds_P = np.append(starts_P, ends_N[-1])
-    sizes: list[int] = []
+    sizes = array("q")
     with open(path, "rb") as file, progress("text sizes", len(starts_P)) as advance:
         for first, last in _groups(bounds_P, DECODED_TOKENS):
             inner = bounds_P[first + 1 : last] - bounds_P[first]

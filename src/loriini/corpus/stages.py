@@ -13,7 +13,7 @@ from loriini.corpus.similarity.neighbors import write_neighbors
 from loriini.corpus.similarity.order import GIVEN, given_order, order_method, window_for, write_order
 from loriini.corpus.text.documents import write_documents
 from loriini.corpus.text.duplicates import write_duplicates
-from loriini.corpus.text.heldout import write_heldout
+from loriini.corpus.text.heldout import check_share, write_heldout
 from loriini.corpus.tokenized.instances import check_enough, write_instances
 from loriini.corpus.tokenized.tokenizer import write_tokenizer
 from loriini.corpus.tokenized.tokens import write_tokens
@@ -66,6 +66,7 @@ def _documents(folder: Path, given: Preparation) -> Artifact:
     s = given.settings
     settings = {name: getattr(s, name) for name in READ_SETTINGS}
     documents = write_documents(folder, given.documents, settings, given.identity, given.execute)
+    check_share(documents, s.heldout_share)  # before the tokenizer, which depends on it
     if order_method(s.order) == GIVEN:  # before hours of embedding
         given_order(Path(s.order), documents.counts["documents"])
     return documents

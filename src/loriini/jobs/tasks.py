@@ -62,10 +62,13 @@ class SerialExecutor:
 SERIAL = SerialExecutor()
 
 
-def run_tasks(title: str, tasks: Sequence[Task], temporary: Path, execute: Executor) -> list[dict[str, Any]]:
-    """Run the tasks of the artifact that is being written into `temporary`; returns their counts, in order.
+def run_tasks(
+    title: str, tasks: Sequence[Task], temporary: Path, execute: Executor
+) -> Iterator[dict[str, Any]]:
+    """Run the tasks of the artifact that is being written into `temporary`; all are finished on return.
 
-    Tasks that an earlier attempt finished are not run again.
+    Tasks that an earlier attempt finished are not run again. Returns the tasks' counts, in order, each read
+    when it is asked for: those of many tasks may not fit into memory together.
     """
     parts = parts_folder(temporary)
     for leftover in parts.glob(".*"):
@@ -75,7 +78,7 @@ def run_tasks(title: str, tasks: Sequence[Task], temporary: Path, execute: Execu
         advance(sum(task.size for task in tasks) - sum(task.size for task in left))
         if left:
             execute(left, parts, advance)
-    return [result_of(task, parts) for task in tasks]
+    return (result_of(task, parts) for task in tasks)
 
 
 def run_task(task: Task, parts: Path, advance: Advance) -> None:

@@ -8,8 +8,8 @@ from itertools import accumulate, islice, pairwise
 from pathlib import Path
 
 from loriini.errors import InputError, is_system_error
-from loriini.jobs.artifact import digest
-from loriini.jobs.tasks import Executor, Task, group_by_size, run_tasks
+from loriini.jobs.artifact import digest, parts_folder
+from loriini.jobs.tasks import Executor, Task, discard_task, group_by_size, run_tasks
 from loriini.progress import Advance
 from loriini.sources.columns import read_row_groups
 from loriini.sources.compressed import DAMAGE, count_newlines, suffixes
@@ -117,13 +117,16 @@ def number_lines(
     """The streams, with the number of lines before each part of a file of JSON lines; tasks count them.
 
     A file with a part that is damaged or cannot be read becomes one stream again: it is read up to there, and
-    the error is reported once.
+    the error is reported once. The next attempt counts that part again, since it may have been repaired.
     """
     ends = {stream.identity: stream.files[-1] for stream in streams if isinstance(stream, FileStream)}
     parts = {name: file for name, file in ends.items() if file.span}
     tasks = [Task(f"lines-{name}", partial(_count_newlines, part)) for name, part in parts.items()]
     counted = run_tasks("lines", tasks, temporary, execute) if tasks else []
     newlines = {name: counts["newlines"] for name, counts in zip(parts, counted, strict=True)}
+    for task, count in zip(tasks, newlines.values(), strict=True):
+        if count is None:
+            discard_task(task, parts_folder(temporary))
     damaged = {part.path for name, part in parts.items() if newlines[name] is None}
     numbered: list[DocumentStream] = []
     before = 0

@@ -95,6 +95,20 @@ def test_shared_instance_cosine_equals_its_naive_twin(
     assert counted.most <= max(rows, np.diff(pieces.starts_I).max())
 
 
+@pytest.mark.parametrize(("sample", "of_five"), [(4, 1), (15, 3), (60, 5)])
+def test_many_instances_are_sampled_evenly(
+    sample: int, of_five: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The naive twin: the same instances, one by one."""
+    monkeypatch.setattr(quality, "INSTANCES_AT_ONCE", 5)
+    monkeypatch.setattr(quality, "SAMPLED_INSTANCES", sample)
+    vectors = unit_vectors(60)
+    pieces = cut_instances(np.arange(0, 610, 10), np.random.default_rng(0).permutation(60), 21).block(0, 28)
+    chosen = [pieces.block(i, i + 1) for i in range(28) if i % 5 < of_five]
+    expected = np.mean([cosine_reference(instance, vectors) for instance in chosen])
+    assert quality.shared_instance_cosine(pieces, vectors) == pytest.approx(expected, abs=1e-5)
+
+
 def test_instances_of_one_document_have_no_cosine() -> None:
     pieces = cut_instances(np.array([0, 99]), np.array([0]), 10)
     assert np.isnan(quality.shared_instance_cosine(pieces, np.ones((1, 1), np.float16)))

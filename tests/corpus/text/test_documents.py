@@ -1,16 +1,19 @@
 import json
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from loriini.corpus.text.documents import _Chunk, _shards, total_counter, write_documents
+from loriini.corpus.text.documents import _Chunk, _shards, _totals, write_documents
 from loriini.corpus.text.stored import stored_documents
 from loriini.errors import InputError
 from loriini.jobs.artifact import Artifact
 from loriini.sources.document import Document
 from loriini.sources.dropped import Dropped, OnDrop
 from loriini.sources.options import ReadOptions
+from loriini.sources.sampling import hash_fraction
 from loriini.sources.streams import FunctionStream, open_streams
 
 
@@ -44,6 +47,7 @@ def test_round_trip(tmp_path: Path) -> None:
         "duplicates": 2,
         "renamed_ids": 1,
         "shards": [3],
+        "least_text_fraction": min(hash_fraction(text) for text in ("first", "second", "third")),
     }
     dropped = [json.loads(line) for line in built.path("dropped.jsonl").read_text().splitlines()]
     assert dropped == [
@@ -141,10 +145,21 @@ def test_what_is_not_in_a_sample_is_counted_without_a_line(tmp_path: Path) -> No
     assert {record["reason"] for record in listed} == {"fewer than 7 characters"}
 
 
-def test_counters_of_tasks_are_added_without_what_none_has() -> None:
-    counts = [{"domains": {f"d{i}": 2, "all": 1, "none": 0}} for i in range(3)]
-    assert total_counter(counts, "domains") == {"d0": 2, "d1": 2, "d2": 2, "all": 3}
-    assert "none" not in total_counter(counts, "domains")
+def test_counts_of_shards_are_added_and_domains_checked_one_shard_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def counts() -> Iterator[dict[str, dict[str, int]]]:
+        yield {"tally": {"kept": 3, "characters": 9}, "domains": {"a": 1, "b": 2}}
+        yield {"tally": {"duplicates": 1}, "domains": {}}
+        yield {"tally": {"kept": 2, "characters": 4}, "domains": {"b": 1, "c": 1}}
+        raise AssertionError("the limit was exceeded before")
+
+    tally, domains, sizes = _totals(islice(counts(), 3), "here")
+    assert tally == {"kept": 5, "characters": 13, "duplicates": 1}
+    assert (domains, sizes) == ({"a": 1, "b": 3, "c": 1}, [3, 0, 2])
+    monkeypatch.setattr("loriini.corpus.text.documents.DOMAIN_LIMIT", 2)
+    with pytest.raises(InputError, match="here: more than 2 domains"):
+        _totals(counts(), "here")
 
 
 @pytest.mark.parametrize(("shard", "sizes"), [(1, [1] * 40), (25, [7, 1, 30, 2, 2, 90, 1, 10]), (9, [3, 6])])

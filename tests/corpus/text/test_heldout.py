@@ -1,4 +1,5 @@
 import json
+import math
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
@@ -91,11 +92,18 @@ def test_a_task_holds_only_the_near_duplicates_of_its_documents(
         tracemalloc.stop()
     assert np.load(held.path("ids.npy")).tolist() == [0, 2, 5, 6]
     assert peak < 1 << 25  # with what copies files
+    np.save(tmp_path / "duplicates" / "ids.npy", np.arange(7))
+    with pytest.raises(InputError, match=r"heldout_share 0\.5 holds out none of 7 documents"):
+        write_heldout(tmp_path / "none", documents, duplicates, 0.5)
 
 
 def test_a_share_that_has_no_document_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="heldout_share 1e-09 holds out none of 161 documents"):
-        topics.make(tmp_path / "none", replace(SETTINGS, heldout_share=1e-9))
+    """Before the tokenizer is made, so that a larger share can be given."""
+    least = min(hash_fraction(document.text) for document in topics.documents())
+    with pytest.raises(InputError, match="holds out none of 161 documents; give a larger share"):
+        topics.make(tmp_path / "corpus", replace(SETTINGS, heldout_share=least))
+    larger = topics.make(tmp_path / "corpus", replace(SETTINGS, heldout_share=math.nextafter(least, 1)))
+    assert len(ids(larger, "heldout")) == 1
 
 
 def test_domains_without_held_out_documents_are_named(

@@ -4,7 +4,7 @@ Axes: N documents, B documents in a batch, D embedding width.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from loriini.corpus.settings import LSA, EncoderBackend, Pooling
 from loriini.corpus.similarity import lsa
 from loriini.corpus.similarity.lsa import LsaEncoder, count_words, fit_lsa
-from loriini.corpus.text.stored import Slice, slice_documents, slices, whole_shards
+from loriini.corpus.text.stored import Slice, chosen_slices, slice_documents, slices
 from loriini.jobs.arrays import new_array
 from loriini.jobs.artifact import Artifact, build_artifact, file_hashes, parts_folder
 from loriini.jobs.tasks import SERIAL, Executor, Task, run_tasks
@@ -114,32 +114,38 @@ def _lsa_tasks(documents: Artifact, seed: int, execute: Executor, folder: Path) 
     parts, count = parts_folder(folder), documents.counts["documents"]
     chosen_N = np.zeros(count, bool)
     chosen_N[np.random.default_rng(seed).choice(count, min(count, SAMPLE), replace=False)] = True
-    sampled = slices(documents) if chosen_N.all() else whole_shards(documents)
-    ends = np.cumsum([len(part) for part in sampled])
+    every = slices(documents)
+    sampled: Iterable[tuple[Slice, NDArray[np.bool_] | None]] = (
+        [(part, None) for part in every] if chosen_N.all() else chosen_slices(documents, chosen_N)
+    )
     counting = [
-        Task(f"words-{i:05d}", partial(_count_slice, documents, part, chosen_S, lsa.FEATURES), len(part))
-        for i, (part, chosen_S) in enumerate(zip(sampled, np.split(chosen_N, ends[:-1]), strict=True))
+        Task(
+            f"words-{part.shard:05d}-{part.start}",
+            partial(_count_slice, documents, part, chosen_S, lsa.FEATURES),
+            len(part),
+        )
+        for part, chosen_S in sampled
     ]
     run_tasks("words", counting, folder, execute)
     counted = [parts / task.name / COUNTS for task in counting]
     run_tasks("encoder", [Task("directions", partial(_fit, counted, seed, execute.workers))], folder, execute)
     fitted = parts / "directions" / FITTED
-    known = counted if chosen_N.all() else [None] * len(slices(documents))
+    known = counted if chosen_N.all() else [None] * len(every)
     return [
         Task(f"lsa-{i:05d}", partial(_encode_slice, documents, fitted, counts, part), len(part))
-        for i, (part, counts) in enumerate(zip(slices(documents), known, strict=True))
+        for i, (part, counts) in enumerate(zip(every, known, strict=True))
     ]
 
 
 def _count_slice(
     documents: Artifact,
     part: Slice,
-    chosen_S: NDArray[np.bool_],
+    chosen_S: NDArray[np.bool_] | None,
     features: int,
     folder: Path,
     advance: Advance,
 ) -> dict[str, Any]:
-    """Count the words of a slice's chosen documents."""
+    """Count the words of a slice's documents, or of the chosen ones, of which there is at least one."""
     texts = (document.text[:TEXT_CHARACTERS] for document in slice_documents(documents, part, chosen_S))
     scipy.sparse.save_npz(folder / COUNTS, count_words(texts, features), compressed=False)
     advance(len(part))

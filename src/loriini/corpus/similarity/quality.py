@@ -24,6 +24,8 @@ FLOAT32_ROWS = 1 << 16
 """Vectors held as float32 at once."""
 INSTANCES_AT_ONCE = 4096
 """Instances whose pieces are held, and whose means are added before they are added to the total."""
+SAMPLED_INSTANCES = 1 << 16
+"""Of more instances, about as many are measured: the first of every INSTANCES_AT_ONCE."""
 
 
 def recall(neighbors_NK: Neighbors, vectors_ND: Vectors, sample: int = 1000) -> float:
@@ -92,13 +94,16 @@ def shared_instance_cosine(instances: Cut | Pieces, vectors_ND: Vectors) -> floa
 
     For each instance with m ≥ 2 documents, the mean over its pairs of distinct documents; then the mean over
     those instances (NaN when there are none). Documents count equally, however many of their tokens the
-    instance holds. With unit vectors v the sum over ordered pairs is |Σv|² − Σ|v|².
+    instance holds. With unit vectors v the sum over ordered pairs is |Σv|² − Σ|v|². Of more than
+    SAMPLED_INSTANCES, a sample is measured.
 
     Memory: the pieces of INSTANCES_AT_ONCE instances, in addition to the arguments.
     """
     total, count = 0.0, 0
+    share = min(1, SAMPLED_INSTANCES / max(len(instances), 1))
+    measured = math.ceil(INSTANCES_AT_ONCE * share)
     for first in range(0, len(instances), INSTANCES_AT_ONCE):
-        pieces = instances.block(first, min(first + INSTANCES_AT_ONCE, len(instances)))
+        pieces = instances.block(first, min(first + measured, len(instances)))
         means = [
             _mean_cosines(block_I, pieces.documents_P, vectors_ND) for block_I in _blocks(pieces.starts_I)
         ]

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate, chain, islice, pairwise
+from itertools import accumulate, chain, compress, islice, pairwise
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,16 +25,16 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
-from loriini.corpus.text.distinct import first_of_text, id_hashes, new_name, occurrences, text_hashes
-from loriini.errors import InputError
-from loriini.jobs.artifact import (
-    Artifact,
-    build_artifact,
-    digest,
-    first_few,
-    link_or_copy,
-    parts_folder,
+from loriini.corpus.text.distinct import (
+    first_of_text,
+    id_hashes,
+    least_fraction,
+    new_name,
+    occurrences,
+    text_hashes,
 )
+from loriini.errors import InputError
+from loriini.jobs.artifact import Artifact, build_artifact, digest, first_few, link_or_copy, parts_folder
 from loriini.jobs.tasks import (
     SERIAL,
     Executor,
@@ -156,30 +156,38 @@ def _write(
     for task, stream in zip(reads, streams, strict=True):
         if stream.stops_at_flaws and is_finished(task, parts) and result_of(task, parts)["flaws"]:
             discard_task(task, parts)
-    read = run_tasks("read", reads, folder, SERIAL if callable(sources) else execute)
+    read = list(run_tasks("read", reads, folder, SERIAL if callable(sources) else execute))
     chunks = [
         [_Chunk(parts / task.name, i, documents) for i, documents in enumerate(counts["documents"])]
         for task, counts in zip(reads, read, strict=True)
     ]
     shards = list(_shards(streams, chunks))
+    skipped = sum((Counter(counts["skipped"]) for counts in read), Counter[str]())
     if not shards:
-        raise no_documents(where, total_counter(read, "skipped"))
+        raise no_documents(where, skipped)
     # Named after what was read: a task that dropped flaws may be redone, and then find other documents.
     all_read = digest([[task.name, counts] for task, counts in zip(reads, read, strict=True)])
     plan = Task(f"plan-{all_read}", partial(_compare, list(chain(*chunks))))
-    run_tasks("compare", [plan], folder, execute)
+    (compared,) = run_tasks("compare", [plan], folder, execute)
     rewrites = [
         Task(f"keep-{i:05d}-{all_read}", partial(_rewrite, shard, parts / plan.name), shard.documents)
         for i, shard in enumerate(shards)
     ]
-    kept = run_tasks("documents", rewrites, folder, execute)
-    counts = _counts(read, kept)
-    limit_domains(len(counts["domains"]), where)
-    filled = [task.name for task, counts in zip(rewrites, kept, strict=True) if counts["tally"].get("kept")]
-    for i, name in enumerate(filled):
-        link_or_copy(parts / name / "documents", folder / DOCUMENTS.format(i))
+    tally, domains, sizes = _totals(run_tasks("documents", rewrites, folder, execute), where)
+    for i, task in enumerate(compress(rewrites, sizes)):
+        link_or_copy(parts / task.name / "documents", folder / DOCUMENTS.format(i))
     concatenate_files((parts / task.name / DROPPED for task in (*reads, *rewrites)), folder / DROPPED)
-    return counts
+    return {
+        "documents_in": sum(sum(counts["documents"]) for counts in read),
+        "duplicates": tally["duplicates"],
+        "documents": tally["kept"],
+        "characters": tally["characters"],
+        "domains": domains,
+        "renamed_ids": tally["renamed_ids"],
+        "skipped": skipped,
+        "shards": [size for size in sizes if size],
+        **compared,
+    }
 
 
 def _task_names(streams: Iterable[DocumentStream]) -> Iterator[str]:
@@ -251,7 +259,7 @@ def _bounds(lengths_D: NDArray[np.int64]) -> list[int]:
 
 
 def _compare(chunks: Sequence[_Chunk], folder: Path, advance: Advance) -> dict[str, Any]:
-    """Decide what becomes of every document.
+    """Decide what becomes of every document, and find the `least_fraction` of their texts.
 
     Writes `repeats.npy`, int64 (D,): number of the stored document with the same text, -1 to keep it;
     `numbers.npy`, int64 (D,): its own number among the stored;
@@ -259,7 +267,9 @@ def _compare(chunks: Sequence[_Chunk], folder: Path, advance: Advance) -> dict[s
     `ids.npy`, uint64 (N,): hashes of the ids of the stored, rising.
     """
     documents = sum(chunk.documents for chunk in chunks)
-    first_D = first_of_text(_joined(chunks, "texts_D2", documents))
+    texts_D2 = _joined(chunks, "texts_D2", documents)
+    first_D, least = first_of_text(texts_D2), least_fraction(texts_D2)
+    del texts_D2
     kept_D = first_D == np.arange(documents)
     numbers_D = np.cumsum(kept_D) - 1
     np.save(folder / "repeats.npy", np.where(kept_D, -1, numbers_D[first_D]))
@@ -271,7 +281,7 @@ def _compare(chunks: Sequence[_Chunk], folder: Path, advance: Advance) -> dict[s
     np.save(folder / "occurrences.npy", occurrences_D)
     ids_N.sort()
     np.save(folder / "ids.npy", ids_N)
-    return {}
+    return {"least_text_fraction": least}
 
 
 def _joined(chunks: Sequence[_Chunk], name: str, count: int) -> NDArray[Any]:
@@ -316,32 +326,24 @@ def _rewrite(shard: _Shard, plan: Path, folder: Path, advance: Advance) -> dict[
     return {"tally": tally, "domains": domains}
 
 
-def _counts(read: Sequence[Mapping[str, Any]], kept: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    tally = total_counter(kept, "tally")
-    return {
-        "documents_in": sum(sum(counts["documents"]) for counts in read),
-        "duplicates": tally["duplicates"],
-        "documents": tally["kept"],
-        "characters": tally["characters"],
-        "domains": total_counter(kept, "domains"),
-        "renamed_ids": tally["renamed_ids"],
-        "skipped": total_counter(read, "skipped"),
-        "shards": [size for counts in kept if (size := counts["tally"].get("kept", 0))],
-    }
+def _totals(kept: Iterable[Mapping[str, Any]], where: str) -> tuple[Counter[str], Counter[str], list[int]]:
+    """The sums of the shards' counts, held one at a time; documents by domain; documents kept of each."""
+    tally, domains, sizes = Counter[str](), Counter[str](), list[int]()
+    for counts in kept:
+        tally.update(counts["tally"])
+        domains.update(counts["domains"])
+        limit_domains(len(domains), where)
+        sizes.append(counts["tally"].get("kept", 0))
+    return tally, domains, sizes
 
 
 def limit_domains(count: int, where: object) -> None:
     """InputError for more domains than 16 bits can number."""
     if count > DOMAIN_LIMIT:
-        raise InputError(f"{where}: more than {DOMAIN_LIMIT:,} domains; give a coarser --domain-field")
-
-
-def total_counter(counts: Sequence[Mapping[str, Any]], name: str) -> Counter[str]:
-    """Sum the counters called `name` of several tasks."""
-    total = Counter[str]()
-    for task_counts in counts:
-        total.update(task_counts[name])
-    return +total
+        raise InputError(
+            f"{where}: more than {DOMAIN_LIMIT:,} domains; name its input, NAME=PATH, or give a coarser "
+            "--domain-field"
+        )
 
 
 def _write_dropped(file: IO[str], dropped: Dropped) -> None:

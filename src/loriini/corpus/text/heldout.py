@@ -4,7 +4,7 @@ Axes: N documents stored, R near-duplicates.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from loriini.corpus.array_types import Ids
-from loriini.corpus.text.documents import document_line, total_counter
+from loriini.corpus.text.documents import document_line
 from loriini.corpus.text.stored import Slice, slice_documents, whole_shards
 from loriini.errors import InputError
 from loriini.jobs.artifact import Artifact, build_artifact, first_few, parts_folder
@@ -47,6 +47,15 @@ def write_heldout(
     )
 
 
+def check_share(documents: Artifact, share: float) -> None:
+    """InputError for a share above 0 that is too small to hold out any of the documents.
+
+    Near-duplicates, which are found later, are taken for documents that may be held out.
+    """
+    if 0 < share <= documents.counts.get("least_text_fraction", 0.0):  # absent from older corpora
+        raise _none_held_out(documents.counts, share)
+
+
 def left_out(duplicates: Artifact, heldout: Artifact) -> Ids:
     """The numbers of the documents that are not ordered: near-duplicates and held-out documents."""
     return np.concatenate([stage.array(IDS) for stage in (duplicates, heldout)])
@@ -61,12 +70,11 @@ def _write(
         Task(f"choose-{i:05d}", partial(_choose, documents, duplicates, share, shard, first), len(shard))
         for i, (shard, first) in enumerate(zip(shards, firsts, strict=False))
     ]
-    chosen = run_tasks("heldout", tasks, folder, execute)
+    counts = _totals(run_tasks("heldout", tasks, folder, execute))
     parts = [parts_folder(folder) / task.name for task in tasks]
     concatenate_files((part / HELDOUT_DOCUMENTS for part in parts), folder / HELDOUT_DOCUMENTS)
     ids = [np.empty(0, np.int64), *(np.load(part / IDS) for part in parts)]
     np.save(folder / IDS, np.concatenate(ids))
-    counts = _counts(chosen)
     if share:
         _check_domains(documents.counts, counts, share)
     return counts
@@ -98,21 +106,25 @@ def _choose(
     return {"characters": characters, "domains": domains}
 
 
-def _counts(chosen: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    domains = total_counter(chosen, "domains")
-    return {
-        "documents": domains.total(),
-        "characters": sum(counts["characters"] for counts in chosen),
-        "domains": domains,
-    }
+def _totals(chosen: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the shards count together; holds the counts of one at a time."""
+    characters, domains = 0, Counter[str]()
+    for counts in chosen:
+        characters += counts["characters"]
+        domains.update(counts["domains"])
+    return {"documents": domains.total(), "characters": characters, "domains": domains}
 
 
 def _check_domains(stored: Mapping[str, Any], held: Mapping[str, Any], share: float) -> None:
     """Raise InputError if no document is held out; warn of domains without one."""
     if not held["documents"]:
-        raise InputError(
-            f"heldout_share {share:g} holds out none of {stored['documents']:,} documents; give a larger "
-            "share, or leave it out"
-        )
+        raise _none_held_out(stored, share)
     if missing := sorted(stored["domains"].keys() - held["domains"].keys()):
         warn(f"no document of {first_few(missing)} is held out; choose a larger heldout_share")
+
+
+def _none_held_out(stored: Mapping[str, Any], share: float) -> InputError:
+    return InputError(
+        f"heldout_share {share:g} holds out none of {stored['documents']:,} documents; give a larger share, "
+        "or leave it out"
+    )

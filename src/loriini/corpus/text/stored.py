@@ -5,7 +5,7 @@ Axes: N documents stored, S documents of a slice.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import accumulate, compress, islice, pairwise
+from itertools import compress, islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,13 @@ def whole_shards(stored: Artifact) -> list[Slice]:
     return [Slice(shard, 0, size) for shard, size in enumerate(stored.counts["shards"])]
 
 
+def chosen_slices(stored: Artifact, chosen_N: NDArray[np.bool_]) -> list[tuple[Slice, NDArray[np.bool_]]]:
+    """The shards that hold chosen documents, each with which of its documents are chosen, (S,)."""
+    of_shards = np.split(chosen_N, np.cumsum(stored.counts["shards"])[:-1])
+    pairs = zip(whole_shards(stored), of_shards, strict=True)
+    return [(part, chosen_S) for part, chosen_S in pairs if chosen_S.any()]
+
+
 def slice_documents(
     stored: Artifact, part: Slice, chosen_S: NDArray[np.bool_] | None = None
 ) -> Iterator[Document]:
@@ -64,7 +71,5 @@ def stored_documents(stored: Artifact) -> Iterator[Document]:
 
 def chosen_documents(stored: Artifact, chosen_N: NDArray[np.bool_]) -> Iterator[Document]:
     """Stream the chosen documents, in order; the others are not parsed."""
-    bounds = pairwise(accumulate(stored.counts["shards"], initial=0))
-    for shard, (first, last) in enumerate(bounds):
-        if chosen_N[first:last].any():
-            yield from slice_documents(stored, Slice(shard, 0, last - first), chosen_N[first:last])
+    for part, chosen_S in chosen_slices(stored, chosen_N):
+        yield from slice_documents(stored, part, chosen_S)

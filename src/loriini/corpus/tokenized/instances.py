@@ -141,7 +141,7 @@ def _write(tokens: Artifact, order: Artifact, length: int, execute: Executor, fo
         Task(f"cut-{i:05d}", partial(_cut, tokens, order, ends, size, first, last), last - first)
         for i, (first, last) in enumerate(bounds)
     ]
-    done = run_tasks("instances", tasks, folder, execute)
+    done = list(run_tasks("instances", tasks, folder, execute))
     _join([parts / task.name for task in tasks], count, sum(counts["pieces"] for counts in done), folder)
     return {
         **planned,
