@@ -92,15 +92,18 @@ def test_one_part_replaces_its_rows_and_keeps_the_others(tmp_path: Path) -> None
         ("--out {folder}", "is a folder"),
         ("--rounds 0", "--rounds 0"),
         ("--only ffn --out {other}", "not a b"),
+        ("--out {notes}", "is no output of this command"),
     ],
 )
 def test_wrong_arguments_are_refused_before_anything_is_measured(
     given: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = tmp_path / "other.json"
-    other.write_text('{"rows": 1}')
+    other.write_text('{"ratio": 1}')
+    notes = tmp_path / "notes.md"
+    notes.write_text("mine")
     with pytest.raises(SystemExit) as end:
-        main(["bench", *given.format(folder=tmp_path, other=other).split()])
+        main(["bench", *given.format(folder=tmp_path, other=other, notes=notes).split()])
     assert end.value.code == 2
     assert message in capsys.readouterr().err
 

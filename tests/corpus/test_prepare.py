@@ -15,6 +15,7 @@ from loriini.corpus.tokenized import instances
 from loriini.errors import InputError
 from loriini.jobs.artifact import load_artifact
 from loriini.jobs.lock import folder_lock
+from loriini.sources import streams
 from loriini.sources.document import Document
 from loriini.sources.dropped import OnDrop
 
@@ -258,6 +259,9 @@ def test_from_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         topics.SETTINGS, documents=(str(file),), text_field="body", domain_field="topic", order="random"
     )
     corpus = prepare.prepare(tmp_path / "corpus", settings)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streams, "_parts", None)  # a stored corpus's files are not cut again
+        assert prepare.prepare(tmp_path / "corpus", settings).manifest == corpus.manifest
     assert corpus.instances.domain_names == ("topic0", "topic1", "topic2", "topic3")
     assert corpus.manifest["settings"]["text_field"] == "body"
     assert "domain field" not in capsys.readouterr().err

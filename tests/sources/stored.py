@@ -1,6 +1,7 @@
 """Inputs read into the `documents` stage, and what is found there."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,17 @@ from loriini.corpus.text.documents import write_documents
 from loriini.corpus.text.stored import stored_documents
 from loriini.jobs.tasks import SERIAL, Executor
 from loriini.sources import ReadOptions, streams
-from loriini.sources.streams import open_streams
+from loriini.sources.inputs import identity_of, input_files, input_states
+from loriini.sources.streams import FileStream, file_streams
 
 STOP, SKIP = ReadOptions(), ReadOptions(on_error="skip")
+
+
+def open_streams(inputs: Sequence[str], reading: ReadOptions) -> tuple[list[FileStream], dict[str, str]]:
+    """The streams of inputs, and the digests of their files."""
+    states, files = input_states(inputs), input_files(inputs)
+    identity = identity_of(states)
+    return list(file_streams(files, states, identity, reading)), identity
 
 
 def stored(

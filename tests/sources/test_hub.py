@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from stored import open_streams
 
 from loriini.errors import InputError
 from loriini.sources import (
@@ -21,7 +22,6 @@ from loriini.sources import (
     read_file,
 )
 from loriini.sources.document import Document
-from loriini.sources.streams import open_streams
 
 
 @pytest.fixture(scope="module")

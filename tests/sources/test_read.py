@@ -53,7 +53,7 @@ def test_a_web_address_is_read_by_its_name_without_the_query(tmp_path: Path) -> 
         page = read(f"http://{host}/")
         server.shutdown()
     assert found == [Document("w.jsonl:1", "one", "w"), Document("w.jsonl:2", "two", "w")]
-    assert [(document.id, document.domain) for document in page] == [(host, "127")]
+    assert [(document.id, document.domain) for document in page] == [(host, host)]
 
 
 def test_a_folder_of_many_kinds_of_files(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_folder_of_many_kinds_of_files(tmp_path: Path) -> None:
     dropped: list[Dropped] = []
     assert read(root, on_drop=dropped.append) == [
         EXPECTED[0],
-        Document("a/data-00000-of-00002.jsonl:2", "nameless", "data"),
+        Document("a/data-00000-of-00002.jsonl:2", "nameless", "a"),
         Document("a/deep/code.py", "x = 1", "a"),
         Document("a/settings.json", "{\n}", "a"),
         Document("b/notes.md", "# Notes", "b"),

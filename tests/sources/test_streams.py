@@ -14,6 +14,7 @@ from stored import (
     contents,
     dropped_places,
     finished_reads,
+    open_streams,
     read_in_parts,
     read_then_interrupted,
     stored,
@@ -27,7 +28,7 @@ from loriini.jobs.tasks import SERIAL, Executor
 from loriini.sources import Fields, ReadOptions, decoder, streams
 from loriini.sources.document import Document
 from loriini.sources.inputs import InputFile
-from loriini.sources.streams import open_streams
+from loriini.sources.streams import file_streams
 
 
 def lines(path: Path, *texts: str) -> str:
@@ -305,10 +306,9 @@ def test_a_data_set_that_changed_before_it_was_identified_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shard = InputFile("hf:ORG/NAME", "NAME-0", "NAME", shard=(0, 1), revision="new")
-    monkeypatch.setattr(streams, "input_states", lambda inputs: {shard.path: {"revision": "old"}})
-    monkeypatch.setattr(streams, "input_files", lambda inputs: [shard])
+    states, identity = {shard.path: {"revision": "old"}}, {shard.path: "old"}
     monkeypatch.setattr(streams, "read_file", lambda file, options: [Document("1", "a", "NAME")])
-    opened, identity = open_streams([shard.path], STOP)
+    opened = file_streams([shard], states, identity, STOP)
     with pytest.raises(InputError, match="hf:ORG/NAME: changed while it was read"):
         write_documents(tmp_path / "out", opened, {}, identity)
 

@@ -8,7 +8,16 @@ from typing import IO
 
 import pytest
 import zstandard
-from stored import SKIP, STOP, dropped_places, finished_reads, read_in_parts, read_then_interrupted, stored
+from stored import (
+    SKIP,
+    STOP,
+    dropped_places,
+    finished_reads,
+    open_streams,
+    read_in_parts,
+    read_then_interrupted,
+    stored,
+)
 from zstd_files import EMPTY, SKIPPABLE, in_frames
 
 from covering import grid
@@ -19,7 +28,7 @@ from loriini.jobs.tasks import SERIAL, Executor
 from loriini.sources import Dropped, ReadOptions, streams
 from loriini.sources.document import Document
 from loriini.sources.files import open_binary
-from loriini.sources.streams import number_lines, open_streams
+from loriini.sources.streams import number_lines
 
 NOISE = random.Random(0)
 TEXTS = [f"{word} {NOISE.randbytes(12).hex()}" for word in ["lory", "na\u00efve", "\U0001f600"] * 10]

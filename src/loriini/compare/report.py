@@ -20,6 +20,7 @@ from loriini.compare.sections import (
 )
 from loriini.compare.seeds import in_quadrature, t_factor
 from loriini.evaluate.intervals import OVERALL, Difference, clamped
+from loriini.grouping import grouped
 from loriini.reporting import page as p
 from loriini.reporting.page import REPORT, Html, write_page
 from loriini.reporting.wording import (
@@ -133,13 +134,14 @@ def headline(results: Mapping[str, Any], shown: Sequence[VariantRow]) -> str:
         NO_CLEAR_DIFFERENCE: f"{NO_CLEAR_DIFFERENCE} from {baseline}",
         UNTESTED: UNTESTED,
     }
-    verdicts = {
-        v["name"]: UNTESTED if has_one_seed(v) else verdict_of(v["difference"][OVERALL]) for v in compared
-    }
-    groups = {
-        text: [name for name, verdict in verdicts.items() if verdict == key] for key, text in texts.items()
-    }
-    parts = (f"{text}: {listing(names)}" for text, names in groups.items() if names)
+    of_verdict = grouped(
+        compared, lambda v: UNTESTED if has_one_seed(v) else verdict_of(v["difference"][OVERALL])
+    )
+    parts = (
+        f"{text}: {listing([v['name'] for v in of_verdict[verdict]])}"
+        for verdict, text in texts.items()
+        if verdict in of_verdict
+    )
     return f"On unseen text, {'; '.join(parts)}"
 
 

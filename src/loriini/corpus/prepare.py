@@ -5,7 +5,7 @@ stage that is finished is not run again, nor are the finished tasks of one that 
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -38,10 +38,10 @@ from loriini.jobs.lock import folder_lock
 from loriini.progress import warn
 from loriini.snapshot import RUN, kind_of
 from loriini.sources import Fields, ReadOptions
-from loriini.sources.inputs import check_inputs
+from loriini.sources.inputs import check_inputs, identity_of, input_files, input_states
 from loriini.sources.read import warn_of_absent_fields, warn_of_text_next_to_records
 from loriini.sources.split import heldout_files
-from loriini.sources.streams import DocumentStream, ReadDocuments, open_streams
+from loriini.sources.streams import DocumentStream, ReadDocuments, file_streams
 
 
 @dataclass(frozen=True)
@@ -74,15 +74,16 @@ def prepare(out: Path, settings: PrepareSettings) -> Corpus:
     )
     if not (out / STAGES[0].name / MANIFEST).exists():
         warn_of_absent_fields(settings.documents, options.fields)
-    streams, identity = open_streams(settings.documents, options)
+    states, files = input_states(settings.documents), input_files(settings.documents)
+    identity = identity_of(states)
     _warn_of_heldout(identity)
-    warn_of_text_next_to_records(file for stream in streams for file in stream.files)
-    return _prepare_locked(out, streams, identity, settings)
+    warn_of_text_next_to_records(files)
+    return _prepare_locked(out, file_streams(files, states, identity, options), identity, settings)
 
 
 def prepare_documents(
     out: Path,
-    documents: ReadDocuments | Sequence[DocumentStream],
+    documents: ReadDocuments | Iterable[DocumentStream],
     identity: Mapping[str, str],
     settings: PrepareSettings,
 ) -> Corpus:
@@ -169,7 +170,7 @@ def _both_values(recorded: Mapping[str, Any], changed: Mapping[str, Any]) -> str
 
 def _prepare_locked(
     out: Path,
-    documents: ReadDocuments | Sequence[DocumentStream],
+    documents: ReadDocuments | Iterable[DocumentStream],
     identity: Mapping[str, str],
     settings: PrepareSettings,
 ) -> Corpus:

@@ -3,7 +3,7 @@
 `prepare` builds them in this order; `verify` checks their files, inputs and counts.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,7 +42,7 @@ class Preparation:
     hashes them.
     """
 
-    documents: ReadDocuments | Sequence[DocumentStream]
+    documents: ReadDocuments | Iterable[DocumentStream]
     identity: Mapping[str, str]
     settings: PrepareSettings
     execute: Executor

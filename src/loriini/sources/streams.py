@@ -21,9 +21,6 @@ from loriini.sources.frames import frame_starts
 from loriini.sources.inputs import (
     InputFile,
     State,
-    identity_of,
-    input_files,
-    input_states,
     is_changed,
     states_behind,
 )
@@ -92,23 +89,20 @@ class FileStream:
 DocumentStream = FunctionStream | FileStream
 
 
-def open_streams(inputs: Sequence[str], options: ReadOptions) -> tuple[list[FileStream], dict[str, str]]:
-    """The streams of `inputs`, and their files' digests by path (`input_identity`).
+def file_streams(
+    files: Iterable[InputFile], states: Mapping[str, State], identity: Mapping[str, str], options: ReadOptions
+) -> Iterator[FileStream]:
+    """The streams of `files`, from their `states` (`input_states`) and digests by path (`identity_of`).
 
-    Raises InputError for an input that is absent or empty.
+    Large files are cut when the first stream is asked for, which reads where their frames and rows begin.
     """
-    states = input_states(inputs)
-    identity = identity_of(states)
-    files = input_files(inputs)
     digest_of_all = digest(identity)
     # on_error is not part of it: what was read without a flaw is the same under "stop" and "skip".
     settings = [asdict(options.fields), options.min_characters, options.max_document_characters]
-    streams = []
     for group in _file_groups(files, options.fields):
         contents = [(asdict(file), identity.get(file.path, digest_of_all)) for file in group]
         group_states = {file.path: states_behind(file, states.get) for file in group}
-        streams.append(FileStream(tuple(group), group_states, options, digest([contents, settings])))
-    return streams, identity
+        yield FileStream(tuple(group), group_states, options, digest([contents, settings]))
 
 
 def number_lines(

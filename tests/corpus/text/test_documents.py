@@ -12,9 +12,10 @@ from loriini.errors import InputError
 from loriini.jobs.artifact import Artifact
 from loriini.sources.document import Document
 from loriini.sources.dropped import Dropped, OnDrop
+from loriini.sources.inputs import input_files, input_states
 from loriini.sources.options import ReadOptions
 from loriini.sources.sampling import hash_fraction
-from loriini.sources.streams import FunctionStream, open_streams
+from loriini.sources.streams import FunctionStream, file_streams
 
 
 def test_round_trip(tmp_path: Path) -> None:
@@ -128,7 +129,9 @@ def test_too_many_domains_are_refused_before_they_are_stored(
     made = [Document(str(i), f"text {i}", f"domain {i // 2}") for i in range(6)]
     streams = [FunctionStream(lambda _, half=half: made[half], str(half)) for half in (slice(3), slice(3, 6))]
     for sources in (lambda _: made, streams):
-        with pytest.raises(InputError, match="more than 2 domains; give a coarser --domain-field"):
+        with pytest.raises(
+            InputError, match="more than 2 domains; name its input, NAME=PATH, or give a coarser"
+        ):
             write_documents(tmp_path / "documents", sources, {})
         assert not (tmp_path / "documents").exists()
     write_documents(tmp_path / "documents", lambda _: made[:4], {"other": 1})
@@ -137,7 +140,8 @@ def test_too_many_domains_are_refused_before_they_are_stored(
 def test_what_is_not_in_a_sample_is_counted_without_a_line(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("".join(f'{{"text": "text {i}"}}\n' for i in range(300)))
     options = ReadOptions(min_characters=7)
-    streams, _ = open_streams([f"{tmp_path}/a.jsonl:0.1"], options)
+    inputs = [f"{tmp_path}/a.jsonl:0.1"]
+    streams = file_streams(input_files(inputs), input_states(inputs), {}, options)
     built = write_documents(tmp_path / "documents", streams, {})
     skipped = built.counts["skipped"]
     assert skipped["not in the sample of 0.1"] + skipped["fewer than 7 characters"] > 250

@@ -97,7 +97,7 @@ class _Shard:
 
 def write_documents(
     folder: Path,
-    sources: ReadDocuments | Sequence[DocumentStream],
+    sources: ReadDocuments | Iterable[DocumentStream],
     settings: Mapping[str, Any],
     inputs: Mapping[str, str] | None = None,
     execute: Executor = SERIAL,
@@ -140,14 +140,14 @@ def parse_line(line: bytes) -> Document:
 
 
 def _write(
-    sources: ReadDocuments | Sequence[DocumentStream],
+    sources: ReadDocuments | Iterable[DocumentStream],
     settings: Mapping[str, Any],
     inputs: Mapping[str, str],
     execute: Executor,
     folder: Path,
 ) -> dict[str, Any]:
     parts, where = parts_folder(folder), first_few([str(path) for path in inputs or [folder]])
-    streams = [FunctionStream(sources, digest([settings, inputs]))] if callable(sources) else sources
+    streams = [FunctionStream(sources, digest([settings, inputs]))] if callable(sources) else list(sources)
     streams = number_lines(streams, folder, execute)
     reads = [
         Task(name, partial(_read, stream.read, SHARD_CHARACTERS))
@@ -340,10 +340,8 @@ def _totals(kept: Iterable[Mapping[str, Any]], where: str) -> tuple[Counter[str]
 def limit_domains(count: int, where: object) -> None:
     """InputError for more domains than 16 bits can number."""
     if count > DOMAIN_LIMIT:
-        raise InputError(
-            f"{where}: more than {DOMAIN_LIMIT:,} domains; name its input, NAME=PATH, or give a coarser "
-            "--domain-field"
-        )
+        remedy = "name its input, NAME=PATH, or give a coarser --domain-field"
+        raise InputError(f"{where}: more than {DOMAIN_LIMIT:,} domains; {remedy}")
 
 
 def _write_dropped(file: IO[str], dropped: Dropped) -> None:
