@@ -264,7 +264,7 @@ def test_of_a_data_set_with_splits_the_training_text_is_imported(
         (tmp_path / "set" / name).parent.mkdir(parents=True, exist_ok=True)
         pyarrow.parquet.write_table(rows, tmp_path / "set" / name)
     back = import_corpus(tmp_path / "back", tmp_path / "set", str(corpus.tokenizer), 3)
-    assert (len(back.instances), back.instances.domain_names) == (1, ("train",))
+    assert (len(back.instances), back.instances.domain_names) == (1, ("set",))
     assert "2 files of other splits than train are left out (test, validation)" in capsys.readouterr().err
     (tmp_path / "set" / files[1]).unlink()
     assert len(import_corpus(tmp_path / "rest", tmp_path / "set", str(corpus.tokenizer), 3).instances) == 2

@@ -17,17 +17,22 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("design", covering_designs())
-def test_an_exported_model_takes_any_number_of_sequences(design: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("design", "with_gradients"), [*((d, True) for d in covering_designs()), ("lory", False)]
+)
+def test_an_exported_model_takes_any_number_of_sequences(
+    design: str, with_gradients: bool, tmp_path: Path
+) -> None:
     model = tiny_model(design)
     labels = label_arguments(model, 3)
     any_number = {"input_ids": {0: torch.export.Dim("sequences")}, "use_cache": None}
-    exported = torch.export.export(
-        model,
-        (random_ids(3),),
-        {"use_cache": False, **labels},
-        dynamic_shapes=None if labels else any_number,  # torch knows no shapes of further keywords
-    )
+    with torch.set_grad_enabled(with_gradients):
+        exported = torch.export.export(
+            model,
+            (random_ids(3),),
+            {"use_cache": False, **labels},
+            dynamic_shapes=None if labels else any_number,  # torch knows no shapes of further keywords
+        )
     torch.export.save(exported, tmp_path / "model.pt2")
     loaded = torch.export.load(tmp_path / "model.pt2").module()
     for batch in [3] if labels else [1, 2, 5]:

@@ -16,7 +16,15 @@ from loriini.sources.records import domain_from_name
         ("web_part-0003.jsonl", "web_part"),
         ("web_000_00003.parquet", "web"),
         ("c4.jsonl", "c4"),
-        ("00003.jsonl", "00003.jsonl"),
+        ("00003.jsonl", "00003"),
+        ("train-00003.jsonl", "train"),
+        ("part-0.jsonl", "part-0"),
+        ("web_000_112.jsonl", "web"),
+        ("web_1999.jsonl", "web_1999"),
+        ("web_20240131.jsonl", "web_20240131"),
+        ("arxiv_2020-03.jsonl", "arxiv_2020-03"),
+        ("covid-19.jsonl", "covid-19"),
+        ("web_12000.jsonl", "web"),
         (".hidden.jsonl", "hidden"),
         ("-00000-of-00001.jsonl", "-00000-of-00001.jsonl"),
         ("...", "..."),
@@ -29,14 +37,19 @@ def test_the_domain_of_a_file_is_never_empty(file: str, domain: str) -> None:
 @pytest.mark.parametrize(
     ("file", "domain"),
     [
-        ("part-00000.jsonl", "part"),
+        ("part-00000.jsonl", "crawl"),
         ("00000.jsonl", "crawl"),
+        ("000_00012.parquet", "crawl"),
         ("poem_0001.txt", "crawl"),
         ("books/part-00000.jsonl", "books"),
+        ("books/2024/train-0.jsonl", "books"),
+        ("train/en.jsonl", "en"),
+        ("data/train/en_0001.jsonl", "en"),
+        ("data/train-00000-of-00002.jsonl", "crawl"),
         ("books/old/poem.txt", "books"),
     ],
 )
-def test_files_of_a_folder_that_differ_in_their_numbers_have_one_domain(
+def test_a_file_in_a_folder_has_the_domain_of_the_nearest_name_that_says_something(
     file: str, domain: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "crawl" / file

@@ -53,7 +53,7 @@ def test_a_web_address_is_read_by_its_name_without_the_query(tmp_path: Path) -> 
         page = read(f"http://{host}/")
         server.shutdown()
     assert found == [Document("w.jsonl:1", "one", "w"), Document("w.jsonl:2", "two", "w")]
-    assert [(document.id, document.domain) for document in page] == [(host, host)]
+    assert [(document.id, document.domain) for document in page] == [(host, "127")]
 
 
 def test_a_folder_of_many_kinds_of_files(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from loriini.errors import InputError
 from loriini.launch import train_recipe
@@ -81,14 +82,40 @@ def test_a_run_starts_with_the_moments_of_its_checkpoint(
     assert metrics(tmp_path / "carried")[0]["step"] == 1
 
 
-def test_dense_moments_reach_the_experts_through_a_warm_up(corpus: Path, dense: Path, tmp_path: Path) -> None:
+def test_dense_moments_reach_the_experts_through_a_warm_up(
+    corpus: Path, dense: Path, tmp_path: Path, started: list[dict[str, torch.Tensor]]
+) -> None:
     start = ("tiny-lory", tmp_path / "run", [corpus])
     init = str(last_checkpoint(dense))
     with pytest.raises(InputError, match=r"is dense, and copied into experts at once; set --warmup"):
         train_recipe(*start, [*LORY, *CARRIED], init=init)
     assert not (tmp_path / "run").exists()
-    train_recipe(*start, [*LORY, *CARRIED, "--warmup.dense_share", "0.5"], init=init)
-    assert len(metrics(tmp_path / "run")) == 2
+    warm = ["--warmup.dense_share", "0.5"]
+    train_recipe(*start, [*LORY, *CARRIED, *warm], init=init)
+    at_start, at_end = started
+    saved = load_file(next(Path(init).glob("*.safetensors")))
+    assert at_start
+    assert all(torch.equal(m, saved[f"optimizer.exp_avg.{name}"]) for name, m in at_start.items())
+    train_recipe("tiny-lory", tmp_path / "fresh", [corpus], [*LORY, *warm], init=init)
+    fresh = started[-1]
+    name = next(name for name in at_end if "experts" in name)
+    assert len(at_end[name]) > 1
+    assert not torch.equal(at_end[name], fresh[name])
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (["--routing", "deepseek-v3", "--routing.balance_bias", "0"], ["--routing.balance_bias", "0.001"]),
+        (["--model.num_experts", "1"], ["--routing", "random", "--warmup.dense_share", "0.5"]),
+    ],
+    ids=["bias", "draws"],
+)
+def test_buffers_need_no_moments(first: list[str], then: list[str], corpus: Path, tmp_path: Path) -> None:
+    train_recipe("tiny-lory", tmp_path / "first", [corpus], [*SMALL, "--warmup.dense_share", "0", *first])
+    init = str(last_checkpoint(tmp_path / "first"))
+    train_recipe("tiny-lory", tmp_path / "then", [corpus], [*SMALL, *CARRIED, *then], init=init)
+    assert len(metrics(tmp_path / "then")) == 2
 
 
 def test_moments_of_other_parameters_are_refused(corpus: Path, lory: Path, tmp_path: Path) -> None:
@@ -98,7 +125,7 @@ def test_moments_of_other_parameters_are_refused(corpus: Path, lory: Path, tmp_p
     others = [*SMALL, *CARRIED, "--routing", "sequence-top2"]
     with pytest.raises(InputError, match="this design has other routers than"):
         train_recipe(*start, others, init=str(last_checkpoint(lory)))
-    with pytest.raises(InputError, match=r"--init_moments has no effect here: it needs --init"):
+    with pytest.raises(InputError, match="carried needs a checkpoint to start from; give --init"):
         train_recipe(*start, [*LORY, *CARRIED])
     assert not (tmp_path / "run").exists()
 

@@ -13,12 +13,13 @@ from loriini.analyze.routes import ROUTES, instances_by_domain, routes_of_sequen
 from loriini.errors import InputError
 from loriini.evaluate.document_tokens import document_ids
 from loriini.evaluate.heldout import check_label, check_tokens, documents_of, tokenize_by_domain
-from loriini.evaluate.runs import EvaluationSettings
+from loriini.evaluate.runs import EvaluationSettings, check_files
 from loriini.model.loading import context_length, load_model, run_precision, trained_with_document_mask
 from loriini.progress import inform
 from loriini.reporting.page import REPORT
 from loriini.routing import causality_warning
 from loriini.snapshot import page_folder
+from loriini.sources import read_documents
 from loriini.sources.document import Document
 
 
@@ -42,7 +43,8 @@ def analyze_run(
     if trained_with_document_mask(run) and not per_document:
         inform(f"{run} was trained with document_mask, so each document is routed by itself (--per-document)")
         per_document = True
-    read, most = settings.read(), settings.instances
+    check_files(settings.documents)
+    read, most = read_documents(settings.documents, settings.options), settings.instances
     length, names = context_length(run, model.config), model.config.label_names
     if per_document:
         sequences, of_documents = sequences_by_domain(read, tokenizer, length, most, names), None

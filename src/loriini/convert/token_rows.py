@@ -36,8 +36,8 @@ class TokenBlock:
 def read_rows(files: Sequence[Path]) -> Iterator[TokenBlock]:
     """The pieces of each row where the files name them (`piece_lengths`), or else each row as a document.
 
-    The default domain is a file's name up to its first `-` or `.`. Raises InputError for files that are
-    damaged, for rows without tokens or too long to be decoded, and for columns that do not agree.
+    The default domain is that of a file's name (`domain_from_name`), or else its folders'. InputError for
+    damaged files, for rows without tokens or too long to be decoded, and for columns that do not agree.
     """
     for path in files:
         try:
@@ -72,7 +72,7 @@ def _block(batch: pyarrow.RecordBatch, path: Path) -> TokenBlock:
         raise InputError(f"{path}: its input_ids are {tokens_T.dtype}, not integers; write lists of integers")
     columns = {name: batch.column(name) for name in batch.schema.names}
     named = columns["domain"].to_pylist() if "domain" in columns else [None] * len(batch)
-    default = domain_from_name(path.name, path.absolute().parent.name)
+    default = domain_from_name(path.name, [folder.name for folder in path.absolute().parents[:2]])
     lengths_N = column.value_lengths().to_pylist()
     domains_N = [_domain(name, path) or default for name in named]
     if "piece_lengths" not in columns:

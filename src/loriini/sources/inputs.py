@@ -260,10 +260,9 @@ def _file_in_folder(spec: InputSpec, path: str) -> InputFile:
     root = spec.path.rstrip("/")
     name = path.removeprefix(root).lstrip("/") if path.startswith(f"{root}/") else os.path.basename(path)
     folder = os.path.basename(root if is_remote(root) else os.path.abspath(root))
-    if "/" in name:
-        domain = name.split("/")[0]
-    else:
-        domain = domain_from_name(name, folder) if reader_of(path, in_folder=True) else folder
+    *above, _ = name.split("/")
+    is_text = not reader_of(path, in_folder=True)
+    domain = [*above, folder][0] if is_text else domain_from_name(name, [*reversed(above), folder])
     name, domain = as_utf8(name), as_utf8(domain)
     return InputFile(path, name, spec.name or domain, spec.weight, in_folder=True, size=size_of(path))
 

@@ -37,8 +37,8 @@ def read_documents(inputs: Sequence[str | Path], options: ReadOptions | None = N
 
     - PATH is a file, a folder (its files are read in sorted order), a URL that fsspec reaches, a pattern of
       these, or a data set `hf:NAME`.
-    - NAME is the domain of documents without one. By default it is the file's name up to its first dot, or
-      the first folder of a text file in a folder.
+    - NAME is the domain of documents without one. By default it is that of the file's name
+      (`domain_from_name`), or the first folder of a text file in a folder.
     - WEIGHT is the share of the documents to take.
 
     Files are JSON lines, csv, tsv, parquet, Arrow or web archives, by their suffix; any other file is one

@@ -112,17 +112,24 @@ def kind_of(value: Any) -> str:
     return KINDS.get(type(value), f"a value of type {type(value).__name__}")
 
 
-SHARD = re.compile(r"((^|[-_])\d+)+(-of-\d+)?$")
-"""How the name of a shard ends: `-00003-of-00064`, `_0012`, `000_00003`."""
+SPLITS = ("train", "validation", "valid", "val", "dev", "test", "eval", "heldout")
+"""As the Hub names them."""
+SHARD = re.compile(r"(-\d+-of-\d+|([-_]\d+)*[-_](?!(19|20)\d\d(\d\d){0,2}$)\d{3,})$")
+"""How the name of a shard ends: `-3-of-64`, `_0012`, `_000_00003`. Dates such as `_2024` or `-20240131` and
+shorter numbers are no shard's."""
+SAYS_NOTHING = re.compile(rf"({'|'.join(SPLITS)}|part|shard|chunk|file|data)?([-_]?\d+)*")
+"""Names of files and folders that do not say what their text is: a split's, `part-0`, `0003`."""
 
 
-def domain_from_name(file: str, otherwise: str = "") -> str:
-    """A file's name up to its first dot, without the numbers of a shard; where nothing is left, `otherwise`.
+def domain_from_name(file: str, folders: Sequence[str] = ()) -> str:
+    """A file's name up to its first dot, without the numbers of a shard.
 
-    By default that is the whole name.
+    Where that says nothing, the first of `folders` whose name does, or else the last of them.
     """
-    name = file.rsplit("/", 1)[-1]
-    return SHARD.sub("", name.lstrip(".").split(".", 1)[0]) or otherwise or name
+    whole = file.rsplit("/", 1)[-1]
+    name = SHARD.sub("", whole.lstrip(".").split(".", 1)[0])
+    telling = (each for each in (name, *folders) if not SAYS_NOTHING.fullmatch(each))
+    return next(telling, "".join(folders[-1:]) or name or whole)
 
 
 def _columns(field: str) -> tuple[str, str]:

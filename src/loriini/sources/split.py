@@ -15,7 +15,7 @@ from loriini.sources.formats import begins_as_text
 from loriini.sources.inputs import InputFile, input_files
 from loriini.sources.options import OnError, ReadOptions
 from loriini.sources.read import has_records, read_files
-from loriini.sources.records import MAX_DOCUMENT_CHARACTERS, Fields
+from loriini.sources.records import MAX_DOCUMENT_CHARACTERS, SPLITS, Fields
 from loriini.sources.sampling import hash_fraction
 
 TRAIN, HELDOUT = "train", "heldout"
@@ -24,8 +24,6 @@ HELDOUT_SHARE = 0.08
 """Of the documents, where no file is held out by name."""
 HELDOUT_MARK = f".{HELDOUT}."
 """Part of the name of a held-out file."""
-SPLITS = ("train", "validation", "valid", "val", "dev", "test", "eval", "heldout")
-"""As the Hub names them."""
 SPLIT = re.compile(rf"(?:^|[-_./])({'|'.join(SPLITS)})(?=[-_./])")
 """A split in a part of the path of a data set's file."""
 WHOLE_NAME = re.compile(rf"({'|'.join(SPLITS)})(?:[-_.]?\d[^.]*)?(?:\..*)?")

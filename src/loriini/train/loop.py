@@ -23,7 +23,7 @@ from loriini.routing import causality_warning
 from loriini.signals import Interrupted, deferred_interrupts
 from loriini.snapshot import CHECKPOINTS, MODEL, RUN
 from loriini.train.checkpoints.state import check_newest_together, checkpoints_in
-from loriini.train.checkpoints.storage import CheckpointWriter, restore
+from loriini.train.checkpoints.storage import OF_OPTIMIZER, CheckpointWriter, restore
 from loriini.train.corpora import TrainingCorpus, model_config
 from loriini.train.folder import claim_run, make_folder, own_checkpoint, report_finished, save_model
 from loriini.train.guard import drop_skipped, skips_error, write_skipped
@@ -215,8 +215,7 @@ def start_or_resume(
         restore(newest[0], model, optimizer, parallel)
     else:
         if initial and run.init_moments == "carried":
-            restore(initial.folder, model, optimizer, parallel)
-            torch.manual_seed(run.seed + parallel.rank)  # not that of the checkpoint
+            restore(initial.folder, model, optimizer, parallel, only=OF_OPTIMIZER)
         model.model.start_draws(run.seed)
     return TrainingState(model, optimizer, at, parallel)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from loriini.batches.joined import InstanceSource
 from loriini.errors import InputError
@@ -188,8 +188,7 @@ class Run:
 
         Raises InputError, ValueError or TypeError for values that a run cannot have.
         """
-        run: Run = value_from_json(cls, values)
-        return run
+        return cast(Run, value_from_json(cls, values))
 
     @property
     def has_auto(self) -> bool:
@@ -235,6 +234,8 @@ class Run:
                 f"the context of {self.length} tokens is longer than the model's "
                 f"{self.model.max_position_embeddings} learned positions; lower --length"
             )
+        if self.init_moments == "carried" and not self.init:
+            yield "--init_moments carried needs a checkpoint to start from; give --init, or leave it out"
         if segmented and self.length <= self.routing.segment_length:
             yield (
                 f"the context of {self.length} tokens is no longer than a segment of "

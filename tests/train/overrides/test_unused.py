@@ -39,6 +39,7 @@ from loriini.train.overrides.unused import NEEDS, refuse_unused
             "a mixture with a router that is trained",
         ),
         ("tiny-dense", ["--per_expert_every", "2"], "a mixture"),
+        ("tiny-lory", ["--checkpoint.keep_every", "500"], "a multiple of --checkpoint.every or, with"),
     ],
 )
 def test_an_override_without_effect_is_refused(recipe: str, overrides: list[str], needed: str) -> None:
@@ -50,6 +51,8 @@ def test_an_override_without_effect_is_refused(recipe: str, overrides: list[str]
     ("recipe", "overrides", "processes"),
     [
         ("tiny-mixtral", ["--routing.top_k", "1"], 1),
+        ("tiny-lory", ["--checkpoint.every", "250", "--checkpoint.keep_every", "500"], 1),
+        ("tiny-lory", ["--evaluate.heldout", "h.jsonl", "--checkpoint.keep_every", "500"], 1),
         ("tiny-dense", ["--routing.segment_length", "16"], 1),
         ("tiny-dense", ["--routing", "dense"], 1),
         ("tiny-dense", ["--routing", "mixtral", "--model.num_experts", "8"], 1),

@@ -104,7 +104,7 @@ def merged_weight(gates_NE: Tensor, weight_E: Tensor, main_grad_EX: Tensor | Non
     """
     dtype = product_dtype(weight_E)
     gates_NE, weight_EX = gates_NE.to(dtype), weight_E.to(dtype).flatten(1)
-    if torch.is_grad_enabled():
+    if torch.is_grad_enabled() or torch.compiler.is_compiling():
         merged_NX: Tensor = merge_kernels.merge(gates_NE, weight_EX, main_grad_EX)
     else:  # an operator takes 0.1 ms to call, three times a layer
         merged_NX = merge_kernels.weighted_sum(gates_NE, weight_EX)

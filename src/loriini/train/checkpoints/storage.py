@@ -56,11 +56,6 @@ class CheckpointConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, "checkpoint.")
-        if self.every and self.keep_every % self.every:
-            raise InputError(
-                f"--checkpoint.keep_every {self.keep_every}: one is written every {self.every} steps; "
-                "give a multiple, or another --checkpoint.every"
-            )
 
     def due(self, step: int, steps: int) -> bool:
         """Whether one is written after `step` of `steps`, unless interrupted or evaluated."""
@@ -68,6 +63,8 @@ class CheckpointConfig:
 
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
+OF_OPTIMIZER = "optimizer."
+"""How the names of the optimizer's state begin in a checkpoint."""
 
 
 class CheckpointWriter:
@@ -256,7 +253,7 @@ def tensors_of(model: nn.Module, optimizer: torch.optim.Optimizer, parallel: Par
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     for name, parameter in model.named_parameters():
         for part, tensor in optimizer.state.get(parameter, {}).items():
-            tensors[f"optimizer.{part}.{name}"] = tensor
+            tensors[f"{OF_OPTIMIZER}{part}.{name}"] = tensor
     tensors[f"random.{parallel.rank}"] = torch.get_rng_state()
     if torch.cuda.is_available():
         tensors[f"random_of_device.{parallel.rank}"] = torch.cuda.get_rng_state()
@@ -264,28 +261,34 @@ def tensors_of(model: nn.Module, optimizer: torch.optim.Optimizer, parallel: Par
 
 
 def restore(
-    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, parallel: Parallel = SINGLE_PROCESS
+    path: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    parallel: Parallel = SINGLE_PROCESS,
+    only: str = "",
 ) -> None:
     """Read a checkpoint, written in any mesh, into a model, its optimizer and the random state.
 
-    The random state is unchanged where the checkpoint has none for this rank. InputError where a tensor is
-    missing or of another shape.
+    With `only`, what of `tensors_of` has names that begin so, such as OF_OPTIMIZER. The random state is
+    unchanged where the checkpoint has none for this rank. InputError where a tensor is missing or of another
+    shape.
     """
     reader = HuggingFaceStorageReader(str(path))
     saved = reader.read_metadata().state_dict_metadata
     for name, parameter in model.named_parameters():
-        if any(f"optimizer.{part}.{name}" in saved for part in MOMENTS):
+        if any(f"{OF_OPTIMIZER}{part}.{name}" in saved for part in MOMENTS):
             optimizer.state[parameter] = {
                 "step": torch.zeros((), device=parameter.device),
                 **{part: torch.zeros_like(parameter) for part in MOMENTS},
             }
     _allow_single_process()
-    wanted = tensors_of(model, optimizer, parallel)
+    wanted = {n: t for n, t in tensors_of(model, optimizer, parallel).items() if n.startswith(only)}
     tensors = {n: t for n, t in wanted.items() if n in saved or not n.startswith("random")}
     try:
         check_saved(tensors, saved)
     except ValueError as error:
-        raise InputError(f"{path}: {error}; remove it to resume from an earlier checkpoint") from error
+        remedy = "start without its state" if only else "remove it to resume from an earlier checkpoint"
+        raise InputError(f"{path}: {error}; {remedy}") from error
     load(
         tensors,
         storage_reader=reader,

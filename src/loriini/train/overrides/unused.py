@@ -10,6 +10,13 @@ from loriini.train.run import AUTO, Run
 Needs = tuple[Callable[[Run], bool], str]
 """Whether a setting changes a run, and what it needs for that."""
 
+
+def keeps_milestones(run: Run) -> bool:
+    """Whether checkpoints are written at all multiples of `checkpoint.keep_every`."""
+    written = (run.checkpoint.every, run.evaluate.every if run.evaluate.heldout else 0)
+    return any(every and run.checkpoint.keep_every % every == 0 for every in written)
+
+
 A_MIXTURE: Needs = (lambda run: run.is_mixture, "a mixture, --model.num_experts above 1")
 A_LLAMA: Needs = (lambda run: run.model.block != "gpt2", "a block that is not gpt2")
 HELDOUT: Needs = (lambda run: bool(run.evaluate.heldout), "held-out text, --heldout")
@@ -49,7 +56,10 @@ NEEDS: dict[str, Needs] = {
         lambda run: run.is_mixture or run.warmup.dense_share == 0,
         A_MIXTURE[1],
     ),
-    "init_moments": (lambda run: run.init is not None, "--init"),
+    "checkpoint.keep_every": (
+        keeps_milestones,
+        "a multiple of --checkpoint.every or, with --heldout, of --evaluate.every",
+    ),
     "warmup.moments": (lambda run: run.copy_step > 0, "a dense warm-up, --warmup.dense_share above 0"),
     "parallel.share_experts": (lambda run: run.parallel.experts > 1, "--parallel.experts above 1"),
     "evaluate.prompt": (lambda run: run.evaluate.sample_every > 0, "--evaluate.sample_every above 0"),
