@@ -123,7 +123,7 @@ def test_a_recipe_trains_on_a_corpus_and_resumes_from_its_folder_alone(
     for message, overrides in {
         "a resumed run keeps its seed; leave the override out": "--seed 7",
         r"its optimizer\.betas, optimizer\.warmup; leave": "--optimizer.betas 0.9,0.9 --optimizer.warmup 0.5",
-        r"--micro_batch_size auto: chosen when the run began .*; give a value": "--micro_batch_size auto",
+        r"--micro_batch_size auto: is for new runs, and .* has a value; give": "--micro_batch_size auto",
     }.items():
         with pytest.raises(InputError, match=message):
             resume(tmp_path / "whole", overrides=overrides.split())

@@ -155,7 +155,7 @@ def resume(
     overridden = list(differing(before.to_dict(), run.to_dict()))
     if chosen := sorted({*overridden} - {*differing(before.to_dict(), kept.to_dict())}):
         raise InputError(
-            f"--{chosen[0]} auto: chosen when the run began (see {out / RUN}); give a value, or leave it out"
+            f"--{chosen[0]} auto: is for new runs, and {out / RUN} has a value; give another, or leave it out"
         )
     refuse_unused(run, [f"--{name}" for name in overridden], world_size())
     if has_model(out) and not corpora:

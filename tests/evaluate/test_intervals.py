@@ -44,7 +44,9 @@ def test_a_difference_of_means_is_over_the_same_questions() -> None:
     assert found.change == pytest.approx(0.05)
     sd = np.std(b - a, ddof=1) / np.sqrt(200)
     assert (found.low, found.high) == pytest.approx((0.05 - 1.97 * sd, 0.05 + 1.97 * sd), abs=0.005)
-    assert difference_of_means([1], [0], "piqa").to_dict() == {"change": -1, "low": None, "high": None}
+    for same, change in (([1], -1), ([1, 1, 1], -1), ([0, 0, 0], 0)):  # no spread says nothing of others
+        found = difference_of_means(same, [0] * len(same), "piqa")
+        assert found.to_dict() == {"change": change, "low": None, "high": None}
 
 
 def test_the_interval_covers_the_true_difference_about_as_often_as_it_says() -> None:

@@ -24,6 +24,8 @@ def test_a_run_and_its_model_folder_are_the_same_model(run: Path) -> None:
     (model, tokenizer), (same, _) = load_model(run), load_model(run / "model")
     assert not model.training
     assert tokenizer.decode([3, 1]) == "w3 w1"
+    weights, config = (run / "model" / name for name in ("model.safetensors", "config.json"))
+    assert weights.stat().st_mode == config.stat().st_mode  # whoever may read the folder may read them
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), same.parameters(), strict=True))
 
 

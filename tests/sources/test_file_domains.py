@@ -34,6 +34,24 @@ def test_the_domain_of_a_file_is_never_empty(file: str, domain: str) -> None:
     assert domain_from_name(file) == domain
 
 
+def test_numbered_files_that_a_pattern_finds_have_the_domain_of_their_folder(tmp_path: Path) -> None:
+    for name in (
+        "crawl/0001.jsonl",
+        "crawl/data/part-00002.jsonl",
+        "crawl/train.jsonl",
+        "crawl/web_003.jsonl",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    found = input_files([f"{tmp_path}/crawl/**/*.jsonl"])
+    assert {file.name: file.domain for file in found} == {
+        "0001.jsonl": "crawl",
+        "part-00002.jsonl": "crawl",
+        "train.jsonl": "train",
+        "web_003.jsonl": "web",
+    }
+
+
 @pytest.mark.parametrize(
     ("file", "domain"),
     [

@@ -94,7 +94,7 @@ def test_a_folder_where_another_process_is_at_work_is_refused(corpus: TrainingCo
 
 
 def test_settings_that_leave_training_unchanged_may_change_when_it_is_resumed(
-    corpus: TrainingCorpus, tmp_path: Path
+    corpus: TrainingCorpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stop(tiny_run(), corpus, tmp_path, 3)
     run = tiny_run(
@@ -106,7 +106,11 @@ def test_settings_that_leave_training_unchanged_may_change_when_it_is_resumed(
         per_expert_every=1,
         order="random",
     )
+    capsys.readouterr()
     assert train(run, corpus, tmp_path) == tmp_path / "model"
+    said = capsys.readouterr().err
+    assert f"{tmp_path / 'run.json'}: resumed with checkpoint.every 1, not " in said
+    assert "micro_batch_size 2, not 0, order random, not none, per_expert_every 1, not " in said
     assert len(metrics(tmp_path)) == STEPS
     assert Run.from_dict(json.loads((tmp_path / "run.json").read_text())) == run.chosen(0, False)
 

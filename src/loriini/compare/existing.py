@@ -1,7 +1,7 @@
 """Existing runs as the trials of a comparison; runs that differ only in their seed are one variant."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from loriini.compare.cells import Cell, run_settings, variant_name
@@ -12,7 +12,7 @@ from loriini.evaluate.runs import check_distinct
 from loriini.grouping import grouped
 from loriini.snapshot import RUN, holds_tokenizer
 from loriini.train.folder import NOT_OF_TRAINING
-from loriini.train.run import Run, read_run, recorded_corpus
+from loriini.train.run import ModelShape, Run, read_run, recorded_corpus
 
 NO_VARIANT = {"seed", "name", *NOT_OF_TRAINING}
 """Settings in which runs of one variant may differ."""
@@ -63,7 +63,9 @@ def _read(folder: Path) -> _ExistingRun:
         raise InputError(f"{folder}: no run here (no {RUN}); give the folder of a run that was trained")
     run, written = read_run(folder / RUN)
     corpus = recorded_corpus(written, folder / RUN)
-    settings = {**run_settings(run, NO_VARIANT), "corpus_digest": corpus.corpus_digest}
+    shape = ModelShape.of_config(run.config(corpus.vocab_size))  # without fields that follow from others
+    run = replace(run, model=replace(shape, recompute_merge=run.model.recompute_merge))
+    settings = {**run_settings(run, NO_VARIANT), "corpus_digest": corpus.corpus_digest[:8]}
     return _ExistingRun(folder, run, settings, corpus.vocab_size)
 
 

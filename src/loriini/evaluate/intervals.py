@@ -86,12 +86,13 @@ def differences_by_domain(
 def difference_of_means(values_a: ArrayLike, values_b: ArrayLike, name: str) -> Difference:
     """The difference of two means over the same N questions, b - a, whose resamples `name` decides.
 
-    Its interval is that of a paired bootstrap over questions, as in `differences_by_domain`.
+    Its interval is that of a paired bootstrap over questions, as in `differences_by_domain`; unknown where
+    all questions differ by the same, as where none does.
     """
     values_2N = np.stack([np.asarray(values, np.float64) for values in (values_a, values_b)])
     (a, b), questions = values_2N.mean(1), values_2N.shape[1]
     low, high = nan, nan
-    if questions > 1:
+    if np.ptp(values_2N[1] - values_2N[0]):
         a_R, b_R = resampled_means(values_2N, name)
         low, high = percentile_interval(widened(b_R - a_R, b - a, [questions]))
     return Difference(float(b - a), low, high)

@@ -55,6 +55,8 @@ class TrainingRecord:
     """Held-out perplexity by domain at `step`, without the tokens of segment 1."""
     averaged: tuple[int, ...] = ()
     """The steps whose weights were averaged, `step` the last; none: the weights are those of `step`."""
+    started_from: str | None = None
+    """The model from whose weights the run started; None: it trained from scratch."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +154,8 @@ def _training(record: TrainingRecord) -> dict[str, str]:
     if record.averaged:
         steps = ", ".join(f"{step:,}" for step in record.averaged)
         facts["weights"] = f"the mean of those after steps {steps}"
+    if record.started_from:
+        facts["started from"] = record.started_from
     if record.tokens is not None:
         facts["training tokens"] = f"{record.tokens:,}"
     if record.loss is not None:

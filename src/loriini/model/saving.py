@@ -28,6 +28,9 @@ def save_model_folder(
     with atomic(folder) as temporary, without_progress_bars():
         model.save_pretrained(temporary)
         tokenizer.save_pretrained(temporary)
+        mode = (temporary / REQUIRED[0]).stat().st_mode
+        for weights in temporary.glob("*.safetensors"):  # written for their owner alone
+            weights.chmod(mode)
         (temporary / CARD).write_text(card, encoding="utf-8")
 
 

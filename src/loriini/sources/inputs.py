@@ -237,7 +237,7 @@ def _files_of(spec: InputSpec) -> list[InputFile]:
     paths = files_at(spec.path)
     if paths is None:
         name = as_utf8(os.path.basename(without_query(spec.path).rstrip("/")))
-        domain = spec.name or domain_from_name(name)
+        domain = spec.name or domain_from_name(name, _folders_of_numbered(spec.path))
         return [InputFile(spec.path, name, domain, spec.weight, size=size_of(spec.path))]
     if not paths:
         raise no_documents(spec.path, {})
@@ -247,6 +247,14 @@ def _files_of(spec: InputSpec) -> list[InputFile]:
     if any(suffixes(path)[0] == ".arrow" for path in paths):
         paths = [path for path in paths if os.path.basename(path) not in DATA_SET_METADATA]
     return [_file_in_folder(spec, path) for path in paths]
+
+
+def _folders_of_numbered(path: str) -> list[str]:
+    """The names of the two folders above a file on this machine, if its own ends in a number."""
+    stem = os.path.basename(path).lstrip(".").split(".")[0]
+    if is_remote(path) or not stem[-1:].isdigit():
+        return []
+    return [folder.name for folder in Path(path).absolute().parents[:2]]
 
 
 def _refuse_folder(path: str, folders: Mapping[str, Sequence[str]]) -> None:

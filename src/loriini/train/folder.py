@@ -8,6 +8,7 @@ from typing import Any
 from loriini.atomic import write_json
 from loriini.batches.loader import readings
 from loriini.errors import InputError
+from loriini.fields import as_argument
 from loriini.model import LoriiniForCausalLM
 from loriini.model.card import TrainingRecord, model_card
 from loriini.model.loading import tokenizer_in
@@ -136,6 +137,8 @@ def claim_run(run: Run, corpus: TrainingCorpus, out: Path, heldout_digest: str |
     finished = has_model(out)
     if finished and (kept := [name for name in differing(then, now) if name not in PATHS]):
         inform(f"{path}: keeps the settings that it was trained with; without effect: {', '.join(kept)}")
+    elif changed := list(described_changes(then, now)):
+        inform(f"{path}: resumed with {', '.join(changed)}")
     settings = {**written, "corpus": now["corpus"]} if finished else {**now, "processes": processes}
     if written != settings:
         write_json(path, settings)
@@ -219,6 +222,21 @@ def differing(before: Mapping[str, Any], now: Mapping[str, Any], section: str = 
             yield from differing(other, value, f"{section}{name}.")
         elif value != other:
             yield f"{section}{name}"
+
+
+def described_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """The settings that differ, with both values, except where the text is."""
+    for name in differing(before, now):
+        if name not in PATHS:
+            old, new = (as_argument(_value(values, name)) for values in (before, now))
+            yield f"{name} {new}, not {old}"
+
+
+def _value(settings: Any, name: str) -> Any:
+    """The setting of a dotted name; None where there is none."""
+    for part in name.split("."):
+        settings = (settings or {}).get(part)
+    return settings
 
 
 def shared_steps(one: Run, other: Run) -> int:
@@ -307,8 +325,12 @@ def training_record(folder: Path, steps: Sequence[int] = ()) -> TrainingRecord |
     step = max(steps, default=run.steps)
     metrics = next((m for m in read_metrics(folder / METRICS) if m["step"] == step), {})
     measured = next((m for m in read_records(folder / EVALUATION) if m["step"] == step), {})
+    started_from = f"{run.init}, with {run.init_moments} optimizer moments" if run.init else None
     if len(steps) > 1:
-        return TrainingRecord(run.name, step, run.steps, metrics.get("tokens"), averaged=tuple(steps))
+        tokens = metrics.get("tokens")
+        return TrainingRecord(
+            run.name, step, run.steps, tokens, averaged=tuple(steps), started_from=started_from
+        )
     return TrainingRecord(
         name=run.name,
         step=step,
@@ -316,4 +338,5 @@ def training_record(folder: Path, steps: Sequence[int] = ()) -> TrainingRecord |
         tokens=metrics.get("tokens"),
         loss=metrics.get("loss"),
         perplexity={domain: p for domain, p in measured.get("perplexity", {}).items() if p is not None},
+        started_from=started_from,
     )

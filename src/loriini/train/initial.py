@@ -98,7 +98,7 @@ class InitialModel:
         if not self.dense:
             theirs = self.config.routing
             unchanged = (
-                f"its design ({design_name(theirs)}) and routers kept; --routing asks for another design"
+                f"its design ({design_name(theirs)}) and routers kept; give --routing NAME for another design"
             )
             kept = "routers kept" if keeps_routers(theirs, config.routing) else "routers newly initialised"
             inform(f"{self.name}: {unchanged if theirs == config.routing else kept}")

@@ -93,7 +93,7 @@ def test_a_task_holds_only_the_near_duplicates_of_its_documents(
     assert np.load(held.path("ids.npy")).tolist() == [0, 2, 5, 6]
     assert peak < 1 << 25  # with what copies files
     np.save(tmp_path / "duplicates" / "ids.npy", np.arange(7))
-    with pytest.raises(InputError, match=r"heldout_share 0\.5 holds out none of 7 documents"):
+    with pytest.raises(InputError, match=r"--heldout-share 0\.5 holds out none of 7 documents"):
         write_heldout(tmp_path / "none", documents, duplicates, 0.5)
 
 
@@ -110,7 +110,7 @@ def test_domains_without_held_out_documents_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     topics.make(tmp_path / "few", replace(SETTINGS, heldout_share=0.02))
-    assert "is held out; choose a larger heldout_share" in capsys.readouterr().err
+    assert "is held out; give a larger --heldout-share" in capsys.readouterr().err
 
 
 def test_stages_that_would_be_the_same_are_reused(

@@ -120,11 +120,11 @@ def _check_domains(stored: Mapping[str, Any], held: Mapping[str, Any], share: fl
     if not held["documents"]:
         raise _none_held_out(stored, share)
     if missing := sorted(stored["domains"].keys() - held["domains"].keys()):
-        warn(f"no document of {first_few(missing)} is held out; choose a larger heldout_share")
+        warn(f"no document of {first_few(missing)} is held out; give a larger --heldout-share")
 
 
 def _none_held_out(stored: Mapping[str, Any], share: float) -> InputError:
     return InputError(
-        f"heldout_share {share:g} holds out none of {stored['documents']:,} documents; give a larger share, "
-        "or leave it out"
+        f"--heldout-share {share:g} holds out none of {stored['documents']:,} documents; give a larger "
+        "share, or leave it out"
     )
