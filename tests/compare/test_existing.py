@@ -76,3 +76,19 @@ def test_runs_that_differ_in_an_optimizer_setting_are_no_sweep(compared: Compare
     variants = compare_trials(existing_trials([folder, other]), {}, {})["variants"]
     assert [list(v["settings"]) for v in variants] == [["optimizer.learning_rate"]] * 2
     assert [(v["chosen"], v["edge"]) for v in variants] == [(True, [])] * 2
+
+
+def test_runs_that_differ_in_many_settings_are_named_by_their_folders(
+    compared: Compared, tmp_path: Path
+) -> None:
+    folder = compared.folder("lory", 0)
+    others = [Path(shutil.copytree(folder, tmp_path / name)) for name in ("a", "b")]
+    for seed, other in enumerate(others, start=7):
+        written = json.loads((other / "run.json").read_text())
+        changed = {"learning_rate": 0.5, "weight_decay": 0.5, "clip": 0.5, "final_rate": 0.5}
+        written |= {"seed": seed, "optimizer": {**written["optimizer"], **changed}}
+        (other / "run.json").write_text(json.dumps(written))
+    trials = existing_trials([folder, *others])
+    names = [trial.cell.variant for trial in trials]
+    assert names == [f"lory ({folder})", *[f"lory ({others[0]})"] * 2]
+    assert [len(trial.cell.settings) for trial in trials] == [4] * 3

@@ -16,6 +16,8 @@ from loriini.train.run import ModelShape, Run, read_run, recorded_corpus
 
 NO_VARIANT = {"seed", "name", *NOT_OF_TRAINING}
 """Settings in which runs of one variant may differ."""
+MOST_NAMED = 3
+"""The most settings that a variant's name tells."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,8 @@ class _ExistingRun:
 def existing_trials(folders: Sequence[Path]) -> list[Trial]:
     """The trials of run folders. InputError for a folder without a run, given twice, or of other tokens.
 
-    A variant is named by its runs' name, and by the settings in which variants of that name differ.
+    A variant is named by its runs' name, and by the settings in which variants of that name differ, or where
+    these are many by its first run's folder.
     """
     runs = [_read(folder) for folder in folders]
     check_distinct([existing.folder for existing in runs])
@@ -42,8 +45,11 @@ def existing_trials(folders: Sequence[Path]) -> list[Trial]:
     for existing in runs:
         varying = _varying([other.settings for other in by_name[existing.run.name]])
         settings = {name: existing.settings.get(name, "none") for name in varying}
-        cell = Cell(variant_name(existing.run.name, settings), existing.run, settings, of_grid=False)
-        trials.append(Trial(cell, existing.folder))
+        name = variant_name(existing.run.name, settings)
+        if len(varying) > MOST_NAMED:
+            first = next(other for other in runs if other.settings == existing.settings)
+            name = f"{existing.run.name} ({first.folder})"
+        trials.append(Trial(Cell(name, existing.run, settings, of_grid=False), existing.folder))
     seen = dict[tuple[str, int], Path]()
     for trial in trials:
         key = (trial.cell.variant, trial.cell.seed)

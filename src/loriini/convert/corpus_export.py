@@ -68,7 +68,7 @@ def _write_megatron(instances: Instances, prefix: Path) -> None:
 
         write_megatron(prefix, blocks(), lengths_I, dtype)
     inform(
-        f"{prefix}: give Megatron --seq-length {instances.length + 1}, with which each sample is one "
+        f"{prefix.name}: give Megatron --seq-length {instances.length + 1}, with which each sample is one "
         f"instance; for a context of {instances.length}, prepare with --length {instances.length - 1}"
     )
 
