@@ -55,9 +55,7 @@ def test_the_headline_claims_what_every_interval_supports() -> None:
         "One seed of lory and dense, not tested across seeds: perplexity −3.0 %"
     )
     scored = [{"name": name, "perplexity": {}, "causality": "strict"} for name in ("dense", "lory")]
-    assert headline(results, scored) == (
-        "dense and lory: no seed in common with dense, so no differences to show"
-    )
+    assert headline(results, scored) == ("dense and lory: no seeds in common, so no differences to show")
     assert headline(results, [dense, *ONE_SEED]) == ("On unseen text, not tested across seeds: lory and lory")
 
 

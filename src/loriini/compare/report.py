@@ -118,7 +118,7 @@ def headline(results: Mapping[str, Any], shown: Sequence[VariantRow]) -> str:
     if not compared:
         names = listing([v["name"] for v in shown])
         if len(scored_causal(shown)) > 1:
-            return f"{names}: no seed in common with {baseline}, so no differences to show"
+            return f"{names}: no seeds in common, so no differences to show"
         return f"{names}: no differences to show" if results["heldout"] else f"Training of {names}"
     if len(compared) == 1:
         (variant,) = compared
