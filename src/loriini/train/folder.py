@@ -17,7 +17,7 @@ from loriini.parallel.mesh import world_size
 from loriini.progress import inform, warn
 from loriini.routing import RoutingConfig
 from loriini.routing.registry import REGISTERED
-from loriini.snapshot import CHECKPOINTS, MODEL, RUN
+from loriini.snapshot import CHECKPOINTS, MODEL, RUN, is_hub_id
 from loriini.train.checkpoints.state import STATE, Problems, newest_intact, read_state
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.optimizer import learning_rate_factor
@@ -325,7 +325,10 @@ def training_record(folder: Path, steps: Sequence[int] = ()) -> TrainingRecord |
     step = max(steps, default=run.steps)
     metrics = next((m for m in read_metrics(folder / METRICS) if m["step"] == step), {})
     measured = next((m for m in read_records(folder / EVALUATION) if m["step"] == step), {})
-    started_from = f"{run.init}, with {run.init_moments} optimizer moments" if run.init else None
+    started_from = None
+    if run.init:  # a card is published: no paths of this machine
+        name = run.init if is_hub_id(run.init) else Path(run.init).name
+        started_from = f"{name} ({run.init_digest}), with {run.init_moments} optimizer moments"
     if len(steps) > 1:
         tokens = metrics.get("tokens")
         return TrainingRecord(
