@@ -145,15 +145,15 @@ def resume(
     """
     before = run_to_resume(out)
     run = with_corpora(with_heldout(override(before, overrides), heldout), corpora)
-    kept = run.chosen_as(before)
-    if changed := changed_settings(before.to_dict(), kept.to_dict()):
+    recorded, kept = before.to_dict(), run.chosen_as(before).to_dict()
+    if changed := changed_settings(recorded, kept):
         longer = ", or from a checkpoint with --out DIR" if "steps" in changed else ""
         raise InputError(
             f"--resume {out}: a resumed run keeps its {changed}; leave the override out, or start a new run "
             f"from its weights with --init {out}{longer}"
         )
-    overridden = list(differing(before.to_dict(), run.to_dict()))
-    if chosen := sorted({*overridden} - {*differing(before.to_dict(), kept.to_dict())}):
+    overridden = list(differing(recorded, run.to_dict()))
+    if chosen := sorted({*overridden} - {*differing(recorded, kept)}):
         raise InputError(
             f"--{chosen[0]} auto: is for new runs, and {out / RUN} has a value; give another, or leave it out"
         )

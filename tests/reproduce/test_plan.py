@@ -20,6 +20,6 @@ def test_a_text_with_the_domains_of_an_earlier_one_is_left_out_and_noted(text: P
         texts, out = Texts(tmp_path / f"text{i}", scale, source), tmp_path / f"out{i}"
         (plan,) = make_plans([experiment], scale, texts, 1, out)
         assert {training.text for training in (*plan.own, *plan.further)} == used
-        note = ItemWriter(texts, 1, out)._with_text(experiment).note
+        note = ItemWriter(texts, 1, out)._with_text(plan).note
         said = "OpenWebText is left out: its domains here are those of MultiWiki"
         assert (said in note) == (len(used) == 1)

@@ -17,6 +17,7 @@ from loriini.cli.parser import (
     document_options,
     evaluation_settings,
     extension_option,
+    given,
     mask_option,
     output_file,
     refuse_given,
@@ -52,7 +53,7 @@ def evaluate_arguments(add: Add) -> None:
         metavar="TOKENS",
         help="context of an instance in tokens (the smallest of the models)",
     )
-    add("--batch-size", type=int, metavar="N", help=BATCH)
+    add("--batch-size", type=int, metavar="N", default=argparse.SUPPRESS, help=BATCH)
     add("--skip", type=int, metavar="N", help=SKIP)
     add("--instances", type=int, metavar="N", help="instances of each domain, at most (all)")
     mask_option(add)
@@ -115,7 +116,6 @@ def evaluate(arguments: argparse.Namespace) -> None:
 def _run_tasks(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     from loriini.evaluate.tasks import TaskSettings, evaluate_tasks
 
-    batch_size = {} if arguments.batch_size is None else {"batch_size": arguments.batch_size}
     settings = TaskSettings(
         tasks=tuple(arguments.tasks),
         data=arguments.tasks_data,
@@ -125,7 +125,7 @@ def _run_tasks(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         label=arguments.label,
         device=arguments.device,
         router_free=_router_free(arguments),
-        **batch_size,
+        **given(arguments, ("batch_size",)),
     )
     return evaluate_tasks(arguments.runs, settings)
 
@@ -143,7 +143,7 @@ def _perplexities(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         arguments,
         arguments.documents,
         length=arguments.length,
-        batch_size=arguments.batch_size,
+        **given(arguments, ("batch_size",)),
         routing=arguments.routing or "training",
         device=arguments.device,
         router_free=_router_free(arguments),

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from loriini.errors import InputError
 from loriini.sources.columns import open_columns
-from loriini.sources.records import TOO_LONG, BadRecord, domain_from_name, name_of
+from loriini.sources.records import TOO_LONG, BadRecord, domain_from_name, folders_above, name_of
 
 LISTS = (pyarrow.ListArray, pyarrow.LargeListArray, pyarrow.FixedSizeListArray)
 COLUMNS = ("input_ids", "domain", "documents", "piece_lengths", "piece_domains")
@@ -72,7 +72,7 @@ def _block(batch: pyarrow.RecordBatch, path: Path) -> TokenBlock:
         raise InputError(f"{path}: its input_ids are {tokens_T.dtype}, not integers; write lists of integers")
     columns = {name: batch.column(name) for name in batch.schema.names}
     named = columns["domain"].to_pylist() if "domain" in columns else [None] * len(batch)
-    default = domain_from_name(path.name, [folder.name for folder in path.absolute().parents[:2]])
+    default = domain_from_name(path.name, folders_above(path))
     lengths_N = column.value_lengths().to_pylist()
     domains_N = [_domain(name, path) or default for name in named]
     if "piece_lengths" not in columns:

@@ -1,7 +1,7 @@
 """The runs that items need at a scale, each placed in a folder that all items share."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -51,6 +51,8 @@ class Plan:
     """Those of its reasons."""
     training_now: frozenset[str] = frozenset()
     """The rows of these that are trained now; others may have been before."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """The texts that are not trained on: their name → that of the earlier text with their domains."""
 
     @property
     def trials(self) -> list[Trial]:
@@ -104,7 +106,7 @@ def make_plans(
     for experiment in experiments:
         same = same_texts(experiment, texts)
         own, further = (place(of(experiment, scale, same)) for of in (item_runs, further_runs))
-        plans.append(Plan(experiment, own, further))
+        plans.append(Plan(experiment, own, further, left_out=same))
     return plans
 
 

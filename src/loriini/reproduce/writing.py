@@ -15,7 +15,7 @@ from loriini.progress import inform
 from loriini.reproduce.claims.measured import Measures
 from loriini.reproduce.experiments.experiment import Experiment
 from loriini.reproduce.measures import measure
-from loriini.reproduce.plan import Plan, Training, same_texts
+from loriini.reproduce.plan import Plan, Training
 from loriini.reproduce.report import write_item_report, write_overview
 from loriini.reproduce.results import RESULTS, MeasuredTraining, item_results
 from loriini.reproduce.texts import Texts
@@ -47,7 +47,7 @@ class ItemWriter:
         done = (training for training in plan.further if training.trial.is_done)
         further = self._measured(done, experiment)
         results = item_results(
-            self._with_text(experiment), own, further, self.compute(experiment), self._about(experiment)
+            self._with_text(plan), own, further, self.compute(experiment), self._about(experiment)
         )
         with waiting_lock(self.measures):
             folder.mkdir(exist_ok=True)
@@ -83,11 +83,12 @@ class ItemWriter:
             for training in trainings
         ]
 
-    def _with_text(self, experiment: Experiment) -> Experiment:
+    def _with_text(self, plan: Plan) -> Experiment:
         """The experiment with notes: what its texts have in common, and how much there is of its own kind."""
+        experiment = plan.experiment
         same = (
             f"{text} is left out: its domains here are those of {other}"
-            for text, other in same_texts(experiment, self.texts).items()
+            for text, other in plan.left_out.items()
         )
         amounts = [] if experiment.kind is None else [self.texts.amounts(experiment.kind)]
         return replace(experiment, note="; ".join(filter(None, (experiment.note, *same, *amounts))))

@@ -26,7 +26,7 @@ from loriini.sources.files import (
 )
 from loriini.sources.formats import reader_of
 from loriini.sources.hub import PREFIX, is_data_set, plain_name, revision, saved_folder, shard_count
-from loriini.sources.records import domain_from_name
+from loriini.sources.records import domain_from_name, folders_above
 
 HASHED_BYTES = 1 << 30
 """Inputs of at most this total size are identified by their bytes, larger ones by sizes and mtimes."""
@@ -254,7 +254,7 @@ def _folders_of_numbered(path: str) -> list[str]:
     stem = os.path.basename(path).lstrip(".").split(".")[0]
     if is_remote(path) or not stem[-1:].isdigit():
         return []
-    return [folder.name for folder in Path(path).absolute().parents[:2]]
+    return folders_above(Path(path))
 
 
 def _refuse_folder(path: str, folders: Mapping[str, Sequence[str]]) -> None:

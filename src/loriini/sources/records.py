@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
@@ -130,6 +131,11 @@ def domain_from_name(file: str, folders: Sequence[str] = ()) -> str:
     name = SHARD.sub("", whole.lstrip(".").split(".", 1)[0])
     telling = (each for each in (name, *folders) if not SAYS_NOTHING.fullmatch(each))
     return next(telling, "".join(folders[-1:]) or name or whole)
+
+
+def folders_above(path: Path) -> list[str]:
+    """The names of the two folders above a file, the nearest first: those that may name its domain."""
+    return [folder.name for folder in path.absolute().parents[:2]]
 
 
 def _columns(field: str) -> tuple[str, str]:

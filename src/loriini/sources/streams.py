@@ -18,12 +18,7 @@ from loriini.sources.dropped import Dropped, OnDrop, count_dropped
 from loriini.sources.files import is_remote, machine_failed
 from loriini.sources.formats import reader_of
 from loriini.sources.frames import frame_starts
-from loriini.sources.inputs import (
-    InputFile,
-    State,
-    is_changed,
-    states_behind,
-)
+from loriini.sources.inputs import InputFile, State, is_changed, states_behind
 from loriini.sources.options import ReadOptions
 from loriini.sources.read import read_file
 from loriini.sources.readers import read_json_lines, read_parquet

@@ -2,13 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from loriini.atomic import write_json
 from loriini.batches.loader import readings
 from loriini.errors import InputError
-from loriini.fields import as_argument
+from loriini.fields import as_argument, by_dotted_name
 from loriini.model import LoriiniForCausalLM
 from loriini.model.card import TrainingRecord, model_card
 from loriini.model.loading import tokenizer_in
@@ -226,17 +227,10 @@ def differing(before: Mapping[str, Any], now: Mapping[str, Any], section: str = 
 
 def described_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """The settings that differ, with both values, except where the text is."""
+    then, today = map(by_dotted_name, (before, now))
     for name in differing(before, now):
         if name not in PATHS:
-            old, new = (as_argument(_value(values, name)) for values in (before, now))
-            yield f"{name} {new}, not {old}"
-
-
-def _value(settings: Any, name: str) -> Any:
-    """The setting of a dotted name; None where there is none."""
-    for part in name.split("."):
-        settings = (settings or {}).get(part)
-    return settings
+            yield f"{name} {as_argument(today.get(name))}, not {as_argument(then.get(name))}"
 
 
 def shared_steps(one: Run, other: Run) -> int:
@@ -329,17 +323,8 @@ def training_record(folder: Path, steps: Sequence[int] = ()) -> TrainingRecord |
     if run.init:  # a card is published: no paths of this machine
         name = run.init if is_hub_id(run.init) else Path(run.init).name
         started_from = f"{name} ({run.init_digest}), with {run.init_moments} optimizer moments"
+    record = TrainingRecord(run.name, step, run.steps, metrics.get("tokens"), started_from=started_from)
     if len(steps) > 1:
-        tokens = metrics.get("tokens")
-        return TrainingRecord(
-            run.name, step, run.steps, tokens, averaged=tuple(steps), started_from=started_from
-        )
-    return TrainingRecord(
-        name=run.name,
-        step=step,
-        steps=run.steps,
-        tokens=metrics.get("tokens"),
-        loss=metrics.get("loss"),
-        perplexity={domain: p for domain, p in measured.get("perplexity", {}).items() if p is not None},
-        started_from=started_from,
-    )
+        return replace(record, averaged=tuple(steps))
+    perplexity = {domain: p for domain, p in measured.get("perplexity", {}).items() if p is not None}
+    return replace(record, loss=metrics.get("loss"), perplexity=perplexity)
