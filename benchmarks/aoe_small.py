@@ -22,16 +22,16 @@ from loriini.compare.seeds import over_seeds
 from loriini.model.decoder import LoriiniPreTrainedModel
 from loriini.model.experts.stacked import FactorizedExperts
 from loriini.recipes import SIZES, quickstart_run
+from loriini.train.config import TrainConfig
 from loriini.train.corpora import read_corpora
 from loriini.train.loop import train
-from loriini.train.run import Run
 from loriini.train.upcycle import WarmupConfig
 
 SMALL_FACTORS = "aoe-small-factors"
 SIZE = "small"
 
 
-def grid(steps: int) -> dict[str, Run]:
+def grid(steps: int) -> dict[str, TrainConfig]:
     """The quickstart's small models, in half its batch: both initialisations, and both starts of Mixtral.
 
     Every expert is as wide as the dense FFN.

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from experiment import Experiment
 from loriini.recipes import quickstart_run
+from loriini.train.config import TrainConfig
 from loriini.train.overrides.apply import override
-from loriini.train.run import Run
 
 RATES = (2e-3, 4e-3, 8e-3)
 CHANGES = {
@@ -20,7 +20,7 @@ CHANGES = {
 """Of Lory, one at a time."""
 
 
-def rates(name: str, run: Run) -> dict[str, Run]:
+def rates(name: str, run: TrainConfig) -> dict[str, TrainConfig]:
     """A run with every learning rate."""
     return {f"{name}-rate-{rate:g}": override(run, [f"--optimizer.learning_rate={rate}"]) for rate in RATES}
 

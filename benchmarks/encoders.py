@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 
-from loriini.corpus.similarity.embeddings import normalize_rows
-from loriini.corpus.similarity.encoders import Encoder, load_encoder
-from loriini.hardware import has_bf16
+from loriini.common.hardware import has_bf16
+from loriini.data.prepare.similarity.embeddings import normalize_rows
+from loriini.data.prepare.similarity.encoders import Encoder, load_encoder
 from measuring import timed, write_results
 from order_quality import short_documents
 

@@ -10,20 +10,20 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from loriini.atomic import write_json, write_text
+from loriini.common.atomic import write_json, write_text
+from loriini.common.hardware import describe_machine
 from loriini.compare.cells import Cell
 from loriini.compare.job import measure_trials
 from loriini.compare.report import write_comparison
 from loriini.compare.running import Trial, place_cells, refuse_failures, threads_of, train_trials
-from loriini.corpus.prepare import prepare_documents
-from loriini.corpus.settings import PrepareSettings
-from loriini.corpus.text.documents import document_line
+from loriini.data.prepare.prepare import prepare_documents
+from loriini.data.prepare.settings import PrepareSettings
+from loriini.data.prepare.text.documents import document_line
+from loriini.data.read import input_identity
+from loriini.data.read.records import MAX_DOCUMENT_CHARACTERS
+from loriini.data.read.split import HELDOUT, TRAIN, split_documents
 from loriini.evaluate.runs import EvaluationSettings
-from loriini.hardware import describe_machine
-from loriini.sources import input_identity
-from loriini.sources.records import MAX_DOCUMENT_CHARACTERS
-from loriini.sources.split import HELDOUT, TRAIN, split_documents
-from loriini.train.run import Run
+from loriini.train.config import TrainConfig
 
 CHARACTERS, VOCAB_SIZE = 20_000_000, 2048
 SKIPPED_TOKENS = 128
@@ -105,7 +105,7 @@ class Experiment:
             corpora[order], tokenizer = corpus.folder.resolve(), str(corpus.tokenizer)
         return corpora
 
-    def cells(self, runs: Mapping[str, Run]) -> list[Cell]:
+    def cells(self, runs: Mapping[str, TrainConfig]) -> list[Cell]:
         """Every run with every seed, the first seed of all first."""
         return [
             Cell(name, replace(run, name=name, seed=seed))
@@ -119,7 +119,7 @@ class Experiment:
         refuse_failures(trials, train_trials(trials, self.jobs))
         return trials
 
-    def compare(self, runs: Mapping[str, Run], **about: Any) -> dict[str, Any]:
+    def compare(self, runs: Mapping[str, TrainConfig], **about: Any) -> dict[str, Any]:
         """Train and score every run with every seed; write the results, and `report.html` into `out`."""
         trials = place_cells(self.cells(runs), self.out / "runs")
         failures = train_trials(trials, self.jobs)
@@ -138,6 +138,6 @@ class Experiment:
         return results
 
 
-def portable(run: Run) -> dict[str, Any]:
+def portable(run: TrainConfig) -> dict[str, Any]:
     """A run without the paths of this machine."""
     return {**run.to_dict(), "corpus": [path.name for path in run.corpus]}

@@ -8,11 +8,17 @@ import json
 from pathlib import Path
 from typing import Any
 
-from loriini.atomic import write_json
-from loriini.errors import InputError
-from loriini.reproduce.experiments.catalog import ITEM_ORDER
-from loriini.reproduce.findings import MOST_PICTURES, current_items, read_file, read_scales, write_findings
-from loriini.reproduce.results import outdated, read_items
+from loriini.common.atomic import write_json
+from loriini.common.errors import InputError
+from loriini.papers.reproduce.experiments.catalog import ITEM_ORDER
+from loriini.papers.reproduce.findings import (
+    MOST_PICTURES,
+    current_items,
+    read_file,
+    read_scales,
+    write_findings,
+)
+from loriini.papers.reproduce.results import outdated, read_items
 
 HERE = Path(__file__).parent
 KEPT, PAGE = HERE / "results" / "reproduce", HERE.parent / "docs" / "findings.md"

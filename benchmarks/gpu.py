@@ -32,9 +32,9 @@ from loriini.bench.fitting import that_fits
 from loriini.bench.models import bench_run, build_steps
 from loriini.bench.rows import DEFAULT_PARTS, PARTS
 from loriini.bench.sizes import QUICK, BenchSize, bench_size
-from loriini.hardware import pick_device
-from loriini.progress import warn
-from loriini.train.run import Run
+from loriini.common.hardware import pick_device
+from loriini.common.progress import warn
+from loriini.train.config import TrainConfig
 from measuring import write_results
 
 SHOWN = 30
@@ -55,7 +55,7 @@ def profiles(size: BenchSize, attempts: Attempts) -> Iterator[dict[str, Any]]:
             yield {"design": design, "experts": experts, "recompute_merge": again, **profiled}
 
 
-def profile_of(run: Run) -> dict[str, Any]:
+def profile_of(run: TrainConfig) -> dict[str, Any]:
     """The longest operations of a training step: kernels on a GPU, operators on a CPU."""
     work = build_steps(run, 1)
     on_gpu = pick_device().type == "cuda"

@@ -12,7 +12,7 @@ from torch import Tensor
 from loriini.bench.models import bench_run, on_device, run_config
 from loriini.bench.parts import random_ids
 from loriini.bench.sizes import BenchSize
-from loriini.hardware import autocast, has_bf16, pick_device
+from loriini.common.hardware import autocast, has_bf16, pick_device
 from loriini.model.experts.stacked import by_outputs_loop, by_parameters_loop
 from loriini.model.low_precision import experts_cast_once
 from loriini.routing.selection import SELECTIONS, fixed_counts

@@ -14,8 +14,8 @@ from loriini.bench.operations import Machine
 from loriini.bench.peaks import fastest, measure_peaks
 from loriini.bench.sizes import QUICK, BenchSize
 from loriini.bench.timing import Attempts, Work
-from loriini.hardware import pick_device
-from loriini.model.experts import merge_kernels
+from loriini.common.hardware import pick_device
+from loriini.model.kernels import merge_kernels
 from products import operations, segments
 
 CALLS = 20

@@ -19,8 +19,8 @@ from torch import Tensor
 from loriini.bench.models import bench_run, run_config
 from loriini.bench.sizes import BenchSize
 from loriini.bench.timing import Case, Work, in_rounds
-from loriini.hardware import keep_freed_memory
-from loriini.model.experts.grouped import grouped_linear_loop, rounded_groups
+from loriini.common.hardware import keep_freed_memory
+from loriini.model.kernels.grouped import grouped_linear_loop, rounded_groups
 from measuring import measure_and_write
 
 ROUNDS, WARMUP = 20, 12

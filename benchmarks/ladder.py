@@ -21,7 +21,7 @@ from loriini.compare.sizes import Ladder
 from loriini.recipes import quickstart_run
 from loriini.recipes.redesign import scaled_shape
 from loriini.routing import DESIGNS
-from loriini.train.run import Run
+from loriini.train.config import TrainConfig
 from tuning import FIRST_REPORTED, RATE, Rates, add_options, for_few_steps, sweep, tuned_results
 
 BASELINE = "dense"
@@ -57,7 +57,7 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def base_run(corpus: Path, width: int, steps: int, batch_size: int) -> Run:
+def base_run(corpus: Path, width: int, steps: int, batch_size: int) -> TrainConfig:
     """The quickstart's small mixture at another width, with heads as wide."""
     run = quickstart_run("lory", "small", steps)
     model = scaled_shape(run.model, width, run.model.num_hidden_layers, width // HEAD_WIDTH)

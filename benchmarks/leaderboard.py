@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from experiment import Experiment
+from loriini.common.grouping import grouped
 from loriini.compare.cells import Cell, make_cells
 from loriini.compare.job import measure_trials
 from loriini.compare.report import write_comparison
 from loriini.compare.running import Trial
-from loriini.corpus.prepare import open_corpus
+from loriini.data.prepare.prepare import open_corpus
 from loriini.evaluate.intervals import OVERALL
 from loriini.evaluate.runs import EvaluationSettings
-from loriini.grouping import grouped
 from loriini.recipes import quickstart_run
 from loriini.routing import DESIGNS
 from narrowed import is_soft, narrow

@@ -15,16 +15,16 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from loriini.atomic import write_json
+from loriini.common.atomic import write_json
+from loriini.common.hardware import describe_machine
 from loriini.compare.cells import Cell
 from loriini.compare.job import measure_trials
 from loriini.compare.running import place_cells, refuse_failures, threads_of, train_trials
 from loriini.evaluate.runs import EvaluationSettings
-from loriini.hardware import describe_machine
 from loriini.recipes.small import quickstart_run
+from loriini.train.config import TrainConfig
 from loriini.train.measures import EvaluateConfig
 from loriini.train.records.metrics import METRICS, read_metrics
-from loriini.train.run import Run
 
 MODELS = ("dense", "lory")
 EQUAL_GATES = "lory-equal-gates"
@@ -41,7 +41,7 @@ KEPT = ("design", "parameters", "finished_seeds", "perplexity", "difference")
 """Of what is measured at the end."""
 
 
-def runs(corpus: Path, heldout: list[Path], steps: int, seed: int) -> dict[str, Run]:
+def runs(corpus: Path, heldout: list[Path], steps: int, seed: int) -> dict[str, TrainConfig]:
     """The runs of a seed, measured on held-out text every tenth of the way.
 
     All skip the mixture's segment 1, so that they are scored on the same tokens.
@@ -58,7 +58,7 @@ def runs(corpus: Path, heldout: list[Path], steps: int, seed: int) -> dict[str, 
     return {name: replace(run, corpus=(corpus,), evaluate=measured) for name, run in found.items()}
 
 
-def result(run: Run, out: Path) -> dict[str, Any]:
+def result(run: TrainConfig, out: Path) -> dict[str, Any]:
     """The curves of a finished run."""
     metrics = read_metrics(out / METRICS)
     measured = [json.loads(line) for line in (out / "evaluation.jsonl").read_text().splitlines()]

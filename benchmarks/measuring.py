@@ -11,9 +11,9 @@ from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Any, TypeVar
 
-from loriini.atomic import write_json
 from loriini.bench.sizes import BenchSize, bench_size
-from loriini.hardware import describe_machine
+from loriini.common.atomic import write_json
+from loriini.common.hardware import describe_machine
 
 Result = TypeVar("Result")
 LIBRARIES = ("faiss-cpu", "numba", "numpy", "sentence-transformers", "transformers", "openvino")

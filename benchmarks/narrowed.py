@@ -12,8 +12,8 @@ from loriini.evaluate.heldout import documents_of
 from loriini.evaluate.intervals import OVERALL, differences_by_domain
 from loriini.evaluate.perplexity import evaluate
 from loriini.evaluate.runs import EvaluationSettings, shared_heldout
-from loriini.model.conversion import soft_to_top_k
-from loriini.model.loading import load_model, run_precision
+from loriini.model.weights.conversion import soft_to_top_k
+from loriini.model.weights.loading import load_model, run_precision
 
 EXPERTS = (4, 2, 1)
 """How many experts of a unit are kept."""

@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loriini.corpus.similarity.embeddings import normalize_rows
-from loriini.corpus.similarity.neighbors import search_cell, single_cell, write_neighbors
-from loriini.corpus.similarity.order import window_for
-from loriini.corpus.similarity.quality import adjacent_cosines, recall, shared_instance_cosine
-from loriini.corpus.similarity.walks import LOOK_BACK, count_jumps, random_order, similar_walk
-from loriini.corpus.tokenized.pieces import cut_instances
-from loriini.hardware import peak_resident
-from loriini.jobs.artifact import Artifact, build_artifact
-from loriini.jobs.processes import ProcessExecutor
+from loriini.common.hardware import peak_resident
+from loriini.data.jobs.artifact import Artifact, build_artifact
+from loriini.data.jobs.processes import ProcessExecutor
+from loriini.data.prepare.similarity.embeddings import normalize_rows
+from loriini.data.prepare.similarity.neighbors import search_cell, single_cell, write_neighbors
+from loriini.data.prepare.similarity.order import window_for
+from loriini.data.prepare.similarity.quality import adjacent_cosines, recall, shared_instance_cosine
+from loriini.data.prepare.similarity.walks import LOOK_BACK, count_jumps, random_order, similar_walk
+from loriini.data.prepare.tokenized.pieces import cut_instances
 from measuring import in_fresh_process, timed, write_results
 
 SIZES = (100_000, 1_000_000)

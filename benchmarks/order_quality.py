@@ -17,18 +17,24 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from loriini.corpus.array_types import Ids, Neighbors
-from loriini.corpus.prepare import prepare_documents
-from loriini.corpus.settings import PrepareSettings
-from loriini.corpus.similarity.neighbors import SearchCell, search_cell, single_cell
-from loriini.corpus.similarity.order import window_for
-from loriini.corpus.similarity.quality import adjacent_cosines, shared_instance_cosine
-from loriini.corpus.similarity.walks import LOOK_BACK, count_jumps, plain_walk, random_order, similar_walk
-from loriini.corpus.tokenized.pieces import cut_instances
-from loriini.jobs.artifact import load_artifact
-from loriini.sources import input_identity, read_documents
-from loriini.sources.document import Document
-from loriini.sources.sampling import hash_fraction
+from loriini.data.jobs.artifact import load_artifact
+from loriini.data.prepare.array_types import Ids, Neighbors
+from loriini.data.prepare.prepare import prepare_documents
+from loriini.data.prepare.settings import PrepareSettings
+from loriini.data.prepare.similarity.neighbors import SearchCell, search_cell, single_cell
+from loriini.data.prepare.similarity.order import window_for
+from loriini.data.prepare.similarity.quality import adjacent_cosines, shared_instance_cosine
+from loriini.data.prepare.similarity.walks import (
+    LOOK_BACK,
+    count_jumps,
+    plain_walk,
+    random_order,
+    similar_walk,
+)
+from loriini.data.prepare.tokenized.pieces import cut_instances
+from loriini.data.read import input_identity, read_documents
+from loriini.data.read.document import Document
+from loriini.data.read.sampling import hash_fraction
 from measuring import timed, write_results
 from published_order import CLUSTER, paths, published_order
 

@@ -17,16 +17,16 @@ from datetime import date
 from pathlib import Path
 from statistics import median
 
-from loriini.atomic import write_json
-from loriini.corpus.text.documents import document_batches, write_documents
-from loriini.corpus.text.stored import stored_documents
-from loriini.corpus.tokenized.tokenizer import write_tokenizer
-from loriini.corpus.tokenized.tokens import BATCH_CHARACTERS, write_tokens
-from loriini.hardware import describe_machine
-from loriini.jobs.artifact import Artifact, load_artifact
-from loriini.jobs.processes import ProcessExecutor
-from loriini.sources import read_documents
-from loriini.sources.document import Document
+from loriini.common.atomic import write_json
+from loriini.common.hardware import describe_machine
+from loriini.data.jobs.artifact import Artifact, load_artifact
+from loriini.data.jobs.processes import ProcessExecutor
+from loriini.data.prepare.text.documents import document_batches, write_documents
+from loriini.data.prepare.text.stored import stored_documents
+from loriini.data.prepare.tokenized.tokenizer import write_tokenizer
+from loriini.data.prepare.tokenized.tokens import BATCH_CHARACTERS, write_tokens
+from loriini.data.read import read_documents
+from loriini.data.read.document import Document
 
 CHARACTERS = 150_000_000
 ROUNDS = 3

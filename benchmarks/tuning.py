@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from experiment import CHARACTERS, Experiment, portable
+from loriini.common.errors import InputError
 from loriini.compare.cells import Cell
 from loriini.compare.job import measure_trials
-from loriini.errors import InputError
-from loriini.train.run import Run
+from loriini.train.config import TrainConfig
 
 RATE = "optimizer.learning_rate"
 EXTENSIONS = 2
@@ -131,7 +131,7 @@ def tuned_results(
     kept: Sequence[str],
     rates: Rates,
     tried: Tried,
-    run: Run,
+    run: TrainConfig,
 ) -> dict[str, Any]:
     """The results of an experiment with tuned rates, of its variants those named in `kept`."""
     return {

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loriini.corpus.similarity.walks import plain_walk, similar_walk
-from loriini.hardware import peak_resident
+from loriini.common.hardware import peak_resident
+from loriini.data.prepare.similarity.walks import plain_walk, similar_walk
 from measuring import held_bytes, in_fresh_process, timed, write_results
 from published_order import published_order
 

@@ -11,7 +11,7 @@ from mkdocs.structure.files import File, Files
 from loriini.cli import COMMANDS
 from loriini.cli.overrides import format_overrides
 from loriini.cli.parser import make_parser
-from loriini.launch import recipe
+from loriini.train.launch import recipe
 from loriini.train.overrides.names import describe_overrides
 
 ROOT = Path(__file__).parent.parent

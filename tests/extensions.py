@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from loriini.extension import EXTENSIONS, load_extension
+from loriini.common.extension import EXTENSIONS, load_extension
 from loriini.routing import DESIGNS
 from loriini.routing.losses import LOSSES
 from loriini.routing.registry import COMPARES_UNITS, REGISTERED

@@ -14,16 +14,16 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from loriini import DESIGNS
-from loriini.corpus.prepare import Corpus as Prepared
-from loriini.corpus.prepare import prepare_documents
-from loriini.corpus.settings import PrepareSettings
-from loriini.signals import Interrupted
-from loriini.sources.document import Document
+from loriini.common.signals import Interrupted
+from loriini.data.prepare.prepare import Corpus as Prepared
+from loriini.data.prepare.prepare import prepare_documents
+from loriini.data.prepare.settings import PrepareSettings
+from loriini.data.read.document import Document
 from loriini.train import loop
+from loriini.train.config import ModelShape, TrainConfig
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.optimizer import OptimizerConfig
 from loriini.train.records.metrics import METRICS, read_metrics
-from loriini.train.run import ModelShape, Run
 from loriini.train.upcycle import WarmupConfig
 
 VOCABULARY = 64
@@ -79,10 +79,10 @@ def prepared(folder: Path, tokenizer: str = "bpe:300", length: int = 64) -> Prep
     return prepare_documents(folder, lambda drop: documents, {"sums": "1"}, settings)
 
 
-def tiny_run(design: str = "lory", **changes: Any) -> Run:
+def tiny_run(design: str = "lory", **changes: Any) -> TrainConfig:
     """Ten steps of two layers of width 32, copied into three experts before the fifth; bit-exact on a CPU."""
     experts = 1 if design == "dense" else 3
-    run = Run(
+    run = TrainConfig(
         name=f"tiny {design}",
         routing=replace(DESIGNS[design], segment_length=8),
         model=ModelShape(32, 48, 2, 2, num_experts=experts),
@@ -96,7 +96,7 @@ def tiny_run(design: str = "lory", **changes: Any) -> Run:
     return replace(run, **changes)
 
 
-def trained(run: Run, folder: Path) -> Path:
+def trained(run: TrainConfig, folder: Path) -> Path:
     """The folder of a finished run."""
     loop.train(run, tiny_corpus(folder / "tokenizer"), folder / "run")
     return folder / "run"
@@ -135,7 +135,7 @@ def signal_self(number: int = signal.SIGINT) -> None:
 
 
 def stop(
-    run: Run, corpus: TrainingCorpus, out: Path, step: int, happens: Callable[[], None] = signal_self
+    run: TrainConfig, corpus: TrainingCorpus, out: Path, step: int, happens: Callable[[], None] = signal_self
 ) -> str:
     """Train until something happens after a step that ends training; returns the message."""
     with pytest.MonkeyPatch.context() as patch:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from loriini import LoriiniConfig, LoriiniForCausalLM
-from loriini.hardware import autocast
+from loriini.common.hardware import autocast
 from loriini.parallel.mesh import Parallel
 
 BATCH, LENGTH = 4, 12

@@ -48,8 +48,8 @@ def test_auto_classes_know_the_model_in_both_import_orders(lines: tuple[str, ...
 
 def test_every_public_name_is_that_of_its_module() -> None:
     modules = (
-        *("loriini.model.collator", "loriini.corpus.similarity.walks", "loriini.model"),
-        *("loriini.model.loading", "loriini.routing", "loriini.train.run"),
+        *("loriini.model.generate.collator", "loriini.data.prepare.similarity.walks", "loriini.model"),
+        *("loriini.model.weights.loading", "loriini.routing", "loriini.train.config"),
     )
     for name in loriini.__all__:
         homes = [getattr(import_module(module), name, None) for module in modules]

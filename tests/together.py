@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 CONTEXT = get_context("forkserver")
-PRELOADED = ["loriini.launch", "loriini.compare.job", "sklearn.feature_extraction.text", "runs"]
+PRELOADED = ["loriini.train.launch", "loriini.compare.job", "sklearn.feature_extraction.text", "runs"]
 CONTEXT.set_forkserver_preload(PRELOADED)  # imported once for all jobs
 SILENCE = 600
 """Seconds after which ranks that return nothing are given up."""

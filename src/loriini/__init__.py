@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from loriini import auto_classes
 
 if TYPE_CHECKING:
-    from loriini.corpus.similarity.walks import plain_walk, similar_walk
+    from loriini.data.prepare.similarity.walks import plain_walk, similar_walk
     from loriini.model import LoriiniConfig, LoriiniForCausalLM, LoriiniModel
-    from loriini.model.collator import PromptCollator
-    from loriini.model.loading import load_model
+    from loriini.model.generate.collator import PromptCollator
+    from loriini.model.weights.loading import load_model
     from loriini.routing import DESIGNS, Routing, RoutingConfig
-    from loriini.train.run import Run
+    from loriini.train.config import TrainConfig
 
 __all__ = [
     "DESIGNS",
@@ -24,7 +24,7 @@ __all__ = [
     "PromptCollator",
     "Routing",
     "RoutingConfig",
-    "Run",
+    "TrainConfig",
     "load_model",
     "plain_walk",
     "similar_walk",
@@ -32,12 +32,12 @@ __all__ = [
 __version__ = "0.1.0"
 
 _MODULES = {
-    "loriini.corpus.similarity.walks": ("plain_walk", "similar_walk"),
+    "loriini.data.prepare.similarity.walks": ("plain_walk", "similar_walk"),
     "loriini.model": ("LoriiniConfig", "LoriiniForCausalLM", "LoriiniModel"),
-    "loriini.model.collator": ("PromptCollator",),
-    "loriini.model.loading": ("load_model",),
+    "loriini.model.generate.collator": ("PromptCollator",),
+    "loriini.model.weights.loading": ("load_model",),
     "loriini.routing": ("DESIGNS", "Routing", "RoutingConfig"),
-    "loriini.train.run": ("Run",),
+    "loriini.train.config": ("TrainConfig",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from loriini.signals import ending_signals
+from loriini.common.signals import ending_signals
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -18,10 +18,10 @@ from loriini.analyze.lens import read_losses, read_text, tokenize, write_lens
 from loriini.analyze.lens_page import expert_colours, write_lens_page
 from loriini.analyze.reading import Lens, Reading, domain_overlaps, mean_overlap
 from loriini.analyze.routes import ROUTES, Routes
-from loriini.errors import InputError
+from loriini.common.errors import InputError
+from loriini.data.read.document import Document
 from loriini.evaluate.heldout import tokenize_by_domain
 from loriini.evaluate.perplexity import score_tokens
-from loriini.sources.document import Document
 from tiny import SEGMENT, random_ids, tiny_model
 
 DESIGNS_SHOWN = (

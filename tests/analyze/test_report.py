@@ -11,7 +11,7 @@ import pytest
 from loriini.analyze.report import write_run_report
 from loriini.analyze.routes import Routes
 from loriini.analyze.sections import expert_use_plots, learning_section, who_routes_where
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 from loriini.reporting.page import table
 from loriini.routing import DESIGNS
 from reports import HOSTILE, Page, dump, text_of, write_run

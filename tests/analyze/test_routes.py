@@ -18,7 +18,7 @@ from loriini.analyze.routes import (
     routes_of_sequences,
     shares,
 )
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 from loriini.evaluate.heldout import HeldOut
 from tiny import random_ids, tiny_model
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from tinybench import script
 
-from loriini.corpus.similarity.embeddings import normalize_rows
-from loriini.corpus.similarity.neighbors import search_cell, single_cell
+from loriini.data.prepare.similarity.embeddings import normalize_rows
+from loriini.data.prepare.similarity.neighbors import search_cell, single_cell
 
 GROUPS, EACH, WIDTH = 3, 20, 8
 LABELS_N = np.arange(GROUPS * EACH) % GROUPS

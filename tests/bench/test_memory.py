@@ -12,18 +12,18 @@ from loriini.bench import memory, models
 from loriini.bench.memory import step_bytes
 from loriini.model.low_precision import experts_cast_once
 from loriini.train import step
-from loriini.train.run import ModelShape, Run
+from loriini.train.config import ModelShape, TrainConfig
 from loriini.train.step import Reader, TrainingState
 
 SIZE = replace(TINY, shape=ModelShape(64, 704, 2, 4), length=128, segment_length=32)
 
 
-def peak_bytes(run: Run) -> dict[str, int]:
+def peak_bytes(run: TrainConfig) -> dict[str, int]:
     """`step_bytes` as on a GPU, whose allocator's peak is that of live tensors here."""
     live = LiveBytes()
     states: list[TrainingState] = []
 
-    def start(run: Run) -> tuple[TrainingState, Reader]:
+    def start(run: TrainConfig) -> tuple[TrainingState, Reader]:
         state, read = models.start(run)
         states.append(state)
         return state, read

@@ -10,7 +10,7 @@ import pytest
 
 from compare.conftest import train_here
 from loriini.bench.sizes import BenchSize
-from loriini.train.run import ModelShape
+from loriini.train.config import ModelShape
 
 TINY = BenchSize(
     ModelShape(32, 48, 1, 2),

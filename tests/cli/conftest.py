@@ -8,7 +8,7 @@ import pytest
 
 from cli.calls import TRAIN, WORDS, Made
 from loriini.cli import main
-from loriini.corpus.similarity import lsa
+from loriini.data.prepare.similarity import lsa
 
 
 def write_documents(path: Path, count: int = 240, seed: int = 0) -> Path:

@@ -74,7 +74,7 @@ def test_an_installed_module_is_imported(tmp_path: Path, monkeypatch: pytest.Mon
         "from loriini.routing import DESIGNS\nDESIGNS['mine'] = DESIGNS['lory']\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    from loriini.extension import load_extension
+    from loriini.common.extension import load_extension
 
     load_extension("loriini_test_module")
     assert DESIGNS["mine"] == DESIGNS["lory"]

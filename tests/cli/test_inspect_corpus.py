@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cli.calls import Made, assert_refused, call
-from loriini.corpus.stages import STAGES
-from loriini.jobs.artifact import load_artifact
+from loriini.data.jobs.artifact import load_artifact
+from loriini.data.prepare.stages import STAGES
 
 
 def test_inspect_prints_numbers_and_writes_a_page(made: Made, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from cli.calls import TRAIN, Ended, Made, assert_refused, call
 from loriini import __version__
 from loriini.cli.machine import LESS_MEMORY
-from loriini.errors import WorkerDied
+from loriini.common.errors import WorkerDied
 from runs import after_step, metrics, signal_self
 
 
@@ -230,7 +230,7 @@ def test_an_error_of_the_machine_is_one_line(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("loriini.corpus.prepare.prepare", fail)
+    monkeypatch.setattr("loriini.data.prepare.prepare.prepare", fail)
     ended = call(capsys, "prepare", "c", "--documents", "d", "--out", "o")
     assert (ended.code, ended.out) == (code, "")
     assert ended.err.startswith(f"loriini: {message}")
@@ -260,7 +260,7 @@ def test_after_a_full_disk_finished_stages_are_kept(
         raise OSError(errno.ENOSPC, "No space left")
 
     with monkeypatch.context() as patch:
-        patch.setattr("loriini.corpus.prepare.write_manifest", fail)
+        patch.setattr("loriini.data.prepare.prepare.write_manifest", fail)
         assert_refused(call(capsys, *prepare, *settings), "the disk: No space left; free some space, then")
     finished = (tmp_path / "c" / "documents" / "manifest.json").stat()
     assert call(capsys, *prepare, *settings).code == 0

@@ -16,8 +16,8 @@ from cli.calls import Made, assert_refused, call
 from loriini import __version__
 from loriini.cli import COMMANDS
 from loriini.cli.parser import MOST_BYTES, make_parser, output_file, read_text_file
-from loriini.corpus.settings import PrepareSettings
-from loriini.errors import InputError
+from loriini.common.errors import InputError
+from loriini.data.prepare.settings import PrepareSettings
 from loriini.quickstart import Quickstart
 
 NAMES = [command.__name__ for command in COMMANDS]
@@ -29,7 +29,7 @@ for arguments in sys.argv[1:]:
         main(arguments.split())
     except SystemExit:
         pass
-print(sorted({"numpy", "torch", "transformers", "rich", "loriini.jobs"} & sys.modules.keys()))
+print(sorted({"numpy", "torch", "transformers", "rich", "loriini.data.jobs"} & sys.modules.keys()))
 """
 
 

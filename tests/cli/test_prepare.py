@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cli.calls import Made, assert_refused, call
-from loriini.corpus.settings import PrepareSettings
-from loriini.jobs.artifact import load_artifact
+from loriini.data.jobs.artifact import load_artifact
+from loriini.data.prepare.settings import PrepareSettings
 
 
 def test_prepare_prints_what_it_made_and_makes_it_once(

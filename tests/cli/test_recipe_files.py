@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cli.calls import TRAIN, Made, assert_refused, call
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 from loriini.recipes import RECIPES, find_recipe
 from loriini.routing import DESIGNS
 from runs import metrics

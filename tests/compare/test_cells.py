@@ -8,10 +8,10 @@ from typing import cast
 import pytest
 
 from compare.conftest import Compared
+from loriini.common.errors import InputError
 from loriini.compare.cells import Cell, base_run, make_cells, parse_grid, run_digest
 from loriini.compare.job import CompareSettings
 from loriini.compare.running import place_cells
-from loriini.errors import InputError
 from loriini.recipes import RECIPES, quickstart_run, with_design
 from loriini.recipes.redesign import active_ffns
 from loriini.routing import DESIGNS

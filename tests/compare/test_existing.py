@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from compare.conftest import Compared
+from loriini.common.errors import InputError
 from loriini.compare.existing import existing_trials
 from loriini.compare.job import CompareSettings, place_designs, refuse_less
 from loriini.compare.results import compare_trials
-from loriini.errors import InputError
 from loriini.evaluate.runs import EvaluationSettings
 
 

@@ -16,14 +16,14 @@ from safetensors.torch import load_file, save_file
 from cli.calls import assert_refused, call
 from compare.conftest import Compared, compare_here, overrides, train_here
 from loriini.cli import main
+from loriini.common.errors import InputError
+from loriini.common.hub import RUN
 from loriini.compare import job
 from loriini.compare.existing import existing_trials
 from loriini.compare.job import measure_trials
 from loriini.compare.results import compare_trials
 from loriini.compare.running import Trial
-from loriini.errors import InputError
 from loriini.evaluate.runs import EvaluationSettings, evaluate_runs
-from loriini.snapshot import RUN
 from loriini.train.records.metrics import METRICS, read_metrics
 
 

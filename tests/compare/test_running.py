@@ -18,14 +18,14 @@ import pytest
 import torch
 
 from compare.conftest import Compared, overrides
+from loriini.common.errors import InputError
+from loriini.common.hardware import JOBS_HERE
+from loriini.common.signals import Interrupted
 from loriini.compare import running
 from loriini.compare.cells import base_run, make_cells
 from loriini.compare.running import Trial, place_cells, train_trials
-from loriini.errors import InputError
+from loriini.data.jobs.lock import folder_lock
 from loriini.estimate.choice import memory_here
-from loriini.hardware import JOBS_HERE
-from loriini.jobs.lock import folder_lock
-from loriini.signals import Interrupted
 from loriini.train.overrides.apply import override
 from loriini.train.records.metrics import METRICS, read_metrics
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from loriini.common.errors import InputError
 from loriini.compare.cells import base_run, make_cells, parse_grid
 from loriini.compare.sizes import Ladder, half_width
-from loriini.errors import InputError
 from loriini.recipes import RECIPES
-from loriini.train.run import ModelShape
+from loriini.train.config import ModelShape
 
 LARGE = base_run("large")
 

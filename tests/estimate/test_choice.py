@@ -12,7 +12,7 @@ from loriini.estimate.activations import merged_parameters
 from loriini.estimate.choice import FEW, MARGIN, choose, merge_traffic, micro_batch_sizes
 from loriini.model import LoriiniConfig
 from loriini.recipes import RECIPES, find_recipe
-from loriini.train.run import AUTO, Run
+from loriini.train.config import AUTO, TrainConfig
 from runs import tiny_run
 
 ROOFLINE = Path(__file__).parents[2] / "benchmarks" / "results" / "roofline.json"
@@ -32,7 +32,7 @@ def total(size: int, again: bool, ranks: int = 1) -> float:
 @pytest.fixture(autouse=True)
 def estimates(monkeypatch: pytest.MonkeyPatch) -> None:
     def rank_memory(
-        run: Run, config: LoriiniConfig, ranks: int, size: int, checkpointing: bool, counted: None
+        run: TrainConfig, config: LoriiniConfig, ranks: int, size: int, checkpointing: bool, counted: None
     ) -> Total:
         return Total(total(size, config.recompute_merge, ranks))
 
@@ -40,7 +40,7 @@ def estimates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loriini.estimate.choice.rank_memory", rank_memory)
 
 
-def chosen(run: Run, memory: float, ranks: int = 1) -> tuple[int, bool]:
+def chosen(run: TrainConfig, memory: float, ranks: int = 1) -> tuple[int, bool]:
     found = choose(run, run.config(64, 0), ranks, memory).run
     assert not found.has_auto
     assert replace(found, micro_batch_size=AUTO, model=run.model) == replace(run, micro_batch_size=AUTO)

@@ -8,7 +8,7 @@ import pytest
 from covering import one_of_each
 from loriini import DESIGNS
 from loriini.cli.estimate_table import estimate_text
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 from loriini.estimate.estimate import Estimate, by_parallelism, estimate, rank_step
 from loriini.estimate.memory import (
     GIB,
@@ -18,10 +18,10 @@ from loriini.estimate.memory import (
     parse_memory,
     rank_memory,
 )
-from loriini.launch import dry_run
 from loriini.parallel.mesh import ParallelConfig, ShareExperts
 from loriini.recipes import RECIPES, find_recipe
-from loriini.train.run import AUTO, Run
+from loriini.train.config import AUTO, TrainConfig
+from loriini.train.launch import dry_run
 from runs import tiny_run
 from tiny import tiny_config
 
@@ -34,13 +34,13 @@ def single() -> Estimate:
     return estimate(TINY, 64, GpuCluster())
 
 
-def memory(run: Run, gpus: int, checkpointing: bool = False) -> RankMemory:
+def memory(run: TrainConfig, gpus: int, checkpointing: bool = False) -> RankMemory:
     """Of a rank with a micro-batch of two instances."""
     config = run.config(64, 0)
     return rank_memory(run, config, gpus, 2, checkpointing, micro_batch_activations(run, config, 2))
 
 
-def least(run: Run, gpus: int) -> float:
+def least(run: TrainConfig, gpus: int) -> float:
     config = run.config(64, 0)
     return rank_memory(run, config, gpus, 1, True, micro_batch_activations(run, config, 1)).total
 
@@ -124,7 +124,7 @@ def test_options_begin_with_the_runs_own_and_shrink() -> None:
 
 
 def test_what_is_chosen_for_this_device_is_estimated_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loriini.hardware.has_bf16", lambda device: False)
+    monkeypatch.setattr("loriini.common.hardware.has_bf16", lambda device: False)
     auto = replace(TINY, micro_batch_size=AUTO)
     here, there = estimate(auto, 64, GpuCluster(2)), estimate(auto, 64, GpuCluster(2, 80 * GIB))
     assert here.options[0].memory == there.options[0].memory

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from loriini.errors import InputError
+from loriini.common.errors import InputError
+from loriini.common.hardware import machine_memory
 from loriini.estimate.memory import GIB, check_memory, least_memory, micro_batch_activations, rank_memory
-from loriini.hardware import machine_memory
 from loriini.recipes import find_recipe
 
 

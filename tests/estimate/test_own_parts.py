@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from extensions import example, tables_restored
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 from loriini.estimate.activations import count_activations
 from loriini.routing import DESIGNS, RoutingConfig, register_loss, register_scorer, register_selection
 from loriini.routing.scorer import SCORERS

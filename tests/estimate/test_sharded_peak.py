@@ -12,7 +12,7 @@ from loriini.estimate.memory import micro_batch_activations, rank_memory
 from loriini.parallel import sharding
 from loriini.parallel.mesh import join_mesh, process_group
 from loriini.recipes import find_recipe
-from loriini.train.run import Run
+from loriini.train.config import TrainConfig
 from loriini.train.speed import speed_up
 
 LENGTH, VOCABULARY = 128, 512
@@ -30,7 +30,7 @@ CASES: list[Case] = [
 ]
 
 
-def run_of(case: Case) -> Run:
+def run_of(case: Case) -> TrainConfig:
     name, precision, checkpointing, _ = case
     run = find_recipe("tiny-lory" if name == "again" else name)
     model = replace(

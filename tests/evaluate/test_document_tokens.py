@@ -9,6 +9,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import ByT5Tokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from loriini.data.read.document import Document
 from loriini.evaluate.document_tokens import (
     BYTES_OF,
     DocumentTokens,
@@ -18,7 +19,6 @@ from loriini.evaluate.document_tokens import (
 )
 from loriini.evaluate.heldout import HeldOut, tokenize_by_domain
 from loriini.evaluate.perplexity import evaluate, score_tokens
-from loriini.sources.document import Document
 from tiny import LENGTH, SEGMENT, random_ids, tiny_model
 
 TEXTS = [

@@ -14,7 +14,7 @@ from local_tasks import EXAMPLES, mmlu_rows, write_all, write_rows
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 from loriini.evaluate.runs import RouterFree
 from loriini.evaluate.tasks import TaskSettings, evaluate_tasks, loading, running, table_of
 from loriini.evaluate.tasks.catalog import GROUPS, TASKS, Request, requested

@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from covering import grid
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 from loriini.evaluate import perplexity
 from loriini.export.export import ExportSettings, export_model
 from runs import EOS, VOCABULARY, write_tokenizer

@@ -10,11 +10,11 @@ from tokenizers.models import BPE
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from loriini.analyze.command import sequences_by_domain
-from loriini.corpus.tokenized.cached_tokenizer import CachedTokenizer
-from loriini.errors import InputError
+from loriini.common.errors import InputError
+from loriini.data.prepare.tokenized.cached_tokenizer import CachedTokenizer
+from loriini.data.read.document import Document
 from loriini.evaluate.heldout import documents_of, tokenize_by_domain
 from loriini.evaluate.perplexity import evaluate
-from loriini.sources.document import Document
 from runs import EOS, prepared, write_tokenizer
 from tiny import tiny_model
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from local_tasks import EXAMPLES, mmlu_rows, write_rows
 
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 from loriini.evaluate.tasks import loading
 from loriini.evaluate.tasks.catalog import Request, requested
 

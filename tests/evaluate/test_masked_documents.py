@@ -9,13 +9,13 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from loriini.errors import InputError
+from loriini.common.errors import InputError
+from loriini.data.read.document import Document
 from loriini.evaluate.heldout import HeldOut, documents_of, tokenize_by_domain
 from loriini.evaluate.intervals import differences_by_domain
 from loriini.evaluate.perplexity import evaluate, score_tokens
 from loriini.evaluate.runs import EvaluationSettings, evaluate_runs
-from loriini.model.loading import load_model
-from loriini.sources.document import Document
+from loriini.model.weights.loading import load_model
 from runs import write_tokenizer
 from tiny import SEGMENT, tiny_model
 

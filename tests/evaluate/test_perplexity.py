@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from loriini import LoriiniForCausalLM
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 from loriini.evaluate.heldout import HeldOut
 from loriini.evaluate.perplexity import evaluate, evaluated_at_once, score_tokens
 from tiny import LENGTH, SEGMENT, random_ids, tiny_config, tiny_model

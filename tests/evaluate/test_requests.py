@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 from loriini.evaluate.tasks import loading
 from loriini.evaluate.tasks.catalog import Request, requested
 

@@ -11,14 +11,14 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import MixtralConfig, MixtralForCausalLM, PreTrainedTokenizerFast
 
-from loriini.errors import InputError
+from loriini.common.checks import option_of
+from loriini.common.errors import InputError
+from loriini.data.read import read_documents
 from loriini.evaluate.heldout import documents_of, tokenize_by_domain
 from loriini.evaluate.intervals import differences_by_domain
 from loriini.evaluate.perplexity import evaluate
 from loriini.evaluate.runs import ENOUGH, EvaluationSettings, RouterFree, evaluate_runs
-from loriini.fields import option_of
-from loriini.model.loading import find_device, load_config, load_model, run_precision
-from loriini.sources import read_documents
+from loriini.model.weights.loading import find_device, load_config, load_model, run_precision
 from runs import EOS, VOCABULARY, write_tokenizer
 from tiny import SEGMENT, tiny_model
 
@@ -219,7 +219,7 @@ def test_a_model_is_placed_on_the_device_that_is_named(
     for name in ("gpu", "cuda:99", "meta", ""):
         with pytest.raises(InputError, match=f"--device {name}: this machine has no such device; choose cpu"):
             load_model(run, name)
-    monkeypatch.setattr("loriini.model.loading.pick_device", lambda: torch.device("meta"))
+    monkeypatch.setattr("loriini.model.weights.loading.pick_device", lambda: torch.device("meta"))
     assert load_model(run)[0].device.type == "meta"
 
 

@@ -9,9 +9,9 @@ from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from loriini import LoriiniForCausalLM
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 from loriini.evaluate.samples import Generation, check_room, continue_text
-from loriini.model.loading import opening_ids
+from loriini.model.weights.loading import opening_ids
 from runs import EOS, VOCABULARY, write_tokenizer
 from tiny import tiny_model
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from local_tasks import EXAMPLES, mmlu_rows, write_all, write_rows
 
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 from loriini.evaluate.runs import RouterFree
 from loriini.evaluate.tasks import TaskSettings, evaluate_tasks, loading
 from loriini.evaluate.tasks.catalog import TASKS, Request, requested

@@ -9,16 +9,16 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from loriini.errors import InputError
+from loriini.common.errors import InputError
+from loriini.common.hub import RUN
 from loriini.export.checkpoints import load_checkpoints
 from loriini.export.export import ExportSettings, export_run
-from loriini.model.loading import load_model
-from loriini.snapshot import RUN
+from loriini.model.weights.loading import load_model
 from loriini.train.checkpoints.state import STATE
 from loriini.train.checkpoints.storage import CheckpointConfig
+from loriini.train.config import read_run
 from loriini.train.corpora import read_corpora
 from loriini.train.loop import train
-from loriini.train.run import read_run
 from runs import COPIED_AT, prepared, stop, tiny_run
 
 

@@ -18,7 +18,7 @@ from transformers import (
 
 from export.exported import CLOSE, byte_tokenizer
 from loriini import LoriiniForCausalLM
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 from loriini.export import export
 from loriini.export.export import ExportSettings, export_model, export_run
 from loriini.export.weights import probe

@@ -10,7 +10,7 @@ import torch
 
 from export.exported import EOS, QWEN2, byte_tokenizer, case_name, model_of
 from loriini import DESIGNS, RoutingConfig
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 from loriini.export.export import ExportSettings, export_model
 from loriini.export.gguf_tokenizer import gguf_vocabulary
 

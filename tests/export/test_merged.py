@@ -19,10 +19,10 @@ from export.exported import (
     model_of,
 )
 from loriini import DESIGNS, LoriiniConfig, RoutingConfig
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 from loriini.export.converting import RoutedBy
 from loriini.export.export import ExportSettings, export_model
-from loriini.model.conversion import soft_to_top_k
+from loriini.model.weights.conversion import soft_to_top_k
 from loriini.routing.design import Combination
 from tiny import random_ids, tiny_model
 

@@ -11,11 +11,11 @@ from transformers import AutoModelForCausalLM
 
 from export.exported import CLOSE, SERVED_CASES, assert_equal, case_name, converted, model_of
 from loriini import DESIGNS, RoutingConfig
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 from loriini.export.converting import CONVERTERS, RoutedBy, formats_of
 from loriini.export.formats import FORMATS
 from loriini.export.served import SERVED
-from loriini.model.pretrained import from_transformers
+from loriini.model.weights.pretrained import from_transformers
 from tiny import random_ids, tiny_config
 
 MIXTRAL = DESIGNS["mixtral"]

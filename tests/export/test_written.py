@@ -12,7 +12,7 @@ from transformers import GPT2Config, PreTrainedTokenizerFast
 from export.exported import QWEN2, byte_tokenizer, model_of
 from loriini import DESIGNS
 from loriini.export.export import PROBE, ExportSettings, export_model
-from loriini.model.loading import load_model, tokenizer_in
+from loriini.model.weights.loading import load_model, tokenizer_in
 
 
 def test_a_cast_leaves_the_biases_of_balancing_as_they_are(

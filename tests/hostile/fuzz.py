@@ -18,8 +18,8 @@ import pyarrow as pa
 import zstandard
 
 from hostile.files import MANY, arrow, parquet, response, texts_table, warc
-from loriini.errors import InputError
-from loriini.sources import ReadOptions, read_documents
+from loriini.common.errors import InputError
+from loriini.data.read import ReadOptions, read_documents
 from together import CONTEXT
 
 SECONDS = 120

@@ -212,7 +212,7 @@ def _be_the_child(command: str, folder: Path) -> None:
 def _in_here(command: str, folder: Path) -> int:
     """The exit code of a command that runs in this process."""
     from loriini.cli import main
-    from loriini.corpus.similarity import lsa
+    from loriini.data.prepare.similarity import lsa
 
     lsa.FEATURES, lsa.MOST_DIMENSIONS = 1 << 10, 16
     os.chdir(folder)

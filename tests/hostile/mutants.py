@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hostile.fuzz import mutated
-from loriini.jobs.artifact import digest, file_hash
+from loriini.data.jobs.artifact import digest, file_hash
 
 VALUES: tuple[Any, ...] = (
     *(None, True, False, -1, 0, 1, 7, 0.5, -1e-9, 1e308, 10**30, -(2**63)),

@@ -12,7 +12,7 @@ import numpy as np
 
 from hostile.runner import Harm, Row
 from hostile.template import PREPARE
-from loriini.jobs.artifact import digest, write_manifest
+from loriini.data.jobs.artifact import digest, write_manifest
 
 COMMANDS = {
     "inspect": "inspect corpus",

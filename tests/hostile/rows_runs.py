@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 from hostile.rows_corpus import JSON, as_folder, halved, replaced
 from hostile.runner import Harm, Row
 from hostile.template import TRAIN
-from loriini.hardware import has_bf16, pick_device
-from loriini.jobs.artifact import file_hash
+from loriini.common.hardware import has_bf16, pick_device
+from loriini.data.jobs.artifact import file_hash
 
 RESUME = "train --resume run"
 INIT = "train tiny-lory --init {} --corpus corpus --out other --steps 1 --length 64 --batch_size 2"

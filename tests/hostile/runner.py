@@ -134,7 +134,7 @@ def _run(arguments: list[str], folder: Path, gigabytes: float, within: Harm) -> 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
     from loriini.cli import main
-    from loriini.corpus.similarity import lsa
+    from loriini.data.prepare.similarity import lsa
 
     lsa.FEATURES, lsa.MOST_DIMENSIONS = 1 << 10, 16
     within(folder)

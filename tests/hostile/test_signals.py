@@ -12,10 +12,10 @@ from uuid import uuid4
 import pytest
 
 from cli.conftest import write_documents
-from loriini.atomic import write_json
-from loriini.jobs.artifact import build_artifact
-from loriini.jobs.tasks import Task, run_tasks
-from loriini.signals import ending_signals
+from loriini.common.atomic import write_json
+from loriini.common.signals import ending_signals
+from loriini.data.jobs.artifact import build_artifact
+from loriini.data.jobs.tasks import Task, run_tasks
 
 MARK = "LORIINI_TEST_MARK"
 SECONDS = 120
@@ -146,7 +146,7 @@ def test_every_rename_of_an_artifact_follows_the_syncs_of_all_it_holds(
         return {}
 
     def write(folder: Path) -> dict[str, Any]:
-        from loriini.jobs.tasks import SERIAL
+        from loriini.data.jobs.tasks import SERIAL
 
         run_tasks("t", [Task("one", task), Task("two", task)], folder, SERIAL)
         (folder / "inner").mkdir()

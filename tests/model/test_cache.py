@@ -5,7 +5,7 @@ import torch
 from transformers import DynamicCache
 from transformers.cache_utils import QuantizedCache
 
-from loriini.model.cache import CACHE
+from loriini.model.generate.cache import CACHE
 from tiny import random_ids, tiny_model
 
 

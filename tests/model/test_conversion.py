@@ -6,8 +6,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 from loriini import DESIGNS, LoriiniForCausalLM, RoutingConfig
 from loriini.export.merged import to_dense
-from loriini.model.conversion import change_design, copy_into_experts, keeps_routers, soft_to_top_k
-from loriini.model.pretrained import from_transformers
+from loriini.model.weights.conversion import change_design, copy_into_experts, keeps_routers, soft_to_top_k
+from loriini.model.weights.pretrained import from_transformers
 from tiny import SEGMENT, VOCABULARY, over_blocks, random_ids, run, tiny_config, tiny_model
 
 COPIED = [

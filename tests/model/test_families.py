@@ -9,9 +9,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from loriini.errors import InputError
-from loriini.model.loading import load_config, load_model
-from loriini.model.pretrained import FAMILIES, config_from_transformers, from_transformers
+from loriini.common.errors import InputError
+from loriini.model.weights.loading import load_config, load_model
+from loriini.model.weights.pretrained import FAMILIES, config_from_transformers, from_transformers
 from model.families import TINY_FAMILIES
 from runs import EOS, write_tokenizer
 from runs import VOCABULARY as WORDS

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from loriini import DESIGNS, LoriiniForCausalLM
-from loriini.model.initialization import draw_weights
+from loriini.model.weights.initialization import draw_weights
 from loriini.routing import RoutingConfig
 from loriini.routing.scorer import ScorerModule
 from tiny import tiny_config, tiny_model

@@ -9,9 +9,9 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 from transformers.utils import logging
 
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 from loriini.export.export import ExportSettings, export_model
-from loriini.model.loading import load_model, readable
+from loriini.model.weights.loading import load_model, readable
 from runs import tiny_run, trained
 
 

@@ -10,7 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from loriini import DESIGNS, LoriiniForCausalLM, RoutingConfig
 from loriini.model.experts.stacked import Experts, by_outputs_loop, by_parameters_loop
-from loriini.model.pretrained import from_transformers
+from loriini.model.weights.pretrained import from_transformers
 from tiny import (
     EVERY,
     LENGTH,

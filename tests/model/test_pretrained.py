@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from loriini.model.loading import load_model
-from loriini.model.pretrained import from_transformers
+from loriini.model.weights.loading import load_model
+from loriini.model.weights.pretrained import from_transformers
 from loriini.routing.losses import load_balance
 from model.mixtures import TINY, tiny_mixtral, tiny_olmoe, tiny_phimoe
 from runs import EOS, write_tokenizer

@@ -15,9 +15,9 @@ from transformers import PreTrainedModel
 from covering import grid
 from loriini import DESIGNS, LoriiniForCausalLM
 from loriini.cli import main
-from loriini.model.conversion import router_free
-from loriini.model.loading import load_model
-from loriini.model.pretrained import from_transformers
+from loriini.model.weights.conversion import router_free
+from loriini.model.weights.loading import load_model
+from loriini.model.weights.pretrained import from_transformers
 from loriini.routing.unit import RoutingContext, unit_layout
 from model.mixtures import TINY, tiny_mixtral
 from runs import EOS, write_tokenizer

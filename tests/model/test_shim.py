@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModel, AutoModelForCausalLM
 
 from loriini import LoriiniConfig, LoriiniModel
-from loriini.model.shim import AUTO_MAP
+from loriini.model.weights.shim import AUTO_MAP
 from tiny import random_ids, tiny_model
 
 LOAD = """

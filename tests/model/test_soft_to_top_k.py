@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from loriini import DESIGNS
-from loriini.model.conversion import soft_to_top_k
+from loriini.model.weights.conversion import soft_to_top_k
 from loriini.train.optimizer import OptimizerConfig, make_optimizer
 from tiny import SEGMENT, random_ids, tiny_model
 

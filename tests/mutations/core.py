@@ -5,7 +5,7 @@ from mutations.mutation import Mutation
 CORE = (
     Mutation(
         "the gradient of a merge's kernel overwrites the total",
-        "model/experts/merge_kernels.py",
+        "model/kernels/merge_kernels.py",
         "main_grad_EP += dweight_EP",
         "main_grad_EP.copy_(dweight_EP)",
         "tests/model/experts/test_merge_kernels.py",
@@ -61,21 +61,21 @@ CORE = (
     ),
     Mutation(
         "a transformers mixture's gate is read as its up",
-        "model/pretrained.py",
+        "model/weights/pretrained.py",
         'f"{stem}up_proj": up.contiguous()',
         'f"{stem}up_proj": gate.contiguous()',
         "tests/model/test_pretrained.py",
     ),
     Mutation(
         "the last experts get the rows before theirs",
-        "model/experts/grouped.py",
+        "model/kernels/grouped.py",
         "(x_PD[first:last] @ weight_EDO[expert])[start - first : end - first]",
         "(x_PD[first:last] @ weight_EDO[expert])[: end - start]",
         "tests/model/experts/test_grouped.py",
     ),
     Mutation(
         "a weight's gradient counts the rows of other experts",
-        "model/experts/grouped.py",
+        "model/kernels/grouped.py",
         "dy_RO = dy_PO.new_zeros(last - first, dy_PO.shape[1])",
         "dy_RO = dy_PO[first:last].clone()",
         "tests/model/experts/test_grouped.py",
@@ -89,7 +89,7 @@ CORE = (
     ),
     Mutation(
         "a merged FFN outlives its decision",
-        "model/cache.py",
+        "model/generate/cache.py",
         "self.decided_at, self.merged, self.single_tokens = context.decided_at, {}, 0",
         "self.decided_at = context.decided_at",
         "tests/model/test_mixture.py",
@@ -103,14 +103,14 @@ CORE = (
     ),
     Mutation(
         "a unit sums another unit's rows",
-        "model/experts/bags.py",
+        "model/kernels/bags.py",
         "rows[:, None].expand(-1, N, -1).reshape(-1, E)",
         "rows.repeat(N, 1)",
         "tests/model/experts/test_bags.py",
     ),
     Mutation(
         "a decision outlives the tokens that it came from",
-        "model/cache.py",
+        "model/generate/cache.py",
         "if length < self.decided_at:",
         "if length < 0:",
         "tests/model/test_mixture.py",
@@ -166,7 +166,7 @@ CORE = (
     ),
     Mutation(
         "held-out text shares one draw of a random router",
-        "model/routing_inputs.py",
+        "model/generate/routing_inputs.py",
         'if model.config.design.scorer == "random":',
         "if False:",
         "tests/analyze/test_routes.py tests/evaluate/test_perplexity.py",
@@ -180,14 +180,14 @@ CORE = (
     ),
     Mutation(
         "a pretrained mixture is copied",
-        "model/pretrained.py",
+        "model/weights/pretrained.py",
         "        weights.update(family.weights(name, weight))\n",
         "        weights.update(family.weights(name, weight.clone()))\n",
         "tests/model/test_pretrained.py",
     ),
     Mutation(
         "a sliding window is ignored",
-        "model/pretrained.py",
+        "model/weights/pretrained.py",
         "if window is not None and window < (length or longest):",
         "if False:",
         "tests/model/test_families.py",
@@ -201,7 +201,7 @@ CORE = (
     ),
     Mutation(
         "routers are kept for other units",
-        "model/conversion.py",
+        "model/weights/conversion.py",
         "return old.unit == new.unit and",
         "return",
         "tests/model/test_conversion.py",
@@ -215,7 +215,7 @@ CORE = (
     ),
     Mutation(
         "a model stays where it was loaded",
-        "model/loading.py",
+        "model/weights/loading.py",
         "model.to(device).eval()",
         "model.eval()",
         "tests/evaluate/test_runs.py",

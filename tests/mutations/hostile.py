@@ -5,21 +5,21 @@ from mutations.mutation import Mutation
 HOSTILE = (
     Mutation(
         "code in an encoder's folder runs",
-        "corpus/similarity/encoders.py",
+        "data/prepare/similarity/encoders.py",
         "path, dtype=dtype, trust_remote_code=False, use_safetensors=True",
         "path, dtype=dtype, trust_remote_code=True, use_safetensors=True",
-        "tests/corpus/similarity/test_encoders.py",
+        "tests/data/prepare/similarity/test_encoders.py",
     ),
     Mutation(
         "code in a tokenizer's folder runs",
-        "model/loading.py",
+        "model/weights/loading.py",
         "AutoTokenizer.from_pretrained(folder, trust_remote_code=False)",
         "AutoTokenizer.from_pretrained(folder, trust_remote_code=True)",
         "tests/hostile/test_hostile.py -k 'tokenizer and code'",
     ),
     Mutation(
         "weights that are NaN are loaded",
-        "snapshot.py",
+        "common/hub.py",
         "if weight.numel() and not all(",
         "if False and not all(",
         "tests/hostile/test_hostile.py -k NaN",
@@ -33,10 +33,10 @@ HOSTILE = (
     ),
     Mutation(
         "a data set that fails halfway ends as if it were read",
-        "sources/hub.py",
+        "data/read/hub.py",
         "if reason := failure():",
         "if reason := None:",
-        "tests/sources/test_hub.py",
+        "tests/data/read/test_hub.py",
     ),
     Mutation(
         "records of other shapes are read",

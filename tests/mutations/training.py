@@ -47,10 +47,10 @@ TRAINING = (
     ),
     Mutation(
         "a batch read ahead is taken for any position",
-        "batches/loader.py",
+        "data/batches/loader.py",
         "if self._ahead is not None and self._ahead[0] == consumed:",
         "if self._ahead is not None:",
-        "tests/batches/test_loader.py",
+        "tests/data/batches/test_loader.py",
     ),
     Mutation(
         "the estimate counts casts of experts that are merged again",
@@ -61,10 +61,10 @@ TRAINING = (
     ),
     Mutation(
         "what is auto is chosen without the documents of a masked run",
-        "launch.py",
+        "train/launch.py",
         "memory, sampled_positions(run, corpus))",
         "memory, None)",
-        "tests/test_launch.py -k masked",
+        "tests/train/test_launch.py -k masked",
     ),
     Mutation(
         "a micro-batch is estimated without the longest document",
@@ -75,17 +75,17 @@ TRAINING = (
     ),
     Mutation(
         "all corpora of a mixture are said to be read equally often",
-        "batches/loader.py",
+        "data/batches/loader.py",
         "count / shares.sum() * shares / sizes",
         "count / shares.sum() * (shares / shares)",
         "tests/train/test_folder.py -k mixture",
     ),
     Mutation(
         "a resumed run forgets what was chosen for it",
-        "launch.py",
+        "train/launch.py",
         "        run = run.chosen_as(read_run(out / RUN)[0])\n",
         "        pass\n",
-        "tests/test_launch.py",
+        "tests/train/test_launch.py",
     ),
     Mutation(
         "a random router is never redrawn",
@@ -138,10 +138,10 @@ TRAINING = (
     ),
     Mutation(
         "a longer run checks its checkpoint twice",
-        "launch.py",
+        "train/launch.py",
         "intact=extend(folder, run, out))",
         "intact=extend(folder, run, out) and None)",
-        "tests/test_launch.py -k goes_on",
+        "tests/train/test_launch.py -k goes_on",
     ),
     Mutation(
         "a killed copy of a checkpoint is in the way of the next",
@@ -152,10 +152,10 @@ TRAINING = (
     ),
     Mutation(
         "every rank reads the first rank's share",
-        "batches/loader.py",
+        "data/batches/loader.py",
         "consumed + self.rank * share",
         "consumed",
-        "tests/batches/test_loader.py",
+        "tests/data/batches/test_loader.py",
     ),
     Mutation(
         "auxiliary losses weigh as instances, however many units these have",
@@ -229,24 +229,24 @@ TRAINING = (
     ),
     Mutation(
         "a published accuracy has two digits exchanged",
-        "published/aoe.py",
+        "papers/published/aoe.py",
         "34.06",
         "30.46",
-        "tests/published/test_values.py",
+        "tests/papers/published/test_values.py",
     ),
     Mutation(
         "a published perplexity is another table's",
-        "published/design_choices.py",
+        "papers/published/design_choices.py",
         '"sequence (4, 1)": (11.573,)',
         '"sequence (4, 1)": (11.605,)',
-        "tests/published/test_values.py",
+        "tests/papers/published/test_values.py",
     ),
     Mutation(
         "an item's curve in random order trains in similar order",
-        "published/items/lory.py",
+        "papers/published/items/lory.py",
         'RANDOM_ORDER = ("--order=random",)',
         "RANDOM_ORDER = ()",
-        "tests/published/test_items.py",
+        "tests/papers/published/test_items.py",
     ),
     Mutation(
         "settings that a design ignores are accepted",

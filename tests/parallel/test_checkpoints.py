@@ -16,18 +16,18 @@ import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from loriini.errors import InputError
-from loriini.jobs.artifact import file_hashes
+from loriini.common.errors import InputError
+from loriini.data.jobs.artifact import file_hashes
 from loriini.parallel.mesh import ParallelConfig, join_mesh
 from loriini.parallel.sharding import build_model, local_part
 from loriini.train.checkpoints import state, storage
 from loriini.train.checkpoints.state import read_state
 from loriini.train.checkpoints.storage import CheckpointConfig
+from loriini.train.config import TrainConfig
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.extend import extend, replanned
 from loriini.train.loop import start_or_resume, train
 from loriini.train.optimizer import OptimizerConfig
-from loriini.train.run import Run
 from loriini.train.upcycle import WarmupConfig
 from runs import tiny_corpus, tiny_run
 from tiny import tiny_config
@@ -38,7 +38,7 @@ FILES = [f"shard-0000{i}-model-00001-of-00001.safetensors" for i in (1, 2)]
 STEPS = ["step-00000001", "step-00000002"]
 
 
-def two_steps() -> Run:
+def two_steps() -> TrainConfig:
     """A run that saves after each of two steps, and could be longer."""
     rate = OptimizerConfig(schedule="constant", warmup=0.0)
     kept, mixture = CheckpointConfig(every=1), WarmupConfig(dense_share=0.0)

@@ -18,7 +18,8 @@ import torch.distributed as dist
 from safetensors.torch import load_file
 
 from loriini import DESIGNS, LoriiniForCausalLM
-from loriini.errors import InputError
+from loriini.common.errors import InputError
+from loriini.common.signals import Interrupted
 from loriini.model.mixture import Mixture
 from loriini.parallel import mesh
 from loriini.parallel.mesh import (
@@ -31,11 +32,10 @@ from loriini.parallel.mesh import (
     world_size,
 )
 from loriini.parallel.sharding import build_model
-from loriini.signals import Interrupted
 from loriini.train.checkpoints.storage import CheckpointConfig
+from loriini.train.config import TrainConfig
 from loriini.train.loop import start_or_resume, train
 from loriini.train.measures import Measure
-from loriini.train.run import Run
 from loriini.train.speed import SpeedConfig
 from loriini.train.upcycle import WarmupConfig
 from runs import Pattern, metrics, signal_self, stop, tiny_corpus, tiny_run
@@ -48,7 +48,7 @@ HYBRID_EXPERTS = ParallelConfig(shard=2, experts=2)
 WHOLE, HYBRID_WHOLE = (replace(mesh, share_experts="whole") for mesh in (EXPERTS, HYBRID_EXPERTS))
 
 
-def run_in(name: str, mesh: ParallelConfig = FSDP, micro_batch_size: int = 0) -> Run:
+def run_in(name: str, mesh: ParallelConfig = FSDP, micro_batch_size: int = 0) -> TrainConfig:
     """A seed for which no top-k decision is so close that rounding changes it; copied at step 3.
 
     "mixtral of 4" is a design and its number of experts.
@@ -93,11 +93,11 @@ RESUMED = {
 """Steps after which two and four processes are stopped, and their meshes."""
 
 
-def train_in(run: Run, folder: Path) -> None:
+def train_in(run: TrainConfig, folder: Path) -> None:
     train(run, on_first_rank(lambda: tiny_corpus(folder / "tokenizer")), folder / "run")
 
 
-def train_compiled(run: Run, folder: Path) -> None:
+def train_compiled(run: TrainConfig, folder: Path) -> None:
     """The graphs are those that are compiled, run without code generation, which takes half a minute."""
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own
@@ -106,7 +106,7 @@ def train_compiled(run: Run, folder: Path) -> None:
         train_in(replace(run, speed=SpeedConfig(compile=True)), folder)
 
 
-def train_measured(run: Run, folder: Path) -> None:
+def train_measured(run: TrainConfig, folder: Path) -> None:
     """A run that is measured by a forward pass of its model, the loss being its score."""
     ids = torch.from_numpy(Pattern().read(np.arange(4)))
 
@@ -118,7 +118,7 @@ def train_measured(run: Run, folder: Path) -> None:
     train(run, corpus, folder / "run", [Measure("losses.jsonl", 5, loss, score="loss")])
 
 
-def stop_at(step: int, run: Run, folder: Path) -> None:
+def stop_at(step: int, run: TrainConfig, folder: Path) -> None:
     """Train until the last process alone is interrupted."""
     corpus = on_first_rank(lambda: tiny_corpus(folder / "tokenizer"))
     last = dist.get_rank() == dist.get_world_size() - 1
@@ -279,7 +279,7 @@ def test_documents_apart_are_refused_where_processes_share_experts_of_long_units
     replace(run, routing=DESIGNS["mixtral"]).check(processes=2)
 
 
-def seed_in(run: Run, folder: Path) -> int:
+def seed_in(run: TrainConfig, folder: Path) -> int:
     corpus = on_first_rank(lambda: tiny_corpus(folder / "tokenizer"))
     start_or_resume(run, corpus, folder / "run")
     return torch.initial_seed()

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from loriini.evaluate import samples
 from loriini.evaluate.samples import Generation, continue_text
-from loriini.model.loading import tokenizer_in
+from loriini.model.weights.loading import tokenizer_in
 from loriini.parallel.mesh import ParallelConfig, join_mesh
 from loriini.parallel.sharding import build_model
 from runs import write_tokenizer

@@ -14,8 +14,8 @@ from live_bytes import LiveBytes
 from loriini import DESIGNS, LoriiniConfig, LoriiniForCausalLM
 from loriini.estimate.activations import saved_bytes
 from loriini.estimate.memory import others_states
-from loriini.model.conversion import copy_into_experts
 from loriini.model.experts.stacked import Experts
+from loriini.model.weights.conversion import copy_into_experts
 from loriini.parallel import sharding
 from loriini.parallel.mesh import Parallel, ParallelConfig, join_mesh
 from loriini.parallel.sharding import (

@@ -13,17 +13,17 @@ import pytest
 from cli.calls import assert_refused, call
 from loriini.analyze.routes import Routes
 from loriini.cli import main
-from loriini.corpus.similarity import lsa
-from loriini.errors import InputError
+from loriini.common.errors import InputError
+from loriini.data.jobs.artifact import load_artifact
+from loriini.data.jobs.lock import folder_lock
+from loriini.data.prepare.similarity import lsa
+from loriini.data.read.document import Document
 from loriini.evaluate.intervals import Difference
-from loriini.jobs.artifact import load_artifact
-from loriini.jobs.lock import folder_lock
 from loriini.quickstart import Quickstart, job, run_quickstart
 from loriini.quickstart.results import print_table, verdict
 from loriini.recipes import SIZES, Size
-from loriini.sources.document import Document
+from loriini.train.config import ModelShape
 from loriini.train.records.metrics import METRICS, read_metrics
-from loriini.train.run import ModelShape
 from runs import after_step, signal_self
 
 STEPS = 12

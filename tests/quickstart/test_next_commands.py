@@ -8,7 +8,7 @@ import pytest
 from extensions import tables_restored
 from loriini.cli import COMMANDS
 from loriini.cli.parser import make_parser
-from loriini.extension import EXTENSIONS
+from loriini.common.extension import EXTENSIONS
 from loriini.quickstart import Quickstart
 from loriini.quickstart.next_commands import next_commands
 

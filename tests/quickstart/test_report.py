@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 from loriini.quickstart.report import write_report
 from reports import HOSTILE, Page
 

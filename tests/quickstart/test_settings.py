@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from cli.calls import call
-from loriini.errors import InputError
-from loriini.jobs.artifact import load_artifact
+from loriini.common.errors import InputError
+from loriini.data.jobs.artifact import load_artifact
+from loriini.data.read.document import Document
 from loriini.quickstart import Quickstart, job, run_quickstart
-from loriini.sources.document import Document
 
 
 def write_lines(path: Path, count: int) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from loriini.estimate.choice import choose
 from loriini.estimate.memory import GIB, micro_batch_activations, rank_memory
-from loriini.published.training import TRAINING, PublishedTraining
+from loriini.papers.published.training import TRAINING, PublishedTraining
 from loriini.recipes import RECIPES, VOCABULARY
 
 PAPERS = [name for name in RECIPES if not name.startswith("tiny-")]

@@ -6,15 +6,15 @@ import pytest
 import torch
 
 from loriini import DESIGNS, LoriiniForCausalLM
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 from loriini.estimate.memory import GpuCluster
-from loriini.launch import dry_run
-from loriini.published.parameters import PARAMETERS
+from loriini.papers.published.parameters import PARAMETERS
 from loriini.recipes import RECIPES, SIZES, VOCABULARY, describe, quickstart_run, shape_of
 from loriini.recipes.aoe import aoe_recipes
 from loriini.recipes.design_choices import design_choices_recipes
+from loriini.train.config import TrainConfig
 from loriini.train.corpora import SMALL_VOCABULARY
-from loriini.train.run import Run
+from loriini.train.launch import dry_run
 
 CHOICES = {run.name: run for run in design_choices_recipes()}
 AOE = {run.name: run for run in aoe_recipes()}
@@ -76,7 +76,7 @@ def test_design_choices_parameters_agree_to_1_percent(name: str) -> None:
     assert described["parameters_active"] == pytest.approx(described["published_active"], rel=0.01)
 
 
-def uncounted(run: Run) -> tuple[int, int]:
+def uncounted(run: TrainConfig) -> tuple[int, int]:
     """(total, active) parameters of ours that AoE's paper does not count; see `published`."""
     shape, total, active = run.model, 0, 0
     if run.name.startswith("732m"):

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from extensions import example, tables_restored
-from loriini.model.conversion import change_design, keeps_routers, router_free
-from loriini.model.loading import load_model, read_model
+from loriini.model.weights.conversion import change_design, keeps_routers, router_free
+from loriini.model.weights.loading import load_model, read_model
 from loriini.routing import (
     DESIGNS,
     Routing,

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from loriini import LoriiniForCausalLM
-from loriini.model.conversion import change_design
+from loriini.model.weights.conversion import change_design
 from tiny import random_ids, tiny_config, tiny_model
 
 

@@ -11,7 +11,7 @@ from trainers import arguments
 from transformers import Trainer
 
 from loriini import DESIGNS, LoriiniForCausalLM
-from loriini.batches.dataset import InstanceDataset
+from loriini.data.batches.dataset import InstanceDataset
 from loriini.routing import RoutingConfig
 from loriini.train.callback import RoutingCallback
 from runs import EOS, VOCABULARY, Pattern, tiny_run

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loriini.batches.joined import JoinedInstances
-from loriini.batches.loader import BatchLoader
-from loriini.errors import InputError
+from loriini.common.errors import InputError
+from loriini.data.batches.joined import JoinedInstances
+from loriini.data.batches.loader import BatchLoader
 from loriini.train.corpora import read_corpora, sampled_positions
 from runs import prepared, tiny_run
 

@@ -11,13 +11,13 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from loriini import DESIGNS, RoutingConfig
-from loriini.batches.dataset import InstanceDataset
-from loriini.batches.loader import BatchLoader
+from loriini.data.batches.dataset import InstanceDataset
+from loriini.data.batches.loader import BatchLoader
 from loriini.model import LoriiniForCausalLM
 from loriini.parallel.mesh import ParallelConfig, join_mesh
 from loriini.parallel.sharding import build_model, full_tensor
+from loriini.train.config import TrainConfig
 from loriini.train.optimizer import make_optimizer
-from loriini.train.run import Run
 from loriini.train.run_progress import RunProgress
 from loriini.train.step import Batch, TrainingState, accumulate_gradients, read_batch, training_step
 from runs import EOS, VOCABULARY, Pattern, metrics, tiny_run, trained
@@ -76,7 +76,7 @@ def packed_batch() -> Batch:
     return Batch(torch.from_numpy(tokens), positions_BL=torch.from_numpy(source.positions(ids)))
 
 
-def step_of_all(run: Run) -> tuple[list[float], dict[str, Tensor]]:
+def step_of_all(run: TrainConfig) -> tuple[list[float], dict[str, Tensor]]:
     """The mean loss of all targets, the auxiliary losses of all units, the mean z-loss of all targets, and
     their gradients."""
     model, batch = model_of(run), packed_batch()
@@ -93,7 +93,7 @@ def step_of_all(run: Run) -> tuple[list[float], dict[str, Tensor]]:
     return [loss.item(), out.auxiliary_loss.item(), z_loss.item()], gradients(model)
 
 
-def model_of(run: Run) -> LoriiniForCausalLM:
+def model_of(run: TrainConfig) -> LoriiniForCausalLM:
     torch.manual_seed(0)
     return LoriiniForCausalLM(run.config(VOCABULARY, EOS)).train()
 
@@ -109,7 +109,7 @@ def test_targets_and_units_weigh_the_same_where_instances_have_different_numbers
     assert_same_gradients(gradients(model), wanted, rtol=1e-3, atol=1e-6)
 
 
-def step_of_this_process(run: Run) -> tuple[list[float], dict[str, Any]]:
+def step_of_this_process(run: TrainConfig) -> tuple[list[float], dict[str, Any]]:
     """The losses of a step, and this process's gradients, all of them gathered."""
     parallel = join_mesh(ParallelConfig())
     model = build_model(run.config(VOCABULARY, EOS), parallel, "fp32", lambda config: model_of(run))
@@ -130,7 +130,7 @@ def test_so_do_they_in_several_processes() -> None:
             assert_same_gradients(actual, wanted, rtol=1e-3, atol=1e-6)
 
 
-def without_losses(run: Run) -> Run:
+def without_losses(run: TrainConfig) -> TrainConfig:
     """The run without auxiliary losses, which are of all units of a batch together."""
     return replace(run, routing=replace(run.routing, load_balance=0.0))
 

@@ -10,22 +10,22 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from loriini import atomic
-from loriini.errors import InputError
-from loriini.jobs.lock import FolderLocked, folder_lock
-from loriini.launch import refuse_others
-from loriini.snapshot import RUN
+from loriini.common import atomic
+from loriini.common.errors import InputError
+from loriini.common.hub import RUN
+from loriini.data.jobs.lock import FolderLocked, folder_lock
 from loriini.train.checkpoints import state
 from loriini.train.checkpoints.state import checkpoints_in, step_of
 from loriini.train.checkpoints.storage import CheckpointConfig
+from loriini.train.config import TrainConfig, read_run
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.extend import begun_in, extend, replanned
 from loriini.train.folder import shared_steps
+from loriini.train.launch import refuse_others
 from loriini.train.loop import start_or_resume, train
 from loriini.train.measures import Measure
 from loriini.train.optimizer import OptimizerConfig, learning_rate_factor
 from loriini.train.records.metrics import EVALUATION, METRICS, read_records
-from loriini.train.run import Run, read_run
 from loriini.train.upcycle import WarmupConfig
 from runs import COPIED_AT, STEPS, Killed, metrics, stop, tiny_corpus, tiny_run
 
@@ -33,7 +33,7 @@ STABLE = OptimizerConfig(learning_rate=1e-2, warmup=0.2, schedule="warmup_stable
 """Of ten steps two rise, and the last three fall: the rates of steps 1 to 7 are those of a longer run."""
 
 
-def stable_run(**changes: Any) -> Run:
+def stable_run(**changes: Any) -> TrainConfig:
     values: dict[str, Any] = {"optimizer": STABLE, "checkpoint": CheckpointConfig(every=1, keep=STEPS)}
     return tiny_run("lory", **{**values, **changes})
 
@@ -106,7 +106,7 @@ def test_shared_steps_equal_those_counted_one_by_one() -> None:
         stable_run(optimizer=replace(STABLE, decay=0.5)),
     ]
 
-    def rates_and_models(run: Run) -> list[tuple[float, bool]]:
+    def rates_and_models(run: TrainConfig) -> list[tuple[float, bool]]:
         return [
             (learning_rate_factor(run.optimizer, i, run.steps), run.is_dense_at(i + 1))
             for i in range(run.steps)
@@ -183,7 +183,7 @@ def test_a_damaged_checkpoint_is_passed_over(trained: Path, tmp_path: Path) -> N
     assert [path.name for path in checkpoints_in(tmp_path / "longer" / "checkpoints")] == ["step-00000006"]
 
 
-def extend_until_killed(trained: Path, run: Run, out: Path, at: int) -> bool:
+def extend_until_killed(trained: Path, run: TrainConfig, out: Path, at: int) -> bool:
     """Whether `extend` was killed before its call number `at` that changes a folder."""
     calls = 0
 

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from extensions import tables_restored
-from loriini.batches.joined import JoinedInstances
-from loriini.batches.loader import BatchLoader
-from loriini.errors import InputError, Unfinished
-from loriini.jobs.lock import folder_lock
+from loriini.common.errors import InputError, Unfinished
+from loriini.data.batches.joined import JoinedInstances
+from loriini.data.batches.loader import BatchLoader
+from loriini.data.jobs.lock import folder_lock
 from loriini.routing import register_loss
 from loriini.train.checkpoints.storage import CheckpointConfig
+from loriini.train.config import TrainConfig, read_run
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.folder import check_pool, report_reading, warn_of_order
 from loriini.train.guard import GuardConfig
@@ -24,7 +25,6 @@ from loriini.train.measures import EvaluateConfig, Measure
 from loriini.train.optimizer import OptimizerConfig
 from loriini.train.records.metrics import METRICS
 from loriini.train.records.trackers import WatchConfig
-from loriini.train.run import Run, read_run
 from loriini.train.speed import SpeedConfig
 from loriini.train.upcycle import WarmupConfig
 from runs import EOS, STEPS, VOCABULARY, Pattern, kill, metrics, stop, tiny_corpus, tiny_run
@@ -66,7 +66,7 @@ def test_a_damaged_record_does_not_keep_a_trained_model_from_being_saved(
 def test_a_corpus_may_have_moved(corpus: TrainingCorpus, tmp_path: Path) -> None:
     for run in (tiny_run(steps=1, corpus=(Path("before"),)), tiny_run(steps=1, corpus=(Path("after"),))):
         assert train(run, corpus, tmp_path) == tmp_path / "model"
-        assert Run.from_dict(json.loads((tmp_path / "run.json").read_text())) == run.chosen(0, False)
+        assert TrainConfig.from_dict(json.loads((tmp_path / "run.json").read_text())) == run.chosen(0, False)
     with pytest.raises(InputError, match="different: corpus_digest"):
         train(run, replace(corpus, digest="other"), tmp_path)
 
@@ -112,7 +112,7 @@ def test_settings_that_leave_training_unchanged_may_change_when_it_is_resumed(
     assert f"{tmp_path / 'run.json'}: resumed with checkpoint.every 1, not " in said
     assert "micro_batch_size 2, not 0, order random, not none, per_expert_every 1, not " in said
     assert len(metrics(tmp_path)) == STEPS
-    assert Run.from_dict(json.loads((tmp_path / "run.json").read_text())) == run.chosen(0, False)
+    assert TrainConfig.from_dict(json.loads((tmp_path / "run.json").read_text())) == run.chosen(0, False)
 
 
 def test_a_run_of_the_version_before_is_resumed(corpus: TrainingCorpus, tmp_path: Path) -> None:

@@ -12,15 +12,15 @@ import torch.distributed as dist
 from safetensors.torch import load_file
 
 from loriini import LoriiniForCausalLM
-from loriini.batches.loader import BatchLoader
-from loriini.errors import InputError
+from loriini.common.errors import InputError
+from loriini.data.batches.loader import BatchLoader
 from loriini.model import modeling
 from loriini.parallel.mesh import on_first_rank, process_group
 from loriini.train import guard, loop
 from loriini.train.checkpoints.storage import CheckpointConfig
+from loriini.train.config import TrainConfig
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.guard import WINDOW, GuardConfig, largest_norm, replay, with_norm
-from loriini.train.run import Run
 from loriini.train.step import accumulate_gradients, read_batch
 from loriini.train.upcycle import WarmupConfig
 from runs import EOS, VOCABULARY, Pattern, kill, metrics, stop, tiny_corpus, tiny_run
@@ -93,7 +93,7 @@ def test_batches_skipped_after_the_step_that_is_resumed_from_are_dropped(
     assert sorted(path.name for path in skipped.iterdir()) == [*names[:2], "step-9.txt"]
 
 
-def train_spoiled_in_the_last(run: Run, folder: Path, step: int, factor: float = math.inf) -> None:
+def train_spoiled_in_the_last(run: TrainConfig, folder: Path, step: int, factor: float = math.inf) -> None:
     """Train with a step that is infinite, or a spike, in the last process only; the window is short."""
     with process_group(), pytest.MonkeyPatch.context() as patch:
         corpus = on_first_rank(lambda: tiny_corpus(folder / "tokenizer"))
@@ -150,7 +150,7 @@ SPIKING = tiny_run(guard=GuardConfig(spike=6.0), checkpoint=CheckpointConfig(eve
 
 
 def train_with_a_spike(
-    corpus: TrainingCorpus, out: Path, run: Run = SPIKING, killed_after: int = 0
+    corpus: TrainingCorpus, out: Path, run: TrainConfig = SPIKING, killed_after: int = 0
 ) -> list[dict[str, Any]]:
     """Train with a spike in step 7 and a short window, and resume after a kill; the metrics."""
     with pytest.MonkeyPatch.context() as patch:

@@ -7,9 +7,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from loriini.errors import InputError
-from loriini.launch import train_recipe
+from loriini.common.errors import InputError
 from loriini.train import loop
+from loriini.train.launch import train_recipe
 from loriini.train.step import TrainingState
 from runs import metrics, prepared
 from together import in_one_group, job

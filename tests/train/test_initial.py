@@ -11,13 +11,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, PreTrainedModel
 
-from loriini.corpus.prepare import PrepareSettings, prepare_documents
-from loriini.errors import InputError
+from loriini.common.errors import InputError
+from loriini.data.prepare.prepare import PrepareSettings, prepare_documents
+from loriini.data.read.document import Document
 from loriini.estimate.memory import GpuCluster
-from loriini.launch import dry_run, resume, train_recipe
-from loriini.model.loading import context_length, load_model
-from loriini.sources.document import Document
+from loriini.model.weights.loading import context_length, load_model
 from loriini.train.initial import InitialModel
+from loriini.train.launch import dry_run, resume, train_recipe
 from loriini.train.records.metrics import METRICS, read_metrics
 from model.families import TINY_FAMILIES
 from runs import after_step, metrics, prepared, signal_self
@@ -65,7 +65,7 @@ def first_loss(out: Path) -> float:
 
 def loss_of(model: PreTrainedModel, corpus: Path, batch: int = 2) -> float:
     """The loss of a model on the first batch of a run with seed 0."""
-    from loriini.batches.loader import BatchLoader
+    from loriini.data.batches.loader import BatchLoader
     from loriini.train.corpora import read_corpora
 
     ids = BatchLoader(read_corpora([corpus]).instances, batch, 0).at(0)[0]
@@ -143,7 +143,7 @@ def test_a_run_starts_from_a_run_its_model_or_one_of_its_checkpoints(
 def test_a_soft_mixture_is_narrowed_where_the_design_asks_for_it(
     corpus: Path, lory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from loriini.model.conversion import soft_to_top_k
+    from loriini.model.weights.conversion import soft_to_top_k
 
     asked = ["--routing", "lory-top2", "--routing.segment_length", "8", "--steps", "1"]
     train_recipe("tiny-lory", tmp_path / "run", [corpus], [*SMALL, *asked], init=str(lory))

@@ -16,9 +16,9 @@ import torch
 from safetensors.torch import load_file
 
 from loriini.train.checkpoints.storage import CheckpointConfig
+from loriini.train.config import TrainConfig
 from loriini.train.loop import train
 from loriini.train.records.metrics import METRICS
-from loriini.train.run import Run
 from runs import after_step, metrics, tiny_corpus, tiny_run
 from together import CONTEXT
 
@@ -26,17 +26,17 @@ FURTHER = 3
 """Steps that a process may take while it waits to be killed."""
 
 
-def run_of(kills: int) -> Run:
+def run_of(kills: int) -> TrainConfig:
     """A run that saves after every step, so that most moments are moments of writing."""
     return replace(tiny_run(steps=(FURTHER + 2) * kills), checkpoint=CheckpointConfig(every=1))
 
 
-def train_alone(run: Run, folder: Path) -> None:
+def train_alone(run: TrainConfig, folder: Path) -> None:
     torch.set_num_threads(1)
     train(run, tiny_corpus(folder / "tokenizer"), folder / "run")
 
 
-def train_until_killed(run: Run, folder: Path, step: int, delay: float) -> None:
+def train_until_killed(run: TrainConfig, folder: Path, step: int, delay: float) -> None:
     """Train and be killed `delay` seconds after a step, at the latest `FURTHER` steps on."""
     killer = threading.Timer(delay, os.kill, (os.getpid(), signal.SIGKILL))
     with pytest.MonkeyPatch.context() as patch:
@@ -49,7 +49,7 @@ def steps_of(out: Path) -> int:
     return len(metrics(out)) if (out / METRICS).exists() else 0
 
 
-def kill_one(run: Run, folder: Path, chance: random.Random) -> None:
+def kill_one(run: TrainConfig, folder: Path, chance: random.Random) -> None:
     """Start or resume, and kill soon after the next or the second next step."""
     step = steps_of(folder / "run") + chance.randint(1, 2)
     arguments = (run, folder, step, chance.uniform(0, 0.05))

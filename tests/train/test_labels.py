@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from loriini.batches.joined import JoinedInstances
-from loriini.errors import InputError
+from loriini.common.errors import InputError
+from loriini.data.batches.joined import JoinedInstances
 from loriini.model import LoriiniForCausalLM
-from loriini.model.loading import load_model
+from loriini.model.weights.loading import load_model
+from loriini.train.config import TrainConfig
 from loriini.train.initial import InitialModel
 from loriini.train.loop import train
 from loriini.train.records.metrics import METRICS, read_metrics
-from loriini.train.run import Run
 from loriini.train.step import Batch, accumulate_gradients
 from runs import COPIED_AT, EOS, VOCABULARY, Pattern, tiny_corpus, tiny_run
 from tiny import assert_same_gradients, gradients, tiny_model
@@ -30,7 +30,7 @@ def instances(*ids: int) -> tuple[np.ndarray, Tensor]:
     return ids_B, torch.from_numpy(PATTERN.read(ids_B))
 
 
-def step_gradients(model: LoriiniForCausalLM, run: Run, *ids: int) -> dict[str, Tensor]:
+def step_gradients(model: LoriiniForCausalLM, run: TrainConfig, *ids: int) -> dict[str, Tensor]:
     """The gradients that training takes from some instances."""
     ids_B, tokens_BL = instances(*ids)
     model.zero_grad()
@@ -38,12 +38,12 @@ def step_gradients(model: LoriiniForCausalLM, run: Run, *ids: int) -> dict[str, 
     return gradients(model)
 
 
-def mixture(run: Run) -> LoriiniForCausalLM:
+def mixture(run: TrainConfig) -> LoriiniForCausalLM:
     """A mixture of different experts."""
     return LoriiniForCausalLM(run.config(VOCABULARY, EOS, label_names=PATTERN.label_names)).train()
 
 
-def alone(model: LoriiniForCausalLM, run: Run, label: int) -> LoriiniForCausalLM:
+def alone(model: LoriiniForCausalLM, run: TrainConfig, label: int) -> LoriiniForCausalLM:
     """The dense model of one label's expert."""
     dense = LoriiniForCausalLM(run.config(VOCABULARY, EOS, num_experts=1)).train()
     dense.load_state_dict(of_expert(model.state_dict(), label))

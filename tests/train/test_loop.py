@@ -14,16 +14,16 @@ import torch
 from safetensors.torch import load_file
 
 from loriini import DESIGNS
-from loriini.batches.loader import BatchLoader
-from loriini.errors import InputError
-from loriini.signals import Interrupted
+from loriini.common.errors import InputError
+from loriini.common.signals import Interrupted
+from loriini.data.batches.loader import BatchLoader
 from loriini.train import loop
 from loriini.train.checkpoints import storage
 from loriini.train.checkpoints.storage import CheckpointConfig
+from loriini.train.config import TrainConfig
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.loop import start_or_resume, train
 from loriini.train.records.metrics import METRICS
-from loriini.train.run import Run
 from loriini.train.step import TrainingState
 from loriini.train.upcycle import WarmupConfig
 from runs import (
@@ -56,11 +56,13 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> TrainingCorpus:
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(corpus: TrainingCorpus, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Run], Path]:
+def uninterrupted(
+    corpus: TrainingCorpus, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[TrainConfig], Path]:
     """The folder of a run that nothing stopped, each trained once."""
     trained: dict[str, Path] = {}
 
-    def folder(run: Run) -> Path:
+    def folder(run: TrainConfig) -> Path:
         if run.name not in trained:
             trained[run.name] = tmp_path_factory.mktemp("whole") / "run"
             train(run, corpus, trained[run.name])
@@ -79,7 +81,7 @@ def assert_same_run(out: Path, whole: Path) -> None:
 
 
 def test_a_failed_save_of_the_model_loses_nothing(
-    corpus: TrainingCorpus, uninterrupted: Callable[[Run], Path], tmp_path: Path, monkeypatch: Any
+    corpus: TrainingCorpus, uninterrupted: Callable[[TrainConfig], Path], tmp_path: Path, monkeypatch: Any
 ) -> None:
     run, whole = tiny_run("lory"), uninterrupted(tiny_run("lory"))
     with monkeypatch.context() as patch:
@@ -104,13 +106,13 @@ def test_a_failed_last_checkpoint_does_not_cost_the_model(corpus: TrainingCorpus
     assert load_file(tmp_path / "model" / "model.safetensors")
 
 
-def scratch_or_copied(design: str) -> Run:
+def scratch_or_copied(design: str) -> TrainConfig:
     """A tiny run, with a dense warm-up where the design admits one."""
     copied = DESIGNS[design].preserves_dense
     return tiny_run(design) if copied else tiny_run(design, warmup=WarmupConfig(dense_share=0.0))
 
 
-def next_loss(state: TrainingState, corpus: TrainingCorpus, run: Run) -> float:
+def next_loss(state: TrainingState, corpus: TrainingCorpus, run: TrainConfig) -> float:
     """The loss of the next batch."""
     batches = BatchLoader(corpus.instances, run.batch_size, run.seed)
     tokens = torch.from_numpy(batches.at(state.progress.consumed)[0])
@@ -135,7 +137,7 @@ def test_an_interrupted_run_resumes_to_the_same_bits(
     design: str,
     step: int,
     corpus: TrainingCorpus,
-    uninterrupted: Callable[[Run], Path],
+    uninterrupted: Callable[[TrainConfig], Path],
     tmp_path: Path,
 ) -> None:
     run, out = scratch_or_copied(design), tmp_path / "run"
@@ -147,7 +149,7 @@ def test_an_interrupted_run_resumes_to_the_same_bits(
 
 
 def test_dropout_resumes_to_the_same_bits(
-    corpus: TrainingCorpus, uninterrupted: Callable[[Run], Path], tmp_path: Path
+    corpus: TrainingCorpus, uninterrupted: Callable[[TrainConfig], Path], tmp_path: Path
 ) -> None:
     run, out = tiny_run(name="tiny gpt2"), tmp_path / "run"
     run = replace(run, model=replace(run.model, block="gpt2", dropout=0.2))
@@ -159,7 +161,7 @@ def test_dropout_resumes_to_the_same_bits(
 
 @pytest.mark.parametrize("step", [COPIED_AT - 2, COPIED_AT + 3])
 def test_a_killed_run_resumes_from_its_last_checkpoint(
-    step: int, corpus: TrainingCorpus, uninterrupted: Callable[[Run], Path], tmp_path: Path
+    step: int, corpus: TrainingCorpus, uninterrupted: Callable[[TrainConfig], Path], tmp_path: Path
 ) -> None:
     run, out = tiny_run(checkpoint=CheckpointConfig(every=COPIED_AT)), tmp_path / "run"
     stop(run, corpus, out, step, kill)
@@ -170,7 +172,7 @@ def test_a_killed_run_resumes_from_its_last_checkpoint(
 
 
 def test_a_run_stopped_twice_and_killed_between_is_still_the_same(
-    corpus: TrainingCorpus, uninterrupted: Callable[[Run], Path], tmp_path: Path
+    corpus: TrainingCorpus, uninterrupted: Callable[[TrainConfig], Path], tmp_path: Path
 ) -> None:
     run, out = tiny_run(), tmp_path / "run"
     stop(run, corpus, out, 2, lambda: signal_self(signal.SIGTERM))
@@ -229,7 +231,7 @@ def test_an_interrupt_in_the_last_step_saves_the_final_model(corpus: TrainingCor
 
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
     corpus: TrainingCorpus,
-    uninterrupted: Callable[[Run], Path],
+    uninterrupted: Callable[[TrainConfig], Path],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -262,7 +264,7 @@ def test_the_copy_into_experts_leaves_the_loss_unchanged(
 ) -> None:
     losses, copy_dense = [], loop.copy_dense
 
-    def measured(state: TrainingState, run: Run, corpus: TrainingCorpus) -> None:
+    def measured(state: TrainingState, run: TrainConfig, corpus: TrainingCorpus) -> None:
         losses.append(next_loss(state, corpus, run))
         copy_dense(state, run, corpus)
         state.model.eval()  # where the auxiliary loss is not added

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from loriini import LoriiniForCausalLM
-from loriini.errors import Unfinished
+from loriini.common.errors import Unfinished
 from loriini.train import loop
 from loriini.train.checkpoints.storage import CheckpointConfig
 from loriini.train.corpora import TrainingCorpus

@@ -11,7 +11,7 @@ from trainers import arguments
 from transformers import EvalPrediction, Trainer
 
 from loriini import LoriiniForCausalLM, PromptCollator
-from loriini.batches.dataset import InstanceDataset
+from loriini.data.batches.dataset import InstanceDataset
 from runs import EOS, VOCABULARY, Pattern, tiny_run
 from tiny import gradients
 

@@ -6,19 +6,21 @@ from pathlib import Path
 import pytest
 
 from loriini.train import loop
-from loriini.train.run import Run
+from loriini.train.config import TrainConfig
 from runs import after_step, metrics, signal_self, tiny_corpus, tiny_run
 
 MICRO_BATCHES, LAYERS, STEPS = 2, 2, 4
 
 
 @pytest.fixture
-def run() -> Run:
+def run() -> TrainConfig:
     run = tiny_run("random", steps=STEPS, micro_batch_size=2)
     return replace(run, warmup=replace(run.warmup, dense_share=0.0))
 
 
-def test_the_micro_batches_of_a_step_share_its_draw(run: Run, tmp_path: Path, drawn: list[int]) -> None:
+def test_the_micro_batches_of_a_step_share_its_draw(
+    run: TrainConfig, tmp_path: Path, drawn: list[int]
+) -> None:
     loop.train(run, tiny_corpus(tmp_path / "tokenizer"), tmp_path / "run")
     first = drawn[0]
     assert first > 1 << 32  # sequences are evaluated with draws from 0 on
@@ -27,7 +29,7 @@ def test_the_micro_batches_of_a_step_share_its_draw(run: Run, tmp_path: Path, dr
     assert not set(drawn[len(drawn) // 2 :]) & set(drawn[: len(drawn) // 2])
 
 
-def test_a_resumed_run_draws_what_the_uninterrupted_one_does(run: Run, tmp_path: Path) -> None:
+def test_a_resumed_run_draws_what_the_uninterrupted_one_does(run: TrainConfig, tmp_path: Path) -> None:
     corpus = tiny_corpus(tmp_path / "tokenizer")
     loop.train(run, corpus, tmp_path / "whole")
     with pytest.MonkeyPatch.context() as patch:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from loriini.launch import recipe
+from loriini.train.launch import recipe
 from model.families import TINY_FAMILIES
 from runs import write_tokenizer
 from tiny import tiny_model

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from loriini.batches.loader import BatchLoader
+from loriini.data.batches.loader import BatchLoader
 from loriini.model import LoriiniForCausalLM
 from loriini.train import step
 from loriini.train.corpora import TrainingCorpus

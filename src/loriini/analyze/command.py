@@ -10,17 +10,22 @@ from transformers import PreTrainedTokenizerBase
 
 from loriini.analyze.report import write_run_report
 from loriini.analyze.routes import ROUTES, instances_by_domain, routes_of_sequences
-from loriini.errors import InputError
+from loriini.common.errors import InputError
+from loriini.common.hub import page_folder
+from loriini.common.progress import inform
+from loriini.data.read import read_documents
+from loriini.data.read.document import Document
 from loriini.evaluate.document_tokens import document_ids
 from loriini.evaluate.heldout import check_label, check_tokens, documents_of, tokenize_by_domain
 from loriini.evaluate.runs import EvaluationSettings, check_files
-from loriini.model.loading import context_length, load_model, run_precision, trained_with_document_mask
-from loriini.progress import inform
+from loriini.model.weights.loading import (
+    context_length,
+    load_model,
+    run_precision,
+    trained_with_document_mask,
+)
 from loriini.reporting.page import REPORT
 from loriini.routing import causality_warning
-from loriini.snapshot import page_folder
-from loriini.sources import read_documents
-from loriini.sources.document import Document
 
 
 def analyze_run(

@@ -16,24 +16,24 @@ from loriini.analyze.lens_page import write_lens_page
 from loriini.analyze.reading import Lens, Reading
 from loriini.analyze.report import read_routes
 from loriini.analyze.routes import ROUTES, Routes
-from loriini.errors import InputError
+from loriini.common.errors import InputError
+from loriini.common.hardware import Precision
+from loriini.common.hub import model_folder, name_of
+from loriini.common.progress import progress, warn
 from loriini.evaluate.document_tokens import AS_IN_TRAINING
 from loriini.evaluate.perplexity import score_tokens
-from loriini.hardware import Precision
 from loriini.model import LoriiniForCausalLM
-from loriini.model.loading import (
+from loriini.model.generate.routing_inputs import labels_of, refuse_unused_label
+from loriini.model.outputs import LoriiniOutput
+from loriini.model.weights.loading import (
     check_finite,
     check_ids,
     context_length,
     load_model,
     run_precision,
 )
-from loriini.model.outputs import LoriiniOutput
-from loriini.model.routing_inputs import labels_of, refuse_unused_label
-from loriini.progress import progress, warn
 from loriini.reporting.curves import Floats
 from loriini.routing.unit import RoutingContext, unit_layout
-from loriini.snapshot import model_folder, name_of
 
 LENS = "lens.html"
 MOST_TOKENS = 4096

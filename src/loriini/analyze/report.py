@@ -6,13 +6,13 @@ from typing import Any
 
 from loriini.analyze.routes import ROUTES, Routes
 from loriini.analyze.sections import expert_use_plots, learning_section, training_cards, who_routes_where
-from loriini.errors import InputError
-from loriini.fields import by_dotted_name
+from loriini.common.checks import by_dotted_name
+from loriini.common.errors import InputError
+from loriini.common.hub import RUN, name_of
 from loriini.reporting.page import REPORT, element, join, paragraph, strong, table, write_page
 from loriini.routing import RoutingConfig
-from loriini.snapshot import RUN, name_of
+from loriini.train.config import read_run
 from loriini.train.records.metrics import METRICS, read_metrics
-from loriini.train.run import read_run
 
 LOCAL = {"corpus", "init", "evaluate.heldout"}
 """Settings that are paths on this machine, which a page that is passed on need not show."""

@@ -12,16 +12,16 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from loriini.atomic import atomic, write_json
-from loriini.errors import InputError
+from loriini.common.atomic import atomic, write_json
+from loriini.common.errors import InputError
+from loriini.common.hardware import Precision, autocast
+from loriini.common.progress import Advance, progress
 from loriini.evaluate.heldout import HeldOut, documents_of
 from loriini.evaluate.intervals import Documents
-from loriini.hardware import Precision, autocast
 from loriini.model import LoriiniForCausalLM
-from loriini.model.loading import check_finite, check_ids
-from loriini.model.mode import evaluation_mode
-from loriini.model.routing_inputs import routing_inputs
-from loriini.progress import Advance, progress
+from loriini.model.generate.mode import evaluation_mode
+from loriini.model.generate.routing_inputs import routing_inputs
+from loriini.model.weights.loading import check_finite, check_ids
 from loriini.reporting.curves import Floats
 from loriini.routing import Routing
 from loriini.routing.stats import entropy

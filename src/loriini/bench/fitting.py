@@ -1,14 +1,14 @@
 """Which training steps the accelerator's memory holds, by the estimate of `--micro_batch_size auto`."""
 
 from loriini.bench.models import run_config
+from loriini.common.hardware import pick_device
+from loriini.common.progress import warn
 from loriini.estimate.choice import MARGIN, memory_here, needed_memory
 from loriini.estimate.memory import GIB
-from loriini.hardware import pick_device
-from loriini.progress import warn
-from loriini.train.run import AUTO, Run
+from loriini.train.config import AUTO, TrainConfig
 
 
-def that_fits(run: Run) -> Run | None:
+def that_fits(run: TrainConfig) -> TrainConfig | None:
     """The run, whose merged weights are kept or, where that is `auto` and needs too much, recomputed.
 
     None, with a warning, where the GPU's memory holds neither. On a CPU all fit.

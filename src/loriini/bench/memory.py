@@ -10,10 +10,10 @@ from loriini.bench.fitting import that_fits
 from loriini.bench.models import bench_run, run_config, start
 from loriini.bench.sizes import BenchSize
 from loriini.bench.timing import Attempts, Row, free, result, synchronize
+from loriini.common.hardware import autocast, autocast_dtype, pick_device
 from loriini.estimate.activations import merged_parameters, saved_bytes
-from loriini.hardware import autocast, autocast_dtype, pick_device
 from loriini.model import LoriiniForCausalLM
-from loriini.train.run import Run
+from loriini.train.config import TrainConfig
 from loriini.train.step import training_step
 
 MERGES = {"lory": False, "lory recompute_merge": True}
@@ -47,13 +47,13 @@ def memory_rows(size: BenchSize, attempts: Attempts) -> Iterator[Row]:
                 }
 
 
-def bytes_if_it_fits(name: str, run: Run, attempts: Attempts) -> dict[str, int] | None:
+def bytes_if_it_fits(name: str, run: TrainConfig, attempts: Attempts) -> dict[str, int] | None:
     """`step_bytes`; None, with a warning, where the memory is too small or measuring failed."""
     what = f"memory of {name}, {run.model.num_experts} experts, micro-batches of {run.micro_batch_size}"
     return attempts.attempt(what, lambda: step_bytes(run) if that_fits(run) else None)
 
 
-def step_bytes(run: Run) -> dict[str, int]:
+def step_bytes(run: TrainConfig) -> dict[str, int]:
     """Bytes of a micro-batch after a step's first, by part, when the weights already have gradients.
 
     `merged`, the experts' merged weights that are kept, is part of `activations`. On CUDA these are the
@@ -85,7 +85,7 @@ def step_bytes(run: Run) -> dict[str, int]:
     return {**parts, "activations": activations, "merged": kept, "total": total}
 
 
-def _saved(model: LoriiniForCausalLM, ids_BL: Tensor, run: Run) -> int:
+def _saved(model: LoriiniForCausalLM, ids_BL: Tensor, run: TrainConfig) -> int:
     """Bytes that a forward pass saves."""
 
     def forward() -> object:

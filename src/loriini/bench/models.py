@@ -10,18 +10,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
 
-from loriini.batches.loader import BatchLoader
 from loriini.bench.operations import Machine
 from loriini.bench.sizes import BenchSize
 from loriini.bench.timing import Case, Work
 from loriini.bench.walk import seconds_by_group, walk_step
-from loriini.hardware import autocast_dtype, has_bf16, pick_device
+from loriini.common.hardware import autocast_dtype, has_bf16, pick_device
+from loriini.data.batches.loader import BatchLoader
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.parallel.mesh import SINGLE_PROCESS
 from loriini.parallel.sharding import build_model
 from loriini.routing import DESIGNS
+from loriini.train.config import TrainConfig
 from loriini.train.optimizer import OptimizerConfig, make_optimizer, take_step
-from loriini.train.run import Run
 from loriini.train.run_progress import RunProgress
 from loriini.train.speed import SpeedConfig, compile_layers, speed_up
 from loriini.train.step import Reader, TrainingState, read_batch, training_step
@@ -64,12 +64,12 @@ class RandomInstances:
         return np.zeros(len(ids_B), dtype=np.int64)
 
 
-def bench_run(size: BenchSize, design: str, experts: int, **model: Any) -> Run:
+def bench_run(size: BenchSize, design: str, experts: int, **model: Any) -> TrainConfig:
     """The run whose steps are measured; `model` are further fields of its `ModelShape`."""
     shape = replace(size.shape, num_experts=experts, vocab_size=size.vocab_size, **model)
     routing = replace(DESIGNS[design], segment_length=size.segment_length)
     speed = SpeedConfig(compile=size.compile)
-    return Run(
+    return TrainConfig(
         name=design,
         routing=routing,
         model=replace(shape, max_position_embeddings=size.longest),
@@ -81,7 +81,7 @@ def bench_run(size: BenchSize, design: str, experts: int, **model: Any) -> Run:
     )
 
 
-def run_config(run: Run) -> LoriiniConfig:
+def run_config(run: TrainConfig) -> LoriiniConfig:
     """The configuration of a run's model."""
     assert run.model.vocab_size
     return run.config(run.model.vocab_size)
@@ -93,7 +93,7 @@ def on_device(config: LoriiniConfig, dtype: torch.dtype = torch.float32) -> Lori
         return LoriiniForCausalLM(config).to(dtype)
 
 
-def step_case(name: str, run: Run, steps: int = 1, dtype: torch.dtype = torch.float32) -> Case:
+def step_case(name: str, run: TrainConfig, steps: int = 1, dtype: torch.dtype = torch.float32) -> Case:
     """Training steps of one of our models by `train.step.training_step`, whole as in `loriini train`.
 
     They hold weights in `dtype`; in float32, they compute in the run's precision.
@@ -113,7 +113,7 @@ def step_case(name: str, run: Run, steps: int = 1, dtype: torch.dtype = torch.fl
 
 
 @cache
-def step_seconds(run: Run, machine: Machine) -> float:
+def step_seconds(run: TrainConfig, machine: Machine) -> float:
     """The lower bound of a training step in seconds."""
     instances = run.instances_at_once()
     step = walk_step(
@@ -128,7 +128,7 @@ def step_seconds(run: Run, machine: Machine) -> float:
     return sum(seconds_by_group(step, machine).values())
 
 
-def build_steps(run: Run, steps: int, dtype: torch.dtype = torch.float32) -> Work:
+def build_steps(run: TrainConfig, steps: int, dtype: torch.dtype = torch.float32) -> Work:
     """A new model's training steps, after `WARMUP_STEPS` of one micro-batch."""
     state, read = start(run, dtype)
     small = replace(run, batch_size=run.instances_at_once())
@@ -142,14 +142,14 @@ def build_steps(run: Run, steps: int, dtype: torch.dtype = torch.float32) -> Wor
     return work
 
 
-def reader(run: Run) -> Reader:
+def reader(run: TrainConfig) -> Reader:
     """Batches of random instances."""
     assert run.model.vocab_size
     instances = RandomInstances.make(run.model.vocab_size, run.length)
     return partial(read_batch, run, BatchLoader(instances, run.batch_size, run.seed), pick_device())
 
 
-def start(run: Run, dtype: torch.dtype = torch.float32) -> tuple[TrainingState, Reader]:
+def start(run: TrainConfig, dtype: torch.dtype = torch.float32) -> tuple[TrainingState, Reader]:
     """A new model with its optimizer, and random batches."""
     torch.manual_seed(0)
     config = run_config(run)

@@ -21,11 +21,11 @@ from loriini.bench.models import (
 from loriini.bench.operations import Machine
 from loriini.bench.sizes import BenchSize
 from loriini.bench.timing import Case, Work
-from loriini.hardware import autocast, autocast_dtype, pick_device
-from loriini.model.cache import CACHE
+from loriini.common.hardware import autocast, autocast_dtype, pick_device
+from loriini.model.generate.cache import CACHE
 from loriini.model.low_precision import experts_cast_once
 from loriini.routing.unit import RoutingContext, unit_layout
-from loriini.train.run import Run
+from loriini.train.config import TrainConfig
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def ffns(size: BenchSize) -> Iterator[Comparison]:
     yield Comparison("ffn", dense, cases, size.batch_size * size.length)
 
 
-def build_ffn(run: Run) -> Work:
+def build_ffn(run: TrainConfig) -> Work:
     """A step's micro-batches through the mixture of a model of one layer, whose experts are cast once."""
     config = run_config(replace(run, model=replace(run.model, num_hidden_layers=1)))
     model = on_device(config).train()

@@ -4,7 +4,7 @@ import torch
 
 from loriini.bench.operations import Machine
 from loriini.bench.timing import Work, timed
-from loriini.hardware import has_bf16, pick_device
+from loriini.common.hardware import has_bf16, pick_device
 
 REPETITIONS = 10
 SHAPES = ((2, 1, 1), (4, 1, 3), (8, 2, 2))

@@ -15,10 +15,10 @@ from loriini.bench.parts import COMPARISONS, Comparison
 from loriini.bench.peaks import measure_peaks
 from loriini.bench.sizes import BenchSize, bench_size
 from loriini.bench.timing import Attempts, Case, Row, measured, row, turns
-from loriini.errors import InputError
-from loriini.hardware import describe_machine, keep_freed_memory
-from loriini.progress import progress, warn
-from loriini.published import published_values
+from loriini.common.errors import InputError
+from loriini.common.hardware import describe_machine, keep_freed_memory
+from loriini.common.progress import progress, warn
+from loriini.papers.published import published_values
 
 PARTS = (*COMPARISONS, "memory")
 COLUMNS = (

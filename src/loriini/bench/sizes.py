@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from loriini.hardware import pick_device
-from loriini.train.run import ModelShape
+from loriini.common.hardware import pick_device
+from loriini.train.config import ModelShape
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 import torch
 
 from loriini.bench.operations import Machine
-from loriini.errors import is_out_of_memory
+from loriini.common.errors import is_out_of_memory
+from loriini.common.hardware import has_bf16, pick_device
+from loriini.common.progress import warn
 from loriini.estimate.memory import GIB
-from loriini.hardware import has_bf16, pick_device
-from loriini.progress import warn
 
 Row = dict[str, Any]
 Work = Callable[[], object]

@@ -26,7 +26,7 @@ from loriini.cli import (
 from loriini.cli.machine import again, one_line, prepare_process
 from loriini.cli.output import print_once
 from loriini.cli.parser import Arguments, Command, make_parser
-from loriini.errors import InputError, Unfinished, WorkerDied
+from loriini.common.errors import InputError, Unfinished, WorkerDied
 
 WRONG_INPUT, INTERRUPTED, BUG_STATUS = 2, 130, 1
 READER_GONE = 141

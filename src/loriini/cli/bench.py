@@ -5,7 +5,7 @@ from typing import Any
 
 from loriini.cli.output import print_rows
 from loriini.cli.parser import Add, output_file
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 
 
 def bench_arguments(add: Add) -> None:
@@ -30,8 +30,8 @@ def bench_arguments(add: Add) -> None:
 
 def bench(arguments: argparse.Namespace) -> None:
     """Measure speed and memory on this machine relative to named baselines."""
-    from loriini.atomic import write_json
     from loriini.bench import COLUMNS, Attempts, measure, rows_of_other_parts
+    from loriini.common.atomic import write_json
 
     out, only, rounds = arguments.out, arguments.only, arguments.rounds
     if rounds is not None and rounds < 1:

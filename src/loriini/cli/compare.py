@@ -18,8 +18,8 @@ from loriini.cli.parser import (
     output_path,
     refuse_given,
 )
-from loriini.errors import InputError
-from loriini.json_file import read_object
+from loriini.common.errors import InputError
+from loriini.common.json_file import read_object
 
 if TYPE_CHECKING:
     from loriini.compare.job import CompareSettings
@@ -95,9 +95,9 @@ def compare(arguments: argparse.Namespace) -> None:
 
 def _print_summary(report: Path) -> None:
     """Print what a comparison found, and as the last line the path of its report."""
+    from loriini.common.progress import inform
     from loriini.compare.job import RESULTS
     from loriini.compare.report import COLUMNS, headline_and_rows, not_in_rows
-    from loriini.progress import inform
 
     results = read_object(report.with_name(RESULTS), "run the command again")
     found, rows = headline_and_rows(results)
@@ -109,8 +109,8 @@ def _print_summary(report: Path) -> None:
 
 def _runs(names: Iterable[str]) -> list[Path]:
     """The folders among the names. InputError for a name that is both a design's and a run's folder."""
+    from loriini.common.hub import RUN
     from loriini.routing import DESIGNS
-    from loriini.snapshot import RUN
 
     for name in names:
         if name in DESIGNS and (Path(name) / RUN).exists():

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from loriini.cli.parser import Add, given, output_path, refuse_given
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 
 
 def convert_arguments(add: Add) -> None:
@@ -25,10 +25,10 @@ def convert_arguments(add: Add) -> None:
 
 def convert(arguments: argparse.Namespace) -> None:
     """Convert a corpus to another program's format, or another program's tokens to a corpus."""
-    from loriini.convert.corpus_export import CORPUS_FORMATS, export_corpus
-    from loriini.convert.corpus_import import import_corpus
-    from loriini.corpus.prepare import open_corpus
-    from loriini.corpus.verify import explained_damage
+    from loriini.data.convert.corpus_export import CORPUS_FORMATS, export_corpus
+    from loriini.data.convert.corpus_import import import_corpus
+    from loriini.data.prepare.prepare import open_corpus
+    from loriini.data.prepare.verify import explained_damage
 
     of_import = given(arguments, ("tokenizer", "length"))
     if arguments.to in CORPUS_FORMATS:

@@ -7,7 +7,7 @@ from typing import Any
 
 from loriini.cli.output import print_rows
 from loriini.cli.parser import Add, check_models, extension_option
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 
 
 def designs_arguments(add: Add) -> None:
@@ -55,7 +55,7 @@ def _audit(path: Path, as_json: bool) -> None:
     from dataclasses import asdict
 
     from loriini.evaluate.audit import audit, random_instances
-    from loriini.model.loading import load_model
+    from loriini.model.weights.loading import load_model
 
     model = load_model(path)[0].float()
     leak = audit(model, random_instances(model))
@@ -69,7 +69,7 @@ def recipes_arguments(add: Add) -> None:
 
 def recipes(arguments: argparse.Namespace) -> None:
     """List the recipes with their sizes, and parameters at their papers' vocabularies."""
-    from loriini.progress import warn
+    from loriini.common.progress import warn
     from loriini.recipes import RECIPES, describe, installed_recipes, shape_of
 
     def row(name: str) -> dict[str, Any]:

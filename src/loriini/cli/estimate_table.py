@@ -1,11 +1,11 @@
 """An estimate as tables."""
 
 from loriini.cli.output import format_table
+from loriini.common.checks import as_argument
 from loriini.estimate.choice import MARGIN
 from loriini.estimate.communication import Communication
 from loriini.estimate.estimate import Estimate, Option
 from loriini.estimate.memory import GIB
-from loriini.fields import as_argument
 
 PARALLELISMS = {
     "fsdp": "FSDP",

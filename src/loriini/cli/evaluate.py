@@ -22,7 +22,7 @@ from loriini.cli.parser import (
     output_file,
     refuse_given,
 )
-from loriini.errors import InputError, printable
+from loriini.common.errors import InputError, printable
 
 if TYPE_CHECKING:
     from loriini.evaluate.runs import RouterFree
@@ -107,7 +107,7 @@ def evaluate(arguments: argparse.Namespace) -> None:
     for line in () if arguments.tasks else _differences(results):
         print(line, file=sys.stderr)
     if arguments.out:
-        from loriini.atomic import write_json
+        from loriini.common.atomic import write_json
 
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
         write_json(arguments.out, written)

@@ -12,7 +12,7 @@ from loriini.cli.parser import (
     read_text_file,
     text_argument,
 )
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 from loriini.export.formats import DTYPES, FORMATS, SHORT_DTYPES
 
 

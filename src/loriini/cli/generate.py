@@ -16,7 +16,7 @@ from loriini.cli.parser import (
     refuse_given,
     text_argument,
 )
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 
 
 def generate_arguments(add: Add) -> None:
@@ -51,11 +51,11 @@ def generate(arguments: argparse.Namespace) -> None:
     check_models(arguments.model)
     from dataclasses import fields
 
+    from loriini.common.hardware import autocast
+    from loriini.common.progress import warn
     from loriini.evaluate.samples import Generation, check_generation, check_room, continue_text
-    from loriini.hardware import autocast
-    from loriini.model.loading import load_model, run_precision
-    from loriini.model.routing_inputs import refuse_unused_label
-    from loriini.progress import warn
+    from loriini.model.generate.routing_inputs import refuse_unused_label
+    from loriini.model.weights.loading import load_model, run_precision
 
     settings = given(arguments, [field.name for field in fields(Generation)])
     how = Generation(**settings)
@@ -87,7 +87,7 @@ def generate(arguments: argparse.Namespace) -> None:
 
 def _answer_lines(answer: Callable[[str], None]) -> None:
     """Call `answer` with each line of standard input; Ctrl-C ends a call, or clears the line being typed."""
-    from loriini.progress import warn
+    from loriini.common.progress import warn
 
     with suppress(ImportError):
         import readline  # noqa: F401  lets `input` edit lines

@@ -18,9 +18,9 @@ def inspect_arguments(add: Add) -> None:
 def inspect(arguments: argparse.Namespace) -> None:
     """Print a corpus's statistics, and write a page that shows documents with their neighbours."""
     from loriini.analyze.corpus import inspect_and_write, summary
-    from loriini.corpus.inspection import inspect_corpus
-    from loriini.corpus.prepare import open_corpus
-    from loriini.corpus.verify import explained_damage, verify
+    from loriini.data.prepare.inspection import inspect_corpus
+    from loriini.data.prepare.prepare import open_corpus
+    from loriini.data.prepare.verify import explained_damage, verify
 
     verified = verify(arguments.corpus) if arguments.verify else None
     with explained_damage(arguments.corpus):

@@ -13,7 +13,7 @@ from loriini.cli.parser import (
     read_text_file,
     text_argument,
 )
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 
 
 def lens_arguments(add: Add) -> None:
@@ -36,7 +36,7 @@ def lens(arguments: argparse.Namespace) -> None:
         raise InputError("give --text FILE or --prompt TEXT, one of them")
     check_models(arguments.model, *([arguments.dense] if arguments.dense else []))
     from loriini.analyze.lens import LENS, MOST_TOKENS, write_lens
-    from loriini.snapshot import page_folder
+    from loriini.common.hub import page_folder
 
     out = arguments.out or page_folder(arguments.model, "--out FILE") / LENS
     page = write_lens(

@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from loriini.atomic import unfinished
-from loriini.errors import DISK_ERRORS, OUT_OF_RESOURCES, InputError, is_out_of_memory, printable
+from loriini.common.atomic import unfinished
+from loriini.common.errors import DISK_ERRORS, OUT_OF_RESOURCES, InputError, is_out_of_memory, printable
 
 RESUMING = ("quickstart", "prepare", "train", "compare", "reproduce")
 """Commands that keep what an interrupted one has done."""
@@ -78,7 +78,7 @@ def again(command: str) -> str:
 
 def _remedy(error: OSError, command: str) -> str | None:
     """What the user can do about a file system's error; None for other errors."""
-    from loriini.jobs.artifact import is_disk_full
+    from loriini.data.jobs.artifact import is_disk_full
 
     if is_disk_full(error):
         return f"free some space, then {again(command)}"

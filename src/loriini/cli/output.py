@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, TextIO
 
-from loriini.errors import printable
+from loriini.common.errors import printable
 
 WIDEST = 60
 """Longest cell, in characters, of every column but the last."""

@@ -25,7 +25,7 @@ class RecipeHelp(argparse.Action):
                 "overrides: `loriini train RECIPE --help` lists every --dotted.name VALUE of a recipe\n"
             )
         else:
-            from loriini.launch import recipe
+            from loriini.train.launch import recipe
             from loriini.train.overrides.names import describe_overrides
 
             listed = format_overrides(describe_overrides(recipe(name, [])))

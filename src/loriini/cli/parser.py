@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from loriini import __version__
 from loriini.cli.machine import check_output
-from loriini.errors import InputError
-from loriini.extension import load_extension
-from loriini.fields import nearest
-from loriini.snapshot import is_hub_id, model_folder
+from loriini.common.checks import nearest
+from loriini.common.errors import InputError
+from loriini.common.extension import load_extension
+from loriini.common.hub import is_hub_id, model_folder
 
 if TYPE_CHECKING:
+    from loriini.data.read import Fields, OnError
     from loriini.evaluate.runs import EvaluationSettings
-    from loriini.sources import Fields, OnError
 
 Add = Callable[..., Any]
 """`ArgumentParser.add_argument`."""
@@ -198,7 +198,7 @@ def document_options(add: Add) -> None:
 
 def document_fields(arguments: argparse.Namespace) -> "Fields":
     """The fields that the options of `document_options` name."""
-    from loriini.sources import Fields
+    from loriini.data.read import Fields
 
     named = {"text": arguments.text_field, "domain": arguments.domain_field}
     return Fields(**{field: name for field, name in named.items() if name is not None})

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from loriini.cli.parser import Add, given, on_error_option, output_path
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 
 
 def prepare_arguments(add: Add) -> None:
@@ -64,11 +64,11 @@ def prepare(arguments: argparse.Namespace) -> None:
     """Make a corpus from documents."""
     from dataclasses import fields
 
-    from loriini.corpus.inspection import dropped_by_reason
-    from loriini.corpus.prepare import prepare as prepare_corpus
-    from loriini.corpus.settings import PrepareSettings
-    from loriini.corpus.text.heldout import HELDOUT_DOCUMENTS
-    from loriini.sources.options import NOT_SAMPLED
+    from loriini.data.prepare.inspection import dropped_by_reason
+    from loriini.data.prepare.prepare import prepare as prepare_corpus
+    from loriini.data.prepare.settings import PrepareSettings
+    from loriini.data.prepare.text.heldout import HELDOUT_DOCUMENTS
+    from loriini.data.read.options import NOT_SAMPLED
 
     settings = given(arguments, [field.name for field in fields(PrepareSettings)])
     corpus = prepare_corpus(arguments.out / arguments.name, PrepareSettings(**settings))

@@ -8,7 +8,7 @@ from typing import Any
 from loriini.cli.compare import COMMANDS, print_commands
 from loriini.cli.output import print_rows
 from loriini.cli.parser import Add, given, on_error_option, output_file, output_path, refuse_given
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 
 IN_OUT = Path("findings.md")
 """Default name of the page, in the folder --out."""
@@ -45,15 +45,15 @@ def reproduce(arguments: argparse.Namespace) -> None:
     if arguments.out is None and (arguments.page or not only_prints):
         raise InputError("--out is missing: give the folder of runs and results")
     if arguments.page:
-        from loriini.reproduce.findings import write_findings
+        from loriini.papers.reproduce.findings import write_findings
 
         in_out = arguments.page is IN_OUT
         print(write_findings(arguments.out, arguments.out / IN_OUT if in_out else arguments.page))
         return
     if not arguments.items:
         raise InputError("give the items to reproduce, or all; `loriini reproduce --list` lists them")
-    from loriini.reproduce.job import ReproduceSettings, place_items, reproduce_items
-    from loriini.reproduce.plan import unique_trials
+    from loriini.papers.reproduce.job import ReproduceSettings, place_items, reproduce_items
+    from loriini.papers.reproduce.plan import unique_trials
 
     wanted = ReproduceSettings(tuple(arguments.items), **settings)
     if only_prints:
@@ -89,10 +89,10 @@ def _refuse_unused(arguments: argparse.Namespace) -> None:
 
 
 def _list(arguments: argparse.Namespace, settings: dict[str, Any]) -> None:
-    from loriini.reproduce.experiments.catalog import ALL
-    from loriini.reproduce.job import ReproduceSettings
-    from loriini.reproduce.listing import describe_items, describe_reasons
-    from loriini.reproduce.scales import find_scale
+    from loriini.papers.reproduce.experiments.catalog import ALL
+    from loriini.papers.reproduce.job import ReproduceSettings
+    from loriini.papers.reproduce.listing import describe_items, describe_reasons
+    from loriini.papers.reproduce.scales import find_scale
 
     wanted = ReproduceSettings((ALL,), **settings)
     scale, columns = find_scale(wanted.scale), ("item", "trainings", "cost", "state", "finding")
@@ -102,8 +102,8 @@ def _list(arguments: argparse.Namespace, settings: dict[str, Any]) -> None:
 
 
 def _print_paper_commands(items: tuple[str, ...], seeds: int) -> None:
-    from loriini.reproduce.experiments.catalog import find_experiments
-    from loriini.reproduce.listing import paper_commands
+    from loriini.papers.reproduce.experiments.catalog import find_experiments
+    from loriini.papers.reproduce.listing import paper_commands
 
     for experiment in find_experiments(items):
         item = experiment.item

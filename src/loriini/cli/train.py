@@ -9,7 +9,7 @@ from pathlib import Path
 from loriini.cli.output import print_once
 from loriini.cli.overrides import RecipeHelp
 from loriini.cli.parser import Add, extension_option, on_error_option, output_path, refuse_given
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 
 
 def train_arguments(add: Add) -> None:
@@ -54,7 +54,7 @@ def train(arguments: argparse.Namespace) -> None:
         raise InputError("give a recipe and --out RUN, or --resume RUN; see `loriini recipes`")
     if arguments.out and (arguments.out / "manifest.json").exists():
         raise InputError(f"--out {arguments.out}: holds a corpus; choose another folder")
-    from loriini.launch import resume, train_longer, train_recipe
+    from loriini.train.launch import resume, train_longer, train_recipe
 
     if arguments.resume and arguments.out:
         model = train_longer(
@@ -102,7 +102,7 @@ def _refuse_unused(arguments: argparse.Namespace) -> None:
 def _dry_run(arguments: argparse.Namespace) -> None:
     from loriini.cli.estimate_table import estimate_text
     from loriini.estimate.memory import GpuCluster, parse_memory
-    from loriini.launch import dry_run
+    from loriini.train.launch import dry_run
 
     if not arguments.recipe:
         raise InputError("--dry-run needs a recipe; see `loriini recipes`")

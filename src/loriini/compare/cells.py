@@ -4,21 +4,21 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
 
+from loriini.common.checks import as_argument, by_dotted_name, nearest
+from loriini.common.errors import InputError
+from loriini.common.grouping import grouped
 from loriini.compare.sizes import Ladder, Resize
-from loriini.errors import InputError
-from loriini.fields import as_argument, by_dotted_name, nearest
-from loriini.grouping import grouped
-from loriini.jobs.artifact import digest
-from loriini.launch import recipe
+from loriini.data.jobs.artifact import digest
 from loriini.recipes import families, with_routing
 from loriini.routing import DESIGNS, RoutingConfig
 from loriini.routing.design import HAS_EFFECT
 from loriini.routing.registry import AXES, REGISTERED, registered_values
+from loriini.train.config import TrainConfig
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.folder import NOT_OF_TRAINING, free_micro_batch
+from loriini.train.launch import recipe
 from loriini.train.overrides.apply import override, override_pairs
 from loriini.train.overrides.names import setting_name
-from loriini.train.run import Run
 
 Grid = Mapping[str, Sequence[str]]
 """Dotted name of a setting → its values, as text."""
@@ -37,7 +37,7 @@ class Cell:
 
     variant: str
     """Design and settings: what the report names."""
-    run: Run
+    run: TrainConfig
     settings: Mapping[str, str] = field(default_factory=dict)
     """Settings of the grid that the design depends on."""
     width: int | None = None
@@ -67,7 +67,7 @@ class Cell:
 
 def make_cells(
     designs: Sequence[str],
-    base: Run,
+    base: TrainConfig,
     overrides: Sequence[str],
     grid: Grid,
     seeds: int,
@@ -97,7 +97,7 @@ def make_cells(
     ]
 
 
-def base_run(name: str) -> Run:
+def base_run(name: str) -> TrainConfig:
     """A family's or a recipe's run; InputError for another name."""
     return families()[name] if name in families() else recipe(name, [])
 
@@ -118,7 +118,7 @@ def check_overrides(overrides: Sequence[str], grid: Grid) -> None:
             raise InputError(f"{flag}: --grid {name} varies it; leave one of them out")
 
 
-def check_grid(grid: Grid, base: Run) -> None:
+def check_grid(grid: Grid, base: TrainConfig) -> None:
     """InputError for a setting that does not exist or cannot vary, and for a value it cannot have."""
     for name, values in grid.items():
         for given in (name, name.partition(".")[0]):
@@ -161,14 +161,14 @@ def _split_values(text: str) -> list[str]:
 
 
 def _variants(
-    design: str, base: Run, overrides: Sequence[str], grid: Grid, resize: Resize | None
+    design: str, base: TrainConfig, overrides: Sequence[str], grid: Grid, resize: Resize | None
 ) -> Iterator[Cell]:
     """A design's distinct runs over the grid, named by its size and the settings that matter to it."""
     points = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
     swept = [[f"--{name}={value}" for name, value in point.items()] for point in points]
     runs = [_design_run(design, base, [*overrides, *point], resize) for point in swept]
     effective = [name for name in grid if _has_effect(name, points, runs)]
-    first: dict[Run, dict[str, str]] = {}
+    first: dict[TrainConfig, dict[str, str]] = {}
     for run, point in zip(runs, points, strict=True):
         first.setdefault(run, point)
     for run, point in first.items():
@@ -183,7 +183,7 @@ def variant_name(name: str, settings: Mapping[str, object]) -> str:
     return " ".join([name, *(f"{key.rpartition('.')[2]}={value}" for key, value in settings.items())])
 
 
-def _has_effect(name: str, points: Sequence[Mapping[str, str]], runs: Sequence[Run]) -> bool:
+def _has_effect(name: str, points: Sequence[Mapping[str, str]], runs: Sequence[TrainConfig]) -> bool:
     """Whether this setting has an effect: whether grid points that differ in it alone give different runs."""
 
     def others(number: int) -> tuple[str, ...]:
@@ -193,7 +193,9 @@ def _has_effect(name: str, points: Sequence[Mapping[str, str]], runs: Sequence[R
     return any(len({runs[number] for number in numbers}) > 1 for numbers in alike)
 
 
-def _design_run(design: str, base: Run, arguments: Sequence[str], resize: Resize | None) -> Run:
+def _design_run(
+    design: str, base: TrainConfig, arguments: Sequence[str], resize: Resize | None
+) -> TrainConfig:
     """`base` with a design and overrides, those of routing applied to the design, at a size."""
     of_routing = [text for text in arguments if text.startswith("--routing.")]
     base = override(base, [text for text in arguments if not text.startswith("--routing.")])
@@ -221,7 +223,7 @@ def _may_read_options(plain: RoutingConfig, arguments: Sequence[str]) -> bool:
     )
 
 
-def run_settings(run: Run, left_out: Collection[str]) -> dict[str, str]:
+def run_settings(run: TrainConfig, left_out: Collection[str]) -> dict[str, str]:
     """A run's settings as text, by dotted name, without those in `left_out` and those in its sections."""
     parts = tuple(f"{name}." for name in left_out)
     return {
@@ -231,13 +233,13 @@ def run_settings(run: Run, left_out: Collection[str]) -> dict[str, str]:
     }
 
 
-def run_digest(run: Run, corpus: TrainingCorpus) -> str:
+def run_digest(run: TrainConfig, corpus: TrainingCorpus) -> str:
     """A hash of what is trained: the settings that differ from their defaults, and the corpus.
 
     Defaults are left out so that a new setting does not change the hash of older runs.
     """
     left_out = (*NOT_OF_TRAINING, *free_micro_batch(run.routing))
-    default = run_settings(Run(name="", routing=RoutingConfig()), left_out)
+    default = run_settings(TrainConfig(name="", routing=RoutingConfig()), left_out)
     settings = run_settings(run, left_out)
     changed = {name: value for name, value in settings.items() if value != default.get(name)}
     return digest({**changed, "corpus_digest": corpus.digest, "vocab_size": corpus.vocab_size})[:8]

@@ -4,15 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from loriini.common.errors import InputError
+from loriini.common.grouping import grouped
+from loriini.common.hub import RUN, holds_tokenizer
 from loriini.compare.cells import Cell, run_settings, variant_name
 from loriini.compare.running import Trial
-from loriini.corpus.tokenized.tokenizer import same_vocabulary
-from loriini.errors import InputError
+from loriini.data.prepare.tokenized.tokenizer import same_vocabulary
 from loriini.evaluate.runs import check_distinct
-from loriini.grouping import grouped
-from loriini.snapshot import RUN, holds_tokenizer
+from loriini.train.config import ModelShape, TrainConfig, read_run, recorded_corpus
 from loriini.train.folder import NOT_OF_TRAINING
-from loriini.train.run import ModelShape, Run, read_run, recorded_corpus
 
 NO_VARIANT = {"seed", "name", *NOT_OF_TRAINING}
 """Settings in which runs of one variant may differ."""
@@ -25,7 +25,7 @@ class _ExistingRun:
     """A run folder and its settings, flattened."""
 
     folder: Path
-    run: Run
+    run: TrainConfig
     settings: Mapping[str, str]
     vocab_size: int
 

@@ -6,7 +6,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from loriini.atomic import write_json
+from loriini.common.atomic import write_json
+from loriini.common.checks import Bounds, as_argument, check_fields
+from loriini.common.errors import InputError
+from loriini.common.hardware import describe_machine
+from loriini.common.hub import kind_of
+from loriini.common.json_file import read_object
 from loriini.compare.cells import Cell, Grid, base_run, make_cells
 from loriini.compare.existing import existing_trials
 from loriini.compare.measures import evaluate_trials
@@ -21,8 +26,9 @@ from loriini.compare.running import (
     train_trials,
 )
 from loriini.compare.sizes import Ladder
-from loriini.corpus.overlap import warn_of_overlap
-from loriini.errors import InputError
+from loriini.data.jobs.lock import waiting_lock
+from loriini.data.prepare.overlap import warn_of_overlap
+from loriini.data.read.inputs import input_files
 from loriini.evaluate.heldout import check_domains, check_lengths, documents_of, tokenize_by_domain
 from loriini.evaluate.runs import (
     EvaluationSettings,
@@ -30,15 +36,9 @@ from loriini.evaluate.runs import (
     shared_heldout,
     warn_of_few_documents,
 )
-from loriini.fields import Bounds, as_argument, check_fields
-from loriini.hardware import describe_machine
-from loriini.jobs.lock import waiting_lock
-from loriini.json_file import read_object
-from loriini.model.loading import tokenizer_in
+from loriini.model.weights.loading import tokenizer_in
 from loriini.recipes import default_vocabulary, is_tiny
 from loriini.reporting.page import REPORT
-from loriini.snapshot import kind_of
-from loriini.sources.inputs import input_files
 from loriini.train.corpora import SMALL_VOCABULARY, read_corpora, small_corpus, small_corpus_folder
 
 RESULTS = "results.json"

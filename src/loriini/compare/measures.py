@@ -9,20 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from loriini.atomic import write_json
+from loriini.common.atomic import write_json
+from loriini.common.errors import InputError
+from loriini.common.grouping import grouped
+from loriini.common.hub import RUN, model_folder
+from loriini.common.json_file import read_object
 from loriini.compare.running import Trial, training_seconds
-from loriini.errors import InputError
+from loriini.data.jobs.artifact import digest
+from loriini.data.jobs.lock import waiting_lock
 from loriini.evaluate.heldout import HeldOut, heldout_digest
 from loriini.evaluate.perplexity import EVALUATION_VERSION
 from loriini.evaluate.runs import EvaluationSettings, evaluate_on
-from loriini.grouping import grouped
-from loriini.jobs.artifact import digest
-from loriini.jobs.lock import waiting_lock
-from loriini.json_file import read_object
 from loriini.reporting.curves import Floats, Metrics, column, routed_steps, utilisation, with_load_entropy
-from loriini.snapshot import RUN, model_folder
+from loriini.train.config import read_run, recorded_corpus
 from loriini.train.records.metrics import METRICS, read_metrics
-from loriini.train.run import read_run, recorded_corpus
 
 CellRows = Sequence[Mapping[str, Any]]
 """The results of cells, `results.cell_result` of each."""

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from loriini.common.grouping import grouped
 from loriini.compare.cells import Cell, run_settings
 from loriini.compare.measures import CellRows, by_variant, is_number
 from loriini.compare.running import Trial
 from loriini.evaluate.perplexity import counts_first_segment
-from loriini.grouping import grouped
 from loriini.reporting.wording import listing
 from loriini.train.folder import NOT_OF_TRAINING
 

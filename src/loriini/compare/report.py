@@ -5,6 +5,7 @@ from math import expm1, log1p
 from pathlib import Path
 from typing import Any
 
+from loriini.common.grouping import grouped
 from loriini.compare import figures
 from loriini.compare.ladder import ladder_section
 from loriini.compare.rows import DifferenceRow, VariantRow
@@ -20,7 +21,6 @@ from loriini.compare.sections import (
 )
 from loriini.compare.seeds import in_quadrature, t_factor
 from loriini.evaluate.intervals import OVERALL, Difference, clamped
-from loriini.grouping import grouped
 from loriini.reporting import page as p
 from loriini.reporting.page import REPORT, Html, write_page
 from loriini.reporting.wording import (

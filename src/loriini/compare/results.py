@@ -7,6 +7,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from loriini.common.hub import RUN
+from loriini.common.json_file import without_nan
 from loriini.compare.cells import Cell
 from loriini.compare.differences import DifferencesOf, Scores, differences_from, equal_budgets
 from loriini.compare.laws import measure_ladder
@@ -16,11 +18,9 @@ from loriini.compare.rows import VariantRow
 from loriini.compare.running import Trial
 from loriini.compare.variants import baseline_of, by_width, choices, summarize
 from loriini.evaluate.intervals import Documents, differences_by_domain
-from loriini.json_file import without_nan
 from loriini.model import LoriiniConfig
-from loriini.snapshot import RUN
+from loriini.train.config import read_run
 from loriini.train.records.metrics import METRICS, read_metrics
-from loriini.train.run import read_run
 
 Evaluations = Mapping[Path, Mapping[str, Any]]
 """What `evaluate` returned with `instance_losses`, by the folder of the run."""

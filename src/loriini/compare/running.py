@@ -14,14 +14,14 @@ from pathlib import Path
 from signal import SIGKILL
 from typing import Literal
 
+from loriini.common.errors import InputError, WorkerDied
+from loriini.common.extension import extension_arguments
+from loriini.common.hardware import JOBS_HERE, visible_gpus
+from loriini.common.hub import RUN
+from loriini.common.progress import Advance, inform, progress, warn
+from loriini.common.signals import Interrupted, deferred_interrupts
 from loriini.compare.cells import Cell
-from loriini.errors import InputError, WorkerDied
-from loriini.extension import extension_arguments
-from loriini.hardware import JOBS_HERE, visible_gpus
-from loriini.jobs.lock import AT_WORK, FolderLocked, folder_lock
-from loriini.progress import Advance, inform, progress, warn
-from loriini.signals import Interrupted, deferred_interrupts
-from loriini.snapshot import RUN
+from loriini.data.jobs.lock import AT_WORK, FolderLocked, folder_lock
 from loriini.train.corpora import read_corpora
 from loriini.train.folder import check_length, claim_run, has_model, make_folder
 from loriini.train.records.metrics import METRICS, read_metrics

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from loriini.common.json_file import without_nan
 from loriini.evaluate.intervals import CONFIDENCE, Difference, clamped, t_quantile
-from loriini.json_file import without_nan
 
 InstanceLosses = Mapping[str, Sequence[float]]
 """Domain → mean negative log-likelihood of each held-out instance."""

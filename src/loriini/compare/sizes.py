@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, get_args
 
-from loriini.errors import InputError
-from loriini.fields import check_choice
+from loriini.common.checks import check_choice
+from loriini.common.errors import InputError
 from loriini.recipes.redesign import scaled_shape
-from loriini.train.run import ModelShape, Run
+from loriini.train.config import ModelShape, TrainConfig
 
-Resize = Callable[[Run], Run]
+Resize = Callable[[TrainConfig], TrainConfig]
 """A run at one of the sizes."""
 LadderTokens = Literal["proportional", "equal"]
 SIZES = 4
@@ -41,7 +41,7 @@ class Ladder:
         """A function for each size, the smallest first, that resizes a run to it."""
         return [partial(self.narrowed, times=times) for times in reversed(range(self.sizes))]
 
-    def narrowed(self, run: Run, times: int) -> Run:
+    def narrowed(self, run: TrainConfig, times: int) -> TrainConfig:
         """`run` with its width halved `times` times. InputError for a smallest size that is not possible."""
         width, smallest = run.model.hidden_size, MULTIPLE << (self.sizes - 1)
         if width % smallest:

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, TypeVar
 
+from loriini.common.grouping import grouped
 from loriini.compare.measures import CellRows, is_number
 from loriini.compare.rows import GridChoice, VariantRow
 from loriini.compare.seeds import geometric, over_seeds
 from loriini.evaluate.intervals import OVERALL
-from loriini.grouping import grouped
 
 Row = TypeVar("Row", bound=Mapping[str, Any])
 

@@ -9,6 +9,7 @@ from functools import partial
 
 from torch import Tensor
 
+from loriini.common.hardware import JOBS_HERE, machine_memory, pick_device
 from loriini.estimate.activations import merged_parameters
 from loriini.estimate.memory import (
     compute_dtype,
@@ -17,9 +18,8 @@ from loriini.estimate.memory import (
     micro_batch_activations,
     rank_memory,
 )
-from loriini.hardware import JOBS_HERE, machine_memory, pick_device
 from loriini.model import LoriiniConfig
-from loriini.train.run import AUTO, Run
+from loriini.train.config import AUTO, TrainConfig
 
 MARGIN = 0.1
 """Fraction of the memory that is left free, for fragmentation and for other uses of the device."""
@@ -31,12 +31,12 @@ FEW = 0.1
 class Choice:
     """A run with its `auto` values resolved, and the bytes that a rank needs (None: not estimated)."""
 
-    run: Run
+    run: TrainConfig
     total: float | None = None
 
 
 def choose(
-    run: Run, config: LoriiniConfig, ranks: int, memory: float, positions_NL: Tensor | None = None
+    run: TrainConfig, config: LoriiniConfig, ranks: int, memory: float, positions_NL: Tensor | None = None
 ) -> Choice:
     """Choose the settings that a run leaves to `auto`, for ranks with `memory` bytes each.
 
@@ -72,7 +72,7 @@ def choose(
 
 
 def needed_memory(
-    run: Run,
+    run: TrainConfig,
     config: LoriiniConfig,
     ranks: int,
     size: int,

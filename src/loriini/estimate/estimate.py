@@ -5,7 +5,9 @@ from dataclasses import asdict, dataclass, replace
 from math import ceil, gcd
 from typing import Any
 
-from loriini.errors import InputError
+from loriini.common.checks import LARGEST
+from loriini.common.errors import InputError
+from loriini.common.hardware import peak_flops, resolve_precision
 from loriini.estimate.choice import choose, memory_here, with_recompute
 from loriini.estimate.communication import Communication, RankStep, expert_parallel, expert_wise, fsdp
 from loriini.estimate.memory import (
@@ -19,10 +21,8 @@ from loriini.estimate.memory import (
     micro_batch_activations,
     rank_memory,
 )
-from loriini.fields import LARGEST
-from loriini.hardware import peak_flops, resolve_precision
 from loriini.model import LoriiniConfig
-from loriini.train.run import Run
+from loriini.train.config import TrainConfig
 
 GPU_COUNTS = (8, 64, 512, 4096)
 """Numbers of GPUs at which the parallelisms are compared, with one micro-batch a step."""
@@ -78,7 +78,7 @@ class Estimate:
         return values
 
 
-def estimate(run: Run, vocab_size: int, cluster: GpuCluster) -> Estimate:
+def estimate(run: TrainConfig, vocab_size: int, cluster: GpuCluster) -> Estimate:
     """The estimate of a run: of its mixture, in bfloat16 unless the run asks for float32.
 
     Raises InputError for a batch that cannot be shared out, and where nothing fits, with a remedy.
@@ -129,7 +129,7 @@ def estimate(run: Run, vocab_size: int, cluster: GpuCluster) -> Estimate:
     )
 
 
-def find_options(run: Run, config: LoriiniConfig, cluster: GpuCluster) -> Iterator[Option]:
+def find_options(run: TrainConfig, config: LoriiniConfig, cluster: GpuCluster) -> Iterator[Option]:
     """Micro-batches of the run's size and smaller, with and without activation checkpointing.
 
     Where experts are merged, with merged weights kept and recomputed.
@@ -150,7 +150,7 @@ def both_merges(config: LoriiniConfig) -> list[LoriiniConfig]:
     return [config, with_recompute(config, not config.recompute_merge)] if config.merges else [config]
 
 
-def rank_step(run: Run, micro_batch_size: int, gpus: int) -> RankStep:
+def rank_step(run: TrainConfig, micro_batch_size: int, gpus: int) -> RankStep:
     """Each rank's share of a step."""
     micro_batches = -(-(run.batch_size // gpus) // micro_batch_size)
     itemsize = compute_dtype(run).itemsize
@@ -182,7 +182,7 @@ def by_parallelism(
     }
 
 
-def _starts_on(run: Run, gpus: int) -> bool:
+def _starts_on(run: TrainConfig, gpus: int) -> bool:
     try:
         run.check(processes=gpus)
     except InputError:
@@ -190,7 +190,7 @@ def _starts_on(run: Run, gpus: int) -> bool:
     return True
 
 
-def remedy(run: Run, config: LoriiniConfig, gpus: int, gpu_memory: float) -> str:
+def remedy(run: TrainConfig, config: LoriiniConfig, gpus: int, gpu_memory: float) -> str:
     """How to make a run fit that no option makes fit: 2, 4, 8, … times the GPUs, or else more memory.
 
     Numbers of GPUs that the run cannot be started on are passed over.

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 from loriini.estimate.activations import ActivationBytes, UnshardedGradients, count_activations
 from loriini.estimate.communication import FLOAT32, count_parameters
 from loriini.model import LoriiniConfig
-from loriini.train.run import AUTO, Run
+from loriini.train.config import AUTO, TrainConfig
 
 GIB = 1 << 30
 MOST_MEMORY = float(1 << 60)
@@ -47,7 +47,7 @@ class RankMemory:
         return weights + self.activations + self.transient
 
 
-def least_memory(run: Run, config: LoriiniConfig, ranks: int) -> float:
+def least_memory(run: TrainConfig, config: LoriiniConfig, ranks: int) -> float:
     """Bytes that every one of `ranks` holds at least, in closed form: for sizes that no machine has.
 
     Weights, gradients and moments in float32, the batch, and of a micro-batch the states between layers.
@@ -59,12 +59,12 @@ def least_memory(run: Run, config: LoriiniConfig, ranks: int) -> float:
     return weights_to_moments(run, config, ranks) + 8 * share * (run.length + 1) + between_layers
 
 
-def weights_to_moments(run: Run, config: LoriiniConfig, ranks: int) -> float:
+def weights_to_moments(run: TrainConfig, config: LoriiniConfig, ranks: int) -> float:
     """Bytes of weights, gradients and AdamW's moments in each of `ranks`, where they are shared evenly."""
     return 4 * FLOAT32 * config.parameters()[0] / mesh_sizes(run, ranks)[0]
 
 
-def check_memory(run: Run, config: LoriiniConfig, ranks: int, memory: float, where: str) -> None:
+def check_memory(run: TrainConfig, config: LoriiniConfig, ranks: int, memory: float, where: str) -> None:
     """InputError for a run whose ranks each need more than `memory` bytes in any case."""
     least = least_memory(run, config, ranks)
     if least > memory:
@@ -93,25 +93,25 @@ def parse_memory(text: str) -> float:
     return size
 
 
-def compute_dtype(run: Run) -> torch.dtype:
+def compute_dtype(run: TrainConfig) -> torch.dtype:
     """The dtype that a GPU computes in."""
     return torch.float32 if run.precision == "fp32" else torch.bfloat16
 
 
-def mesh_sizes(run: Run, gpus: int) -> tuple[int, int]:
+def mesh_sizes(run: TrainConfig, gpus: int) -> tuple[int, int]:
     """How many GPUs share one copy of the model, and how many of those the experts of a layer."""
     return (1, 1) if gpus == 1 else (run.parallel.shard or gpus, run.parallel.experts)
 
 
 def micro_batch_activations(
-    run: Run, config: LoriiniConfig, micro_batch_size: int, positions_NL: Tensor | None = None
+    run: TrainConfig, config: LoriiniConfig, micro_batch_size: int, positions_NL: Tensor | None = None
 ) -> ActivationBytes:
     """What a micro-batch of a run keeps on a GPU; `positions_NL` as for `count_activations`."""
     return count_activations(config, micro_batch_size, run.length, compute_dtype(run), positions_NL)
 
 
 def rank_memory(
-    run: Run,
+    run: TrainConfig,
     config: LoriiniConfig,
     gpus: int,
     micro_batch_size: int,

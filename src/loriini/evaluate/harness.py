@@ -19,14 +19,14 @@ from lm_eval.models.huggingface import HFLM
 from lm_eval.models.utils import normalize_gen_kwargs
 from torch import Tensor, nn
 
-from loriini.errors import InputError
+from loriini.common.checks import check_choice
+from loriini.common.errors import InputError
+from loriini.common.hardware import pick_device
+from loriini.common.progress import progress, warn
 from loriini.evaluate.perplexity import EvaluationRouting, check_routing
 from loriini.evaluate.windows import Window, batches, log_probs_of
-from loriini.fields import check_choice
-from loriini.hardware import pick_device
 from loriini.model import LoriiniForCausalLM
-from loriini.model.routing_inputs import labels_of
-from loriini.progress import progress, warn
+from loriini.model.generate.routing_inputs import labels_of
 
 MAX_NEW_TOKENS = 256
 

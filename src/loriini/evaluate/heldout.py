@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from loriini.errors import InputError
+from loriini.common.errors import InputError
+from loriini.data.read.document import Document
 from loriini.evaluate.document_tokens import document_tokens
 from loriini.evaluate.intervals import OVERALL, Documents
-from loriini.sources.document import Document
 
 
 @dataclass(frozen=True)

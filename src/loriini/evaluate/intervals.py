@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp, stdtrit
 
-from loriini.json_file import without_nan
+from loriini.common.json_file import without_nan
 
 _Floats = NDArray[np.float64]
 Documents = Mapping[str, Sequence[int]]

@@ -8,17 +8,17 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from loriini.errors import InputError
+from loriini.common.errors import InputError
+from loriini.common.hardware import Precision, autocast
+from loriini.common.progress import progress
 from loriini.evaluate.heldout import HeldOut, check_lengths, estimated_domains
-from loriini.hardware import Precision, autocast
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.arguments import segment_problem
-from loriini.model.mode import evaluation_mode
+from loriini.model.generate.mode import evaluation_mode
+from loriini.model.generate.routing_inputs import prompt_routing, routing_inputs
 from loriini.model.outputs import LoriiniOutput
-from loriini.model.routing_inputs import prompt_routing, routing_inputs
 from loriini.parallel.mesh import group_size
 from loriini.parallel.rows import gather_rows, own_rows
-from loriini.progress import progress
 
 EvaluationRouting = Literal["training", "prompt", "segment"]
 EVALUATION_VERSION = 1

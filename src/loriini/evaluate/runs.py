@@ -13,8 +13,15 @@ from typing import Annotated, Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from loriini.corpus.overlap import warn_of_overlap
-from loriini.errors import InputError
+from loriini.common.checks import Bounds, Count, ShortCount, check_fields
+from loriini.common.errors import InputError
+from loriini.common.hub import TOKENIZER_FILES, model_folder
+from loriini.common.progress import warn
+from loriini.data.prepare.overlap import warn_of_overlap
+from loriini.data.read import Fields, OnError, ReadOptions, read_documents
+from loriini.data.read.document import Document
+from loriini.data.read.files import is_remote
+from loriini.data.read.inputs import input_files
 from loriini.evaluate.heldout import (
     HeldOut,
     check_domains,
@@ -25,10 +32,9 @@ from loriini.evaluate.heldout import (
 )
 from loriini.evaluate.intervals import differences_by_domain
 from loriini.evaluate.perplexity import EvaluationRouting, check_routing, counts_first_segment, evaluate
-from loriini.fields import Bounds, Count, ShortCount, check_fields
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.model.conversion import router_free
-from loriini.model.loading import (
+from loriini.model.weights.conversion import router_free
+from loriini.model.weights.loading import (
     check_finite,
     check_ids,
     context_length,
@@ -43,13 +49,7 @@ from loriini.model.loading import (
     trained_tokens,
     trained_with_document_mask,
 )
-from loriini.progress import warn
 from loriini.routing import causality_warning
-from loriini.snapshot import TOKENIZER_FILES, model_folder
-from loriini.sources import Fields, OnError, ReadOptions, read_documents
-from loriini.sources.document import Document
-from loriini.sources.files import is_remote
-from loriini.sources.inputs import input_files
 
 ENOUGH = 10
 """Documents of a domain from which on the interval of a difference is not warned of."""

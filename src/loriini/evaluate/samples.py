@@ -9,13 +9,13 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedTokenizerBase, TextStreamer
 
-from loriini.errors import InputError
+from loriini.common.checks import Bounds, CountOrZero, ShortCount, check_fields
+from loriini.common.errors import InputError
 from loriini.evaluate.perplexity import check_routing
-from loriini.fields import Bounds, CountOrZero, ShortCount, check_fields
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.model.loading import check_finite, check_ids, prompt_ids
-from loriini.model.mode import undisturbed
-from loriini.model.routing_inputs import labels_of
+from loriini.model.generate.mode import undisturbed
+from loriini.model.generate.routing_inputs import labels_of
+from loriini.model.weights.loading import check_finite, check_ids, prompt_ids
 
 Write = Callable[[str], object]
 """Takes the next part of a text that is being generated."""

@@ -6,15 +6,15 @@ from pathlib import Path
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from loriini.errors import InputError
-from loriini.fields import as_argument
+from loriini.common.checks import as_argument
+from loriini.common.errors import InputError
+from loriini.common.hub import CHECKPOINTS, RUN
 from loriini.model import LoriiniForCausalLM
-from loriini.model.loading import readable, tokenizer_in
-from loriini.snapshot import CHECKPOINTS, RUN
+from loriini.model.weights.loading import readable, tokenizer_in
 from loriini.train.checkpoints.model import checkpoint_config, checkpoint_tokenizer
 from loriini.train.checkpoints.state import STATE, checkpoints_in, problem_of, step_of
 from loriini.train.checkpoints.storage import read_weights
-from loriini.train.run import read_run
+from loriini.train.config import read_run
 
 
 def load_checkpoints(

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 from loriini.export.gguf_file import not_gguf
 from loriini.export.merged import DENSE, prompt_gates, to_dense
 from loriini.export.served import SERVED, to_served
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.model.loading import check_ids, opening_ids, prompt_ids
-from loriini.model.routing_inputs import labels_of, refuse_unused_label
+from loriini.model.generate.routing_inputs import labels_of, refuse_unused_label
+from loriini.model.weights.loading import check_ids, opening_ids, prompt_ids
 
 
 @dataclass(frozen=True)

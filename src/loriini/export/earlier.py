@@ -11,8 +11,8 @@ from transformers import PreTrainedTokenizerBase
 from transformers.models.auto.tokenization_auto import TOKENIZER_CONFIG_FILE
 from transformers.utils import CONFIG_NAME
 
-from loriini.atomic import write_json
-from loriini.json_file import read_object
+from loriini.common.atomic import write_json
+from loriini.common.json_file import read_object
 
 
 def add_earlier_settings(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:

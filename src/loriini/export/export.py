@@ -13,8 +13,12 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from loriini.atomic import atomic, write_json
-from loriini.errors import InputError
+from loriini.common.atomic import atomic, write_json
+from loriini.common.checks import as_argument, check_choice
+from loriini.common.errors import InputError
+from loriini.common.hub import TOKENIZER_FILES, check_weights, model_folder
+from loriini.common.json_file import read_object
+from loriini.common.progress import warn
 from loriini.export.checkpoints import checkpoint_folder, load_checkpoints
 from loriini.export.converting import RoutedBy, convert, decide
 from loriini.export.earlier import add_earlier_settings
@@ -22,16 +26,12 @@ from loriini.export.formats import DTYPES, FORMATS
 from loriini.export.gguf_file import FILE, check_gguf, import_gguf, write_gguf
 from loriini.export.merged import not_dense
 from loriini.export.weights import Probe, cast, probe
-from loriini.fields import as_argument, check_choice
-from loriini.json_file import read_object
 from loriini.model import LoriiniForCausalLM
-from loriini.model.card import Exported, TrainingRecord, model_card
-from loriini.model.conversion import soft_to_top_k
-from loriini.model.loading import find_device, load_model, run_of
-from loriini.model.saving import CARD, save_model_folder
-from loriini.progress import warn
+from loriini.model.weights.card import Exported, TrainingRecord, model_card
+from loriini.model.weights.conversion import soft_to_top_k
+from loriini.model.weights.loading import find_device, load_model, run_of
+from loriini.model.weights.saving import CARD, save_model_folder
 from loriini.routing.design import Combination
-from loriini.snapshot import TOKENIZER_FILES, check_weights, model_folder
 from loriini.train.checkpoints.state import read_state
 from loriini.train.folder import training_record
 

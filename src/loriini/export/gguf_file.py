@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 from loriini.export.gguf_tokenizer import gguf_vocabulary
 
 FILE = "model.gguf"

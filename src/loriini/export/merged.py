@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from transformers import LlamaForCausalLM, PreTrainedModel, Qwen2ForCausalLM, Qwen3ForCausalLM
 
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 from loriini.export.weights import build, shared_settings, swiglu_weights, weights_outside_experts
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.mixture import Mixture

@@ -18,9 +18,9 @@ from transformers import (
     Qwen3MoeForCausalLM,
 )
 
-from loriini.errors import InputError
+from loriini.common.checks import refuse_first
+from loriini.common.errors import InputError
 from loriini.export.weights import build, shared_settings, swiglu_weights, weights_outside_experts
-from loriini.fields import refuse_first
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.mixture import Mixture
 from loriini.routing import RoutingConfig

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.model.loading import check_finite
+from loriini.model.weights.loading import check_finite
 
 ROW_BYTES = 16
 """Rows of experts are multiples of it in `torch.nn.functional.grouped_mm`."""

@@ -9,10 +9,10 @@ from typing import Any, Literal
 from huggingface_hub.dataclasses import strict
 from transformers import LlamaConfig
 
-from loriini.fields import Count, Fraction, FractionBelowOne, Weight, mismatch, refuse_first
+from loriini.common.checks import Count, Fraction, FractionBelowOne, Weight, mismatch, refuse_first
 from loriini.model.conflicts import conflicts
-from loriini.model.shim import AUTO_MAP, write_shim
 from loriini.model.sizes import BLOCK_SIZES, node_parameters
+from loriini.model.weights.shim import AUTO_MAP, write_shim
 from loriini.routing import DESIGNS, RoutingConfig
 from loriini.routing.design import design_and_fields
 from loriini.routing.router import router_parameters

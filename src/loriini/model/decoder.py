@@ -11,12 +11,12 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from loriini.model.arguments import check_attention, check_names, check_paged, or_default
 from loriini.model.block import BLOCKS
-from loriini.model.cache import CACHE, routed_cache
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.context import additive_mask, routing_context
-from loriini.model.initialization import draw_weights
+from loriini.model.generate.cache import CACHE, routed_cache
 from loriini.model.mixture import Mixture
 from loriini.model.outputs import DecoderOutput
+from loriini.model.weights.initialization import draw_weights
 from loriini.routing import Routing
 from loriini.routing.unit import RoutingContext, UnitLayout, unit_layout
 

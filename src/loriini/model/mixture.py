@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from loriini.model.block import make_experts, make_shared_experts
-from loriini.model.cache import RoutedCacheLayer
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.experts.affine import is_bfloat16_on_cpu
-from loriini.model.experts.bags import in_blocks
+from loriini.model.generate.cache import RoutedCacheLayer
+from loriini.model.kernels.bags import in_blocks
 from loriini.routing import Router, Routing
 from loriini.routing.pooling import routing_states
 from loriini.routing.selection import fixed_counts

@@ -6,10 +6,10 @@ from torch import Tensor, nn
 from transformers.cache_utils import Cache
 
 from loriini.model.arguments import or_default
-from loriini.model.cache import CACHE
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.decoder import LoriiniModel, LoriiniPreTrainedModel
-from loriini.model.generation import RoutedGenerationMixin
+from loriini.model.generate.cache import CACHE
+from loriini.model.generate.generation import RoutedGenerationMixin
 from loriini.model.loss import (
     add_z_loss,
     call_loss,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from loriini.fields import Positive, mismatch
+from loriini.common.checks import Positive, mismatch
 
 REQUIRED = {
     "default": (),

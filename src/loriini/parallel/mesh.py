@@ -20,11 +20,11 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.rendezvous import rendezvous
 
-from loriini.errors import InputError, Unfinished
-from loriini.fields import Count, CountOrZero, check_fields, refuse_first
-from loriini.hardware import pick_device
+from loriini.common.checks import Count, CountOrZero, check_fields, refuse_first
+from loriini.common.errors import InputError, Unfinished
+from loriini.common.hardware import pick_device
+from loriini.common.signals import Interrupted
 from loriini.model import LoriiniConfig
-from loriini.signals import Interrupted
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")

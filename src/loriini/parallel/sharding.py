@@ -17,7 +17,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
-from loriini.hardware import Precision, autocast_dtype, pick_device
+from loriini.common.hardware import Precision, autocast_dtype, pick_device
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.experts.stacked import Experts
 from loriini.model.mixture import Mixture

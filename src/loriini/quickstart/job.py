@@ -7,11 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from loriini.analyze.routes import ROUTES, routes_by_domain
-from loriini.atomic import write_json
-from loriini.corpus.inspection import neighbor_examples
-from loriini.corpus.prepare import Corpus, prepare_documents
-from loriini.corpus.text.documents import write_documents
-from loriini.corpus.text.stored import stored_documents
+from loriini.common.atomic import write_json
+from loriini.common.json_file import read_object
+from loriini.common.progress import inform, progress
+from loriini.data.jobs.artifact import Artifact
+from loriini.data.jobs.lock import folder_lock
+from loriini.data.prepare.inspection import neighbor_examples
+from loriini.data.prepare.prepare import Corpus, prepare_documents
+from loriini.data.prepare.text.documents import write_documents
+from loriini.data.prepare.text.stored import stored_documents
+from loriini.data.read import Fields, input_identity
+from loriini.data.read.document import Document
+from loriini.data.read.local_text import collect_local_text
+from loriini.data.read.split import split_documents
 from loriini.evaluate.heldout import (
     HeldOut,
     check_domains,
@@ -23,22 +31,14 @@ from loriini.evaluate.heldout import (
 from loriini.evaluate.intervals import differences_by_domain
 from loriini.evaluate.perplexity import evaluate
 from loriini.evaluate.samples import Generation, continue_text
-from loriini.jobs.artifact import Artifact
-from loriini.jobs.lock import folder_lock
-from loriini.json_file import read_object
-from loriini.model.loading import load_model, run_precision, tokenizer_in
-from loriini.progress import inform, progress
+from loriini.model.weights.loading import load_model, run_precision, tokenizer_in
 from loriini.quickstart.report import write_report
 from loriini.quickstart.results import RESULTS, print_table, write_results
 from loriini.quickstart.settings import DENSE, Quickstart
 from loriini.quickstart.stages import Stages
-from loriini.sources import Fields, input_identity
-from loriini.sources.document import Document
-from loriini.sources.local_text import collect_local_text
-from loriini.sources.split import split_documents
+from loriini.train.config import TrainConfig
 from loriini.train.corpora import read_corpora
 from loriini.train.loop import train
-from loriini.train.run import Run
 
 TRAIN_CHARACTERS, HELDOUT_CHARACTERS = 40_000_000, 2_000_000
 HELDOUT_INSTANCES = 160
@@ -122,7 +122,7 @@ def drop_heldout(heldout: Artifact, documents: list[Document]) -> list[Document]
     return [document for document in documents if document.text not in texts]
 
 
-def check_labels(run: Run, corpus: Corpus, heldout: Artifact) -> None:
+def check_labels(run: TrainConfig, corpus: Corpus, heldout: Artifact) -> None:
     """InputError if the mixture routes by domain and a held-out document's domain has no expert."""
     names = run.label_names(corpus.instances)
     run.check(names)

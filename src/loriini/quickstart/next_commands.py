@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from loriini.extension import extension_arguments
+from loriini.common.extension import extension_arguments
 from loriini.quickstart.settings import Quickstart
 from loriini.reporting import page as p
 from loriini.reporting.page import Html

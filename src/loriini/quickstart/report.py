@@ -7,8 +7,8 @@ from typing import Any
 from loriini.analyze.report import read_routes, routing_of
 from loriini.analyze.routes import ROUTES
 from loriini.analyze.sections import expert_use_plots, learning_section, who_routes_where
-from loriini.errors import InputError
-from loriini.json_file import UNREADABLE
+from loriini.common.errors import InputError
+from loriini.common.json_file import UNREADABLE
 from loriini.quickstart import sections
 from loriini.quickstart.next_commands import what_next
 from loriini.quickstart.results import RESULTS

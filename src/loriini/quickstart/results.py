@@ -12,13 +12,13 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from loriini.atomic import write_json
-from loriini.corpus.prepare import Corpus
-from loriini.corpus.text.stored import stored_documents
+from loriini.common.atomic import write_json
+from loriini.common.hardware import describe_machine
+from loriini.data.jobs.artifact import Artifact, load_artifact
+from loriini.data.prepare.prepare import Corpus
+from loriini.data.prepare.text.stored import stored_documents
 from loriini.evaluate.intervals import OVERALL, Difference
-from loriini.hardware import describe_machine
-from loriini.jobs.artifact import Artifact, load_artifact
-from loriini.model.loading import load_config
+from loriini.model.weights.loading import load_config
 from loriini.quickstart.settings import DENSE, Quickstart
 from loriini.reporting.wording import NO_CLEAR_DIFFERENCE, amount, interval, is_clear, percent
 from loriini.train.records.metrics import METRICS, read_metrics

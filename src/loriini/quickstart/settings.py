@@ -7,15 +7,15 @@ from pathlib import Path
 
 import torch
 
-from loriini.corpus.settings import PrepareSettings
-from loriini.errors import InputError
-from loriini.fields import Count, Seed, check_choice, check_fields, option_of
-from loriini.jobs.artifact import MANIFEST, digest
-from loriini.jobs.claim import claim_folder
+from loriini.common.checks import Count, Seed, check_choice, check_fields, option_of
+from loriini.common.errors import InputError
+from loriini.data.jobs.artifact import MANIFEST, digest
+from loriini.data.jobs.claim import claim_folder
+from loriini.data.prepare.settings import PrepareSettings
+from loriini.data.read import OnError
 from loriini.recipes import SIZES, quickstart_run
 from loriini.routing import DESIGNS
-from loriini.sources import OnError
-from loriini.train.run import Run
+from loriini.train.config import TrainConfig
 
 DENSE = "dense"
 """The dense model's name in the files; the mixture's is its design."""
@@ -58,7 +58,7 @@ class Quickstart:
         self.prepare_settings()  # InputError for settings that no corpus has
 
     @cached_property
-    def runs(self) -> Mapping[str, Run]:
+    def runs(self) -> Mapping[str, TrainConfig]:
         """Both trainings by name: the dense model's, then the mixture's; without a corpus."""
         return {name: quickstart_run(name, self.size, self.steps, self.seed) for name in (DENSE, self.design)}
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loriini.atomic import write_json
-from loriini.hardware import peak_resident
-from loriini.json_file import read_object
-from loriini.progress import announce
+from loriini.common.atomic import write_json
+from loriini.common.hardware import peak_resident
+from loriini.common.json_file import read_object
+from loriini.common.progress import announce
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,21 @@
-"""Named runs. A recipe is a whole `Run`; a variant changes a few fields of another recipe."""
+"""Named runs. A recipe is a whole `TrainConfig`; a variant changes a few fields of another recipe."""
 
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
-from loriini.errors import InputError
-from loriini.fields import nearest
-from loriini.published import PARAMETERS
+from loriini.common.checks import nearest
+from loriini.common.errors import InputError
+from loriini.common.hub import RUN
+from loriini.papers.published import PARAMETERS
 from loriini.recipes.aoe import aoe_recipes
 from loriini.recipes.design_choices import design_choices_recipes
 from loriini.recipes.files import READERS, as_run, python_recipe, read_run_file, read_values
 from loriini.recipes.lory import lory_recipes
 from loriini.recipes.redesign import with_design, with_routing
 from loriini.recipes.small import SIZES, Size, families, quickstart_run, tiny_recipes
-from loriini.snapshot import RUN
+from loriini.train.config import TrainConfig
 from loriini.train.corpora import SMALL_VOCABULARY
-from loriini.train.run import Run
 
 VOCABULARY = {"llama": 32_000, "gpt2": 50_257}
 """The papers' vocabularies, Llama's and GPT-2's, by the block that they train with."""
@@ -24,7 +24,7 @@ TINY = {run.name: run for run in tiny_recipes()}
 """Recipes that need no corpus: they prepare a small one."""
 RECIPES = TINY | {run.name: run for run in (*lory_recipes(), *design_choices_recipes(), *aoe_recipes())}
 GROUP = "loriini.recipes"
-"""Entry points of other packages: each a `Run` or a function that returns one."""
+"""Entry points of other packages: each a `TrainConfig` or a function that returns one."""
 
 
 def installed_recipes() -> dict[str, EntryPoint]:
@@ -32,7 +32,7 @@ def installed_recipes() -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group=GROUP) if entry.name not in RECIPES}
 
 
-def find_recipe(name: str) -> Run:
+def find_recipe(name: str) -> TrainConfig:
     """The run of a recipe's name, of `FILE.json` or `FILE.toml`, or of `FILE.py:NAME`.
 
     InputError for an unknown name and for a file that cannot be read.
@@ -47,7 +47,7 @@ def find_recipe(name: str) -> Run:
     return named_recipe(name)
 
 
-def named_recipe(name: str) -> Run:
+def named_recipe(name: str) -> TrainConfig:
     """The recipe of this name, ours or another package's. InputError for an unknown one."""
     if name in RECIPES:
         return RECIPES[name]
@@ -98,7 +98,7 @@ def shape_of(name: str) -> dict[str, int]:
     }
 
 
-def default_vocabulary(run: Run, recipe: str = "") -> int:
+def default_vocabulary(run: TrainConfig, recipe: str = "") -> int:
     """A run's vocabulary where there is no corpus yet: that of the paper that trained with its block.
 
     It is the small corpus's where the run's `recipe` trains on that.

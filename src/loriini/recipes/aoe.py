@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from loriini.routing import DESIGNS
+from loriini.train.config import ModelShape, TrainConfig
 from loriini.train.optimizer import OptimizerConfig
-from loriini.train.run import ModelShape, Run
 from loriini.train.upcycle import WarmupConfig
 
 LENGTH, TOKENS_PER_STEP = 2048, 1 << 22
@@ -24,9 +24,9 @@ def optimizer(learning_rate: float) -> OptimizerConfig:
     return OptimizerConfig(learning_rate, warmup=4800 / STEPS, final_rate=FINAL_RATE / learning_rate)
 
 
-def moe() -> Run:
+def moe() -> TrainConfig:
     """Configuration 1: the traditional mixture, two of eight experts, 732 M parameters."""
-    return Run(
+    return TrainConfig(
         name="732m-moe",
         routing=replace(DESIGNS["mixtral"], load_balance=0.0),
         model=ModelShape(768, 3072, 12, 12, num_experts=8),
@@ -39,18 +39,18 @@ def moe() -> Run:
     )
 
 
-def with_aux(run: Run) -> Run:
+def with_aux(run: TrainConfig) -> TrainConfig:
     """A run with the load-balancing loss."""
     return replace(run, name=f"{run.name}-aux", routing=replace(run.routing, load_balance=0.01))
 
 
-def factorized() -> Run:
+def factorized() -> TrainConfig:
     """Configuration 3: a router, and experts whose W_g is factorised as that of autonomous experts."""
     aux = with_aux(moe())
     return replace(aux, name=f"{aux.name}-factorized", model=replace(aux.model, low_rank=BASELINE_RANK))
 
 
-def large_router() -> Run:
+def large_router() -> TrainConfig:
     """Configuration 4: a router of E·r·d parameters, as many as autonomous experts select by."""
     aux = with_aux(moe())
     d, experts = aux.model.hidden_size, aux.model.num_experts
@@ -59,7 +59,7 @@ def large_router() -> Run:
     return replace(aux, name=f"{aux.name}-large-router", routing=routing)
 
 
-def autonomous(low_rank: int) -> Run:
+def autonomous(low_rank: int) -> TrainConfig:
     """Configurations 5, 7, 9 and 11: no router, and W_g factorised through `low_rank` dimensions."""
     routed = moe()
     return replace(
@@ -70,25 +70,25 @@ def autonomous(low_rank: int) -> Run:
     )
 
 
-def selecting(run: Run, design: str, name: str) -> Run:
+def selecting(run: TrainConfig, design: str, name: str) -> TrainConfig:
     """A model of table 3: the same with another selection of experts."""
     return replace(run, name=f"{run.name}-{name}", routing=DESIGNS[design])
 
 
-def moe_4b() -> Run:
+def moe_4b() -> TrainConfig:
     """The traditional mixture of 4 B parameters (section 4.2), with the load-balancing loss."""
     small = with_aux(moe())
     shape = ModelShape(1280, 5120, 24, 20, num_experts=8)
     return replace(small, name="4b-moe", model=shape, optimizer=optimizer(3.2e-4))
 
 
-def aoe_4b() -> Run:
+def aoe_4b() -> TrainConfig:
     """The 4 B model of autonomous experts; our width is 6472: the paper's 6470 is not a multiple of 8."""
     routed = moe_4b()
     return replace(routed, name="4b-aoe", routing=DESIGNS["aoe"], model=replace(routed.model, low_rank=400))
 
 
-def aoe_recipes() -> Iterator[Run]:
+def aoe_recipes() -> Iterator[TrainConfig]:
     """Table 2 in the order of its configurations, table 3, and section 4.2."""
     yield from (moe(), with_aux(moe()), factorized(), large_router())
     for low_rank in (64, 128, 256, 512):

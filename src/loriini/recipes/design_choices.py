@@ -10,17 +10,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from loriini.routing import DESIGNS, RoutingConfig
+from loriini.train.config import ModelShape, TrainConfig
 from loriini.train.optimizer import OptimizerConfig
-from loriini.train.run import ModelShape, Run
 from loriini.train.upcycle import WarmupConfig
 
 STEPS, LENGTH, TOKENS_PER_STEP = 6000, 1024, 1 << 20
 WARMUP_STEPS = 2000
 
 
-def gpt2_small() -> Run:
+def gpt2_small() -> TrainConfig:
     """GPT-2-small, trained as in appendix A.1; the baseline of FFN width 1x."""
-    return Run(
+    return TrainConfig(
         name="gpt2-small",
         routing=DESIGNS["dense"],
         model=ModelShape(768, 3072, 12, 12, tie_word_embeddings=True, block="gpt2", dropout=0.2),
@@ -33,14 +33,14 @@ def gpt2_small() -> Run:
     )
 
 
-def widened(times: int) -> Run:
+def widened(times: int) -> TrainConfig:
     """The dense baseline whose FFN is `times` as wide."""
     dense = gpt2_small()
     wide = replace(dense.model, intermediate_size=times * dense.model.intermediate_size)
     return replace(dense, name=f"{dense.name}-{times}x", model=wide)
 
 
-def mixture(name: str, routing: RoutingConfig, experts: int = 4) -> Run:
+def mixture(name: str, routing: RoutingConfig, experts: int = 4) -> TrainConfig:
     """GPT-2-small with every FFN a mixture of `experts` FFNs."""
     dense = gpt2_small()
     return replace(
@@ -63,7 +63,7 @@ def routed(unit: str, top_k: int) -> RoutingConfig:
     return replace(design, scorer="linear", top_k=top_k, load_balance=0.0)
 
 
-def design_choices_recipes() -> Iterator[Run]:
+def design_choices_recipes() -> Iterator[TrainConfig]:
     """Every row of the paper's tables and figures, each once."""
     yield from (gpt2_small(), widened(2), widened(4))
     for unit in ("token", "sequence", "global"):  # table 1

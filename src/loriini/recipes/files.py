@@ -9,21 +9,21 @@ from inspect import isfunction
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
-from loriini.errors import InputError
-from loriini.extension import execute
+from loriini.common.errors import InputError
+from loriini.common.extension import execute
 from loriini.routing import DESIGNS, RoutingConfig
 from loriini.routing.design import design_and_fields
+from loriini.train.config import TrainConfig, run_of_json, value_from_json
 from loriini.train.overrides.names import no_such_setting, setting_names, type_text
-from loriini.train.run import Run, run_of_json, value_from_json
 
 READERS: dict[str, Callable[[str], Any]] = {".json": json.loads, ".toml": tomllib.loads}
 
 
-def read_run_file(path: Path, recipe: Callable[[str], Run]) -> Run:
+def read_run_file(path: Path, recipe: Callable[[str], TrainConfig]) -> TrainConfig:
     """The run of a JSON or TOML file, which has the fields of `run.json`.
 
-    `recipe` names the recipe whose settings the file changes; without it the rest are `Run`'s defaults, and
-    the name is the file's. `routing` is a design's name, or a table of a `design` and fields that differ
+    `recipe` names the recipe whose settings the file changes; else the rest are `TrainConfig`'s defaults,
+    and the name is the file's. `routing` is a design's name, or a table of a `design` and fields that differ
     from it. InputError for a file that cannot be read, and for fields and values that a run cannot have; only
     a `run.json` that training wrote may have unknown fields.
     """
@@ -33,8 +33,12 @@ def read_run_file(path: Path, recipe: Callable[[str], Run]) -> Run:
     try:
         if not values.keys() & {"recipe", "routing"}:
             raise InputError("routing is missing; name a design of `loriini designs`, or a recipe")
-        base = recipe(str(values.pop("recipe"))) if "recipe" in values else Run(path.stem, DESIGNS["dense"])
-        run: Run = _changed(base, values, "")
+        base = (
+            recipe(str(values.pop("recipe")))
+            if "recipe" in values
+            else TrainConfig(path.stem, DESIGNS["dense"])
+        )
+        run: TrainConfig = _changed(base, values, "")
         return run
     except (InputError, ValueError, TypeError) as error:
         reason = " ".join(str(error).removeprefix("--").split())
@@ -76,7 +80,7 @@ def _changed(config: Any, values: Mapping[str, Any], section: str) -> Any:
         if name not in hints:
             sections = [each for each in hints if is_dataclass(getattr(config, each))]
             is_section = isinstance(value, dict) and get_close_matches(name, sections)
-            known = sections if is_section else [*setting_names(Run), "routing.design"]
+            known = sections if is_section else [*setting_names(TrainConfig), "routing.design"]
             raise InputError(f"{where}: {no_such_setting(where, known)}")
         part = getattr(config, name)
         if isinstance(part, RoutingConfig):
@@ -96,26 +100,28 @@ def _changed(config: Any, values: Mapping[str, Any], section: str) -> Any:
     return replace(config, **changes)
 
 
-def python_recipe(path: Path, name: str) -> Run:
-    """The run `name` of a Python file, which is executed: a `Run`, or a function that returns one."""
+def python_recipe(path: Path, name: str) -> TrainConfig:
+    """The run `name` of a Python file, which is executed: a `TrainConfig`, or a function that returns one."""
     module = execute(path)
     if not hasattr(module, name):
         known = [
             key
             for key, value in vars(module).items()
-            if isinstance(value, Run) or (isfunction(value) and value.__module__ == module.__name__)
+            if isinstance(value, TrainConfig) or (isfunction(value) and value.__module__ == module.__name__)
         ]
         hint = f"; it has {', '.join(known)}" if known else ""
-        raise InputError(f"{path}: has no {name!r}{hint}; name a Run or a function that returns one")
+        raise InputError(f"{path}: has no {name!r}{hint}; name a TrainConfig or a function that returns one")
     return as_run(getattr(module, name), f"{path}:{name}")
 
 
-def as_run(value: Any, source: str) -> Run:
+def as_run(value: Any, source: str) -> TrainConfig:
     """A run, or the run that a function without arguments returns; InputError for anything else."""
     try:
         run = value() if callable(value) else value
     except Exception as error:
         raise InputError(f"{source}: fails ({type(error).__name__}: {error}); correct it") from error
-    if not isinstance(run, Run):
-        raise InputError(f"{source}: is a {type(run).__name__}; it must be a Run or a function returning one")
+    if not isinstance(run, TrainConfig):
+        raise InputError(
+            f"{source}: is a {type(run).__name__}; it must be a TrainConfig or a function returning one"
+        )
     return run

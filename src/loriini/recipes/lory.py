@@ -1,7 +1,7 @@
 """The models of Lory's tables 4 and 5: 0.3 B, 1.5 B and 7 B, dense and with experts.
 
 The widths of the FFNs follow LLaMA's rule. Weight decay, clipping and the final learning rate are not stated
-in the paper; `loriini.published` lists what is. The 1.5 B and 7 B recipes recompute activations, so that they
+in the paper; `loriini.papers` lists what is. The 1.5 B and 7 B recipes recompute activations, so that they
 fit on the paper's 64 GPUs with 80 GiB each.
 """
 
@@ -9,16 +9,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from loriini.routing import DESIGNS
+from loriini.train.config import AUTO, ModelShape, TrainConfig
 from loriini.train.optimizer import OptimizerConfig
-from loriini.train.run import AUTO, ModelShape, Run
 from loriini.train.speed import SpeedConfig
 
 LENGTH, TOKENS_PER_STEP = 4096, 1 << 20
 
 
-def lory_0_3b_dense() -> Run:
+def lory_0_3b_dense() -> TrainConfig:
     """The dense model of 0.3 B parameters: 150 B tokens of similar documents (section 4.1)."""
-    return Run(
+    return TrainConfig(
         name="0.3b-dense",
         routing=DESIGNS["dense"],
         model=ModelShape(1024, 2816, 24, 16),
@@ -31,7 +31,7 @@ def lory_0_3b_dense() -> Run:
     )
 
 
-def lory_1_5b_dense() -> Run:
+def lory_1_5b_dense() -> TrainConfig:
     """The dense model of 1.5 B parameters."""
     return replace(
         lory_0_3b_dense(),
@@ -41,7 +41,7 @@ def lory_1_5b_dense() -> Run:
     )
 
 
-def lory_7b_dense() -> Run:
+def lory_7b_dense() -> TrainConfig:
     """The dense model of 7 B parameters: 200 B tokens of documents in random order (appendix E)."""
     return replace(
         lory_1_5b_dense(),
@@ -52,7 +52,7 @@ def lory_7b_dense() -> Run:
     )
 
 
-def lory(dense: Run, experts: int) -> Run:
+def lory(dense: TrainConfig, experts: int) -> TrainConfig:
     """The mixture of `experts` experts with the active size of `dense`, which starts with a dense warm-up."""
     return replace(
         dense,
@@ -62,7 +62,7 @@ def lory(dense: Run, experts: int) -> Run:
     )
 
 
-def lory_recipes() -> Iterator[Run]:
+def lory_recipes() -> Iterator[TrainConfig]:
     """Every model of tables 4 and 5."""
     small, medium, large = lory_0_3b_dense(), lory_1_5b_dense(), lory_7b_dense()
     for dense, counts in ((small, (8, 16, 32)), (medium, (8, 16, 32)), (large, (4,))):

@@ -3,19 +3,19 @@
 from dataclasses import replace
 
 from loriini.routing import DESIGNS, RoutingConfig
-from loriini.train.run import ModelShape, Run
+from loriini.train.config import ModelShape, TrainConfig
 
 EXPERTS = 8
 """Experts of a mixture whose recipe is a dense model."""
 
 
-def with_design(run: Run, design: str) -> Run:
+def with_design(run: TrainConfig, design: str) -> TrainConfig:
     """`run` with a named design in place of its own; it keeps its segment length. See `with_routing`."""
     routing = replace(DESIGNS[design], segment_length=run.routing.segment_length)
     return with_routing(replace(run, name=design), routing, dense=design == "dense")
 
 
-def with_routing(run: Run, routing: RoutingConfig, dense: bool = False) -> Run:
+def with_routing(run: TrainConfig, routing: RoutingConfig, dense: bool = False) -> TrainConfig:
     """`run` with another routing at the same active size.
 
     A mixture has as many experts as the run's own, or EXPERTS if that is a dense model; a dense model has

@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 
 from loriini.recipes.redesign import with_design
 from loriini.routing import DESIGNS
+from loriini.train.config import ModelShape, TrainConfig
 from loriini.train.optimizer import OptimizerConfig
-from loriini.train.run import ModelShape, Run
 
 
-def tiny_dense() -> Run:
+def tiny_dense() -> TrainConfig:
     """A dense model that trains in seconds on a CPU."""
-    return Run(
+    return TrainConfig(
         name="tiny-dense",
         routing=DESIGNS["dense"],
         model=ModelShape(64, 176, 2, 2),
@@ -22,7 +22,7 @@ def tiny_dense() -> Run:
     )
 
 
-def tiny_lory() -> Run:
+def tiny_lory() -> TrainConfig:
     """The Lory mixture with the active size of `tiny-dense`."""
     dense = tiny_dense()
     return replace(
@@ -33,17 +33,17 @@ def tiny_lory() -> Run:
     )
 
 
-def tiny_mixtral() -> Run:
+def tiny_mixtral() -> TrainConfig:
     """The top-2 mixture with the active size of `tiny-dense`."""
     return replace(with_design(tiny_lory(), "mixtral"), name="tiny-mixtral")
 
 
-def tiny_aoe() -> Run:
+def tiny_aoe() -> TrainConfig:
     """Autonomous experts with as many parameters as `tiny-mixtral`."""
     return replace(with_design(tiny_lory(), "aoe"), name="tiny-aoe")
 
 
-def tiny_recipes() -> Iterator[Run]:
+def tiny_recipes() -> Iterator[TrainConfig]:
     """The recipes that need no corpus: they train on the Python standard library's text."""
     yield from (tiny_dense(), tiny_lory(), tiny_mixtral(), tiny_aoe())
 
@@ -65,10 +65,10 @@ SIZES = {
 }
 
 
-def quickstart_run(design: str, size: str, steps: int | None = None, seed: int = 0) -> Run:
+def quickstart_run(design: str, size: str, steps: int | None = None, seed: int = 0) -> TrainConfig:
     """One of the two models of `loriini quickstart`; by default with the size's number of steps."""
     chosen = SIZES[size]
-    dense = Run(
+    dense = TrainConfig(
         name="dense",
         routing=replace(DESIGNS["dense"], segment_length=128),
         model=chosen.shape,
@@ -81,6 +81,6 @@ def quickstart_run(design: str, size: str, steps: int | None = None, seed: int =
     return with_design(dense, design)
 
 
-def families() -> dict[str, Run]:
+def families() -> dict[str, TrainConfig]:
     """Base runs of `loriini compare --recipe` besides the recipes: the tiny models and the quickstart's."""
     return {"tiny": tiny_lory()} | {size: quickstart_run("lory", size) for size in SIZES}

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from loriini.atomic import write_text
+from loriini.common.atomic import write_text
 
 
 class Html(str):

@@ -9,7 +9,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, Literal
 
-from loriini.fields import Bounds, Count, CountOrZero, Fraction, Weight, is_finite, refuse_first, wrong_fields
+from loriini.common.checks import (
+    Bounds,
+    Count,
+    CountOrZero,
+    Fraction,
+    Weight,
+    is_finite,
+    refuse_first,
+    wrong_fields,
+)
 from loriini.routing.registry import AXES, COMPARES_UNITS, REGISTERED, Registered, wrong_options
 
 Unit = Literal["token", "segment", "prefix", "sequence"]

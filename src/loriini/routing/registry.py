@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from loriini.fields import Weight, mismatch
+from loriini.common.checks import Weight, mismatch
 
 REGISTERED: dict[str, dict[str, tuple[str, ...]]] = {"scorer": {}, "selection": {}, "gates": {}, "loss": {}}
 """By axis, the registered names, each with the names of the options that it reads."""

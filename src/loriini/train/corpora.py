@@ -8,16 +8,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from loriini.batches.joined import InstanceSource, JoinedInstances
-from loriini.batches.loader import BatchLoader
-from loriini.corpus.prepare import open_corpus, prepare_documents
-from loriini.corpus.settings import PrepareSettings
-from loriini.errors import InputError
-from loriini.jobs.artifact import digest
-from loriini.jobs.lock import when_free
+from loriini.common.errors import InputError
+from loriini.data.batches.joined import InstanceSource, JoinedInstances
+from loriini.data.batches.loader import BatchLoader
+from loriini.data.jobs.artifact import digest
+from loriini.data.jobs.lock import when_free
+from loriini.data.prepare.prepare import open_corpus, prepare_documents
+from loriini.data.prepare.settings import PrepareSettings
+from loriini.data.read.local_text import standard_library
 from loriini.model import LoriiniConfig
-from loriini.sources.local_text import standard_library
-from loriini.train.run import Run
+from loriini.train.config import TrainConfig
 
 SMALL_VOCABULARY = 1024
 """Tokens of the small corpus's tokenizer."""
@@ -92,7 +92,7 @@ def small_corpus(folder: Path, length: int) -> Path:
     )
 
 
-def sampled_positions(run: Run, corpus: TrainingCorpus) -> Tensor | None:
+def sampled_positions(run: TrainConfig, corpus: TrainingCorpus) -> Tensor | None:
     """The positions (N, L) in their documents of the first instances that a run reads; None if it masks none.
 
     They are drawn from the whole corpus, so that the fullest of them stand for those of other steps.
@@ -105,7 +105,7 @@ def sampled_positions(run: Run, corpus: TrainingCorpus) -> Tensor | None:
     return torch.from_numpy(corpus.instances.positions(ids)[:, : run.length])
 
 
-def model_config(run: Run, corpus: TrainingCorpus, num_experts: int | None = None) -> LoriiniConfig:
+def model_config(run: TrainConfig, corpus: TrainingCorpus, num_experts: int | None = None) -> LoriiniConfig:
     """The configuration of a run's model on this corpus, or of its dense model of one expert."""
     names = run.label_names(corpus.instances)
     return run.config(corpus.vocab_size, corpus.eos_token_id, num_experts, names)

@@ -10,24 +10,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from loriini.atomic import commit, is_unused, write_json, write_text
-from loriini.errors import InputError
-from loriini.jobs.artifact import link_files
-from loriini.jobs.lock import folder_lock
+from loriini.common.atomic import commit, is_unused, write_json, write_text
+from loriini.common.errors import InputError
+from loriini.common.hub import CHECKPOINTS, RUN
+from loriini.data.jobs.artifact import link_files
+from loriini.data.jobs.lock import folder_lock
 from loriini.parallel.mesh import on_first_rank
-from loriini.snapshot import CHECKPOINTS, RUN
 from loriini.train.checkpoints.state import check_newest_together, checkpoints_in, first_intact, step_of
+from loriini.train.config import TrainConfig, read_run
 from loriini.train.folder import PLAN, changed_settings, shared_steps
 from loriini.train.optimizer import warmup_steps
 from loriini.train.overrides.apply import override, overrides_of
 from loriini.train.records.metrics import RECORDS, records_until
-from loriini.train.run import Run, read_run
 
 BEGUN = f".{RUN}.begun"
 """The settings of a run whose checkpoint and records are still being copied; then it becomes `run.json`."""
 
 
-def replanned(run: Run, overrides: Sequence[str]) -> Run:
+def replanned(run: TrainConfig, overrides: Sequence[str]) -> TrainConfig:
     """The run with another number of `--steps`; by default its warm-ups keep their lengths in steps.
 
     InputError for overrides that change the steps so far, and without `--steps`.
@@ -50,7 +50,7 @@ def replanned(run: Run, overrides: Sequence[str]) -> Run:
     return planned
 
 
-def extend(folder: Path, run: Run, out: Path) -> Path | None:
+def extend(folder: Path, run: TrainConfig, out: Path) -> Path | None:
     """Begin `run` in `out` with the newest checkpoint that it shares with the run in `folder`.
 
     Called by all processes, which check the checkpoint together; returns its copy in `out`. Files are linked

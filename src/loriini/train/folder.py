@@ -6,24 +6,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from loriini.atomic import write_json
-from loriini.batches.loader import readings
-from loriini.errors import InputError
-from loriini.fields import as_argument, by_dotted_name
+from loriini.common.atomic import write_json
+from loriini.common.checks import as_argument, by_dotted_name
+from loriini.common.errors import InputError
+from loriini.common.hub import CHECKPOINTS, MODEL, RUN, is_hub_id
+from loriini.common.progress import inform, warn
+from loriini.data.batches.loader import readings
 from loriini.model import LoriiniForCausalLM
-from loriini.model.card import TrainingRecord, model_card
-from loriini.model.loading import tokenizer_in
-from loriini.model.saving import missing_from, save_model_folder
+from loriini.model.weights.card import TrainingRecord, model_card
+from loriini.model.weights.loading import tokenizer_in
+from loriini.model.weights.saving import missing_from, save_model_folder
 from loriini.parallel.mesh import world_size
-from loriini.progress import inform, warn
 from loriini.routing import RoutingConfig
 from loriini.routing.registry import REGISTERED
-from loriini.snapshot import CHECKPOINTS, MODEL, RUN, is_hub_id
 from loriini.train.checkpoints.state import STATE, Problems, newest_intact, read_state
+from loriini.train.config import TrainConfig, read_run, run_of_json
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.optimizer import learning_rate_factor
 from loriini.train.records.metrics import EVALUATION, METRICS, read_metrics, read_records
-from loriini.train.run import Run, read_run, run_of_json
 from loriini.train.run_progress import RunProgress
 
 NOT_OF_TRAINING = (
@@ -67,7 +67,7 @@ ORDERS = {"random": "random", "similar": "similar", "papers": "similar"}
 """The order of documents that a method of `loriini prepare --order` gives."""
 
 
-def make_folder(run: Run, corpus: TrainingCorpus, out: Path) -> None:
+def make_folder(run: TrainConfig, corpus: TrainingCorpus, out: Path) -> None:
     """Make the folder of a new run.
 
     Raises InputError, before it is made, for a run that does not fit this corpus or these processes.
@@ -83,7 +83,7 @@ def make_folder(run: Run, corpus: TrainingCorpus, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
 
 
-def check_length(run: Run, corpus: TrainingCorpus) -> None:
+def check_length(run: TrainConfig, corpus: TrainingCorpus) -> None:
     """InputError for a corpus whose instances are shorter than the run's context."""
     length = corpus.instances.length
     if run.length > length:
@@ -94,7 +94,7 @@ def check_length(run: Run, corpus: TrainingCorpus) -> None:
         )
 
 
-def report_reading(run: Run, corpus: TrainingCorpus) -> None:
+def report_reading(run: TrainConfig, corpus: TrainingCorpus) -> None:
     """Report how much of each instance a run leaves out, and how often it reads the same text."""
     length = corpus.instances.length
     if run.length < length:
@@ -114,7 +114,7 @@ def report_reading(run: Run, corpus: TrainingCorpus) -> None:
         inform(f"{run.name}: reads {again}")
 
 
-def claim_run(run: Run, corpus: TrainingCorpus, out: Path, heldout_digest: str | None = None) -> bool:
+def claim_run(run: TrainConfig, corpus: TrainingCorpus, out: Path, heldout_digest: str | None = None) -> bool:
     """Write `run.json`, or check that it is this run's; returns whether the run is finished already.
 
     Raises InputError for another run's folder. Settings in MAY_CHANGE may have changed; `run.json` then
@@ -175,7 +175,7 @@ def free_micro_batch(routing: RoutingConfig) -> tuple[str, ...]:
     return () if compares_micro_batches(routing) else ("micro_batch_size",)
 
 
-def check_pool(run: Run, before: int, now: int, path: Path) -> None:
+def check_pool(run: TrainConfig, before: int, now: int, path: Path) -> None:
     """InputError where another number of processes would compare units of other instances.
 
     Load balance averages over all processes; what else compares units does so in each process.
@@ -197,7 +197,7 @@ def check_pool(run: Run, before: int, now: int, path: Path) -> None:
         )
 
 
-def compared_at_once(run: Run, processes: int, within: bool) -> Counter[int]:
+def compared_at_once(run: TrainConfig, processes: int, within: bool) -> Counter[int]:
     """The numbers of instances that each process, or all together, compares at once, and how often a step."""
     share = run.batch_size // processes
     size = run.instances_at_once(share)
@@ -233,10 +233,10 @@ def described_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iter
             yield f"{name} {as_argument(today.get(name))}, not {as_argument(then.get(name))}"
 
 
-def shared_steps(one: Run, other: Run) -> int:
+def shared_steps(one: TrainConfig, other: TrainConfig) -> int:
     """How many steps two runs that differ in their PLAN begin with in the same way."""
 
-    def rate(run: Run, step: int) -> float:
+    def rate(run: TrainConfig, step: int) -> float:
         return learning_rate_factor(run.optimizer, step, run.steps)
 
     steps = range(min(one.steps, other.steps))
@@ -245,7 +245,7 @@ def shared_steps(one: Run, other: Run) -> int:
     return min(same_rates, same_model)
 
 
-def own_checkpoint(run: Run, out: Path, problems: Problems) -> tuple[Path, RunProgress] | None:
+def own_checkpoint(run: TrainConfig, out: Path, problems: Problems) -> tuple[Path, RunProgress] | None:
     """The newest intact checkpoint in `out`, and its progress. InputError if another run wrote it."""
     newest = newest_intact(out / CHECKPOINTS, problems)
     if newest:
@@ -279,7 +279,7 @@ def has_model(out: Path) -> bool:
     return True
 
 
-def warn_of_order(run: Run, corpus: TrainingCorpus) -> None:
+def warn_of_order(run: TrainConfig, corpus: TrainingCorpus) -> None:
     """Warn when a corpus's documents are in another order than the run is meant for.
 
     A warning, since training on either order is sound: Lory's figure 4 compares them.

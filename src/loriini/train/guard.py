@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from loriini.atomic import atomic
-from loriini.batches.loader import BatchLoader
-from loriini.errors import InputError
-from loriini.fields import Count, NotNegative, check_fields
+from loriini.common.atomic import atomic
+from loriini.common.checks import Count, NotNegative, check_fields
+from loriini.common.errors import InputError
+from loriini.data.batches.loader import BatchLoader
 from loriini.model import LoriiniForCausalLM
 
 SKIPPED = "skipped"

@@ -6,23 +6,29 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from loriini.corpus.tokenized.tokenizer import same_vocabulary
-from loriini.errors import InputError
-from loriini.fields import as_argument
-from loriini.jobs import artifact
+from loriini.common.checks import as_argument
+from loriini.common.errors import InputError
+from loriini.common.hub import CHECKPOINTS, RUN, holds_tokenizer, is_hub_id, local_folder, model_folder
+from loriini.common.progress import inform, warn, without_progress_bars
+from loriini.data.jobs import artifact
+from loriini.data.prepare.tokenized.tokenizer import same_vocabulary
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.model.conversion import MAY_DIFFER, change_design, copy_into_experts, copy_problem, keeps_routers
-from loriini.model.loading import read_config, read_model, readable
-from loriini.progress import inform, warn, without_progress_bars
+from loriini.model.weights.conversion import (
+    MAY_DIFFER,
+    change_design,
+    copy_into_experts,
+    copy_problem,
+    keeps_routers,
+)
+from loriini.model.weights.loading import read_config, read_model, readable
 from loriini.routing.design import design_name
-from loriini.snapshot import CHECKPOINTS, RUN, holds_tokenizer, is_hub_id, local_folder, model_folder
 from loriini.train.checkpoints.model import checkpoint_config, checkpoint_tokenizer
 from loriini.train.checkpoints.state import STATE, newest_checkpoint, problem_of, read_state
 from loriini.train.checkpoints.storage import read_weights
+from loriini.train.config import ModelShape, TrainConfig
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.folder import has_model
 from loriini.train.overrides.apply import override
-from loriini.train.run import ModelShape, Run
 
 CHANGEABLE_SHAPE = {each.name for each in fields(ModelShape)} & MAY_DIFFER | {"rope_theta", "rope_scaling"}
 """Fields of `ModelShape` that fit any weights, so that overrides may change them."""
@@ -160,7 +166,9 @@ def weights_folder(name: str) -> Path:
     return model_folder(path)
 
 
-def start_from(run: Run, name: str, overrides: Sequence[str], keep_design: bool = True) -> Run:
+def start_from(
+    run: TrainConfig, name: str, overrides: Sequence[str], keep_design: bool = True
+) -> TrainConfig:
     """The run that starts from a model, with overrides on top.
 
     Its architecture is the model's; of a dense model, the experts are the run's. With `keep_design` a mixture
@@ -188,7 +196,7 @@ def start_from(run: Run, name: str, overrides: Sequence[str], keep_design: bool 
     return changed
 
 
-def initial_shape(run: Run, initial: InitialModel) -> ModelShape:
+def initial_shape(run: TrainConfig, initial: InitialModel) -> ModelShape:
     """The architecture of the model, with the run's experts where it has none, for the run's context."""
     shape = ModelShape.of_config(initial.config)
     longest = initial.config.max_position_embeddings
@@ -200,7 +208,7 @@ def initial_shape(run: Run, initial: InitialModel) -> ModelShape:
     return replace(shape, **changes)
 
 
-def check_moments(run: Run, initial: InitialModel) -> None:
+def check_moments(run: TrainConfig, initial: InitialModel) -> None:
     """InputError for moments that a run cannot carry over, since its parameters would be others."""
     if not initial.is_checkpoint:
         raise InputError(
@@ -219,7 +227,7 @@ def check_moments(run: Run, initial: InitialModel) -> None:
         )
 
 
-def check_start(run: Run, initial: InitialModel) -> None:
+def check_start(run: TrainConfig, initial: InitialModel) -> None:
     """InputError for a design that does not fit the weights."""
     if not initial.dense and run.copy_step:
         raise InputError(f"{initial.name} is a mixture, so nothing is copied; set --warmup.dense_share 0")

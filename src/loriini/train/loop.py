@@ -11,19 +11,20 @@ from typing import Any
 
 import torch
 
-from loriini.batches.loader import BatchLoader, ReadAhead
-from loriini.errors import Unfinished
-from loriini.hardware import keep_freed_memory, pick_device, resolve_precision
-from loriini.jobs.lock import folder_lock
+from loriini.common.errors import Unfinished
+from loriini.common.hardware import keep_freed_memory, pick_device, resolve_precision
+from loriini.common.hub import CHECKPOINTS, MODEL, RUN
+from loriini.common.progress import inform, progress, warn
+from loriini.common.signals import Interrupted, deferred_interrupts
+from loriini.data.batches.loader import BatchLoader, ReadAhead
+from loriini.data.jobs.lock import folder_lock
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.parallel.mesh import Parallel, join_mesh, on_first_rank, process_group
 from loriini.parallel.sharding import build_model, gather_model
-from loriini.progress import inform, progress, warn
 from loriini.routing import causality_warning
-from loriini.signals import Interrupted, deferred_interrupts
-from loriini.snapshot import CHECKPOINTS, MODEL, RUN
 from loriini.train.checkpoints.state import check_newest_together, checkpoints_in
 from loriini.train.checkpoints.storage import OF_OPTIMIZER, CheckpointWriter, restore
+from loriini.train.config import TrainConfig
 from loriini.train.corpora import TrainingCorpus, model_config
 from loriini.train.folder import claim_run, make_folder, own_checkpoint, report_finished, save_model
 from loriini.train.guard import drop_skipped, skips_error, write_skipped
@@ -32,7 +33,6 @@ from loriini.train.measures import Measure, measure_all
 from loriini.train.optimizer import make_optimizer, steady_steps
 from loriini.train.records.metrics import METRICS, rewind
 from loriini.train.records.trackers import check_trackers, recording
-from loriini.train.run import Run
 from loriini.train.run_progress import RunProgress
 from loriini.train.speed import check_compiler, speed_up, warn_if_not_compiled
 from loriini.train.step import TrainingState, read_batch, training_step
@@ -40,7 +40,7 @@ from loriini.train.upcycle import upcycle
 
 
 def train(
-    run: Run,
+    run: TrainConfig,
     corpus: TrainingCorpus,
     out: str | Path,
     measures: Sequence[Measure] = (),
@@ -79,7 +79,7 @@ def train(
 
 def train_to_end(
     state: TrainingState,
-    run: Run,
+    run: TrainConfig,
     corpus: TrainingCorpus,
     out: Path,
     measures: Sequence[Measure],
@@ -150,7 +150,7 @@ def save_gathered(state: TrainingState, corpus: TrainingCorpus, out: Path) -> No
 
 
 def reason_to_stop(
-    run: Run, out: Path, progress: RunProgress, interrupted: bool, late: bool
+    run: TrainConfig, out: Path, progress: RunProgress, interrupted: bool, late: bool
 ) -> BaseException | None:
     """The error that ends training after a step, once that is saved; None to go on."""
     if progress.skips >= run.guard.max_skips:
@@ -161,7 +161,7 @@ def reason_to_stop(
     return Interrupted(message) if interrupted else Unfinished(message) if late else None
 
 
-def checkpoint_writer(run: Run, out: Path, parallel: Parallel, resumed: int) -> CheckpointWriter:
+def checkpoint_writer(run: TrainConfig, out: Path, parallel: Parallel, resumed: int) -> CheckpointWriter:
     """The writer of the checkpoints of a run that goes on after step `resumed`."""
     kept, steady = run.checkpoint, steady_steps(run.optimizer, run.steps)
     folder = out / CHECKPOINTS
@@ -182,7 +182,7 @@ def rewind_records(measures: Sequence[Measure], step: int, out: Path) -> None:
     drop_skipped(out, step)
 
 
-def check_initial(initial: InitialModel, run: Run, corpus: TrainingCorpus, out: Path) -> None:
+def check_initial(initial: InitialModel, run: TrainConfig, corpus: TrainingCorpus, out: Path) -> None:
     """Read a new run's initial model before anything is written. InputError where the run cannot start."""
     if not (out / RUN).exists():
         initial.check_vocabulary(corpus)
@@ -191,7 +191,7 @@ def check_initial(initial: InitialModel, run: Run, corpus: TrainingCorpus, out: 
 
 
 def start_or_resume(
-    run: Run,
+    run: TrainConfig,
     corpus: TrainingCorpus,
     out: Path,
     initial: InitialModel | None = None,
@@ -220,12 +220,12 @@ def start_or_resume(
     return TrainingState(model, optimizer, at, parallel)
 
 
-def step_copies(state: TrainingState, run: Run) -> bool:
+def step_copies(state: TrainingState, run: TrainConfig) -> bool:
     """Whether the dense model is to be copied into experts before the next step."""
     return state.progress.step == run.copy_step and state.model.config.num_experts < run.model.num_experts
 
 
-def copy_dense(state: TrainingState, run: Run, corpus: TrainingCorpus) -> None:
+def copy_dense(state: TrainingState, run: TrainConfig, corpus: TrainingCorpus) -> None:
     """End the dense warm-up: the model and its optimizer become the mixture's."""
     config = model_config(run, corpus)
     state.model, state.optimizer = upcycle(

@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from loriini.fields import Count, CountOrZero, check_fields
-from loriini.json_file import without_nan
+from loriini.common.checks import Count, CountOrZero, check_fields
+from loriini.common.json_file import without_nan
+from loriini.data.read import OnError
 from loriini.model import LoriiniForCausalLM
-from loriini.model.mode import undisturbed
-from loriini.sources import OnError
+from loriini.model.generate.mode import undisturbed
 
 
 @dataclass(frozen=True)

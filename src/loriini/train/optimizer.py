@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor, nn
 
-from loriini.errors import InputError
-from loriini.fields import Bounds, Fraction, FractionBelowOne, NotNegative, Weight, check_fields
+from loriini.common.checks import Bounds, Fraction, FractionBelowOne, NotNegative, Weight, check_fields
+from loriini.common.errors import InputError
 from loriini.parallel.sharding import expand_into_experts, gradient_norm
 
 PEAK = "peak"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from loriini.fields import Bounds, NotNegative
+from loriini.common.checks import Bounds, NotNegative
 
 Amounts = tuple[tuple[NotNegative, ...], ...]
 """What each expert of each layer got, (layers, E): units, or their gates."""

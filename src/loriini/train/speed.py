@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from loriini.errors import InputError
-from loriini.fields import check_fields
-from loriini.hardware import pick_device
+from loriini.common.checks import check_fields
+from loriini.common.errors import InputError
+from loriini.common.hardware import pick_device
+from loriini.common.progress import warn
 from loriini.model import LoriiniForCausalLM
 from loriini.model.loss import loss_of_rows
-from loriini.progress import warn
 
 COMPILERS = {True: ("clang++",) if sys.platform == "darwin" else ("g++",), False: ("gcc", "clang")}
 """Compilers that torch.compile calls: C++ on a CPU, C for the launchers of a GPU's kernels."""

@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from loriini.batches.loader import BatchLoader
-from loriini.hardware import Precision, autocast, autocast_dtype, peak_flops, peak_memory
-from loriini.json_file import without_nan
+from loriini.common.hardware import Precision, autocast, autocast_dtype, peak_flops, peak_memory
+from loriini.common.json_file import without_nan
+from loriini.data.batches.loader import BatchLoader
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.low_precision import experts_cast_once
 from loriini.parallel.mesh import SINGLE_PROCESS, Parallel
@@ -24,11 +24,11 @@ from loriini.routing import Routing
 from loriini.routing.losses import Average
 from loriini.routing.unit import units_of_rows
 from loriini.train.balance import update_balance_bias
+from loriini.train.config import TrainConfig
 from loriini.train.guard import largest_norm, with_norm
 from loriini.train.optimizer import learning_rate_factor, set_learning_rate, take_step
 from loriini.train.records.expert_use import ExpertUse, add_amounts, add_up, expert_metrics, expert_use
 from loriini.train.records.trackers import WatchConfig
-from loriini.train.run import Run
 from loriini.train.run_progress import RunProgress
 
 
@@ -67,7 +67,9 @@ Reader = Callable[[int], tuple[Batch, int]]
 """Reads the batch that begins after `consumed` instances; returns it and how many are consumed then."""
 
 
-def read_batch(run: Run, batches: BatchLoader, device: torch.device, consumed: int) -> tuple[Batch, int]:
+def read_batch(
+    run: TrainConfig, batches: BatchLoader, device: torch.device, consumed: int
+) -> tuple[Batch, int]:
     """The batch after `consumed` instances, on the device, and where the next begins."""
     tokens, instances_B, following = batches.at(consumed)
     source = batches.instances
@@ -118,7 +120,7 @@ class StepOutcome:
         return StepOutcome(losses, self.use.like(values[len(scalars) :]), norm, taken.bool())
 
 
-def training_step(state: TrainingState, run: Run, read: Reader) -> dict[str, Any]:
+def training_step(state: TrainingState, run: TrainConfig, read: Reader) -> dict[str, Any]:
     """Take one optimizer step, which updates `state`, and return its metrics.
 
     Without packed rows, labels, random routers and selections of any number of experts, nothing waits for the
@@ -139,7 +141,7 @@ def training_step(state: TrainingState, run: Run, read: Reader) -> dict[str, Any
     }
 
 
-def optimizer_step(state: TrainingState, run: Run, batch: Batch) -> StepOutcome:
+def optimizer_step(state: TrainingState, run: TrainConfig, batch: Batch) -> StepOutcome:
     """Change the weights and the optimizer's state by one step on this batch."""
     set_learning_rate(state.optimizer, learning_rate_factor(run.optimizer, state.progress.step, run.steps))
     state.model.model.begin_step()
@@ -152,7 +154,7 @@ def optimizer_step(state: TrainingState, run: Run, batch: Batch) -> StepOutcome:
     return StepOutcome(losses, use, norm, taken)
 
 
-def progress_after(before: RunProgress, outcome: StepOutcome, consumed: int, run: Run) -> RunProgress:
+def progress_after(before: RunProgress, outcome: StepOutcome, consumed: int, run: TrainConfig) -> RunProgress:
     """The run's progress after one more step, which read up to `consumed` instances."""
     taken = bool(outcome.taken)
     return RunProgress(
@@ -197,7 +199,7 @@ def throughput(
 
 
 def accumulate_gradients(
-    model: LoriiniForCausalLM, batch: Batch, run: Run, parallel: Parallel = SINGLE_PROCESS
+    model: LoriiniForCausalLM, batch: Batch, run: TrainConfig, parallel: Parallel = SINGLE_PROCESS
 ) -> tuple[StepLosses, ExpertUse]:
     """Backward over micro-batches; returns mean losses and the experts' use, both on the device.
 

@@ -5,10 +5,10 @@ from typing import Literal
 
 import torch
 
-from loriini.fields import FractionBelowOne, check_fields
-from loriini.hardware import Precision
+from loriini.common.checks import FractionBelowOne, check_fields
+from loriini.common.hardware import Precision
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.model.conversion import copy_into_experts
+from loriini.model.weights.conversion import copy_into_experts
 from loriini.parallel.mesh import SINGLE_PROCESS, Parallel
 from loriini.parallel.sharding import build_model, expand_into_experts
 from loriini.train.optimizer import OptimizerConfig, carry_moments, make_optimizer

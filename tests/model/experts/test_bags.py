@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from covering import grid
-from loriini.model.experts import bags
+from loriini.model.kernels import bags
 
 DTYPES = [torch.float32, torch.bfloat16]
 CLOSE = {torch.float32: {"rtol": 1e-5, "atol": 1e-5}, torch.bfloat16: {"rtol": 0.01, "atol": 0.01}}

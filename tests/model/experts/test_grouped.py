@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from loriini.model.experts.grouped import PARTS, _window, grouped_linear, grouped_linear_loop, rounded_groups
+from loriini.model.kernels.grouped import PARTS, _window, grouped_linear, grouped_linear_loop, rounded_groups
 
 GROUPS = {
     "equal": (16, 16, 16, 16),

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from covering import grid
-from loriini.model.experts import merge_kernels
+from loriini.model.kernels import merge_kernels
 from loriini.model.experts.affine import WeightAndGrad, affine_by_merging, merged_weight
 
 INTERPRETED = """
 import itertools
 import torch
-from loriini.model.experts import merge_kernels
+from loriini.model.kernels import merge_kernels
 
 torch.manual_seed(0)
 for dtype, (N, E, P), add in itertools.product(
@@ -53,7 +53,7 @@ COMPILED = """
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from loriini.model.experts import merge_kernels
+from loriini.model.kernels import merge_kernels
 
 ALIGNED = [["tt.divisibility", 16]]  # as launches find pointers and numbers, which are then copied in steps
 SHARED = {80: 163 * 1024, 90: 227 * 1024}

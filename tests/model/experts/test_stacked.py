@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from covering import grid
-from loriini.model.experts import affine, bags
+from loriini.model.experts import affine
+from loriini.model.kernels import bags
 from loriini.model.experts.affine import FEW_TOKENS, affine_by_unit, batched_linear, merged_linear
 from loriini.model.experts.stacked import (
     Experts,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 from loriini.train.initial import InitialModel
 from runs import tiny_run, trained
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from saved_steps import save, stepped, steps_in, tensors_in
 
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 from loriini.train.checkpoints.state import newest_checkpoint
 from loriini.train.checkpoints.storage import CheckpointWriter
 from loriini.train.run_progress import RunProgress

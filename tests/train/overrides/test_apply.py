@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 from loriini.routing import DESIGNS
 from loriini.routing.registry import REGISTERED
+from loriini.train.config import TrainConfig
 from loriini.train.overrides.apply import override
 from loriini.train.overrides.names import describe_overrides
-from loriini.train.run import Run
 from runs import tiny_run
 
 RUN = tiny_run()
@@ -67,7 +67,7 @@ def test_an_option_is_set_alone_or_with_the_others(monkeypatch: pytest.MonkeyPat
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_overrides_set_what_they_name(arguments: list[str], expected: Run) -> None:
+def test_overrides_set_what_they_name(arguments: list[str], expected: TrainConfig) -> None:
     assert override(RUN, arguments) == expected
 
 

@@ -3,14 +3,14 @@
 from dataclasses import dataclass, replace
 
 from loriini.routing import DESIGNS
+from loriini.train.config import TrainConfig
 from loriini.train.overrides.names import Override, describe_overrides, field_meanings
-from loriini.train.run import Run
 from runs import tiny_run
 
 RUN = tiny_run()
 
 
-def described(run: Run) -> dict[str, Override]:
+def described(run: TrainConfig) -> dict[str, Override]:
     return {o.name: o for o in describe_overrides(run)}
 
 

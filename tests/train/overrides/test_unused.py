@@ -2,7 +2,7 @@
 
 import pytest
 
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 from loriini.recipes import find_recipe
 from loriini.routing.design import HAS_EFFECT
 from loriini.train.overrides.apply import override, override_flags

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 from loriini.train.records.metrics import read_metrics
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 from loriini.train import loop
 from loriini.train.records import trackers
 from loriini.train.records.metrics import METRICS, read_metrics

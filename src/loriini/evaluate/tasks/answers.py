@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 from loriini.evaluate.tasks.local import Question, Splits
 
 

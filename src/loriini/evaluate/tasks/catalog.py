@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 from loriini.evaluate.tasks import forms
 from loriini.evaluate.tasks.forms import TaskRow
 

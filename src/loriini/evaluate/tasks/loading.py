@@ -7,13 +7,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from loriini.errors import InputError
+from loriini.common.checks import nearest
+from loriini.common.errors import InputError
+from loriini.common.progress import warn
 from loriini.evaluate.tasks.answers import check_answers, check_local_answers
 from loriini.evaluate.tasks.catalog import GROUPS, TASKS, Request, TaskEntry
 from loriini.evaluate.tasks.forms import simple_form
 from loriini.evaluate.tasks.local import Splits, find_file, read_splits
-from loriini.fields import nearest
-from loriini.progress import warn
 
 OUR_YAML = Path(__file__).parent / "yaml"
 OPTIONS = {"siqa": 3, "commonsense_qa": 5}

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from loriini.errors import InputError
+from loriini.common.errors import InputError
+from loriini.common.progress import inform
 from loriini.evaluate.tasks.catalog import Request, TaskEntry
 from loriini.evaluate.tasks.forms import SIMPLE_FORMS, TaskRow, like, simple_form
-from loriini.progress import inform
 
 KEPT_FOR_EXAMPLES = 64
 """Rows at most that are examples instead of questions, where a task has no file of examples."""

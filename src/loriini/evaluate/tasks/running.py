@@ -16,19 +16,19 @@ from typing import Annotated, Any
 
 from tqdm import tqdm
 
-from loriini.errors import InputError
+from loriini.common.checks import Bounds, Count, check_fields
+from loriini.common.errors import InputError
+from loriini.common.hardware import autocast_dtype
+from loriini.common.progress import Advance, progress, warn
+from loriini.data.jobs.processes import environment_variables
 from loriini.evaluate.intervals import difference_of_means
 from loriini.evaluate.perplexity import EvaluationRouting, check_routing
 from loriini.evaluate.runs import RouterFree, without_weights
 from loriini.evaluate.tasks.catalog import requested
 from loriini.evaluate.tasks.loading import Loaded, check_installed, load_tasks
-from loriini.fields import Bounds, Count, check_fields
-from loriini.hardware import autocast_dtype
-from loriini.jobs.processes import environment_variables
 from loriini.model import LoriiniConfig
-from loriini.model.loading import find_device, load_config, load_model, run_precision
-from loriini.model.routing_inputs import labels_of, refuse_unused_label
-from loriini.progress import Advance, progress, warn
+from loriini.model.generate.routing_inputs import labels_of, refuse_unused_label
+from loriini.model.weights.loading import find_device, load_config, load_model, run_precision
 from loriini.routing import causality_warning
 
 BOOTSTRAP = 1000

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear, one_hot
 
-from loriini.hardware import has_amx
-from loriini.model.experts import merge_kernels
-from loriini.model.experts.bags import linear_by_bags
-from loriini.model.experts.grouped import grouped_linear
+from loriini.common.hardware import has_amx
+from loriini.model.kernels import merge_kernels
+from loriini.model.kernels.bags import linear_by_bags
+from loriini.model.kernels.grouped import grouped_linear
 
 
 class Affine(Protocol):

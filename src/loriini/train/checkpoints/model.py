@@ -5,14 +5,14 @@ Corpora may be elsewhere by the time a checkpoint is exported or trained further
 
 from pathlib import Path
 
-from loriini.errors import InputError
+from loriini.common.errors import InputError
+from loriini.common.hub import MODEL, RUN, holds_tokenizer
 from loriini.model import LoriiniConfig
-from loriini.model.loading import load_config
-from loriini.snapshot import MODEL, RUN, holds_tokenizer
+from loriini.model.weights.loading import load_config
 from loriini.train.checkpoints.state import read_progress
+from loriini.train.config import read_run, recorded_corpus
 from loriini.train.corpora import read_corpora
 from loriini.train.folder import has_model
-from loriini.train.run import read_run, recorded_corpus
 
 
 def run_file(checkpoint: Path) -> Path:

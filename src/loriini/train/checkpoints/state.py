@@ -11,12 +11,12 @@ from typing import Any
 from safetensors import SafetensorError
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 
-from loriini.errors import InputError
-from loriini.fields import CountOrZero, mismatch
-from loriini.jobs.artifact import file_hashes
-from loriini.model.saving import readable_safetensors
+from loriini.common.checks import CountOrZero, mismatch
+from loriini.common.errors import InputError
+from loriini.common.progress import warn
+from loriini.data.jobs.artifact import file_hashes
+from loriini.model.weights.saving import readable_safetensors
 from loriini.parallel.mesh import on_every_rank, on_first_rank, own_share
-from loriini.progress import warn
 from loriini.train.run_progress import Amounts, Norm, RunProgress
 
 STATE = "state.json"

@@ -28,15 +28,15 @@ from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future as TorchFuture
 
-from loriini.atomic import commit, unfinished, write_json
-from loriini.errors import InputError
-from loriini.fields import Count, CountOrZero, check_fields
-from loriini.hardware import pick_device
-from loriini.jobs.artifact import file_hashes
-from loriini.json_file import without_nan
+from loriini.common.atomic import commit, unfinished, write_json
+from loriini.common.checks import Count, CountOrZero, check_fields
+from loriini.common.errors import InputError
+from loriini.common.hardware import pick_device
+from loriini.common.hub import check_weights
+from loriini.common.json_file import without_nan
+from loriini.common.progress import warn
+from loriini.data.jobs.artifact import file_hashes
 from loriini.parallel.mesh import SINGLE_PROCESS, Parallel
-from loriini.progress import warn
-from loriini.snapshot import check_weights
 from loriini.train.checkpoints.state import NAME, STATE, checkpoints_in, step_of, superseded
 from loriini.train.checkpoints.tensor_file import write_tensors
 from loriini.train.run_progress import RunProgress

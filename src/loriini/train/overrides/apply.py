@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import is_dataclass, replace
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 from loriini.routing import RoutingConfig
 from loriini.routing.design import find_design
 from loriini.train.overrides.names import OPTIONS, no_such_setting, setting_name, setting_names, type_text

@@ -10,9 +10,9 @@ from dataclasses import dataclass, is_dataclass
 from difflib import get_close_matches
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from loriini.fields import as_argument, the_nearest
+from loriini.common.checks import as_argument, the_nearest
 from loriini.routing import DESIGNS, RoutingConfig
-from loriini.train.run import Run
+from loriini.train.config import TrainConfig
 
 OPTIONS = {"corpus", "init", "init_digest"}
 """Settings that are options of the command line, or follow from them, instead of overrides."""
@@ -40,7 +40,7 @@ class Override:
     meaning: str
 
 
-def describe_overrides(run: Run) -> list[Override]:
+def describe_overrides(run: TrainConfig) -> list[Override]:
     """Every setting that the command line can change in `run`, with its value there as the default.
 
     Meanings are the docstrings of the dataclasses' fields. The settings of the run itself come first.

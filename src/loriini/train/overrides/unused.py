@@ -2,16 +2,16 @@
 
 from collections.abc import Callable, Iterable
 
-from loriini.errors import InputError
+from loriini.common.errors import InputError
 from loriini.routing.design import HAS_EFFECT
+from loriini.train.config import AUTO, TrainConfig
 from loriini.train.overrides.names import setting_name
-from loriini.train.run import AUTO, Run
 
-Needs = tuple[Callable[[Run], bool], str]
+Needs = tuple[Callable[[TrainConfig], bool], str]
 """Whether a setting changes a run, and what it needs for that."""
 
 
-def keeps_milestones(run: Run) -> bool:
+def keeps_milestones(run: TrainConfig) -> bool:
     """Whether checkpoints are written at all multiples of `checkpoint.keep_every`."""
     written = (run.checkpoint.every, run.evaluate.every if run.evaluate.heldout else 0)
     return any(every and run.checkpoint.keep_every % every == 0 for every in written)
@@ -74,14 +74,14 @@ FOR_ANY_DESIGN = ("segment_length",)
 """Fields of a design that are accepted where they change nothing, for commands that differ in the design."""
 
 
-def refuse_unused(run: Run, flags: Iterable[str], processes: int) -> None:
+def refuse_unused(run: TrainConfig, flags: Iterable[str], processes: int) -> None:
     """InputError for an override in `flags` that has no effect on `run` in this many processes."""
     for flag in flags:
         if needed := _missing(run, setting_name(flag), processes):
             raise InputError(f"{flag} has no effect here: it needs {needed}; leave it out")
 
 
-def _missing(run: Run, name: str, processes: int) -> str | None:
+def _missing(run: TrainConfig, name: str, processes: int) -> str | None:
     """What a setting needs to change this run; None where it does."""
     section, _, field = name.rpartition(".")
     if section == "parallel" and processes == 1:
@@ -101,6 +101,6 @@ def _missing(run: Run, name: str, processes: int) -> str | None:
     return needed if effective and not effective(run) else None
 
 
-def _choices(run: Run) -> str:
+def _choices(run: TrainConfig) -> str:
     routing = run.routing
     return f"scorer={routing.scorer}, selection={routing.selection}, gates={routing.gates}"

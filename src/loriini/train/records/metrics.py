@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from loriini.atomic import write_text
-from loriini.errors import InputError
-from loriini.fields import Count, Positive, mismatch
+from loriini.common.atomic import write_text
+from loriini.common.checks import Count, Positive, mismatch
+from loriini.common.errors import InputError
 
 METRICS, EVALUATION, SAMPLES = RECORDS = ("metrics.jsonl", "evaluation.jsonl", "samples.jsonl")
 Shape = tuple[int, ...]

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from loriini.atomic import write_text
-from loriini.errors import InputError
-from loriini.fields import Count, Positive, check_fields
+from loriini.common.atomic import write_text
+from loriini.common.checks import Count, Positive, check_fields
+from loriini.common.errors import InputError
 from loriini.train.records.metrics import METRICS
 
 Settings = Mapping[str, Any]

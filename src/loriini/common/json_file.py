@@ -1,0 +1,32 @@
+"""JSON objects read from files that may have been damaged or edited, and numbers that JSON does not have."""
+
+import json
+import math
+from pathlib import Path
+from textwrap import shorten
+from typing import Any
+
+from loriini.common.errors import InputError
+
+UNREADABLE = (OSError, ValueError, RecursionError)
+"""What reading JSON from a file raises."""
+
+
+def read_object(path: Path, remedy: str) -> dict[str, Any]:
+    """A file's JSON object; InputError with the remedy for a file that holds anything else."""
+    try:
+        value = json.loads(path.read_bytes())
+    except UNREADABLE as error:
+        raise InputError(f"{path}: not readable JSON ({shorten(str(error), 200)}); {remedy}") from error
+    if not isinstance(value, dict):
+        raise InputError(f"{path}: not a JSON object; {remedy}")
+    return value
+
+
+def without_nan(value: Any) -> Any:
+    """A JSON value with null for numbers that are not finite."""
+    if isinstance(value, dict):
+        return {key: without_nan(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,114 @@
+"""Sources of the instances in batches: a single one, or several joined."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loriini.common.checks import LARGEST
+from loriini.common.errors import InputError
+
+
+class InstanceSource(Protocol):
+    """Instances by number, such as `loriini.data.prepare.tokenized.instances.Instances`."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def length(self) -> int:
+        """Tokens predicted in an instance: one fewer than it holds."""
+        ...
+
+    def read(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The tokens of the given instances, int64 (B, length + 1)."""
+        ...
+
+    def positions(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Each token's position in its piece of a document, int64 (B, length + 1); for document masking."""
+        ...
+
+    def labels(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The labels of the given instances, int64 (B,), indices into `label_names`."""
+        ...
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The names of the labels. Used only by routing by label."""
+        ...
+
+
+@dataclass(frozen=True)
+class JoinedInstances:
+    """Several sources as one: the instances of `parts` in order, all of one length.
+
+    `weights`, if given, are how often an epoch of the whole reads each source: 2 reads it twice, 0.5 reads a
+    different half of it every epoch. After whole epochs no instance of a source has been read more than once
+    more often than another; within one, repetitions are shuffled.
+
+    Raises:
+        ValueError: other lengths, or a weight that is not positive, too large, or missing.
+    """
+
+    parts: tuple[InstanceSource, ...]
+    weights: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.weights and len(self.weights) != len(self.parts):
+            raise ValueError(f"{len(self.parts)} corpora need as many weights, not {len(self.weights)}")
+        if any(not 0 < weight < math.inf for weight in self.weights):
+            raise ValueError(f"weights {self.weights} must be positive numbers")
+        if sum(weight * len(part) for weight, part in zip(self.weights, self.parts, strict=False)) > LARGEST:
+            raise ValueError(f"weights {self.weights} make epochs of over {LARGEST:g} instances; lower them")
+        lengths = {part.length for part in self.parts}
+        if len(lengths) != 1:
+            raise ValueError(f"instances of {sorted(lengths)} tokens cannot be joined; give them one length")
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+    @property
+    def length(self) -> int:
+        return self.parts[0].length
+
+    def read(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self._gather(ids_B, lambda part, ids: part.read(ids), self.length + 1)
+
+    def positions(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self._gather(ids_B, lambda part, ids: part.positions(ids), self.length + 1)
+
+    def labels(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self._gather(ids_B, lambda part, ids: part.labels(ids))
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The sources' label names; InputError when they differ."""
+        names = list(dict.fromkeys(part.label_names for part in self.parts))
+        if len(names) > 1:
+            listed = "; ".join(", ".join(of_part) for of_part in names)
+            raise InputError(
+                f"routing by label needs corpora of the same domains, not {listed}; prepare them as one"
+            )
+        return names[0]
+
+    def _gather(
+        self,
+        ids_B: NDArray[np.int64],
+        read: Callable[[InstanceSource, NDArray[np.int64]], NDArray[np.int64]],
+        *shape: int,
+    ) -> NDArray[np.int64]:
+        """What `read` takes from each source's own instances, of a `shape` each, in the order of `ids_B`."""
+        starts = np.cumsum([0, *map(len, self.parts)])
+        owners_B = np.searchsorted(starts, ids_B, side="right") - 1
+        gathered = np.empty((len(ids_B), *shape), dtype=np.int64)
+        for i in np.unique(owners_B):
+            here_B = owners_B == i
+            gathered[here_B] = read(self.parts[i], ids_B[here_B] - starts[i])
+        return gathered
+
+
+def weighted_sources(source: InstanceSource) -> JoinedInstances | None:
+    """A source that is joined with weights; None for any other, whose epochs read each instance once."""
+    return source if isinstance(source, JoinedInstances) and source.weights else None

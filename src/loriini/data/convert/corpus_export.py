@@ -1,0 +1,116 @@
+"""Corpora to Megatron's indexed data sets and to Hugging Face data sets."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from loriini.common.atomic import atomic
+from loriini.common.errors import InputError
+from loriini.common.progress import inform, progress
+from loriini.data.convert.megatron import write_megatron
+from loriini.data.jobs.artifact import MANIFEST
+from loriini.data.prepare.prepare import Corpus
+from loriini.data.prepare.tokenized.instances import Instances
+
+CorpusFormat = Literal["megatron", "dataset"]
+CORPUS_FORMATS = get_args(CorpusFormat)
+BLOCK_TOKENS = 1 << 22
+ROWS_PER_FILE = 1 << 16
+ROWS_PER_BATCH = 1024
+
+
+def export_corpus(corpus: Corpus, form: CorpusFormat, out: Path) -> Path:
+    """Write a corpus's instances and its tokenizer into the new folder `out`.
+
+    - `megatron`: `instances.bin` and `.idx`. Every instance is a document, since Megatron shuffles documents
+      before it packs them and would otherwise undo the order. A sample begins `--seq-length` tokens after the
+      one before it, so each is one instance only where that is length + 1; a message says so. Its last target
+      is then the first token of the next instance.
+    - `dataset`: parquet files, which `datasets.load_dataset(FOLDER)` opens, with the columns `input_ids`
+      (length + 1), `domain` (of most of them), and for each piece of a document in the instance: `documents`
+      (the document's number), `piece_lengths` (its tokens here) and `piece_domains` (the document's domain).
+
+    Raises InputError when `out` exists.
+    """
+    if out.exists():
+        raise InputError(f"{out}: exists already; choose another --out")
+    target = Path(os.path.realpath(out))  # a link cannot be replaced by a folder
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with atomic(target) as folder:
+        folder.mkdir()
+        if form == "megatron":
+            _write_megatron(corpus.instances, folder / "instances")
+        else:
+            _write_dataset(corpus, folder)
+        shutil.copytree(corpus.tokenizer, folder / "tokenizer", ignore=shutil.ignore_patterns(MANIFEST))
+    return out
+
+
+def _write_megatron(instances: Instances, prefix: Path) -> None:
+    """Write the instances as an indexed data set, as int32 where the ids need more than 16 bits."""
+    lengths_I = np.full(len(instances), instances.length + 1, np.int32)
+    dtype = "<u2" if instances.tokens_IL.dtype.itemsize == 2 else "<i4"
+    rows = max(1, BLOCK_TOKENS // (instances.length + 1))
+    with progress("export", len(instances)) as advance:
+
+        def blocks() -> Iterator[NDArray[np.integer]]:
+            for first in range(0, len(instances), rows):
+                block = instances.read(slice(first, first + rows))
+                yield block
+                advance(len(block))
+
+        write_megatron(prefix, blocks(), lengths_I, dtype)
+    inform(
+        f"{prefix.name}: give Megatron --seq-length {instances.length + 1}, with which each sample is one "
+        f"instance; for a context of {instances.length}, prepare with --length {instances.length - 1}"
+    )
+
+
+def _write_dataset(corpus: Corpus, folder: Path) -> None:
+    """Write the instances as parquet files of at most ROWS_PER_FILE rows."""
+    instances = corpus.instances
+    starts = range(0, len(instances), ROWS_PER_FILE)
+    with progress("export", len(instances)) as advance:
+        for number, start in enumerate(starts):
+            stop = min(start + ROWS_PER_FILE, len(instances))
+            path = folder / f"train-{number:05}-of-{len(starts):05}.parquet"
+            with pyarrow.parquet.ParquetWriter(path, SCHEMA, compression="zstd") as file:
+                for first in range(start, stop, ROWS_PER_BATCH):
+                    last = min(first + ROWS_PER_BATCH, stop)
+                    file.write_batch(_rows(corpus, first, last))
+                    advance(last - first)
+
+
+SCHEMA = pyarrow.schema(
+    {
+        "input_ids": pyarrow.list_(pyarrow.int32()),
+        "domain": pyarrow.string(),
+        "documents": pyarrow.list_(pyarrow.int64()),
+        "piece_lengths": pyarrow.list_(pyarrow.int32()),
+        "piece_domains": pyarrow.list_(pyarrow.string()),
+    }
+)
+
+
+def _rows(corpus: Corpus, first: int, last: int) -> pyarrow.RecordBatch:
+    """The instances `first` … `last` - 1 as rows of a table."""
+    instances, pieces = corpus.instances, corpus.instances.pieces.block(first, last)
+    documents_P = np.asarray(pieces.documents_P, np.int64)
+    ends, piece_ends = np.arange(last - first + 1, dtype=np.int32), pieces.starts_I.astype(np.int32)
+    lists = pyarrow.ListArray.from_arrays
+    tokens = instances.read(slice(first, last)).astype(np.int32)
+    columns = [
+        lists(ends * tokens.shape[1], tokens.ravel()),
+        pyarrow.array([instances.domain_names[i] for i in instances.domains_I[first:last]]),
+        lists(piece_ends, documents_P),
+        lists(piece_ends, np.asarray(pieces.lengths_P, np.int32)),
+        lists(piece_ends, [corpus.tokens.domain_names[i] for i in corpus.tokens.domains[documents_P]]),
+    ]
+    return pyarrow.RecordBatch.from_arrays(columns, schema=SCHEMA)

@@ -1,0 +1,303 @@
+"""Artifacts: folders of files with a manifest, written whole or not at all.
+
+A stage writes its files into a temporary folder next to the artifact; they are hashed, synced to disk and
+renamed into place together with `manifest.json`. A folder with a manifest is therefore complete, and a stage
+with the same settings and inputs is not run again. A folder without one was not written by us, and is never
+replaced.
+
+What its tasks finish (`loriini.data.jobs.tasks`) is kept in another folder next to it, for the next attempt
+with the same settings and inputs. A digest of these is in both folders' names, so that a task of other
+settings that still runs somewhere cannot write into them. Where the tasks' names identify what they did
+(`named_parts`), it is the same digest for all settings and inputs.
+"""
+
+import errno
+import glob
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loriini.common.atomic import UNFINISHED, atomic, write_json
+from loriini.common.errors import NO_SPACE, InputError
+from loriini.common.progress import Advance, no_progress
+
+MANIFEST = "manifest.json"
+FULL = (*NO_SPACE, errno.EFBIG)
+UNNUMBERED = rf"\d+ requested and \d+ written|\(os error ({'|'.join(map(str, FULL))})\)"
+"""The messages of numpy and of Rust libraries for these errors, which carry no number."""
+BYTES_AT_ONCE = 1 << 20
+DIGITS = 16
+NAMES_SHOWN = 5
+PARTS = ("settings", "inputs", "counts", "files")
+OWN_HASH = "manifest"
+"""Key of the hash of everything else in a manifest."""
+CLAIM = "claim.json"
+"""The settings and inputs that finished tasks belong to; without this file the tasks are not used."""
+
+
+class OtherContents(InputError):
+    """An artifact that is finished was made with other settings or inputs; `how` names them."""
+
+    def __init__(self, folder: Path, how: str) -> None:
+        super().__init__(f"{folder}: was made with {how}; choose another output folder or remove this one")
+        self.folder, self.how = folder, how
+
+    def __reduce__(self) -> tuple[type, tuple[Path, str]]:
+        """For other processes: pickle would remake the error from its message alone."""
+        return type(self), (self.folder, self.how)
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A finished artifact: its `folder` and the contents of its manifest.
+
+    `files` maps file names to SHA-256 hashes, `inputs` names of other artifacts or files to digests.
+    """
+
+    folder: Path
+    settings: dict[str, Any]
+    inputs: dict[str, str]
+    counts: dict[str, Any]
+    files: dict[str, str]
+
+    @property
+    def digest(self) -> str:
+        """Hash of the files, not of the settings: equal arrays give equal digests."""
+        return digest(self.files)
+
+    def path(self, name: str) -> Path:
+        return self.folder / name
+
+    def array(self, name: str) -> NDArray[Any]:
+        """A NumPy file, mapped into memory, read-only."""
+        array: NDArray[Any] = np.load(self.path(name), mmap_mode="r")
+        return array
+
+
+def digest(value: Any) -> str:
+    """A short, stable hash of any JSON value."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:DIGITS]
+
+
+def build_artifact(
+    folder: Path,
+    settings: Mapping[str, Any],
+    inputs: Mapping[str, str],
+    write: Callable[[Path], dict[str, Any]],
+    named_parts: bool = False,
+    options: Mapping[str, str] | None = None,
+) -> Artifact:
+    """Return the artifact at `folder`, created by `write(temporary_folder) -> counts` if it is absent.
+
+    Args:
+        folder: the artifact's folder.
+        settings: JSON values that, with `inputs`, determine the contents.
+        inputs: names to digests.
+        write: writes the files and returns the counts for the manifest, JSON values.
+        named_parts: keep the results of finished tasks for other settings and inputs as well. The name of a
+            task must then identify its result.
+        options: the users' names of settings that they know by another name.
+
+    Raises:
+        OtherContents: a finished artifact has other settings or inputs. It is left as it is.
+        InputError: the disk is full, or other files are at `folder`. Nothing is overwritten.
+    """
+    expected = {"settings": json.loads(json.dumps(settings)), "inputs": dict(inputs)}
+    claim: dict[str, Any] = {} if named_parts else expected
+    temporary = folder.with_name(f".{folder.name}.{digest(claim)}{UNFINISHED}")
+    if (folder / MANIFEST).exists():
+        artifact = load_artifact(folder)
+        for part, values in expected.items():
+            there = getattr(artifact, part)
+            if there != values:
+                names = options or {}
+                changed = sorted(names.get(name, name) for name in _changed(there, values))
+                raise OtherContents(folder, f"other {part} ({first_few(changed)})")
+        _discard_all(folder)
+        return artifact
+    check_unused(folder)
+    with full_disk_as_input_error(folder), atomic(folder, temporary):
+        _discard_all(folder, but=parts_folder(temporary))
+        temporary.mkdir(parents=True)
+        _claim(parts_folder(temporary), claim)
+        counts = write(temporary)
+        files = file_hashes(temporary, sorted(path.name for path in temporary.iterdir()))
+        write_manifest(temporary / MANIFEST, {**expected, "counts": counts, "files": files})
+    _discard_all(folder)
+    return load_artifact(folder)
+
+
+def link_artifact(artifact: Artifact, folder: Path) -> Artifact:
+    """Make `folder` the same artifact by `link_files`."""
+    with full_disk_as_input_error(folder):
+        link_files([artifact.path(name) for name in (*artifact.files, MANIFEST)], folder)
+    return load_artifact(folder)
+
+
+def link_files(files: Iterable[Path], folder: Path) -> None:
+    """Make `folder` of hard links to files, or copies where the file system has no links; whole or not."""
+    with atomic(folder) as temporary:
+        temporary.mkdir()
+        for file in files:
+            link_or_copy(file, temporary / file.name)
+
+
+def check_unused(folder: Path) -> None:
+    """InputError if there is anything but an artifact or an empty folder at `folder`."""
+    empty = folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir())
+    if os.path.lexists(folder) and not empty and not (folder / MANIFEST).exists():
+        raise InputError(
+            f"{folder}: holds files that are not a stage of a corpus; move them, or choose another --out"
+        )
+
+
+def first_few(names: list[str]) -> str:
+    """The first names and the number of the others, as in "a, b, and 3 more"."""
+    more = [f"and {len(names) - NAMES_SHOWN} more"] if len(names) > NAMES_SHOWN else []
+    return ", ".join([*names[:NAMES_SHOWN], *more])
+
+
+def parts_folder(temporary: Path) -> Path:
+    """The folder of finished tasks for the artifact that is being written into `temporary`."""
+    return temporary.with_suffix(".parts")
+
+
+@contextmanager
+def full_disk_as_input_error(folder: Path) -> Iterator[None]:
+    """Turn a full disk into an InputError with a remedy."""
+    try:
+        yield
+    except Exception as error:
+        if not is_disk_full(error):
+            raise
+        raise InputError(
+            f"{folder}: the disk is full (or a quota, or ulimit -f); make room and rerun, "
+            "finished work is kept"
+        ) from error
+
+
+def is_disk_full(error: Exception) -> bool:
+    """Whether an error means that nothing more can be written: full disk, quota, or file size limit."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in FULL
+    return re.search(UNNUMBERED, str(error)) is not None
+
+
+def load_artifact(folder: Path) -> Artifact:
+    """Read an artifact's manifest; InputError when it is absent (so is the artifact) or unreadable."""
+    manifest = read_manifest(folder / MANIFEST, PARTS)
+    if manifest is None:
+        raise InputError(
+            f"{folder}: no finished stage of a corpus here ({MANIFEST} is absent); make the corpus again"
+        )
+    for name, text in {**manifest["files"], **manifest["inputs"]}.items():
+        if not isinstance(text, str) or (name in manifest["files"] and name != Path(name).name):
+            raise _unreadable(folder / MANIFEST, f"{name} is not a file with its hash")
+    return Artifact(folder, *(manifest[part] for part in PARTS))
+
+
+def write_manifest(path: Path, values: Mapping[str, Any]) -> None:
+    """Write a manifest, with its own hash, atomically."""
+    write_json(path, {**values, OWN_HASH: digest(values)})
+
+
+def read_manifest(path: Path, parts: Sequence[str]) -> dict[str, Any] | None:
+    """A manifest without its own hash; None when it is absent.
+
+    Raises InputError when it is unreadable, lacks one of `parts`, which are objects, or is not what was
+    written.
+    """
+    try:
+        manifest = json.loads(path.read_bytes(), parse_constant=_not_finite)
+    except FileNotFoundError:
+        return None
+    except NotADirectoryError:
+        raise InputError(f"{path.parent}: is a file; give a folder that `loriini prepare` made") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise _unreadable(path, error) from None
+    if not isinstance(manifest, dict):
+        raise _unreadable(path, "not an object")
+    if manifest.pop(OWN_HASH, None) != digest(manifest):
+        raise _unreadable(path, "it was changed after it was written")
+    for name in parts:
+        if not isinstance(manifest.get(name), dict):
+            raise _unreadable(path, f"{name!r} is absent or not an object")
+    return manifest
+
+
+def _not_finite(word: str) -> float:
+    raise ValueError(f"{word} is no JSON")
+
+
+def _unreadable(path: Path, reason: object) -> InputError:
+    return InputError(
+        f"{path}: not a readable manifest ({reason}); choose another folder, or remove this one if "
+        "it is a damaged corpus, and make it again"
+    )
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Make `target` a hard link to `source`, or a copy where the file system has no links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def file_hash(path: Path, advance: Advance = no_progress) -> str:
+    """SHA-256 of a file's bytes; `advance` counts blocks of BYTES_AT_ONCE, the last may be shorter."""
+    hashed = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(BYTES_AT_ONCE):
+            hashed.update(block)
+            advance()
+    return hashed.hexdigest()
+
+
+def file_hashes(folder: Path, names: Iterable[str]) -> dict[str, str]:
+    """SHA-256 of a folder's files by their names, of several at once."""
+    names = list(names)
+    with ThreadPoolExecutor() as pool:
+        hashes = pool.map(file_hash, (folder / name for name in names))
+        return dict(zip(names, hashes, strict=True))
+
+
+def _changed(there: Mapping[str, Any], here: Mapping[str, Any]) -> set[str]:
+    """Names with other values; where there are none, names without a value in one of the two.
+
+    A setting that is only there with some value of another follows from it.
+    """
+    common = there.keys() & here.keys()
+    return {name for name in common if there[name] != here[name]} or there.keys() ^ here.keys()
+
+
+def _claim(parts: Path, claim: dict[str, Any]) -> None:
+    """Start the folder of finished tasks, unless an earlier attempt's is there with its claim."""
+    if not (parts / CLAIM).exists():
+        _discard(parts)
+        parts.mkdir()
+        write_json(parts / CLAIM, claim)
+
+
+def _discard_all(folder: Path, but: Path | None = None) -> None:
+    """Remove what earlier attempts at the artifact left next to it, whatever their settings."""
+    for left in folder.parent.glob(f".{glob.escape(folder.name)}.{'[0-9a-f]' * DIGITS}.*"):
+        if left != but:
+            _discard(left)
+
+
+def _discard(parts: Path) -> None:
+    """Remove finished tasks, the claim first: if interrupted, the rest is not used."""
+    (parts / CLAIM).unlink(missing_ok=True)
+    shutil.rmtree(parts, ignore_errors=True)

@@ -1,0 +1,134 @@
+"""Stages as independent tasks, each run whole or not at all, and only once.
+
+A task writes its files into a folder of its own, which is synced to disk and renamed into place with its
+`result.json`. The data decides how a stage is divided into tasks, not the executor: the same tasks give the
+same bytes in one process, in several (`processes.py`), or on a cluster (`cluster.py`).
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+from uuid import uuid4
+
+from loriini.common.atomic import atomic, commit, discard, write_json
+from loriini.common.progress import Advance, progress
+from loriini.data.jobs.artifact import full_disk_as_input_error, parts_folder
+
+_Item = TypeVar("_Item")
+
+RESULT = "result.json"
+COPY_BYTES = 1 << 24
+
+
+@dataclass(frozen=True)
+class Task:
+    """One piece of a stage.
+
+    `run(folder, advance)` writes files into `folder` and returns counts, a JSON object. To run in another
+    process it must be picklable, such as a `functools.partial` of a module's function. `size` is its share of
+    the stage's progress.
+    """
+
+    name: str
+    run: Callable[[Path, Advance], dict[str, Any]]
+    size: int = 0
+
+
+class Executor(Protocol):
+    """Runs tasks by `run_task`, in any order and anywhere."""
+
+    @property
+    def workers(self) -> int:
+        """The number of tasks run at once."""
+
+    def __call__(self, tasks: Sequence[Task], parts: Path, advance: Advance) -> None:
+        """Run all the tasks; raises what a task raises."""
+
+
+@dataclass(frozen=True)
+class SerialExecutor:
+    """Runs the tasks in order, in this process."""
+
+    workers: int = 1
+
+    def __call__(self, tasks: Sequence[Task], parts: Path, advance: Advance) -> None:
+        for task in tasks:
+            run_task(task, parts, advance)
+
+
+SERIAL = SerialExecutor()
+
+
+def run_tasks(
+    title: str, tasks: Sequence[Task], temporary: Path, execute: Executor
+) -> Iterator[dict[str, Any]]:
+    """Run the tasks of the artifact that is being written into `temporary`; all are finished on return.
+
+    Tasks that an earlier attempt finished are not run again. Returns the tasks' counts, in order, each read
+    when it is asked for: those of many tasks may not fit into memory together.
+    """
+    parts = parts_folder(temporary)
+    for leftover in parts.glob(".*"):
+        discard(leftover)
+    left = [task for task in tasks if not is_finished(task, parts)]
+    with progress(title, sum(task.size for task in tasks) or None) as advance:
+        advance(sum(task.size for task in tasks) - sum(task.size for task in left))
+        if left:
+            execute(left, parts, advance)
+    return (result_of(task, parts) for task in tasks)
+
+
+def run_task(task: Task, parts: Path, advance: Advance) -> None:
+    """Run a task, whose folder appears below `parts` whole or not at all. A full disk is an InputError."""
+    unique = parts / f".{task.name}.{uuid4().hex}"  # a cluster may run a requeued job twice
+    with full_disk_as_input_error(parts.parent):
+        try:
+            with atomic(parts / task.name, unique) as folder:
+                folder.mkdir()
+                write_json(folder / RESULT, task.run(folder, advance))
+        except OSError:
+            if not is_finished(task, parts):
+                raise
+
+
+def concatenate_files(sources: Iterable[Path], target: Path) -> None:
+    """Write the contents of files one after another into one file."""
+    with open(target, "wb") as out:
+        for source in sources:
+            with open(source, "rb") as file:
+                shutil.copyfileobj(file, out, COPY_BYTES)
+
+
+def is_finished(task: Task, parts: Path) -> bool:
+    """Whether the task's results are below `parts`."""
+    return (parts / task.name / RESULT).exists()
+
+
+def result_of(task: Task, parts: Path) -> dict[str, Any]:
+    """The counts of a finished task."""
+    counts: dict[str, Any] = json.loads((parts / task.name / RESULT).read_text())
+    return counts
+
+
+def discard_task(task: Task, parts: Path) -> None:
+    """Make a finished task unfinished; `run_tasks` removes its files."""
+    commit(parts / task.name, parts / f".{task.name}.{uuid4().hex}")
+
+
+def group_by_size(
+    items: Iterable[_Item], size_of: Callable[[_Item], int], size: int
+) -> Iterator[list[_Item]]:
+    """Groups of consecutive items, each closed when its total size reaches `size`."""
+    group: list[_Item] = []
+    reached = 0
+    for item in items:
+        group.append(item)
+        reached += size_of(item)
+        if reached >= size:
+            yield group
+            group, reached = [], 0
+    if group:
+        yield group

@@ -1,0 +1,173 @@
+"""A finished corpus in numbers: documents in and dropped, lengths, domains, similarities.
+
+Axes: N documents, M ordered documents, K neighbours, D embedding width.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from loriini.data.jobs.artifact import MANIFEST, Artifact, load_artifact
+from loriini.data.prepare.prepare import Corpus
+from loriini.data.prepare.similarity.quality import adjacent_cosines, recall
+from loriini.data.prepare.text.stored import chosen_documents
+from loriini.data.prepare.verify import damaged
+
+PERCENTILES = (10, 50, 90, 99)
+EXCERPT = 240
+COSINES = np.linspace(-1, 1, 41)
+
+
+def inspect_corpus(corpus: Corpus) -> dict[str, Any]:
+    """Counts, lengths, domains and similarities as one JSON value.
+
+    Values that a corpus does not have (as an imported one has no neighbours) are None.
+    """
+    lengths_N, cosines = np.diff(corpus.tokens.offsets), _adjacent_cosines(corpus)
+    sizes_I = np.diff(corpus.instances.pieces.starts_I)
+    stages = corpus.manifest["stages"]
+    counts = stages["instances"]["counts"]
+    return {
+        "documents": {
+            "in": len(lengths_N),
+            "ordered": counts["documents_in"],
+            "held_out": stages["heldout"]["counts"]["documents"] if "heldout" in stages else 0,
+            "dropped": dropped_by_reason(corpus.manifest),
+        },
+        "tokens": {
+            "in": int(lengths_N.sum()),
+            "left_out": counts["tokens_left_out"],
+            "unknown": stages["tokens"]["counts"].get("unknown"),
+        },
+        "instances": {"count": len(corpus.instances), "length": corpus.instances.length},
+        "domains": _domains(corpus, lengths_N),
+        "tokens_per_document": summary_statistics(lengths_N),
+        "documents_per_instance": summary_statistics(sizes_I),
+        "order": _order(corpus, cosines),
+        "neighbors": _neighbors(corpus),
+        "shared_instance_cosine": corpus.manifest["shared_instance_cosine"],
+        "histograms": _histograms(corpus, lengths_N, cosines),
+    }
+
+
+def neighbor_examples(corpus: Corpus, shown: int = 4, neighbors: int = 3) -> list[dict[str, Any]]:
+    """A few documents and the beginnings of those most similar to them; [] for a corpus without neighbours.
+
+    Each is {"id", "domain", "text", "neighbors": [{"id", "domain", "text", "similarity"}, …]}.
+    """
+    nearest, documents = load_stage(corpus, "neighbors"), load_stage(corpus, "documents")
+    if nearest is None or documents is None:
+        return []
+    ids_NK, similarities_NK = nearest.array("neighbors.npy"), nearest.array("similarities.npy")
+    queries = np.unique(np.linspace(0, len(ids_NK) - 1, shown + 2).astype(int)[1:-1]).tolist()
+    wanted = {*queries, *(int(i) for q in queries for i in ids_NK[q, :neighbors] if i >= 0)}
+    wanted_N = np.zeros(len(ids_NK), bool)
+    wanted_N[list(wanted)] = True
+    texts = {
+        i: {"id": document.id, "domain": document.domain, "text": document.text[:EXCERPT]}
+        for i, document in zip(sorted(wanted), chosen_documents(documents, wanted_N), strict=True)
+    }
+
+    def nearest_of(query: int) -> list[dict[str, Any]]:
+        pairs = zip(ids_NK[query, :neighbors], similarities_NK[query, :neighbors], strict=True)
+        return [{**texts[int(i)], "similarity": round(float(s), 3)} for i, s in pairs if i >= 0]
+
+    return [{**texts[query], "neighbors": nearest_of(query)} for query in queries]
+
+
+def dropped_by_reason(manifest: Mapping[str, Any]) -> dict[str, int]:
+    """Documents of a corpus that are not in its order, by reason.
+
+    `documents/dropped.jsonl` and `duplicates/duplicates.jsonl` list them.
+    """
+    counts = {name: stage["counts"] for name, stage in manifest["stages"].items()}
+    stored = counts.get("documents", {})
+    reasons = {
+        **stored.get("skipped", {}),
+        "exact duplicate": stored.get("duplicates", 0),
+        "near-duplicate": counts.get("duplicates", {}).get("duplicates", 0),
+    }
+    return {reason: count for reason, count in reasons.items() if count}
+
+
+def load_stage(corpus: Corpus, name: str) -> Artifact | None:
+    """A stage's artifact; None for a corpus without it."""
+    folder = corpus.folder / name
+    return load_artifact(folder) if (folder / MANIFEST).exists() else None
+
+
+def summary_statistics(values: ArrayLike) -> dict[str, float]:
+    """Mean, percentiles and maximum."""
+    values = np.asarray(values)
+    percentiles = {f"p{p}": float(np.percentile(values, p)) for p in PERCENTILES}
+    return {"mean": float(values.mean()), **percentiles, "max": float(values.max())}
+
+
+def bin_counts(values: ArrayLike, edges: NDArray[np.floating]) -> dict[str, list[float]]:
+    """Counts of values between edges, without empty bins at the ends; values beyond are in the end bins."""
+    counts, _ = np.histogram(np.clip(values, edges[0], edges[-1]), edges)
+    used = np.flatnonzero(counts)
+    first, last = (used[0], used[-1] + 1) if len(used) else (0, 0)
+    return {"edges": edges[first : last + 1].tolist(), "counts": counts[first:last].tolist()}
+
+
+def _domains(corpus: Corpus, lengths_N: NDArray[np.int64]) -> dict[str, dict[str, int]]:
+    names, domains_N = corpus.tokens.domain_names, np.asarray(corpus.tokens.domains)
+    documents = np.bincount(domains_N, minlength=len(names))
+    tokens = np.bincount(domains_N, weights=lengths_N, minlength=len(names))
+    return {
+        name: {"documents": int(d), "tokens": int(t)}
+        for name, d, t in zip(names, documents, tokens, strict=True)
+    }
+
+
+def _order(corpus: Corpus, cosines: NDArray[np.float32]) -> dict[str, Any]:
+    order = load_artifact(corpus.folder / "order")
+    made = {name: order.counts.get(name) for name in ("restarts", "jumps")}
+    mean = float(cosines.mean(dtype=np.float64)) if len(cosines) else None
+    return {**order.settings, **made, "adjacent_cosine": mean}
+
+
+def _neighbors(corpus: Corpus) -> dict[str, Any] | None:
+    nearest, embeddings = load_stage(corpus, "neighbors"), load_stage(corpus, "embeddings")
+    if nearest is None or embeddings is None:
+        return None
+    mean_recall = recall(nearest.array("neighbors.npy"), embeddings.array("embeddings.npy"))
+    return {
+        "k": min(nearest.settings["k"], nearest.counts["documents"] - 1),
+        "cells": nearest.counts["cells"],
+        "recall_at_10": None if np.isnan(mean_recall) else mean_recall,
+        "encoder": corpus.manifest["settings"]["encoder"],
+        "width": embeddings.counts["width"],
+    }
+
+
+def _adjacent_cosines(corpus: Corpus) -> NDArray[np.float32]:
+    """Cosine of each document and the next in the order; empty for a corpus without embeddings."""
+    embeddings = load_stage(corpus, "embeddings")
+    if embeddings is None:
+        return np.empty(0, np.float32)
+    order_M = load_artifact(corpus.folder / "order").array("order.npy")
+    vectors_ND = embeddings.array("embeddings.npy")
+    with np.errstate(over="ignore", invalid="ignore"):
+        cosines = adjacent_cosines(order_M, vectors_ND)
+    if not np.isfinite(cosines).all():
+        raise damaged(corpus.folder, "embeddings", "embeddings.npy holds NaN or infinity")
+    return cosines
+
+
+def _histograms(
+    corpus: Corpus, lengths_N: NDArray[np.int64], cosines: NDArray[np.float32]
+) -> dict[str, dict[str, list[float]]]:
+    """Histograms of document lengths and of cosines to the nearest document and to the next in the order."""
+    doubling = 2.0 ** np.arange(0, int(lengths_N.max()).bit_length() + 1)
+    drawn = {"tokens_per_document": bin_counts(lengths_N, doubling)}
+    if nearest := load_stage(corpus, "neighbors"):
+        similarities_NK = nearest.array("similarities.npy")
+        if similarities_NK.shape != nearest.array("neighbors.npy").shape:
+            raise damaged(corpus.folder, "neighbors", "similarities.npy is not what was written")
+        drawn["nearest_cosine"] = bin_counts(similarities_NK[:, 0], COSINES)
+        drawn["adjacent_cosine"] = bin_counts(cosines, COSINES)
+    return drawn

@@ -1,0 +1,238 @@
+"""Raw documents → a corpus to train on.
+
+A corpus is a folder of finished stages (`stages.py`) and a manifest of them all, written last. A
+stage that is finished is not run again, nor are the finished tasks of one that was interrupted.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from loriini.common.errors import InputError
+from loriini.common.hub import RUN, kind_of
+from loriini.common.progress import warn
+from loriini.data.jobs.artifact import (
+    MANIFEST,
+    Artifact,
+    first_few,
+    load_artifact,
+    read_manifest,
+    write_manifest,
+)
+from loriini.data.jobs.executors import make_executor
+from loriini.data.jobs.lock import folder_lock
+from loriini.data.prepare.settings import EXECUTION, PrepareSettings, check_encoder
+from loriini.data.prepare.similarity.order import GIVEN, order_method, read_ids
+from loriini.data.prepare.similarity.quality import instance_cosines
+from loriini.data.prepare.stages import STAGES, Preparation, build_stages
+from loriini.data.prepare.tokenized.instances import Instances, open_instances
+from loriini.data.prepare.tokenized.tokenizer import check_tokenizer
+from loriini.data.prepare.tokenized.tokens import Tokens, open_tokens
+from loriini.data.prepare.verify import (
+    CORPUS_PARTS,
+    check_files,
+    check_recorded,
+    check_stages,
+    explained_damage,
+)
+from loriini.data.read import Fields, ReadOptions
+from loriini.data.read.inputs import check_inputs, identity_of, input_files, input_states
+from loriini.data.read.read import warn_of_absent_fields, warn_of_text_next_to_records
+from loriini.data.read.split import heldout_files
+from loriini.data.read.streams import DocumentStream, ReadDocuments, file_streams
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A finished corpus, mapped from disk."""
+
+    folder: Path
+    instances: Instances
+    tokens: Tokens
+    tokenizer: Path
+    """The tokenizer's folder, for `transformers.AutoTokenizer`."""
+    manifest: dict[str, Any]
+
+
+def prepare(out: Path, settings: PrepareSettings) -> Corpus:
+    """Read the documents of `settings` and make the corpus `out`, or return it if it is finished.
+
+    Raises InputError for invalid documents or settings, if `out` was made with others or holds other files
+    where a stage belongs, and while another process writes to it.
+    """
+    if not settings.documents:
+        raise InputError("there is nothing to read; give documents, a file, a folder or a URL")
+    check_inputs(settings.documents, out, [stage.name for stage in STAGES])
+    _check(out, settings)
+    options = ReadOptions(
+        Fields(settings.text_field, settings.id_field, settings.domain_field),
+        settings.on_error,
+        min_characters=settings.min_characters,
+        max_document_characters=settings.max_document_characters,
+    )
+    if not (out / STAGES[0].name / MANIFEST).exists():
+        warn_of_absent_fields(settings.documents, options.fields)
+    states, files = input_states(settings.documents), input_files(settings.documents)
+    identity = identity_of(states)
+    _warn_of_heldout(identity)
+    warn_of_text_next_to_records(files)
+    return _prepare_locked(out, file_streams(files, states, identity, options), identity, settings)
+
+
+def prepare_documents(
+    out: Path,
+    documents: ReadDocuments | Iterable[DocumentStream],
+    identity: Mapping[str, str],
+    settings: PrepareSettings,
+) -> Corpus:
+    """As `prepare`, with documents from any source.
+
+    Args:
+        out: the corpus's folder.
+        documents: streams, each read by a task, or a function that yields them all and reports to its
+            argument what it drops. Read only if they are not stored yet.
+        identity: names and hashes of the documents: with another identity, `out` is refused.
+        settings: all other settings.
+    """
+    _check(out, settings)
+    return _prepare_locked(out, documents, identity, settings)
+
+
+def _warn_of_heldout(paths: Iterable[str]) -> None:
+    """Warn if held-out files are read with others, as from a folder that holds all splits."""
+    if held := heldout_files(list(paths)):
+        warn(
+            f"{first_few(held)}: among the documents, so a model of this corpus is trained on them; to hold "
+            "them out, give the other files by name or pattern"
+        )
+
+
+def _check(out: Path, settings: PrepareSettings) -> None:
+    """InputError, before anything is read, for what would otherwise fail a stage hours later."""
+    if _is_corpus(out.parent):
+        raise InputError(f"--out {out.parent}: is a corpus itself; give the folder to make {out.name!r} in")
+    if (out / RUN).exists():
+        raise InputError(f"--out {out.parent}: {out.name} is a run there; choose another name or --out")
+    check_stages(out)
+    _check_same_settings(out, settings)
+    _check_reused(settings.reuse)
+    check_tokenizer(settings.tokenizer)
+    if order_method(settings.order) == GIVEN:
+        read_ids(Path(settings.order))
+    check_encoder(settings.encoder, settings.pooling, settings.encoder_backend)
+
+
+def _check_reused(folder: str | None) -> None:
+    """InputError for a corpus to reuse that has no finished stage."""
+    if folder and not (Path(folder) / STAGES[0].name / MANIFEST).exists():
+        raise InputError(
+            f"--reuse {folder}: holds no documents of a corpus; give DIR/NAME of an earlier `prepare`"
+        )
+
+
+def _check_same_settings(out: Path, settings: PrepareSettings) -> None:
+    """InputError for a finished corpus of other settings, before a lost stage of it is made with these.
+
+    A tokenizer, an encoder and a file of ids may be given by another path: the stages identify them by their
+    contents.
+    """
+    manifest = read_manifest(out / MANIFEST, CORPUS_PARTS)
+    if manifest is None:
+        return
+    if missing := [stage.name for stage in STAGES if stage.name not in manifest["stages"]]:
+        raise InputError(
+            f"{out}: holds a corpus without {', '.join(missing)}, imported or older; choose another --out"
+        )
+    recorded, given = manifest["settings"], _content_settings(settings)
+    changed = {name: value for name, value in given.items() if recorded.get(name, value) != value}
+    lost = any(not (out / stage.name / MANIFEST).exists() for stage in STAGES)
+    by_contents = {"tokenizer", "encoder"}
+    if {order_method(recorded.get("order", "")), order_method(settings.order)} == {GIVEN}:
+        by_contents.add("order")
+    if changed and (lost or changed.keys() - by_contents):
+        raise InputError(
+            f"{out}: was made with other settings ({_both_values(recorded, changed)}); choose another name "
+            f"or --out, with --reuse {out} to keep what they do not change"
+        )
+
+
+def _both_values(recorded: Mapping[str, Any], changed: Mapping[str, Any]) -> str:
+    """Settings with both values; only the names of lists, which are long."""
+    return first_few(
+        [
+            name if isinstance(value, list) else f"{name} {recorded[name]}, not {value}"
+            for name, value in changed.items()
+        ]
+    )
+
+
+def _prepare_locked(
+    out: Path,
+    documents: ReadDocuments | Iterable[DocumentStream],
+    identity: Mapping[str, str],
+    settings: PrepareSettings,
+) -> Corpus:
+    execute = make_executor(settings.executor, settings.workers, settings.executor_options)
+    out.mkdir(parents=True, exist_ok=True)
+    with folder_lock(out), explained_damage(out):
+        stages = build_stages(out, Preparation(documents, identity, settings, execute))
+        made = manifest_of(_content_settings(settings), stages)
+        written = read_manifest(out / MANIFEST, CORPUS_PARTS) or {}
+        if {key: written.get(key) for key in made} != made:
+            cosines = instance_cosines(stages, order_method(settings.order), settings.seed)
+            write_manifest(out / MANIFEST, {**made, "shared_instance_cosine": cosines})
+    return open_corpus(out)
+
+
+def _content_settings(settings: PrepareSettings) -> dict[str, Any]:
+    """The settings that decide a corpus's contents, as JSON has them."""
+    kept = {name: value for name, value in asdict(settings).items() if name not in EXECUTION}
+    as_json: dict[str, Any] = json.loads(json.dumps(kept))
+    return as_json
+
+
+def manifest_of(settings: Mapping[str, Any], stages: Mapping[str, Artifact]) -> dict[str, Any]:
+    """A corpus's manifest: its settings, and every stage's counts and file hashes."""
+    described = {name: {"counts": stage.counts, "files": stage.files} for name, stage in stages.items()}
+    return {"settings": settings, "stages": described}
+
+
+def _is_corpus(folder: Path) -> bool:
+    return all((folder / name / MANIFEST).exists() for name in ("tokens", "instances"))
+
+
+def open_corpus(out: str | Path) -> Corpus:
+    """Open a finished corpus; InputError when it is absent, unfinished or damaged.
+
+    The manifests, the sizes of the arrays and the tokenizer are checked. `verify` reads every file.
+    """
+    out = Path(out)
+    manifest = read_manifest(out / MANIFEST, CORPUS_PARTS)
+    if manifest is None:
+        inside = sorted(path.parent.name for path in out.glob(f"*/{MANIFEST}") if _is_corpus(path.parent))
+        held = f"give the folder of a corpus in it: {', '.join(inside)}"
+        remedy = held if inside else "give DIR/NAME of `loriini prepare NAME --out DIR`"
+        why = kind_of(out) or f"{MANIFEST} is absent"
+        raise InputError(f"{out}: no finished corpus here ({why}); {remedy}")
+    names = ("tokenizer", "tokens", "instances")
+    tokenizer, tokens, instances = (load_artifact(out / name) for name in names)
+    check_files(out, tokenizer)
+    check_recorded(out, manifest["stages"])
+    try:
+        with explained_damage(out):
+            _check_vocabularies(tokenizer, tokens, instances)
+            return Corpus(out, open_instances(instances), open_tokens(tokens), tokenizer.folder, manifest)
+    except (LookupError, TypeError, ValueError, AttributeError, OSError) as error:
+        raise InputError(
+            f"{out}: cannot be opened ({error!r}); remove the folder and make it again"
+        ) from error
+
+
+def _check_vocabularies(*stages: Artifact) -> None:
+    """ValueError for stages with different vocabularies or EOS tokens."""
+    for name in ("vocab_size", "eos_token_id"):
+        values = [stage.counts[name] for stage in stages]
+        if values.count(values[0]) < len(values) or not isinstance(values[0], int):
+            raise ValueError(f"{name} is {' and '.join(map(str, values))}")

@@ -1,0 +1,116 @@
+"""The settings of `prepare` and their defaults, which are defined only here."""
+
+import os
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Annotated, Literal
+
+from loriini.common.checks import Bounds, Count, CountOrZero, FractionBelowOne, check_fields, option_of
+from loriini.common.errors import InputError
+from loriini.common.hub import is_hub_id, local_folder
+from loriini.data.jobs.executors import ExecutorName, make_executor
+from loriini.data.read import MAX_DOCUMENT_CHARACTERS, OnError
+
+OrderMethod = Literal["similar", "papers", "random"]
+
+
+class OrderFile:
+    """The name of a file of document ids; annotates a field as `Bounds` does."""
+
+    def admit(self, name: str) -> bool:
+        return name.endswith(".npy")
+
+    def __str__(self) -> str:
+        return "a file of document ids, FILE.npy"
+
+
+Pooling = Literal["mean", "cls"]
+EncoderBackend = Literal["torch", "openvino"]
+
+LSA = "lsa"
+"""The encoder that is fitted on the corpus; any other name is that of a trained one."""
+ENCODER_FILES = ("config.json", "modules.json")
+"""An encoder's folder holds one of these; that of a sentence-transformers model holds the latter."""
+OF_TRAINED_ENCODERS = ("pooling", "encoder_backend")
+"""Settings without effect on LSA."""
+EXECUTION = ("workers", "executor", "executor_options", "reuse")
+"""Settings that do not change a corpus's contents."""
+
+
+@dataclass(frozen=True)
+class PrepareSettings:
+    """How documents become a corpus. InputError for an invalid value.
+
+    All but those in EXECUTION decide its contents.
+    """
+
+    documents: tuple[str, ...] = ()
+    """Inputs, each `[NAME=]PATH[:WEIGHT]`."""
+    text_field: str = "text"
+    id_field: str = "id"
+    domain_field: str = "domain"
+    on_error: OnError = "stop"
+    """`stop` at the first flawed record, or `skip` and count such records."""
+    min_characters: CountOrZero = 0
+    """Leave out shorter documents."""
+    max_document_characters: Count = MAX_DOCUMENT_CHARACTERS
+    """Leave out longer documents."""
+    tokenizer: str = "bpe:8192"
+    """`bpe:SIZE` to train one on the documents, or a tokenizer's path or id on the Hugging Face Hub."""
+    length: Count = 1024
+    """Tokens predicted in an instance; it holds one more."""
+    order: OrderMethod | Annotated[str, OrderFile()] = "similar"
+    """How documents are ordered; or a NumPy file of their ids, in the order to read them."""
+    encoder: str = LSA
+    """`lsa`, or the path or Hub id of a sentence-transformers or Hugging Face encoder."""
+    pooling: Pooling = "mean"
+    """Pooling of a plain Hugging Face encoder's states."""
+    encoder_backend: EncoderBackend = "torch"
+    """Library that runs a trained encoder."""
+    neighbors: Count = 50
+    """Nearest neighbours kept for each document."""
+    heldout_share: FractionBelowOne = 0.0
+    """Share of the documents, in [0, 1), that is written to `heldout/documents.jsonl` and not trained on."""
+    seed: Annotated[int, Bounds(least=0, below=1 << 31)] = 0
+    """FAISS accepts no larger seed."""
+    workers: Count = 1
+    """Tasks that run at once, each on one thread."""
+    executor: ExecutorName = "local"
+    """Where tasks run: see `loriini.data.jobs.executors`."""
+    executor_options: tuple[str, ...] = ()
+    """`KEY=VALUE` each, for the Slurm or Ray executor."""
+    reuse: str | None = None
+    """Another corpus's folder; its stages are linked where they would be the same."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, dashed=True)
+        for name in OF_TRAINED_ENCODERS:
+            if self.encoder == LSA and getattr(self, name) != getattr(type(self), name):
+                raise InputError(f"{option_of(name)} has no effect on the encoder {LSA!r}; leave it out")
+        make_executor(self.executor, self.workers, self.executor_options)
+
+
+def check_encoder(name: str, pooling: Pooling, backend: EncoderBackend) -> None:
+    """InputError for what is not an encoder, a pooling without effect, and a package that is not installed.
+
+    Loads no weights. For an id on the Hugging Face Hub, downloads the configuration.
+    """
+    if name == LSA:
+        return
+    path = os.path.expanduser(name)
+    if is_hub_id(path) and "@" in path:
+        raise InputError(f"encoder {name}: a revision cannot be chosen; give ORG/NAME, or a folder of it")
+    folder = local_folder(path, ENCODER_FILES)
+    if not folder.is_dir():
+        raise InputError(f"encoder {name}: no such folder; give an encoder's, ORG/NAME on the Hub, or 'lsa'")
+    config, modules = ((folder / file).exists() for file in ENCODER_FILES)
+    if not config and not modules:
+        raise InputError(
+            f"encoder {name}: holds neither {' nor '.join(ENCODER_FILES)}; give an encoder's folder, or 'lsa'"
+        )
+    if modules and pooling != PrepareSettings.pooling:
+        raise InputError(f"--pooling has no effect on the encoder {name}, which has its own; leave it out")
+    if modules and not find_spec("sentence_transformers"):
+        raise InputError(f"encoder {name} needs sentence-transformers; run: pip install 'loriini[encoders]'")
+    if backend == "openvino" and not find_spec("openvino"):
+        raise InputError("backend 'openvino' needs its extra; run: pip install 'loriini[openvino]'")

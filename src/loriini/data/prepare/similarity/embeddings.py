@@ -1,0 +1,215 @@
+"""The `embeddings` stage: one unit vector per document, by `lsa` or a trained encoder.
+
+Axes: N documents, B documents in a batch, D embedding width.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache, partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from loriini.common.progress import Advance
+from loriini.data.jobs.arrays import new_array
+from loriini.data.jobs.artifact import Artifact, build_artifact, file_hashes, parts_folder
+from loriini.data.jobs.tasks import SERIAL, Executor, Task, run_tasks
+from loriini.data.prepare.settings import LSA, EncoderBackend, Pooling
+from loriini.data.prepare.similarity import lsa
+from loriini.data.prepare.similarity.lsa import LsaEncoder, count_words, fit_lsa
+from loriini.data.prepare.text.stored import Slice, chosen_slices, slice_documents, slices
+from loriini.data.read.files import files_at
+
+if TYPE_CHECKING:
+    from loriini.data.prepare.similarity.encoders import Encoder
+
+VECTORS, SUM, FITTED, COUNTS = "embeddings.npy", "sum.npy", "lsa.npz", "counts.npz"
+TEXTS_AT_ONCE = 4096
+TEXT_CHARACTERS = 10_000
+"""Only the beginning of longer documents is embedded."""
+SAMPLE = 50_000
+"""Documents on which `lsa` is fitted, at most."""
+
+_Source = Path | tuple[str, Pooling, EncoderBackend]
+"""The file of a fitted encoder, or what `load_encoder` takes for a trained one."""
+
+
+def write_embeddings(
+    folder: Path,
+    documents: Artifact,
+    encoder: str,
+    seed: int,
+    pooling: Pooling,
+    backend: EncoderBackend,
+    execute: Executor = SERIAL,
+) -> Artifact:
+    """Write `embeddings.npy`: float16 (N, D), one unit vector per stored document, in their order.
+
+    A document whose vector is zero or not finite (a blank one, for instance) gets the mean direction. A task
+    encodes a slice of documents on one thread, whatever the executor, so that the bytes do not depend on it.
+
+    Args:
+        folder: the artifact's folder.
+        documents: the `documents` artifact.
+        encoder: `lsa`, or the path or name of a trained encoder (`loriini.data.prepare.similarity.encoders`).
+        seed: for `lsa`.
+        pooling, backend: for a trained encoder.
+        execute: runs the tasks.
+
+    Raises:
+        InputError: there is no such encoder.
+    """
+    files = _identity(encoder)
+    settings: dict[str, Any] = {"encoder": "path" if files else encoder}
+    settings |= {"seed": seed} if encoder == LSA else {"pooling": pooling, "backend": backend}
+    inputs = {"documents": documents.digest, **files}
+    write = partial(_write, documents, encoder, settings, execute)
+    return build_artifact(folder, settings, inputs, write, options={"backend": "encoder_backend"})
+
+
+def normalize_rows(vectors_BD: NDArray[np.floating]) -> NDArray[np.float32]:
+    """The rows divided by their lengths, float32 (B, D); zeros for rows of zeros or not finite."""
+    vectors_BD = np.where(np.isfinite(vectors_BD).all(1, keepdims=True), vectors_BD, 0)
+    lengths_B1 = np.linalg.norm(vectors_BD, axis=1, keepdims=True)
+    return (vectors_BD / np.where(lengths_B1 > 0, lengths_B1, 1)).astype(np.float32)
+
+
+def _write(
+    documents: Artifact, encoder: str, settings: dict[str, Any], execute: Executor, folder: Path
+) -> dict[str, Any]:
+    parts = parts_folder(folder)
+    if encoder == LSA:
+        tasks = _lsa_tasks(documents, settings["seed"], execute, folder)
+    else:
+        source = (encoder, settings["pooling"], settings["backend"])
+        tasks = [
+            Task(f"vectors-{i:05d}", partial(_encode_slice, documents, source, None, part), len(part))
+            for i, part in enumerate(slices(documents, TEXTS_AT_ONCE))
+        ]
+    _open_encoder.cache_clear()  # another corpus's encoder may have had the same path
+    done = run_tasks("embeddings", tasks, folder, execute)
+    count = sum(counts["documents"] for counts in done)
+    width = _join_vectors([parts / task.name for task in tasks], count, folder / VECTORS)
+    return {"documents": count, "width": width}
+
+
+def _identity(encoder: str) -> dict[str, str]:
+    """Hashes of an encoder's files by their names in its folder; {} for `lsa` and for a Hub id."""
+    folder = Path(os.path.expanduser(encoder))
+    if encoder == LSA or not folder.is_dir():
+        return {}
+    return file_hashes(folder, [os.path.relpath(path, folder) for path in files_at(folder) or ()])
+
+
+def _lsa_tasks(documents: Artifact, seed: int, execute: Executor, folder: Path) -> list[Task]:
+    """Fit `lsa` on a sample of the documents, drawn without replacement; returns the tasks that encode.
+
+    Tasks count the words. One more does the rest of the fit, with a thread per worker for its products. If
+    the sample is all documents, their words are not counted again.
+    """
+    parts, count = parts_folder(folder), documents.counts["documents"]
+    chosen_N = np.zeros(count, bool)
+    chosen_N[np.random.default_rng(seed).choice(count, min(count, SAMPLE), replace=False)] = True
+    every = slices(documents)
+    sampled: Iterable[tuple[Slice, NDArray[np.bool_] | None]] = (
+        [(part, None) for part in every] if chosen_N.all() else chosen_slices(documents, chosen_N)
+    )
+    counting = [
+        Task(
+            f"words-{part.shard:05d}-{part.start}",
+            partial(_count_slice, documents, part, chosen_S, lsa.FEATURES),
+            len(part),
+        )
+        for part, chosen_S in sampled
+    ]
+    run_tasks("words", counting, folder, execute)
+    counted = [parts / task.name / COUNTS for task in counting]
+    run_tasks("encoder", [Task("directions", partial(_fit, counted, seed, execute.workers))], folder, execute)
+    fitted = parts / "directions" / FITTED
+    known = counted if chosen_N.all() else [None] * len(every)
+    return [
+        Task(f"lsa-{i:05d}", partial(_encode_slice, documents, fitted, counts, part), len(part))
+        for i, (part, counts) in enumerate(zip(every, known, strict=True))
+    ]
+
+
+def _count_slice(
+    documents: Artifact,
+    part: Slice,
+    chosen_S: NDArray[np.bool_] | None,
+    features: int,
+    folder: Path,
+    advance: Advance,
+) -> dict[str, Any]:
+    """Count the words of a slice's documents, or of the chosen ones, of which there is at least one."""
+    texts = (document.text[:TEXT_CHARACTERS] for document in slice_documents(documents, part, chosen_S))
+    scipy.sparse.save_npz(folder / COUNTS, count_words(texts, features), compressed=False)
+    advance(len(part))
+    return {}
+
+
+def _fit(counted: Sequence[Path], seed: int, workers: int, folder: Path, advance: Advance) -> dict[str, Any]:
+    """Fit `lsa` on counted words."""
+    counts_NF = scipy.sparse.vstack([scipy.sparse.load_npz(path) for path in counted], "csr")
+    fit_lsa(counts_NF, seed, min(workers, os.cpu_count() or 1)).save(folder / FITTED)
+    return {}
+
+
+def _encode_slice(
+    documents: Artifact, source: _Source, counts: Path | None, part: Slice, folder: Path, advance: Advance
+) -> dict[str, Any]:
+    """Write the unit vectors of a slice's documents, and their sum."""
+    vectors: list[NDArray[np.float16]] = []
+    sums: list[NDArray[np.float64]] = []
+    for vectors_BD in _encoded(documents, source, counts, part):
+        unit_BD = normalize_rows(vectors_BD)
+        vectors.append(unit_BD.astype(np.float16))
+        sums.append(unit_BD.sum(0, dtype=np.float64))
+        advance(len(unit_BD))
+    np.save(folder / VECTORS, np.concatenate(vectors))
+    np.save(folder / SUM, np.sum(sums, 0))
+    return {"documents": sum(map(len, vectors))}
+
+
+def _encoded(
+    documents: Artifact, source: _Source, counts: Path | None, part: Slice
+) -> Iterator[NDArray[np.float32]]:
+    encode = _open_encoder(source)
+    if counts is not None:
+        assert isinstance(encode, LsaEncoder)
+        yield encode.encode_counts(scipy.sparse.load_npz(counts))
+        return
+    texts = (document.text[:TEXT_CHARACTERS] for document in slice_documents(documents, part))
+    while batch := list(islice(texts, TEXTS_AT_ONCE)):
+        yield encode(batch)
+
+
+def _join_vectors(parts: Sequence[Path], count: int, target: Path) -> int:
+    """Concatenate the parts' vectors, zeros replaced by the mean direction; returns D."""
+    sum_D = np.sum([np.load(part / SUM) for part in parts], 0)
+    if not sum_D.any():
+        sum_D[0] = 1
+    vectors_ND = new_array(target, np.float16, (count, len(sum_D)))
+    first = 0
+    for part in parts:
+        vectors_BD = np.load(part / VECTORS)
+        vectors_BD[~vectors_BD.any(1)] = normalize_rows(sum_D[None])[0]
+        vectors_ND[first : first + len(vectors_BD)] = vectors_BD
+        first += len(vectors_BD)
+    vectors_ND.flush()
+    return len(sum_D)
+
+
+@lru_cache(maxsize=1)
+def _open_encoder(source: _Source) -> "Encoder":
+    """Open an encoder once per process."""
+    if isinstance(source, Path):
+        return LsaEncoder.load(source)
+    from loriini.data.prepare.similarity.encoders import load_encoder, one_thread  # imports torch
+
+    with one_thread():
+        return one_thread()(load_encoder(*source))

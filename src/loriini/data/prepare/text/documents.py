@@ -1,0 +1,349 @@
+"""The `documents` stage: distinct texts, each with a unique id.
+
+1. A task per stream reads it into chunks, and hashes the texts and ids of each. A large file may be
+   several streams.
+2. One task compares the hashes: which documents repeat an earlier text, which ids an earlier id.
+3. A task per shard writes it without repeated texts and with new names for repeated ids. Shards are cut as if
+   each file were one stream.
+
+Memory holds one chunk, and in step 2 about 60 bytes per document.
+
+Axes: D documents read, N documents stored.
+"""
+
+import json
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate, chain, compress, islice, pairwise
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import zstandard
+from numpy.typing import NDArray
+
+from loriini.common.errors import InputError
+from loriini.common.progress import Advance
+from loriini.data.jobs.artifact import Artifact, build_artifact, digest, first_few, link_or_copy, parts_folder
+from loriini.data.jobs.tasks import (
+    SERIAL,
+    Executor,
+    Task,
+    concatenate_files,
+    discard_task,
+    group_by_size,
+    is_finished,
+    result_of,
+    run_tasks,
+)
+from loriini.data.prepare.text.distinct import (
+    first_of_text,
+    id_hashes,
+    least_fraction,
+    new_name,
+    occurrences,
+    text_hashes,
+)
+from loriini.data.read.compressed import read_lines
+from loriini.data.read.document import Document
+from loriini.data.read.dropped import Dropped, count_dropped, no_documents
+from loriini.data.read.options import NOT_SAMPLED
+from loriini.data.read.streams import DocumentStream, FunctionStream, ReadDocuments, number_lines
+
+DOCUMENTS = "documents-{:05d}.jsonl.zst"
+DROPPED = "dropped.jsonl"
+DOMAIN_LIMIT = 1 << 16
+"""A domain's index has 16 bits."""
+SHARD_CHARACTERS = 1 << 25
+"""A shard ends with the document that reaches this size."""
+PROGRESS_EVERY = 256
+"""Documents between two updates of the progress bar."""
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """Documents in a file that a task of step 1 wrote."""
+
+    part: Path
+    number: int
+    documents: int
+
+    def lines(self) -> Iterator[bytes]:
+        return read_lines(self.part / f"{self.number:05d}.zst")
+
+    def array(self, name: str) -> NDArray[Any]:
+        with np.load(self.part / f"{self.number:05d}.npz") as arrays:
+            return arrays[name]
+
+
+@dataclass(frozen=True)
+class _Shard:
+    """Slices (start, stop) of consecutive chunks; its first document is number `first` of all D."""
+
+    chunks: tuple[tuple[_Chunk, int, int], ...]
+    first: int
+
+    @property
+    def documents(self) -> int:
+        return sum(stop - start for _, start, stop in self.chunks)
+
+    def lines(self) -> Iterator[bytes]:
+        for chunk, start, stop in self.chunks:
+            yield from islice(chunk.lines(), start, stop)
+
+
+def write_documents(
+    folder: Path,
+    sources: ReadDocuments | Iterable[DocumentStream],
+    settings: Mapping[str, Any],
+    inputs: Mapping[str, str] | None = None,
+    execute: Executor = SERIAL,
+) -> Artifact:
+    """Build the `documents` artifact: shards of JSON lines in the order read, and `dropped.jsonl`.
+
+    Documents with the text of an earlier one are dropped and recorded. From its second occurrence on, an id
+    gets its occurrence as a suffix (`id#2`).
+
+    Args:
+        folder: the artifact's folder.
+        sources: streams, each read by a task; or one function, read in this process. Not read when the
+            artifact is finished.
+        settings: how the sources are read, recorded in the manifest.
+        inputs: names and hashes of what is read.
+        execute: runs the tasks.
+
+    Raises:
+        InputError: there are no documents, or too many domains.
+    """
+    inputs = inputs or {}
+    write = partial(_write, sources, settings, inputs, execute)
+    return build_artifact(folder, settings, inputs, write, named_parts=True)
+
+
+def document_batches(documents: Iterable[Document], characters: int) -> Iterator[list[Document]]:
+    """Group consecutive documents; a batch ends with the document that brings it to `characters`."""
+    return group_by_size(documents, lambda document: len(document.text), characters)
+
+
+def document_line(document: Document) -> bytes:
+    """A document as a stored line."""
+    record = {"id": document.id, "text": document.text, "domain": document.domain}
+    return json.dumps(record, ensure_ascii=False).encode() + b"\n"
+
+
+def parse_line(line: bytes) -> Document:
+    """The document of a stored line."""
+    return Document(**json.loads(line))
+
+
+def _write(
+    sources: ReadDocuments | Iterable[DocumentStream],
+    settings: Mapping[str, Any],
+    inputs: Mapping[str, str],
+    execute: Executor,
+    folder: Path,
+) -> dict[str, Any]:
+    parts, where = parts_folder(folder), first_few([str(path) for path in inputs or [folder]])
+    streams = [FunctionStream(sources, digest([settings, inputs]))] if callable(sources) else list(sources)
+    streams = number_lines(streams, folder, execute)
+    reads = [
+        Task(name, partial(_read, stream.read, SHARD_CHARACTERS))
+        for name, stream in zip(_task_names(streams), streams, strict=True)
+    ]
+    for task, stream in zip(reads, streams, strict=True):
+        if stream.stops_at_flaws and is_finished(task, parts) and result_of(task, parts)["flaws"]:
+            discard_task(task, parts)
+    read = list(run_tasks("read", reads, folder, SERIAL if callable(sources) else execute))
+    chunks = [
+        [_Chunk(parts / task.name, i, documents) for i, documents in enumerate(counts["documents"])]
+        for task, counts in zip(reads, read, strict=True)
+    ]
+    shards = list(_shards(streams, chunks))
+    skipped = sum((Counter(counts["skipped"]) for counts in read), Counter[str]())
+    if not shards:
+        raise no_documents(where, skipped)
+    # Named after what was read: a task that dropped flaws may be redone, and then find other documents.
+    all_read = digest([[task.name, counts] for task, counts in zip(reads, read, strict=True)])
+    plan = Task(f"plan-{all_read}", partial(_compare, list(chain(*chunks))))
+    (compared,) = run_tasks("compare", [plan], folder, execute)
+    rewrites = [
+        Task(f"keep-{i:05d}-{all_read}", partial(_rewrite, shard, parts / plan.name), shard.documents)
+        for i, shard in enumerate(shards)
+    ]
+    tally, domains, sizes = _totals(run_tasks("documents", rewrites, folder, execute), where)
+    for i, task in enumerate(compress(rewrites, sizes)):
+        link_or_copy(parts / task.name / "documents", folder / DOCUMENTS.format(i))
+    concatenate_files((parts / task.name / DROPPED for task in (*reads, *rewrites)), folder / DROPPED)
+    return {
+        "documents_in": sum(sum(counts["documents"]) for counts in read),
+        "duplicates": tally["duplicates"],
+        "documents": tally["kept"],
+        "characters": tally["characters"],
+        "domains": domains,
+        "renamed_ids": tally["renamed_ids"],
+        "skipped": skipped,
+        "shards": [size for size in sizes if size],
+        **compared,
+    }
+
+
+def _task_names(streams: Iterable[DocumentStream]) -> Iterator[str]:
+    """A name for each stream's task after what it reads: it is reused even if other streams change."""
+    times = Counter[str]()
+    for stream in streams:
+        name = f"read-{digest(stream.identity)}"
+        times[name] += 1
+        yield f"{name}-{times[name]}" if times[name] > 1 else name
+
+
+def _read(read: ReadDocuments, characters: int, folder: Path, advance: Advance) -> dict[str, Any]:
+    """Write a stream as chunks of about `characters`, and the lengths and hashes of its documents."""
+    documents, flaws, domains = [], 0, set[str]()
+    with open(folder / DROPPED, "w", encoding="utf-8") as file_of_dropped:
+
+        def write(dropped: Dropped) -> None:
+            nonlocal flaws
+            flaws += dropped.is_flaw
+            if not dropped.reason.startswith(NOT_SAMPLED):  # a line for each would outgrow a small sample
+                _write_dropped(file_of_dropped, dropped)
+
+        drop, skipped = count_dropped(write)
+        for i, batch in enumerate(document_batches(read(drop), characters)):
+            with zstandard.open(folder / f"{i:05d}.zst", "wb", zstandard.ZstdCompressor(1)) as file:
+                for document in batch:
+                    file.write(document_line(document))
+            np.savez(
+                folder / f"{i:05d}.npz",
+                texts_D2=text_hashes([document.text for document in batch]),
+                ids_D=id_hashes([document.id for document in batch]),
+                lengths_D=np.array([len(document.text) for document in batch]),
+            )
+            documents.append(len(batch))
+            domains.update(document.domain for document in batch)
+            limit_domains(len(domains), batch[-1].id)
+            advance(len(batch))
+    return {"skipped": skipped, "flaws": flaws, "documents": documents}
+
+
+def _shards(streams: Sequence[DocumentStream], chunks: Sequence[list[_Chunk]]) -> Iterator[_Shard]:
+    """All chunks as shards of SHARD_CHARACTERS; those of continued streams are cut as one."""
+    runs: list[list[_Chunk]] = []
+    for stream, read in zip(streams, chunks, strict=True):
+        if stream.continues:
+            runs[-1].extend(read)
+        else:
+            runs.append(list(read))
+    first = 0
+    for run in filter(None, runs):
+        begins = list(accumulate((chunk.documents for chunk in run), initial=0))
+        for start, stop in pairwise(_bounds(_joined(run, "lengths_D", begins[-1]))):
+            within = range(bisect_right(begins, start) - 1, bisect_left(begins, stop))
+            slices = (
+                (run[k], max(start - begins[k], 0), min(stop - begins[k], run[k].documents)) for k in within
+            )
+            yield _Shard(tuple(slices), first + start)
+        first += begins[-1]
+
+
+def _bounds(lengths_D: NDArray[np.int64]) -> list[int]:
+    """Where shards begin and the last ends; each ends with the document that reaches SHARD_CHARACTERS."""
+    reached_D = np.cumsum(lengths_D)
+    bounds = [0]
+    while (start := bounds[-1]) < len(lengths_D):
+        wanted = SHARD_CHARACTERS + (reached_D[start - 1] if start else 0)
+        bounds.append(min(int(np.searchsorted(reached_D, wanted)) + 1, len(lengths_D)))
+    return bounds
+
+
+def _compare(chunks: Sequence[_Chunk], folder: Path, advance: Advance) -> dict[str, Any]:
+    """Decide what becomes of every document, and find the `least_fraction` of their texts.
+
+    Writes `repeats.npy`, int64 (D,): number of the stored document with the same text, -1 to keep it;
+    `numbers.npy`, int64 (D,): its own number among the stored;
+    `occurrences.npy`, uint32 (D,): 1-based occurrence of its id among the stored;
+    `ids.npy`, uint64 (N,): hashes of the ids of the stored, rising.
+    """
+    documents = sum(chunk.documents for chunk in chunks)
+    texts_D2 = _joined(chunks, "texts_D2", documents)
+    first_D, least = first_of_text(texts_D2), least_fraction(texts_D2)
+    del texts_D2
+    kept_D = first_D == np.arange(documents)
+    numbers_D = np.cumsum(kept_D) - 1
+    np.save(folder / "repeats.npy", np.where(kept_D, -1, numbers_D[first_D]))
+    np.save(folder / "numbers.npy", numbers_D)
+    del first_D, numbers_D
+    ids_N = _joined(chunks, "ids_D", documents)[kept_D]
+    occurrences_D = np.zeros(documents, np.uint32)
+    occurrences_D[kept_D] = occurrences(ids_N)
+    np.save(folder / "occurrences.npy", occurrences_D)
+    ids_N.sort()
+    np.save(folder / "ids.npy", ids_N)
+    return {"least_text_fraction": least}
+
+
+def _joined(chunks: Sequence[_Chunk], name: str, count: int) -> NDArray[Any]:
+    """Concatenate an array of all chunks, `count` rows, without holding them twice."""
+    arrays = (chunk.array(name) for chunk in chunks)
+    first = next(arrays)
+    joined, place = np.empty((count, *first.shape[1:]), first.dtype), 0
+    for array in chain([first], arrays):
+        joined[place : place + len(array)] = array
+        place += len(array)
+    return joined
+
+
+def _rewrite(shard: _Shard, plan: Path, folder: Path, advance: Advance) -> dict[str, Any]:
+    """Write a shard's kept documents under their new ids, and its dropped ones as dropped."""
+    here = slice(shard.first, shard.first + shard.documents)
+    repeats, numbers, nth = (
+        np.load(plan / f"{name}.npy", mmap_mode="r")[here].tolist()
+        for name in ("repeats", "numbers", "occurrences")
+    )
+    ids_N = np.load(plan / "ids.npy", mmap_mode="r")
+    tally, domains = Counter[str](), Counter[str]()
+    with (
+        zstandard.open(folder / "documents", "wb") as file,
+        open(folder / DROPPED, "w", encoding="utf-8") as dropped,
+    ):
+        for i, document in enumerate(map(parse_line, shard.lines())):
+            if repeats[i] >= 0:
+                detail = f"repeats document {repeats[i]}"
+                _write_dropped(dropped, Dropped(document.id, None, "exact duplicate", detail))
+                tally["duplicates"] += 1
+            else:
+                name = new_name(document.id, nth[i], numbers[i], ids_N)
+                file.write(document_line(replace(document, id=name)))
+                tally["kept"] += 1
+                tally["characters"] += len(document.text)
+                tally["renamed_ids"] += name != document.id
+                domains[document.domain] += 1
+            if i % PROGRESS_EVERY == PROGRESS_EVERY - 1:
+                advance(PROGRESS_EVERY)
+    advance(shard.documents % PROGRESS_EVERY)
+    return {"tally": tally, "domains": domains}
+
+
+def _totals(kept: Iterable[Mapping[str, Any]], where: str) -> tuple[Counter[str], Counter[str], list[int]]:
+    """The sums of the shards' counts, held one at a time; documents by domain; documents kept of each."""
+    tally, domains, sizes = Counter[str](), Counter[str](), list[int]()
+    for counts in kept:
+        tally.update(counts["tally"])
+        domains.update(counts["domains"])
+        limit_domains(len(domains), where)
+        sizes.append(counts["tally"].get("kept", 0))
+    return tally, domains, sizes
+
+
+def limit_domains(count: int, where: object) -> None:
+    """InputError for more domains than 16 bits can number."""
+    if count > DOMAIN_LIMIT:
+        remedy = "name its input, NAME=PATH, or give a coarser --domain-field"
+        raise InputError(f"{where}: more than {DOMAIN_LIMIT:,} domains; {remedy}")
+
+
+def _write_dropped(file: IO[str], dropped: Dropped) -> None:
+    record = {"id": dropped.id, "where": dropped.where, "reason": dropped.reason, "detail": dropped.detail}
+    file.write(json.dumps(record) + "\n")

@@ -1,0 +1,236 @@
+"""The `duplicates` stage: documents that nearly repeat an earlier one, to leave out of the order.
+
+Candidates are neighbours with nearly the same vector; the share of five-word shingles in common decides. One
+task finds the candidate pairs, others write the hashes of the candidates' shingles to disk, a slice of
+documents each, and others compare pairs, reading two documents' hashes at a time. Memory: about 100 bytes per
+pair.
+
+Axes: N documents, K neighbours, P pairs of candidates, C documents that are candidates.
+"""
+
+import json
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loriini.common.progress import Advance
+from loriini.data.jobs.artifact import Artifact, build_artifact, parts_folder
+from loriini.data.jobs.tasks import SERIAL, Executor, Task, run_tasks
+from loriini.data.prepare.array_types import Hashes, Ids, Neighbors, Vectors
+from loriini.data.prepare.text.stored import Slice, slice_documents, slices
+from loriini.data.prepare.text.words import words
+
+PAIRS = ("kept_P", "dropped_P", "cosines_P")
+CANDIDATES, NAMES, HASH_OFFSETS, HASHES = "candidates.npy", "names.json", "offsets.npy", "hashes.bin"
+INDICES = "indices.npy"
+
+HASH = np.dtype(np.uint64)
+COSINE = 0.95
+JACCARD = 0.8
+SHINGLE = 5
+ROWS_AT_ONCE = 1 << 16
+PAIRS_PER_TASK = 1 << 16
+MULTIPLIER = 0x9E3779B97F4A7C15
+"""2^64 over the golden ratio, odd (Knuth, The Art of Computer Programming, §6.4)."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Distinct pairs of documents that may repeat each other, in rising order."""
+
+    kept_P: Ids
+    """The lower id of each pair."""
+    dropped_P: Ids
+    cosines_P: Vectors
+
+    def __len__(self) -> int:
+        return len(self.kept_P)
+
+
+def write_duplicates(
+    folder: Path, documents: Artifact, neighbors: Artifact, execute: Executor = SERIAL
+) -> Artifact:
+    """Write the near-duplicates to leave out: `ids.npy` int64, and `duplicates.jsonl` with the reasons.
+
+    A pair of neighbours with a cosine of at least COSINE is a candidate. It is confirmed when the sets of its
+    texts' five-word shingles have a Jaccard index of at least JACCARD (Broder 1997). The later document of a
+    pair is left out, even when the earlier repeats a third. If a text has more than K near-copies, those that
+    are not neighbours of an earlier one stay. A line of `duplicates.jsonl` names both documents by number and
+    id, with both similarities.
+    """
+    settings = {"cosine": COSINE, "jaccard": JACCARD, "shingle": SHINGLE}
+    inputs = {"documents": documents.digest, "neighbors": neighbors.digest}
+    return build_artifact(folder, settings, inputs, partial(_write, documents, neighbors, execute))
+
+
+def candidates(similarities_NK: Vectors, neighbors_NK: Neighbors) -> Pairs:
+    """The pairs of neighbours whose similarity is at least COSINE, each once."""
+    blocks = _candidates(similarities_NK, neighbors_NK)
+    codes, cosines = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+    pairs, first = np.unique(codes, return_index=True)
+    return Pairs(*np.divmod(pairs, max(len(neighbors_NK), 1)), cosines[first])
+
+
+def shingles(text: str) -> Hashes:
+    """Hashes of a text's runs of five words, unique and rising; of a shorter text, one of all its words."""
+    hashes = np.array([zlib.crc32(word.encode()) for word in words(text)], np.uint64)
+    size = min(SHINGLE, len(hashes))
+    runs = np.zeros(max(len(hashes) - size + 1, 1), np.uint64)
+    for place in range(size):
+        runs = (runs ^ hashes[place : place + len(runs)]) * np.uint64(MULTIPLIER)
+    return np.unique(runs)
+
+
+def jaccard_index(a: Hashes, b: Hashes) -> float:
+    """|a ∩ b| / |a ∪ b| of two sets of unique hashes."""
+    common = len(np.intersect1d(a, b, assume_unique=True))
+    return common / (len(a) + len(b) - common)
+
+
+def near_duplicates(pairs: Pairs, indices_P: NDArray[np.float64]) -> Ids:
+    """The places of pairs whose Jaccard index is at least JACCARD, one for each later document, by its id."""
+    confirmed = np.flatnonzero(indices_P >= JACCARD)
+    # pairs are sorted: the first with a document has the lowest that it repeats
+    _, first = np.unique(pairs.dropped_P[confirmed], return_index=True)
+    return confirmed[first]
+
+
+def _write(documents: Artifact, neighbors: Artifact, execute: Executor, folder: Path) -> dict[str, Any]:
+    parts = parts_folder(folder)
+    run_tasks("candidates", [Task("pairs", partial(_find_pairs, neighbors))], folder, execute)
+    pairs = _read_pairs(parts / "pairs")
+    run_tasks("shingles", _hash_tasks(documents, parts / "pairs"), folder, execute)
+    bounds = pairwise([*range(0, len(pairs), PAIRS_PER_TASK), len(pairs)])
+    comparing = [
+        Task(f"compare-{i:05d}", partial(_compare, parts, start, stop), stop - start)
+        for i, (start, stop) in enumerate(bounds)
+    ]
+    run_tasks("duplicates", comparing, folder, execute)
+    indices_P = np.concatenate([np.load(parts / task.name / INDICES) for task in comparing] or [np.zeros(0)])
+    chosen = near_duplicates(pairs, indices_P)
+    columns = (pairs.dropped_P, pairs.kept_P, pairs.cosines_P, indices_P)
+    rows = list(zip(*(column[chosen].tolist() for column in columns), strict=True))
+    names = _open_hashed(parts).names({number for row in rows for number in row[:2]})
+    with open(folder / "duplicates.jsonl", "w") as file:
+        for document, repeats, cosine, index in rows:
+            line = {
+                "document": document,
+                "repeats": repeats,
+                "cosine": cosine,
+                "jaccard": index,
+                "id": names[document],
+                "repeats_id": names[repeats],
+            }
+            file.write(json.dumps(line) + "\n")
+    np.save(folder / "ids.npy", pairs.dropped_P[chosen])
+    return {"candidates": len(pairs), "duplicates": len(rows)}
+
+
+def _candidates(similarities_NK: Vectors, neighbors_NK: Neighbors) -> Iterator[tuple[Ids, Vectors]]:
+    """Candidates as lower id · N + higher id, twice if found from both sides, and their similarities."""
+    for start in range(0, max(len(neighbors_NK), 1), ROWS_AT_ONCE):
+        similarities_BK = similarities_NK[start : start + ROWS_AT_ONCE]
+        neighbors_BK = neighbors_NK[start : start + ROWS_AT_ONCE]
+        rows, columns = np.nonzero((similarities_BK >= COSINE) & (neighbors_BK >= 0))
+        ids, others = rows + start, neighbors_BK[rows, columns].astype(np.int64)
+        codes = np.minimum(ids, others) * len(neighbors_NK) + np.maximum(ids, others)
+        yield codes, similarities_BK[rows, columns]
+
+
+def _find_pairs(neighbors: Artifact, folder: Path, advance: Advance) -> dict[str, Any]:
+    """Write the candidate pairs and the rising ids of the documents in them."""
+    pairs = candidates(neighbors.array("similarities.npy"), neighbors.array("neighbors.npy"))
+    for name in PAIRS:
+        np.save(folder / f"{name}.npy", getattr(pairs, name))
+    np.save(folder / CANDIDATES, np.union1d(pairs.kept_P, pairs.dropped_P))
+    return {"candidates": len(pairs)}
+
+
+def _read_pairs(folder: Path) -> Pairs:
+    return Pairs(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in PAIRS))
+
+
+@dataclass(frozen=True)
+class _Hashed:
+    """The candidates' hashes: the folders of the tasks that wrote them, and the first document of each."""
+
+    folders: Sequence[Path]
+    firsts: Sequence[int]
+
+    def of(self, document: int) -> Hashes:
+        """A candidate's hashes."""
+        folder = self.folders[bisect_right(self.firsts, document) - 1]
+        ids_C, offsets = _index(folder)
+        place = np.searchsorted(ids_C, document)
+        start, stop = offsets[place : place + 2].tolist()
+        return np.fromfile(folder / HASHES, HASH, stop - start, offset=start * HASH.itemsize)
+
+    def names(self, wanted: set[int]) -> dict[int, str]:
+        """The ids of some candidates, as strings."""
+        names: dict[int, str] = {}
+        for folder in self.folders:
+            pairs = zip(_index(folder)[0].tolist(), json.loads((folder / NAMES).read_text()), strict=True)
+            names |= {number: name for number, name in pairs if number in wanted}
+        return names
+
+
+@lru_cache(maxsize=4096)
+def _index(folder: Path) -> tuple[Ids, Ids]:
+    """The documents that a task hashed, and where the hashes of each begin (C + 1,)."""
+    return np.load(folder / CANDIDATES), np.load(folder / HASH_OFFSETS)
+
+
+def _open_hashed(parts: Path) -> _Hashed:
+    folders = sorted(parts.glob("hashes-*"))
+    return _Hashed(folders, [int(folder.name.removeprefix("hashes-")) for folder in folders])
+
+
+def _hash_tasks(documents: Artifact, pairs: Path) -> list[Task]:
+    """Tasks that hash the candidates, a slice of documents each, named by its first."""
+    parts = slices(documents)
+    firsts = list(accumulate(map(len, parts), initial=0))
+    counts = np.diff(np.searchsorted(np.load(pairs / CANDIDATES), firsts)).tolist()
+    return [
+        Task(f"hashes-{first:012d}", partial(_hash_slice, documents, pairs, part, first), count)
+        for part, first, count in zip(parts, firsts[:-1], counts, strict=True)
+        if count
+    ]
+
+
+def _hash_slice(
+    documents: Artifact, pairs: Path, part: Slice, first: int, folder: Path, advance: Advance
+) -> dict[str, Any]:
+    """Write a slice's candidates: numbers, names, and hashes end to end with where each begins."""
+    ids_C = np.load(pairs / CANDIDATES, mmap_mode="r")
+    ids_C = ids_C[slice(*np.searchsorted(ids_C, (first, first + len(part))))]
+    chosen_S = np.zeros(len(part), bool)
+    chosen_S[ids_C - first] = True
+    names, offsets = [], [0]
+    with open(folder / HASHES, "wb") as file:
+        for document in slice_documents(documents, part, chosen_S):
+            names.append(document.id)
+            offsets.append(offsets[-1] + file.write(shingles(document.text).tobytes()) // HASH.itemsize)
+    (folder / NAMES).write_text(json.dumps(names))
+    np.save(folder / CANDIDATES, ids_C)
+    np.save(folder / HASH_OFFSETS, offsets)
+    advance(len(names))
+    return {"documents": len(names)}
+
+
+def _compare(parts: Path, start: int, stop: int, folder: Path, advance: Advance) -> dict[str, Any]:
+    """Write the Jaccard index of each of some pairs."""
+    hashes_of = lru_cache(maxsize=64)(_open_hashed(parts).of)  # a document's pairs follow each other
+    pairs = _read_pairs(parts / "pairs")
+    both = (ids_P[start:stop].tolist() for ids_P in (pairs.kept_P, pairs.dropped_P))
+    indices = [jaccard_index(hashes_of(a), hashes_of(b)) for a, b in zip(*both, strict=True)]
+    np.save(folder / INDICES, indices)
+    advance(len(indices))
+    return {"pairs": len(indices)}

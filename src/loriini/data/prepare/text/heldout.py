@@ -1,0 +1,130 @@
+"""The `heldout` stage: a share of the documents, kept out of the order for evaluation.
+
+Axes: N documents stored, R near-duplicates.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from loriini.common.errors import InputError
+from loriini.common.progress import Advance, warn
+from loriini.data.jobs.artifact import Artifact, build_artifact, first_few, parts_folder
+from loriini.data.jobs.tasks import SERIAL, Executor, Task, concatenate_files, run_tasks
+from loriini.data.prepare.array_types import Ids
+from loriini.data.prepare.text.documents import document_line
+from loriini.data.prepare.text.stored import Slice, slice_documents, whole_shards
+from loriini.data.read.sampling import is_held_out
+
+HELDOUT_DOCUMENTS = "documents.jsonl"
+IDS = "ids.npy"
+
+
+def write_heldout(
+    folder: Path, documents: Artifact, duplicates: Artifact, share: float, execute: Executor = SERIAL
+) -> Artifact:
+    """Write the held-out documents: their numbers, `ids.npy` int64, and `documents.jsonl` as they are stored.
+
+    A document is held out if the hash of its text is below `share`, in [0, 1). Near-duplicates are on neither
+    side, so no held-out document has one in training. A text that is held out of one corpus is held out of
+    every other whose share is at least as large.
+
+    Raises:
+        InputError: `share` is above 0, but no document is held out.
+    """
+    settings = {"share": share}
+    inputs = {"documents": documents.digest, "duplicates": duplicates.digest}
+    return build_artifact(
+        folder,
+        settings,
+        inputs,
+        partial(_write, documents, duplicates, share, execute),
+        options={"share": "heldout_share"},
+    )
+
+
+def check_share(documents: Artifact, share: float) -> None:
+    """InputError for a share above 0 that is too small to hold out any of the documents.
+
+    Near-duplicates, which are found later, are taken for documents that may be held out.
+    """
+    if 0 < share <= documents.counts.get("least_text_fraction", 0.0):  # absent from older corpora
+        raise _none_held_out(documents.counts, share)
+
+
+def left_out(duplicates: Artifact, heldout: Artifact) -> Ids:
+    """The numbers of the documents that are not ordered: near-duplicates and held-out documents."""
+    return np.concatenate([stage.array(IDS) for stage in (duplicates, heldout)])
+
+
+def _write(
+    documents: Artifact, duplicates: Artifact, share: float, execute: Executor, folder: Path
+) -> dict[str, Any]:
+    shards = whole_shards(documents) if share else []
+    firsts = np.cumsum([0, *map(len, shards)]).tolist()
+    tasks = [
+        Task(f"choose-{i:05d}", partial(_choose, documents, duplicates, share, shard, first), len(shard))
+        for i, (shard, first) in enumerate(zip(shards, firsts, strict=False))
+    ]
+    counts = _totals(run_tasks("heldout", tasks, folder, execute))
+    parts = [parts_folder(folder) / task.name for task in tasks]
+    concatenate_files((part / HELDOUT_DOCUMENTS for part in parts), folder / HELDOUT_DOCUMENTS)
+    ids = [np.empty(0, np.int64), *(np.load(part / IDS) for part in parts)]
+    np.save(folder / IDS, np.concatenate(ids))
+    if share:
+        _check_domains(documents.counts, counts, share)
+    return counts
+
+
+def _choose(
+    documents: Artifact,
+    duplicates: Artifact,
+    share: float,
+    shard: Slice,
+    first: int,
+    folder: Path,
+    advance: Advance,
+) -> dict[str, Any]:
+    """Write the held-out documents of a shard, whose first document has the number `first`."""
+    repeats_R = duplicates.array(IDS)
+    here = slice(*np.searchsorted(repeats_R, (first, first + len(shard))))
+    repeats = set(repeats_R[here].tolist())
+    ids, characters, domains = list[int](), 0, Counter[str]()
+    with open(folder / HELDOUT_DOCUMENTS, "wb") as file:
+        for number, document in enumerate(slice_documents(documents, shard), start=first):
+            if is_held_out(document.text, share) and number not in repeats:
+                file.write(document_line(document))
+                ids.append(number)
+                characters += len(document.text)
+                domains[document.domain] += 1
+    np.save(folder / IDS, np.array(ids, np.int64))
+    advance(len(shard))
+    return {"characters": characters, "domains": domains}
+
+
+def _totals(chosen: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the shards count together; holds the counts of one at a time."""
+    characters, domains = 0, Counter[str]()
+    for counts in chosen:
+        characters += counts["characters"]
+        domains.update(counts["domains"])
+    return {"documents": domains.total(), "characters": characters, "domains": domains}
+
+
+def _check_domains(stored: Mapping[str, Any], held: Mapping[str, Any], share: float) -> None:
+    """Raise InputError if no document is held out; warn of domains without one."""
+    if not held["documents"]:
+        raise _none_held_out(stored, share)
+    if missing := sorted(stored["domains"].keys() - held["domains"].keys()):
+        warn(f"no document of {first_few(missing)} is held out; give a larger --heldout-share")
+
+
+def _none_held_out(stored: Mapping[str, Any], share: float) -> InputError:
+    return InputError(
+        f"--heldout-share {share:g} holds out none of {stored['documents']:,} documents; give a larger "
+        "share, or leave it out"
+    )

@@ -1,0 +1,221 @@
+"""Files on this machine or behind any URL that fsspec reaches."""
+
+import glob
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import accumulate
+from pathlib import Path
+from typing import IO, Any
+
+import fsspec
+
+from loriini.common.errors import InputError
+
+_LOCAL = ("file://", "local://")
+_OF_VERSION = (
+    "size",
+    "etag",
+    "lastmodified",
+    "mtime",
+    "modified",
+    "created",
+    "generation",
+    "md5hash",
+    "contentmd5",
+    "digest",
+    "blobid",
+)
+"""Metadata of a remote file that changes with its contents, by names without `-` and `_`."""
+
+
+def is_remote(path: str | Path) -> bool:
+    """Whether `path` is a URL of another machine."""
+    return "://" in str(path) and not str(path).startswith(_LOCAL)
+
+
+def local_path(path: str | Path) -> str:
+    """A path of this machine without `file://`; other URLs unchanged."""
+    text = str(path)
+    return next((text.removeprefix(prefix) for prefix in _LOCAL if text.startswith(prefix)), text)
+
+
+def without_query(path: str | Path) -> str:
+    """A path; for a web address (`http`, `https`), the part before `?` or `#`, which names the file."""
+    text = str(path)
+    return re.split("[?#]", text, maxsplit=1)[0] if re.match(r"(\w+::)*https?://", text) else text
+
+
+def as_utf8(name: str) -> str:
+    r"""A file name with `\udce9` for a byte e9 that is not UTF-8, since ids and domains must be."""
+    return name.encode(errors="backslashreplace").decode()
+
+
+def open_binary(path: str | Path) -> IO[bytes]:
+    """Open a file for reading bytes; raises OSError."""
+    if not is_remote(path):
+        return open(local_path(path), "rb")
+    system, name = _file_system(str(path))
+    opened: IO[bytes] = system.open(name, "rb")
+    return opened
+
+
+def machine_failed(path: str, error: object, what: str = "disk and memory") -> InputError:
+    """The error for a failure of the machine, not of the file.
+
+    Skipping it as a flaw would lose good documents.
+    """
+    return InputError(f"{path}: {error}; check {what}, and rerun")
+
+
+def matching_paths(path: str | Path) -> list[str]:
+    """The files and folders that match a pattern, sorted; `path` alone when it exists by this name.
+
+    `**` matches folders at any depth; the contents of a matching folder are not listed again. Broken links
+    are listed, so that reading reports them. In a URL only `*` makes a pattern. Raises InputError when
+    nothing matches.
+    """
+    if not is_remote(path):
+        path = local_path(path)
+        matches = [path] if os.path.exists(path) else sorted(set(glob.glob(path, recursive=True)) - {path})
+        if not matches:
+            what = "no file matches the pattern" if glob.has_magic(path) else "no such file or folder"
+            raise InputError(f"{path}: {what}; check the path")
+        return _outermost({match: os.path.isdir(match) for match in matches})
+    system, name = _file_system(str(path))
+    if "*" not in name:
+        return [str(path)]
+    with _remote_errors(path):
+        infos = system.glob(name, detail=True)
+    if not infos:
+        raise InputError(f"{path}: no file matches the pattern; check the address")
+    return _outermost(
+        {system.unstrip_protocol(match): info["type"] == "directory" for match, info in infos.items()}
+    )
+
+
+def _outermost(is_folder: Mapping[str, bool]) -> list[str]:
+    """Paths in sorted order, without those inside another of them, which would be read twice."""
+    folders = {path.rstrip("/") for path, folder in is_folder.items() if folder}
+    return [
+        path
+        for path in sorted(is_folder)
+        if folders.isdisjoint(accumulate(path.rstrip("/").split("/")[:-1], "{}/{}".format))
+    ]
+
+
+def files_at(path: str | Path) -> list[str] | None:
+    """The files below a folder, sorted, without hidden ones; None if `path` is a file.
+
+    Links are followed; no folder is visited twice. What cannot be read, such as a broken link, a folder
+    without permission or a pipe, is listed too, so that reading reports it. Raises InputError when nothing is
+    there, and for a pipe or device.
+    """
+    if not is_remote(path):
+        path = local_path(path)
+        if not os.path.lexists(path):
+            raise InputError(f"{path}: no such file or folder; check the path")
+        if is_special(path):
+            raise InputError(
+                f"{path}: neither a file nor a folder, and cannot be read twice; write it to a file, and "
+                "give that"
+            )
+        return list(_walk(path, set())) if os.path.isdir(path) else None
+    system, name = _file_system(str(path))
+    with _remote_errors(path):
+        if system.info(name)["type"] != "directory":
+            return None
+        prefix = len(name.rstrip("/"))
+        files = [file for file in system.find(name) if "/." not in file[prefix:]]
+    return sorted(system.unstrip_protocol(file) for file in files)
+
+
+def is_special(path: str | Path) -> bool:
+    """Whether `path` is a pipe, a device or the like on this machine."""
+    if is_remote(path):
+        return False
+    try:
+        return not _is_ordinary(os.stat(local_path(path)))
+    except OSError:
+        return False
+
+
+def fingerprint(path: str | Path) -> dict[str, Any]:
+    """What changes when a file does: its size and mtime; for a remote file, all metadata, as the ETag."""
+    if is_remote(path):
+        system, name = _file_system(str(path))
+        with _remote_errors(path):
+            info = system.info(name)
+        # A URL may contain a signature that changes every time.
+        return {key: str(value) for key, value in info.items() if key != "url"}
+    status = os.stat(local_path(path))
+    if not _is_ordinary(status):
+        raise OSError("neither a file nor a folder")  # opening a pipe would block
+    return {"size": status.st_size, "mtime": status.st_mtime_ns}
+
+
+def is_changed_remotely(url: str, before: Mapping[str, Any]) -> bool:
+    """Whether a remote file differs from an earlier `fingerprint`.
+
+    A server reports more about a single file than in a folder's listing, so only what it reported both times
+    is compared.
+    """
+    _file_system(url)[0].invalidate_cache()
+    now = fingerprint(url)
+    both = (key for key in now if key in before and re.sub("[-_]", "", key).lower() in _OF_VERSION)
+    return any(now[key] != before[key] for key in both)
+
+
+def size_of(path: str | Path) -> int | None:
+    """A file's size in bytes; None if unknown."""
+    try:
+        size = fingerprint(path).get("size", "")
+    except OSError:
+        return None
+    return int(size) if str(size).isdigit() else None
+
+
+def _is_ordinary(status: os.stat_result) -> bool:
+    return stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
+
+
+def _walk(folder: str, visited: set[str]) -> Iterator[str]:
+    """The files below `folder`, depth first and sorted, except in folders already visited by any path."""
+    real = os.path.realpath(folder)
+    if real in visited:
+        return
+    visited.add(real)
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        yield folder
+        return
+    for path in (os.path.join(folder, name) for name in names if not name.startswith(".")):
+        if os.path.isdir(path):
+            yield from _walk(path, visited)
+        else:
+            yield path
+
+
+@contextmanager
+def _remote_errors(url: str | Path) -> Iterator[None]:
+    """Turn any error of a remote file system into an InputError."""
+    try:
+        yield
+    except Exception as error:
+        cause = error.__cause__ or error  # over HTTP every error is a FileNotFoundError
+        if isinstance(cause, FileNotFoundError):
+            raise InputError(f"{url}: no such file or folder; check the address") from None
+        raise InputError(f"{url}: cannot be reached ({cause}); check the address and your access") from None
+
+
+def _file_system(url: str) -> tuple[Any, str]:
+    """A URL's file system and the path in it; InputError when the package for its protocol is missing."""
+    try:
+        return fsspec.core.url_to_fs(url)
+    except (ImportError, ValueError) as error:
+        raise InputError(
+            f"{url}: {error}; install a package for this protocol, such as s3fs, gcsfs or fsspec[http]"
+        ) from None

@@ -1,0 +1,1 @@
+"""Generation: caches, routing of single tokens, prompts."""

@@ -1,0 +1,210 @@
+"""The cache of a routed model: keys and values, and what the routing of later tokens needs."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, QuantizedCache
+from transformers.masking_utils import create_causal_mask
+
+from loriini.model.generate.buffer import Buffer, appended, may_grow_in_place
+from loriini.routing import Routing, RoutingConfig
+from loriini.routing.history import History
+from loriini.routing.pooling import routing_states, segment_routing_states, with_segment_before
+from loriini.routing.unit import RoutingContext, UnitLayout
+
+CACHE = "cache" if "cache" in inspect.signature(create_causal_mask).parameters else "past_key_values"
+"""What transformers calls a cache in arguments and outputs: `cache` since 5.24, `past_key_values` before."""
+
+
+class Decision(NamedTuple):
+    """The decision for the unit that each sequence is in."""
+
+    logits_BE: Tensor
+    gates_BE: Tensor
+
+
+class RoutedCacheLayer(DynamicLayer):
+    """A layer's keys and values, and the routing of the unit that each sequence is in.
+
+    Keys and values grow in place, in `key_room` and `value_room`. The other tensors are batch-first, and are
+    reordered and cropped with the keys:
+
+    - `decision`: the last one.
+    - `decided_at`: how many tokens must stay for it to hold, 1 for a prompt's; 0: there is none.
+    - `merged`: the FFNs (B, …) merged by it, by the names of their weights.
+    - `single_tokens`: how many calls of single tokens it has served.
+    - `means` (B, N, D): those of the segments before it, where they route single tokens.
+    - `history`: the sums by which later units are routed, where earlier tokens route them.
+
+    And of the first layer only, for all: `prompt_lengths` (B,), and the `mode`, the `inference_routing` that
+    the first call chose.
+    """
+
+    keys: Tensor | None
+    values: Tensor | None
+    key_room: Buffer | None
+    value_room: Buffer | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._forget()
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Add keys and values, where possible in place, and return all."""
+        if not (may_grow_in_place(self.keys, key_states) and may_grow_in_place(self.values, value_states)):
+            self.key_room = self.value_room = None
+            all_states: tuple[Tensor, Tensor] = super().update(key_states, value_states, *args, **kwargs)
+            return all_states
+        self.keys, self.key_room = appended(self.keys, key_states, self.key_room)
+        self.values, self.value_room = appended(self.values, value_states, self.value_room)
+        return self.keys, self.values
+
+    def offload(self) -> None:
+        """Move keys and values to the CPU, and leave nothing on the device."""
+        super().offload()
+        self.key_room = self.value_room = None
+
+    def _forget(self) -> None:
+        self.key_room = self.value_room = None
+        self.decision: Decision | None = None
+        self.decided_at = 0
+        self.merged: dict[str, Tensor] = {}
+        self.single_tokens = 0
+        self.means: Tensor | None = None
+        self.history: History | None = None
+        self.prompt_lengths: Tensor | None = None
+        self.mode: str | None = None
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        super().reorder_cache(beam_idx)
+        self._select(lambda x: x.index_select(0, beam_idx.to(x.device)))
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        super().batch_repeat_interleave(repeats)
+        self._select(lambda x: x.repeat_interleave(repeats, dim=0))
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        super().batch_select_indices(indices)
+        self._select(lambda x: x[indices])
+
+    def _select(self, function: Callable[[Tensor], Tensor]) -> None:
+        """Apply a selection of sequences; merged FFNs stay where gates do, as among beams of one prompt."""
+        self.key_room = self.value_room = None  # of other sequences
+        if self.decision is not None:
+            selected = Decision(*map(function, self.decision))
+            if len(selected.gates_BE) > len(self.decision.gates_BE):
+                self.merged = {}  # more than may be kept, perhaps
+            elif not torch.equal(selected.gates_BE, self.decision.gates_BE):
+                self.merged = {name: function(tensor) for name, tensor in self.merged.items()}
+            self.decision = selected
+        self.means = None if self.means is None else function(self.means)
+        self.prompt_lengths = None if self.prompt_lengths is None else function(self.prompt_lengths)
+        if self.history is not None:
+            self.history.select(function)
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Remove the last tokens; a segment's decision is kept as long as the tokens it was made from.
+
+        A prompt's decision survives any crop that leaves a token; removed prompt tokens must be passed again,
+        as assisted generation does. ValueError where the history has already summed tokens to be removed.
+        """
+        removed = tokens_to_remove <= 0  # a positive number is what is left, before transformers 5.24
+        length = self.get_seq_length() + tokens_to_remove if removed else tokens_to_remove
+        if self.history is not None and length > 0:
+            self.history.check_crop(length)
+        super().crop(tokens_to_remove)
+        if length <= 0:
+            self._forget()
+            return
+        if self.history is not None:
+            self.history.crop(length)
+        if length < self.decided_at:
+            self.decided_at, self.merged = 0, {}
+
+    def reset(self) -> None:
+        """Empty the cache; keys are dropped, because zeroed ones would still count as tokens."""
+        self.keys = self.values = None
+        self.is_initialized = False
+        self._forget()
+
+    def remember(self, x_BLD: Tensor, context: RoutingContext, design: RoutingConfig) -> None:
+        """Add a call's states to the history, for designs and modes that route later units by them."""
+        by_segment = design.segmented and not context.prompt_routed
+        if by_segment or design.scorer == "linear_segment":
+            self.history = self.history or History(design.segment_length)
+            self.history.add(x_BLD, context)
+
+    def routing_states(
+        self, x_BLD: Tensor, context: RoutingContext, design: RoutingConfig, layout: UnitLayout
+    ) -> Tensor:
+        """The states (B, U, D) that route the units of this call, which are remembered already."""
+        if not design.pooled:
+            return x_BLD
+        if self.history is None:
+            return routing_states(x_BLD, context, design, layout)
+        if design.unit == "token":
+            if not context.decided:
+                self.means = self.history.means(context)[0]
+            assert self.means is not None
+            return with_segment_before(x_BLD, self.means, context, design)
+        means_BND, first_BD = self.history.means(context)
+        return segment_routing_states(means_BND, first_BD, context, design, layout)
+
+    def keep_decision(self, routing: Routing, layout: UnitLayout, context: RoutingContext) -> None:
+        """Keep the decision of each sequence's last unit; one without tokens in the call keeps its own."""
+        last = Decision(
+            _of_last_unit(routing.logits.unflatten(0, routing.unit_shape), layout),
+            _of_last_unit(routing.gates.unflatten(0, routing.unit_shape), layout),
+        )
+        if self.decision is not None and layout.valid_BU is not None:
+            there_B1 = layout.valid_BU.any(1, keepdim=True)
+            last = Decision(*(torch.where(there_B1, *pair) for pair in zip(last, self.decision, strict=True)))
+        self.decision = last
+        self.decided_at, self.merged, self.single_tokens = context.decided_at, {}, 0
+
+    def last_routing(self, layout: UnitLayout) -> Routing:
+        """The decision that is kept, as the routing of a call with one unit a sequence."""
+        assert self.decision is not None
+        valid = None if layout.valid_BU is None else layout.valid_BU.flatten()
+        return Routing(*self.decision, (len(self.decision.gates_BE), 1), valid)
+
+
+def _of_last_unit(values_BUE: Tensor, layout: UnitLayout) -> Tensor:
+    """The values (B, E) of each sequence's last unit with tokens, or of its first where none has any."""
+    if layout.valid_BU is None:
+        return values_BUE[:, -1]
+    last_B11 = (layout.valid_BU.sum(1) - 1).clamp(min=0)[:, None, None]
+    return values_BUE.take_along_dim(last_B11, dim=1)[:, 0]
+
+
+def routed_cache(cache: Any, past_key_values: Any, use_cache: bool | None, num_layers: int) -> Any:
+    """The cache of a call, given by either of its names, with routed layers; a new one for `use_cache` alone.
+
+    The paged cache of continuous batching is not a `Cache`; it is returned as it is. ValueError for both
+    names, for a cache that another model filled, and for a quantized one.
+    """
+    if cache is not None and past_key_values is not None:
+        raise ValueError("cache and past_key_values are two names of one argument; pass one of them")
+    cache = past_key_values if cache is None else cache
+    if cache is None and use_cache:
+        cache = DynamicCache()
+    if not isinstance(cache, Cache):
+        return cache
+    routed = cache.layers and all(isinstance(layer, RoutedCacheLayer) for layer in cache.layers)
+    if not routed and cache.get_seq_length() > 0:
+        raise ValueError(
+            "this cache was filled by another model, or by PEFT's prefix tuning, which routed models cannot "
+            "use (LoRA and prompt tuning they can); start from an empty DynamicCache()"
+        )
+    if isinstance(cache, QuantizedCache):
+        raise ValueError(
+            "keys and values are cached as they are, not quantized; pass an empty DynamicCache()"
+        )
+    if not routed:
+        cache.layers = [RoutedCacheLayer() for _ in range(num_layers)]
+    return cache

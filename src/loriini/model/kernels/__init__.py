@@ -1,0 +1,1 @@
+"""Fast ways of computing experts, each with a naive twin."""

@@ -1,0 +1,1 @@
+"""Weights: loading, saving, families of transformers, conversion."""

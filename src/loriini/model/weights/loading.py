@@ -1,0 +1,255 @@
+"""Loading of a model and its tokenizer from a run's folder or a Hugging Face folder."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import prod
+from pathlib import Path
+from textwrap import shorten
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import (
+    AutoConfig,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
+from transformers.utils import logging
+
+from loriini.common.checks import Count, mismatch
+from loriini.common.errors import InputError, is_system_error
+from loriini.common.hardware import Precision, pick_device
+from loriini.common.hub import (
+    ADAPTER,
+    MERGE_ADAPTER,
+    MODEL,
+    RUN,
+    check_weights,
+    holds_tokenizer,
+    model_folder,
+)
+from loriini.common.json_file import read_object
+from loriini.common.progress import without_progress_bars
+from loriini.model.configuration import LoriiniConfig
+from loriini.model.modeling import LoriiniForCausalLM
+from loriini.model.weights.pretrained import (
+    FAMILIES,
+    config_from_transformers,
+    from_transformers,
+    read_complete,
+)
+
+
+def load_model(
+    path: str | Path, device: str | torch.device | None = None
+) -> tuple[LoriiniForCausalLM, PreTrainedTokenizerBase]:
+    """Load a RUN, or a Hugging Face folder such as its `model/`, for evaluation.
+
+    The model is in `eval()`, in the dtype it was saved in, on `device` (default: the accelerator if there is
+    one). `path` may also be an id on the Hugging Face Hub. A model of transformers is converted by
+    `from_transformers`. The tokenizer pads on the left, as batches for `generate` need. InputError for other
+    folders and for a device that this machine does not have.
+    """
+    device = find_device(device)
+    folder = model_folder(Path(path))
+    with readable(folder), without_progress_bars():
+        model, tokenizer = read_model(folder), tokenizer_in(folder)
+        tokenizer.padding_side = "left"
+        return model.to(device).eval(), tokenizer
+
+
+def read_model(folder: Path, length: int | None = None) -> LoriiniForCausalLM:
+    """The model of a Hugging Face folder, on the CPU; `length` as in `config_from_transformers`.
+
+    Of its generation settings the special tokens are kept. Errors of many kinds, for `readable`, where the
+    folder cannot be read, has settings that ours does not have, or weights that are not finite.
+    """
+    kind = _model_type(folder)
+    if kind in FAMILIES:
+        theirs = read_complete(FAMILIES[kind].model, folder)
+        model, settings = from_transformers(theirs, length), theirs.generation_config
+    else:
+        model = read_complete(LoriiniForCausalLM, folder)
+        settings = model.generation_config
+    check_weights(model)
+    model.generation_config = _special_tokens(settings)
+    return model
+
+
+def _special_tokens(settings: GenerationConfig) -> GenerationConfig:
+    """Generation settings with their special tokens alone; ValueError for a token that is not an id."""
+    tokens = {name: getattr(settings, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+    for name, value in tokens.items():
+        if not all(isinstance(one, int) for one in (value if isinstance(value, list) else [value or 0])):
+            raise ValueError(f"its {name} is {value!r}, no token id")
+    return GenerationConfig(**tokens)
+
+
+def check_finite(values: Tensor, what: str) -> None:
+    """InputError where a model computed NaN or infinity, which finite weights can do as well."""
+    if not values.isfinite().all():
+        raise InputError(f"{what} are not finite: the model diverged or was damaged; give another")
+
+
+def opening_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """The BOS that a tokenizer puts before every text, as those of Llama 2 and Mixtral do; else none."""
+    ids: list[int] = tokenizer("", verbose=False)["input_ids"]
+    return [tokenizer.bos_token_id] if ids[:1] == [tokenizer.bos_token_id] else []
+
+
+def prompt_ids(tokenizer: PreTrainedTokenizerBase, prompt: str) -> list[int]:
+    """A prompt's token ids: the BOS that the tokenizer adds by itself, if any, and those of the text."""
+    encoded: list[int] = tokenizer(prompt, add_special_tokens=False, verbose=False)["input_ids"]
+    return [*opening_ids(tokenizer), *encoded]
+
+
+def check_ids(ids: Tensor, model: LoriiniForCausalLM) -> None:
+    """InputError where a tokenizer made ids (any shape) that the model does not embed."""
+    rows = model.config.vocab_size
+    if ids.numel() and (largest := int(ids.max())) >= rows:
+        raise InputError(
+            f"the tokenizer makes the id {largest:,}, but the model embeds {rows:,} tokens; "
+            "give the model with the tokenizer that it was trained with"
+        )
+
+
+def load_config(path: Path) -> LoriiniConfig:
+    """The configuration of the model that `load_model` would load, without its weights."""
+    folder = model_folder(path)
+    with readable(folder):
+        return read_config(folder)
+
+
+def read_config(folder: Path, length: int | None = None) -> LoriiniConfig:
+    """The configuration of the model that `read_model` would read."""
+    if _model_type(folder) in FAMILIES:
+        return config_from_transformers(AutoConfig.from_pretrained(folder, trust_remote_code=False), length)
+    return LoriiniConfig.from_pretrained(folder)
+
+
+def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
+    """The tokenizer of the model that `load_model` would load."""
+    folder = model_folder(path)
+    with readable(folder):
+        return tokenizer_in(folder)
+
+
+def tokenizer_in(folder: Path) -> PreTrainedTokenizerBase:
+    """The tokenizer of a Hugging Face folder; code in the folder is never run.
+
+    Text is split as `tokenizer.json` says, as in `prepare`: for some models, such as Qwen2's, AutoTokenizer
+    takes a class by the model's type, which has rules of its own. Its special tokens are kept.
+    """
+    if not holds_tokenizer(folder) and not (folder / "vocab.json").exists():
+        raise InputError(f"{folder}: no tokenizer here (no tokenizer.json); copy that of the corpus or model")
+    with readable(folder, "tokenizer"):
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        if type(tokenizer) is not PreTrainedTokenizerFast and (folder / "tokenizer.json").exists():
+            kept = {"padding_side": tokenizer.padding_side, **tokenizer.special_tokens_map}
+            tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, **kept)
+        if not isinstance(tokenizer.model_max_length, int | float):
+            raise ValueError(f"its model_max_length is {tokenizer.model_max_length!r}, no number")
+        return tokenizer
+
+
+def run_precision(path: Path) -> Precision:
+    """The precision to evaluate a run in: that of its training, but bf16 only where the hardware has it."""
+    return "fp32" if _run_value(path, "precision", Precision) == "fp32" else "auto"
+
+
+def context_length(path: Path, config: LoriiniConfig) -> int:
+    """The context that a run was trained with, or the longest of `config` where there is no run."""
+    return int(_run_value(path, "length", Count) or config.max_position_embeddings)
+
+
+def trained_with_document_mask(path: Path) -> bool:
+    """Whether a run kept the documents of an instance apart; false where there is no run."""
+    return bool(_run_value(path, "document_mask", bool))
+
+
+def trained_tokens(path: Path) -> int | None:
+    """Tokens that a run was trained on; None where there is no run."""
+    sizes = [_run_value(path, name, Count) for name in ("steps", "batch_size", "length")]
+    return None if None in sizes else prod(sizes)
+
+
+def started_from(path: Path) -> str | None:
+    """The model that a run started from; None for one from scratch, or where there is no run."""
+    return _run_value(path, "init", str) or None
+
+
+def corpora_of(path: Path) -> tuple[Path, ...]:
+    """The corpora that a run was trained on, where they were then; empty where there is no run."""
+    recorded = _run_value(path, "corpus", object)
+    paths = recorded if isinstance(recorded, list) else ()
+    return tuple(Path(path) for path in paths if isinstance(path, str))
+
+
+def _run_value(path: Path, name: str, kind: Any) -> Any:
+    """A setting in the `run.json` next to a model; None where there is none. InputError for another kind."""
+    folder = run_of(path)
+    if folder is None:
+        return None
+    run = folder / RUN
+    value = read_object(run, f"give {folder / MODEL} without its run, or another run").get(name)
+    if value is not None and (expected := mismatch(value, kind)):
+        raise InputError(f"{run}: {name} is {value!r}; it must be {expected}")
+    return value
+
+
+def run_of(path: Path) -> Path | None:
+    """The folder of the run whose final model this is; None for any other model, even in a run's folder."""
+    folder = model_folder(path)
+    return folder.parent if folder.name == MODEL and (folder.parent / RUN).exists() else None
+
+
+def find_device(name: str | torch.device | None) -> torch.device:
+    """A device of this machine, by default the one of `pick_device`. InputError for any other."""
+    if name is None:
+        return pick_device()
+    available = ["cpu"]
+    if torch.cuda.is_available():
+        available += ["cuda", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+    if str(name) not in available:
+        raise InputError(f"--device {name}: this machine has no such device; choose {', '.join(available)}")
+    return torch.device(name)
+
+
+def _model_type(folder: Path) -> str:
+    """The type in a folder's config. ValueError for a kind whose weights would be left out or misread."""
+    if (folder / ADAPTER).exists():
+        raise ValueError(MERGE_ADAPTER)
+    config = read_object(folder / "config.json", "give another model")
+    if config.get("quantization_config"):
+        raise ValueError("its weights are quantized; give the model before that")
+    kind = config.get("model_type")
+    known = [LoriiniConfig.model_type, *FAMILIES]
+    if kind not in known:
+        raise ValueError(f"its model_type is {kind}; it must be one of: {', '.join(known)}")
+    return str(kind)
+
+
+@contextmanager
+def readable(folder: Path, what: str = "model") -> Iterator[None]:
+    """Turn any error in reading a damaged or foreign folder into an InputError of one line.
+
+    Running out of memory is not the folder's fault and passes through. The warnings of transformers, which
+    print names in the folder as they are, are silenced.
+    """
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.CRITICAL)
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:  # each library has its own
+        if is_system_error(error):
+            raise
+        reason = " ".join(str(error).split())
+        raise InputError(
+            f"{folder}: the {what} cannot be read ({shorten(reason, 300)}); give another, or make it again"
+        ) from error
+    finally:
+        logging.set_verbosity(verbosity)

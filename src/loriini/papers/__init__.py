@@ -1,0 +1,1 @@
+"""The four papers: their numbers, their recipes, and `loriini reproduce`."""

@@ -1,0 +1,345 @@
+"""The AoE paper's items: trained models."""
+
+import math
+from collections.abc import Iterator, Mapping, Sized
+from dataclasses import replace
+from functools import partial
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from loriini.papers.published import published_values
+from loriini.papers.published.items import ITEMS
+from loriini.papers.published.items.aoe import CONFIGURATIONS, NODES, RANKED_GATES
+from loriini.papers.reproduce.charts import Chart, dots
+from loriini.papers.reproduce.claims.claim import CLOSE, Claim, above, below, close
+from loriini.papers.reproduce.claims.measured import Measured
+from loriini.papers.reproduce.claims.quantities import Values, difference, extreme, mean_of, ratio
+from loriini.papers.reproduce.experiments import common as c
+from loriini.papers.reproduce.experiments.experiment import Experiment
+from loriini.papers.reproduce.experiments.throughput import ROUNDS, forward_seconds, timed_run
+from loriini.papers.reproduce.measures import ROUTER_FREE, ROUTER_FREE_QUESTIONS
+from loriini.papers.reproduce.scales import Scale, paper_run
+
+ONE_MODEL = "whether the best node differs between models: here is one"
+ARC = {value.row: value.value for value in published_values("aoe-table1", column="ARC-C, Phi-3.5")}
+KEPT = (ARC["SiLU(xW_g)"] - 25) / (ARC["router"] - 25)
+"""The share of the accuracy above chance that Phi-3.5 keeps on ARC-C; of the whole accuracy it is 71 %."""
+EARLY = (0.2, 0.36)
+"""Part of training that is called early: the first fifth of what follows a warm-up of a fifth."""
+AUTONOMOUS = tuple(row for row in CONFIGURATIONS if "AoE" in row)
+TRADITIONAL = tuple(row for row in CONFIGURATIONS if "AoE" not in row)
+MOE, AOE = "2 MoE + aux", "10 AoE 256 + aux"
+"""Rows of 732M with the auxiliary loss: the traditional mixture, and the AoE that is compared with it."""
+GATES_NOTE = "experts that are ranked by norms have equal gates"
+
+
+def at_node(row: str, norm: str) -> str:
+    """The measure of held-out loss with experts ranked at the node of a row of tables 1, 6 and 7."""
+    return f"{ROUTER_FREE} {NODES[row]}:{norm}:{RANKED_GATES}" if row in NODES else "heldout"
+
+
+def questions_at_node(row: str) -> str:
+    """The measure of answers with experts ranked at a row's node by the L2 norm."""
+    return f"{ROUTER_FREE_QUESTIONS} {NODES[row]}:2:{RANKED_GATES}" if row in NODES else "questions"
+
+
+def node_loss(m: Measured, row: str, norm: str) -> Values:
+    """Held-out loss with experts ranked at a row's node."""
+    return m.loss("router", measure=at_node(row, norm))
+
+
+def above_chance(m: Measured, row: str) -> Values:
+    """The accuracy of questions with experts ranked at a row's node, above that of guessing."""
+    return c.above_chance(c.accuracy_of(m, "router", questions_at_node(row)))
+
+
+def lowest_loss(m: Measured) -> str:
+    """The row of the node of the lowest loss by L2, empty where none is measured.
+
+    This is the best node: the highest of several accuracies is partly luck.
+    """
+    losses = {row: fmean(found.values()) for row in NODES if (found := node_loss(m, row, "2"))}
+    return min(losses, key=losses.__getitem__, default="")
+
+
+def best_is(m: Measured) -> Iterator[str]:
+    """Which node is the best."""
+    if best := lowest_loss(m):
+        yield f"the node of the lowest loss is {best}"
+
+
+def best_node(m: Measured) -> Iterator[Claim]:
+    """The best node keeps most of the accuracy above chance; ranking takes longer than routing."""
+    if best := lowest_loss(m):
+        clear = c.is_above_chance(c.accuracy_of(m, "router"))
+        yield Claim(
+            "share of the accuracy above chance that is kept at the node of the lowest loss",
+            ratio(above_chance(m, best), above_chance(m, "router")) if clear else {},
+            low=KEPT,
+            unjudged="" if clear else f"with routers {c.AT_CHANCE}",
+        )
+    yield Claim(ONE_MODEL, {})
+    fastest = extreme([node_seconds(m, row) for row in NODES], min)
+    quantity = "seconds at the fastest node over those with routers"
+    yield Claim(quantity, ratio(fastest, node_seconds(m, "router")), low=1.0, chosen_from=len(NODES))
+
+
+def chosen(claim: Claim, *candidates: Sized) -> Claim:
+    """A claim about the extremes of several groups of candidates."""
+    return replace(claim, chosen_from=math.prod(map(len, candidates)))
+
+
+def node_seconds(m: Measured, row: str) -> Values:
+    """Seconds of a forward pass with experts ranked at a row's node, by round."""
+    return m.computed("seconds", row)
+
+
+def router_free_seconds(scale: Scale, seeds: int) -> Mapping[str, Any]:
+    """Seconds of a forward pass with routers and with experts ranked at every node, in rounds."""
+    how = {row: f"{node}:2" for row, node in NODES.items()} | {"router": ""}
+    run = timed_run(ITEMS["aoe-table1"].runs["router"], scale)
+    return {"seconds": forward_seconds(run, scale.vocab_size, how, ROUNDS[scale.name])}
+
+
+def l2_keeps_more(m: Measured, norm: str) -> Iterator[Claim]:
+    """Another norm keeps less than L2 does: higher loss, mean over nodes, and at the best node."""
+    losses = {n: [node_loss(m, row, n) for row in NODES] for n in ("2", norm)}
+    quantity = f"mean loss over nodes by norm {norm} minus that by L2"
+    yield above(quantity, mean_of(losses[norm]), mean_of(losses["2"]))
+    best = {n: extreme(of_norm, min) for n, of_norm in losses.items()}
+    quantity = f"loss at the best node by norm {norm} minus that by L2"
+    yield chosen(above(quantity, best[norm], best["2"]), NODES, NODES)
+
+
+def perplexity_at_node(m: Measured, row: str, norm: str) -> Mapping[str, Values]:
+    """Perplexity of held-out text with experts ranked at a row's node by a norm."""
+    return {"perplexity": c.exp(node_loss(m, row, norm))}
+
+
+def router_free_columns(m: Measured, row: str) -> Mapping[str, Values]:
+    """Accuracy, perplexity and seconds at a node by the L2 norm."""
+    accuracy = c.accuracy_of(m, "router", questions_at_node(row))
+    return {
+        "accuracy, %": c.scaled(accuracy, 100),
+        **perplexity_at_node(m, row, "2"),
+        "seconds of a forward pass": node_seconds(m, row),
+    }
+
+
+def router_free_chart(m: Measured, norm: str) -> Iterator[Chart]:
+    """Perplexity at every node."""
+    series = {row: dict(perplexity_at_node(m, row, norm)) for row in (*NODES, "router")}
+    yield dots(f"without routers, norm {norm}", "perplexity", series)
+
+
+def with_other_norm(item: str, norm: str) -> Experiment:
+    """The experiment of table 6 or 7: the losses at every node by L2, and by the table's `norm`, 1 or inf."""
+    return Experiment(
+        item,
+        partial(l2_keeps_more, norm=norm),
+        ("heldout", *(at_node(row, n) for n in ("2", norm) for row in NODES)),
+        partial(perplexity_at_node, norm=norm),
+        partial(router_free_chart, norm=norm),
+        note=f"on a mixture trained here, compared by held-out loss instead of accuracy; {GATES_NOTE}",
+    )
+
+
+def every_configuration(m: Measured) -> Iterator[Claim]:
+    """Every AoE against every traditional configuration, in answers and in loss."""
+    worst, best = (
+        extreme([c.likelihood_of(m, row) for row in rows], pick)
+        for rows, pick in ((AUTONOMOUS, min), (TRADITIONAL, max))
+    )
+    quantity = "log-likelihood of right answers, worst AoE minus best traditional"
+    yield chosen(above(quantity, worst, best), AUTONOMOUS, TRADITIONAL)
+    for aux in ("", " + aux"):
+        traditional = MOE if aux else "1 MoE"
+        for row in (row for row in AUTONOMOUS if row.endswith("+ aux") == bool(aux)):
+            yield below(f"loss of {row} minus that of {traditional}", m.loss(row), m.loss(traditional))
+    for row in ("3 MoE + aux + factorized", "4 MoE + aux + large router"):
+        yield below(f"loss of {AOE} minus that of {row}", m.loss(AOE), m.loss(row))
+
+
+def answers_and_perplexity(m: Measured, row: str) -> Mapping[str, Values]:
+    """Accuracy, log-likelihood and perplexity."""
+    return {**c.question_columns(m, row), "perplexity": c.exp(m.loss(row))}
+
+
+def answer_charts(m: Measured) -> Iterator[Chart]:
+    """Perplexity and log-likelihood of every row."""
+    rows = m.finished
+    yield dots("perplexity", "perplexity", {row: {"mean": c.exp(m.loss(row))} for row in rows})
+    yield c.likelihood_chart(m, rows)
+
+
+def other_selections(m: Measured) -> Iterator[Claim]:
+    """AoE better with top-p and with expert choice."""
+    for how in ("top-p", "expert choice"):
+        pair = (f"{how}, AoE", f"{how}, MoE")
+        yield below(f"{how}: loss of AoE minus MoE", *map(m.loss, pair))
+        quantity = f"{how}: log-likelihood of right answers, AoE minus MoE"
+        yield above(quantity, *(c.likelihood_of(m, row) for row in pair))
+
+
+def experts_per_token(m: Measured, row: str) -> Values:
+    """How many experts a token of held-out text gets, mean over layers."""
+    return c.layer_mean(m.per_layer(row, "experts_per_unit"))
+
+
+def experts_differ(m: Measured) -> Iterator[str]:
+    """How many experts a token gets with top-p; in the paper nearly as many in both models."""
+    autonomous, routed = (experts_per_token(m, row).values() for row in ("top-p, AoE", "top-p, MoE"))
+    if autonomous and routed:
+        yield (
+            f"with top-p a token gets {fmean(autonomous):.2f} experts in AoE and {fmean(routed):.2f} in MoE, "
+            "in the paper nearly as many in both"
+        )
+
+
+def selection_columns(m: Measured, row: str) -> Mapping[str, Values]:
+    """Answers and perplexity, and how many experts a token gets."""
+    return {**answers_and_perplexity(m, row), "experts of a token": experts_per_token(m, row)}
+
+
+def larger_gain_at_4b(m: Measured) -> Iterator[Claim]:
+    """Better at 4B, by more than at 732M."""
+    gains = difference(m.loss("MoE"), m.loss("AoE"))
+    yield Claim("gain in loss of AoE at 4B", gains, low=0.0, unit="nats")
+    smaller = difference(m.loss(MOE), m.loss(AOE))
+    yield above("gain of AoE at 4B minus that at 732M", gains, smaller)
+
+
+def loss_by_rank(m: Measured) -> Iterator[Claim]:
+    """Below the traditional mixture, lowest at a third of the width, about equal at 64."""
+    moe = m.training_loss(MOE)
+    for row in ("8 AoE 128 + aux", AOE, "12 AoE 512 + aux"):
+        yield below(f"training loss of {row} minus that of MoE", m.training_loss(row), moe)
+    yield close("training loss of AoE 64 minus that of MoE", m.training_loss("6 AoE 64 + aux"), moe, CLOSE)
+    for row in ("6 AoE 64 + aux", "8 AoE 128 + aux", "12 AoE 512 + aux"):
+        yield below(f"training loss of AoE 256 minus that of {row}", *map(m.training_loss, (AOE, row)))
+
+
+LOAD_RANGE = "highest minus lowest load"
+LOAD_PAIRS = (("9 AoE 256", "1 MoE"), (AOE, MOE))
+
+
+def even_and_confident(m: Measured) -> Iterator[Claim]:
+    """AoE's load is more even, its choices are more confident, increasingly with depth."""
+    for aoe, moe in LOAD_PAIRS:
+        load = [c.layer_mean(m.per_layer(row, "load_entropy")) for row in (aoe, moe)]
+        yield above(f"entropy of the load, {aoe} minus {moe}", *load)
+        confidence = [c.layer_mean(confidence_by_layer(m, row)) for row in (aoe, moe)]
+        yield below(f"entropy of the scores, {aoe} minus {moe}", *confidence)
+        quantity = f"change of the entropy of the scores from layer to layer, {aoe}"
+        yield Claim(quantity, c.slope(confidence_by_layer(m, aoe)), high=0.0, unit="nats")
+
+
+def confidence_by_layer(m: Measured, row: str) -> dict[int, list[float]]:
+    """Mean entropy of the softmax of the scores over domains, by layer."""
+    return {
+        seed: [float(np.mean(list(layer["confidence_entropy"].values()))) for layer in layers]
+        for seed, layers in m.each(row, "routes", "layers").items()
+    }
+
+
+def load_columns(m: Measured, row: str) -> Mapping[str, Values]:
+    """Entropies, and the largest less the smallest load, means over layers; the paper prints a sum."""
+    printed = {value.column: value.value for value in published_values("aoe-fig3", row)}
+    layers = paper_run(ITEMS["aoe-fig3"].runs[row]).model.num_hidden_layers
+    mean_range = "highest minus lowest load, mean"
+    return {
+        "entropy of the load": c.layer_mean(m.per_layer(row, "load_entropy")),
+        mean_range: c.layer_mean(m.per_layer(row, "load_range")),
+        f"{mean_range}, as published": {0: printed[LOAD_RANGE] / layers} if LOAD_RANGE in printed else {},
+        "entropy of the scores": c.layer_mean(confidence_by_layer(m, row)),
+    }
+
+
+def load_charts(m: Measured) -> Iterator[Chart]:
+    """Entropies of the load and of the scores, by layer."""
+    loads = {row: m.per_layer(row, "load_entropy") for row in m.finished}
+    yield c.layer_chart(loads, "entropy of the load, nats")
+    confidence = {row: confidence_by_layer(m, row) for row in m.finished}
+    yield c.layer_chart(confidence, "entropy of the scores, nats")
+
+
+def norms_alike(m: Measured) -> Iterator[Claim]:
+    """Norms of a layer's experts are alike at the end; without balancing they were less so at the start."""
+    for row in ("9 AoE 256", AOE):
+        quantity = f"lowest over highest norm of a layer's experts at the end, {row}"
+        yield Claim(quantity, norm_ratio(m, row), low=0.5)
+    end, early = norm_ratio(m, "9 AoE 256"), norm_ratio(m, "9 AoE 256", *EARLY)
+    yield above("that ratio without balancing, at the end minus early in training", end, early, unit="")
+
+
+def activation_norms(m: Measured, row: str) -> dict[int, np.ndarray]:
+    """Mean activation norms by seed: steps, layers, experts."""
+    return {seed: np.array(recorded["values"]) for seed, recorded in m.each(row, "training", "norms").items()}
+
+
+def norm_ratio(m: Measured, row: str, start: float = 1.0, stop: float = 1.0) -> Values:
+    """The lowest over the highest norm of a layer, mean over layers and a part of training; or at its end."""
+    ratios = {seed: norms.min(-1) / norms.max(-1) for seed, norms in activation_norms(m, row).items()}
+    return {seed: float(c.part_of(of_seed, start, stop).mean()) for seed, of_seed in ratios.items()}
+
+
+def norm_columns(m: Measured, row: str) -> Mapping[str, Values]:
+    """The ratio at the end and early in training."""
+    return {
+        "lowest over highest norm at the end": norm_ratio(m, row),
+        "the same early in training": norm_ratio(m, row, *EARLY),
+    }
+
+
+def norm_charts(m: Measured) -> Iterator[Chart]:
+    """Norms over training, layer by layer, of the first seed."""
+    for row in m.finished:
+        yield from c.expert_charts(m, row, "norms", "mean activation norm")
+
+
+by_answers = partial(
+    Experiment,
+    measures=("heldout", "questions"),
+    columns=answers_and_perplexity,
+    charts=answer_charts,
+    note=c.QUESTIONS_NOTE,
+)
+
+AOE_EXPERIMENTS = (
+    Experiment(
+        "aoe-table1",
+        best_node,
+        (
+            "heldout",
+            "questions",
+            *(of(row) for row in NODES for of in (partial(at_node, norm="2"), questions_at_node)),
+        ),
+        router_free_columns,
+        partial(router_free_chart, norm="2"),
+        compute=router_free_seconds,
+        timed=True,
+        remarks=best_is,
+        note="on a mixture trained here; questions ask which of four passages continues a held-out text; "
+        "seconds are those of a wider mixture with initial weights, measured when nothing is trained; "
+        f"{GATES_NOTE}",
+    ),
+    with_other_norm("aoe-table6", "1"),
+    with_other_norm("aoe-table7", "inf"),
+    by_answers("aoe-table2", every_configuration),
+    by_answers(
+        "aoe-table3",
+        other_selections,
+        measures=("heldout", "questions", "routes"),
+        columns=selection_columns,
+        remarks=experts_differ,
+        note=f"{c.QUESTIONS_NOTE}; both top-p models have the balancing loss and that of confidence; with "
+        "expert choice the gates are those of each design: the softmax over all experts, and in AoE over "
+        "those that chose the token",
+    ),
+    by_answers("aoe-table5", larger_gain_at_4b, more_runs={row: CONFIGURATIONS[row] for row in (MOE, AOE)}),
+    Experiment("aoe-fig2", loss_by_rank, columns=c.training_columns, charts=c.losses),
+    Experiment("aoe-fig3", even_and_confident, ("routes",), load_columns, load_charts),
+    Experiment("aoe-fig4", norms_alike, columns=norm_columns, charts=norm_charts),
+)

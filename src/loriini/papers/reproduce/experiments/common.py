@@ -1,0 +1,161 @@
+"""Columns and charts that several items share."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loriini.papers.published.values import OUR_DOMAINS
+from loriini.papers.reproduce.charts import SMOOTHING, Chart, band, dots, lines, tiles
+from loriini.papers.reproduce.claims.claim import HOLDS, Claim
+from loriini.papers.reproduce.claims.measured import Measured
+from loriini.papers.reproduce.claims.quantities import Values, combined
+from loriini.papers.reproduce.measures import CHOICES
+
+THEIR_NAMES = {ours: theirs for theirs, ours in OUR_DOMAINS.items()}
+MEAN = "mean"
+AT_CHANCE = "it is not clearly above chance"
+QUESTIONS_NOTE = (
+    "questions ask which of four passages continues a held-out text, since the paper's tasks need larger "
+    "models"
+)
+
+
+def exp(values: Values) -> dict[int, float]:
+    """Perplexities of losses."""
+    return {seed: float(np.exp(value)) for seed, value in values.items()}
+
+
+def perplexity_columns(m: Measured, row: str) -> Mapping[str, Values]:
+    """Held-out perplexity by the papers' names of the domains, and the geometric mean."""
+    by_domain = {THEIR_NAMES.get(d, d): m.perplexity(row, d) for d in m.domains(row)}
+    return {**by_domain, MEAN: exp(m.loss(row))}
+
+
+def training_columns(m: Measured, row: str) -> Mapping[str, Values]:
+    """Training loss at the end."""
+    return {"training loss": m.training_loss(row)}
+
+
+def text_columns(m: Measured, row: str) -> Mapping[str, Values]:
+    """Mean perplexity, by the text that the run was trained on; and by its domains."""
+    return {m.text: exp(m.loss(row)), **{d: m.perplexity(row, d) for d in m.domains(row)}}
+
+
+def question_columns(m: Measured, row: str) -> Mapping[str, Values]:
+    """Accuracy of questions by domain in per cent, their mean, and the right answer's log-likelihood."""
+    domains = sorted(next(iter(m.each(row, "questions", "accuracy").values()), {}))
+    accuracy = {d: scaled(m.of(row, "questions", "accuracy", d), 100) for d in domains}
+    return {
+        **{f"{d}, %": values for d, values in accuracy.items()},
+        "mean, %": scaled(accuracy_of(m, row), 100),
+        "log-likelihood": likelihood_of(m, row),
+    }
+
+
+def accuracy_of(m: Measured, row: str, measure: str = "questions") -> Values:
+    """Mean accuracy over the domains' questions, between 0 and 1."""
+    return m.on_text(row, measure, "right")
+
+
+def above_chance(accuracy: Values) -> Values:
+    """An accuracy minus that of guessing."""
+    return combined(lambda one: one[0] - 1 / CHOICES, (accuracy,))
+
+
+def is_above_chance(accuracy: Values) -> bool:
+    """Whether an accuracy is clearly above that of guessing."""
+    return Claim("", above_chance(accuracy), low=0.0).verdict == HOLDS
+
+
+def likelihood_of(m: Measured, row: str, measure: str = "questions") -> Values:
+    """Mean log-likelihood of the right answers, in nats a token."""
+    return m.on_text(row, measure, "log_likelihoods")
+
+
+def likelihood_chart(m: Measured, rows: Sequence[str]) -> Chart:
+    """Log-likelihood of the right answers of some rows."""
+    likelihood = {row: {"mean": likelihood_of(m, row)} for row in rows}
+    return dots("right answers", "log-likelihood, nats a token", likelihood)
+
+
+def scaled(values: Values, factor: float) -> dict[int, float]:
+    """Values times a factor."""
+    return combined(lambda one: factor * one[0], (values,))
+
+
+def losses(m: Measured) -> Iterator[Chart]:
+    """Training loss over tokens, a line for each row."""
+    series = {
+        row: band(m.curve(row, "tokens"), m.curve(row), SMOOTHING) for row in m.finished if m.curve(row)
+    }
+    yield lines("training loss", "training tokens", "nats a token", series, loss=True)
+
+
+def perplexities(m: Measured) -> Iterator[Chart]:
+    """Held-out perplexity of every row by domain."""
+    series = {row: dict(perplexity_columns(m, row)) for row in m.finished}
+    yield dots("perplexity", "perplexity", series)
+
+
+def active_chart(m: Measured) -> Chart:
+    """Experts active at least once in ten steps over training, as a share of all."""
+    series = {}
+    for row in m.finished:
+        by_seed = m.each(row, "training", "active")
+        if by_seed:
+            share = {seed: np.array(active["shares"]).mean(1).tolist() for seed, active in by_seed.items()}
+            series[row] = band(next(iter(by_seed.values()))["tokens"], share)
+    return lines("experts active in ten steps", "training tokens", "share of all experts", series)
+
+
+def expert_charts(m: Measured, row: str, key: str, y: str) -> Iterator[Chart]:
+    """A statistic of each expert over training, a chart for each layer, of the first seed."""
+    recorded = next(iter(m.each(row, "training", key).values()), None)
+    if recorded is None:
+        return
+    values_SLE = np.array(recorded["values"])
+    for layer in range(values_SLE.shape[1]):
+        experts = {
+            f"expert {e}": {"x": recorded["tokens"], "y": values_SLE[:, layer, e].tolist()}
+            for e in range(values_SLE.shape[2])
+        }
+        yield lines(f"{row}: layer {layer}, first seed", "training tokens", y, experts)
+
+
+def route_tiles(m: Measured, row: str, key: str, title: str, measure: str = "routes") -> Chart:
+    """Mean gates or shares of choices by domain and expert, a panel for each layer, of the first seed."""
+    layers = next(iter(m.each(row, measure, "layers").values()))
+    domains = sorted(layers[0][key])
+    return tiles(title, [[layer[key][d] for d in domains] for layer in layers], domains)
+
+
+def layer_chart(by_row: Mapping[str, Mapping[int, Sequence[float]]], y: str) -> Chart:
+    """A statistic over the layers, a line for each row that has it."""
+    series = {
+        row: band(list(range(len(next(iter(by_seed.values()))))), by_seed)
+        for row, by_seed in by_row.items()
+        if by_seed
+    }
+    return lines("by layer", "layer", y, series)
+
+
+def part_of(values: NDArray[np.float64], start: float, stop: float) -> NDArray[np.float64]:
+    """The values between two shares of training, at least one."""
+    first = min(int(start * len(values)), len(values) - 1)
+    return values[first : max(first + 1, round(stop * len(values)))]
+
+
+def layer_values(by_seed: Mapping[int, Sequence[float]], layer: int) -> dict[int, float]:
+    """The values of one layer."""
+    return {seed: values[layer] for seed, values in by_seed.items()}
+
+
+def layer_mean(by_seed: Mapping[int, Sequence[float]]) -> dict[int, float]:
+    """The mean over layers."""
+    return {seed: float(np.mean(values)) for seed, values in by_seed.items()}
+
+
+def slope(by_seed: Mapping[int, Sequence[float]]) -> dict[int, float]:
+    """The change from one layer to the next, by least squares."""
+    return {seed: float(np.polyfit(np.arange(len(values)), values, 1)[0]) for seed, values in by_seed.items()}

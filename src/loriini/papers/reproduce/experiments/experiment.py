@@ -1,0 +1,70 @@
+"""An experiment for each item: what is measured of its runs, the claims of its finding, and its charts."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from loriini.papers.published.items import ITEMS, Item, PaperRun
+from loriini.papers.reproduce.charts import Chart
+from loriini.papers.reproduce.claims.measured import Measured
+from loriini.papers.reproduce.claims.quantities import Values
+from loriini.papers.reproduce.claims.reasons import Finding, Reason
+from loriini.papers.reproduce.scales import Scale
+from loriini.papers.reproduce.texts import KINDS
+
+MeasuredColumns = Callable[[Measured, str], Mapping[str, Values]]
+"""Measured quantities of a row by column: those of the published values, and others."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """How an item is reproduced."""
+
+    item: str
+    claims: Finding
+    measures: tuple[str, ...] = ()
+    """Names in `measures`; what is recorded during training is always there."""
+    columns: MeasuredColumns = lambda measured, row: {}
+    charts: Callable[[Measured], Iterable[Chart]] = lambda measured: ()
+    more_runs: Mapping[str, PaperRun] = field(default_factory=dict)
+    """Runs besides the item's own, which a claim compares with."""
+    trains: bool = True
+    """Whether the runs are trained; what `compute` gives alone needs none."""
+    compute: Callable[[Scale, int], Mapping[str, Any]] | None = None
+    """What is computed or measured without a training, given the scale and the number of seeds."""
+    computed_as: str = ""
+    """The item whose computation this is, where it is not its own: it is made once for both."""
+    timed: bool = False
+    """Whether that is a speed, to be measured when nothing is trained."""
+    kind: str | None = None
+    """Kind of text in place of the item's."""
+    only_first_text: tuple[str, ...] = ()
+    """Runs that are trained on the item's first text alone."""
+    same_as: str = ""
+    """The item that is the same experiment; a page prints it once."""
+    note: str = ""
+    """What differs from the paper at every scale."""
+    remarks: Callable[[Measured], Iterable[str]] = lambda measured: ()
+    """What differs from the paper, with numbers of what was measured."""
+    reasons: tuple[Reason, ...] = ()
+    """Why the finding may not hold at a scale, the most likely first."""
+
+    @property
+    def published(self) -> Item:
+        """The item as published."""
+        return ITEMS[self.item]
+
+    @property
+    def runs(self) -> Mapping[str, PaperRun]:
+        """The runs that are trained, by row."""
+        return {**self.published.runs, **self.more_runs} if self.trains else {}
+
+    @property
+    def further_runs(self) -> Mapping[str, PaperRun]:
+        """The runs of the reasons, by row; they are trained only where they are asked for."""
+        return {name: run for reason in self.reasons for name, run in reason.runs.items()}
+
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """Names of the training texts → kinds of text."""
+        return {name: self.kind or KINDS[name] for name in self.published.texts}

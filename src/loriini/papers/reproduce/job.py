@@ -1,0 +1,195 @@
+"""`loriini reproduce`: train what items need, measure it, and write each item's results as it is done."""
+
+import contextvars
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+from loriini.common.checks import Bounds, check_fields
+from loriini.common.json_file import read_object
+from loriini.common.progress import inform, warn
+from loriini.compare.running import Trial, check_jobs, refuse_failures, train_trials
+from loriini.data.jobs.claim import claim_folder
+from loriini.data.jobs.lock import waiting_lock
+from loriini.data.read import OnError
+from loriini.evaluate.heldout import check_lengths
+from loriini.papers.reproduce.experiments.catalog import find_experiments
+from loriini.papers.reproduce.measures import is_of_loss
+from loriini.papers.reproduce.plan import RUNS, Plan, Training, make_plans, unique_trials
+from loriini.papers.reproduce.results import DAMAGED, RESULTS
+from loriini.papers.reproduce.scales import Scale, find_scale
+from loriini.papers.reproduce.texts import Texts
+from loriini.papers.reproduce.writing import ItemWriter
+
+SETTINGS, TEXT = "reproduce.json", "text"
+MORE_TEXT = "give more held-out text of it by --text, or leave its files out, and another --out"
+"""The remedy for a domain with too little held-out text; a folder keeps its text."""
+
+
+@dataclass(frozen=True)
+class ReproduceSettings:
+    """What to reproduce. InputError for a wrong setting.
+
+    Attributes:
+        items: names in `ITEMS`, or `all`.
+        scale: tiny, small or paper.
+        text: documents to train on, as for `quickstart`; by default text that is on this machine.
+        seeds: trainings of each run.
+        jobs: trainings at once.
+        reasons: also train the further runs of findings that do not hold.
+        on_error: `stop` at the first flawed record of `text`, or `skip` and count them.
+    """
+
+    items: tuple[str, ...]
+    scale: str = "tiny"
+    text: tuple[str, ...] = ()
+    seeds: Annotated[int, Bounds(least=1, most=100)] = 3
+    jobs: int = 1
+    reasons: bool = False
+    on_error: OnError = "stop"
+
+    def __post_init__(self) -> None:
+        find_experiments(self.items)
+        find_scale(self.scale)
+        check_fields(self, dashed=True)
+        check_jobs(self.jobs)
+
+
+def reproduce_items(settings: ReproduceSettings, out: Path) -> Path:
+    """Reproduce items in the folder `out`, without what is done there; the path of the overview.
+
+    InputError before anything is trained for wrong settings and text; WorkerDied at the end if a training
+    failed, or what measuring one raised, with the other items written.
+    """
+    plans, texts = place_items(settings, out)
+    writer = ItemWriter(texts, settings.seeds, out)
+    failures = train_and_write(plans, writer, settings.jobs)
+    if settings.reasons:
+        plans = [replace(plan, training_now=rows_to_explain(out, plan)) for plan in plans]
+        failures |= train_and_write([plan for plan in plans if plan.training_now], writer, settings.jobs)
+    overview = writer.overview()
+    refuse_failures(unique_trials(plans), failures)
+    return overview
+
+
+def place_items(settings: ReproduceSettings, out: Path) -> tuple[list[Plan], Texts]:
+    """The items with their trainings in `out`, and the text of these."""
+    scale, experiments = find_scale(settings.scale), find_experiments(settings.items)
+    texts = Texts(out / TEXT, scale, settings.text, settings.jobs, settings.on_error)
+    claim(scale, texts, out)
+    inform(f"Everything goes to {out}")
+    plans = make_plans(experiments, scale, texts, settings.seeds, out)
+    check_heldout(plans, texts)
+    return plans, texts
+
+
+def check_heldout(plans: Sequence[Plan], texts: Texts) -> None:
+    """InputError, before anything is trained, for a domain too short to measure the loss of items on it."""
+    of_loss = (plan for plan in plans if any(map(is_of_loss, plan.experiment.measures)))
+    trainings = (training for plan in of_loss for training in (*plan.own, *plan.further))
+    for kind, corpus in {training.kind: training.corpus for training in trainings}.items():
+        check_lengths(texts.instances(kind, kind, corpus), texts.scale.segment_length, more=MORE_TEXT)
+
+
+def claim(scale: Scale, texts: Texts, out: Path) -> None:
+    """Record in the folder `out` the scale and text of its runs; see `claim_folder`."""
+    settings = {"scale": asdict(scale), "text": texts.identity}
+    with waiting_lock(out):
+        begun = any((out / used).exists() for used in (RUNS, TEXT))
+        claim_folder(out / SETTINGS, settings, begun, "loriini reproduce")
+
+
+def train_and_write(plans: Sequence[Plan], writer: ItemWriter, jobs: int) -> dict[Path, str]:
+    """Train what is not done, `jobs` at once, and write every item as soon as it is; failures by folder."""
+    trials = unique_trials(plans)
+    inform(f"Items: {len(plans)}, trainings: {len(trials)}")
+    with ThreadPoolExecutor(1) as measuring:
+        job = _Job(plans, writer, measuring)
+        try:
+            job.start()
+            failures = train_trials(trials, jobs, job.trained) if trials else {}
+            job.finish()
+        except BaseException:
+            measuring.shutdown(cancel_futures=True)
+            raise
+    return failures
+
+
+def rows_to_explain(out: Path, plan: Plan) -> frozenset[str]:
+    """The further rows of an item's reasons that are about what decided against its finding."""
+    likely = read_object(out / plan.experiment.item / RESULTS, DAMAGED)["likely_reasons"]
+    reasons = (reason for reason in plan.experiment.reasons if reason.name in likely)
+    return frozenset(row for reason in reasons for row in reason.runs)
+
+
+class _Job:
+    """Measures trainings as they end, and writes items whose trainings have all ended.
+
+    While the main thread waits for the processes that train, this is done in another one. What takes longer,
+    such as timing, comes after that in the main thread, where it can be interrupted.
+    """
+
+    def __init__(self, plans: Sequence[Plan], writer: ItemWriter, executor: ThreadPoolExecutor) -> None:
+        self.open, self.writer, self.executor = list(plans), writer, executor
+        self.trainings: dict[Path, Training] = {}
+        self.names = defaultdict[Path, set[str]](set)
+        for plan in plans:
+            for training in (*plan.own, *plan.further):
+                self.trainings[training.trial.folder] = training
+                self.names[training.trial.folder] |= set(plan.experiment.measures)
+        self.ended: set[Path] = set()
+        self.training = True
+        self.errors: list[Exception] = []
+
+    def start(self) -> None:
+        """Measure what is trained already, and write what needs no training."""
+        for trial in unique_trials(self.open):
+            if trial.is_done:
+                self.trained(trial)
+        self._finish_items()
+
+    def trained(self, trial: Trial) -> None:
+        """Take a training that ended, or failed."""
+        self.ended.add(trial.folder)
+        if trial.is_done:
+            names = sorted(self.names[trial.folder])
+            self._do(trial.name, partial(self.writer.measure, self.trainings[trial.folder], names))
+        self._finish_items()
+
+    def finish(self) -> None:
+        """Compute what remains, and write every item that can be; then raises what measuring one raised."""
+        self.executor.shutdown()
+        self.training = False
+        self._finish_items()
+        if self.errors:
+            raise self.errors[0]
+
+    def _do(self, name: str, work: Callable[[], object]) -> None:
+        """Do the work; an error is reported at once, since it is raised only after all trainings."""
+
+        def attempt() -> None:
+            try:
+                work()
+            except Exception as error:
+                warn(f"measuring {name} failed ({type(error).__name__}: {error}); the others continue")
+                self.errors.append(error)
+
+        if self.training:
+            self.executor.submit(contextvars.copy_context().run, attempt)
+        else:
+            attempt()
+
+    def _finish_items(self) -> None:
+        done = [plan for plan in self.open if self._may_finish(plan)]
+        for plan in done:
+            self.open.remove(plan)
+            self._do(plan.experiment.item, partial(self.writer.write, plan))
+
+    def _may_finish(self, plan: Plan) -> bool:
+        """Whether all trainings of an item ended, and all others where something else is computed."""
+        trained = all(trial.folder in self.ended for trial in plan.trials)
+        return trained and not (plan.experiment.compute and self.training)

@@ -1,0 +1,249 @@
+"""Measurements of a trained run: training, held-out loss, routes, questions, and without routers.
+
+A measure is a name in MEASURES, `router-free NODE:NORM:GATES` for held-out loss with experts ranked by their
+activations, or `router-free questions NODE:NORM:GATES`. Each is computed once per run and kept as JSON; a
+run's model is loaded once for all that are missing.
+
+Axes: B questions, L tokens of a context and an answer.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from loriini.analyze.routes import routes_by_domain
+from loriini.common.atomic import write_json
+from loriini.common.json_file import read_object
+from loriini.compare.measures import last_part, learning_curve, mean_or_none, model_state
+from loriini.compare.running import Trial, training_seconds
+from loriini.data.jobs.lock import waiting_lock
+from loriini.evaluate.heldout import HeldOut, documents_of
+from loriini.evaluate.perplexity import EVALUATION_VERSION, EvaluationRouting, evaluate, score_tokens
+from loriini.evaluate.runs import RouterFree
+from loriini.model import LoriiniForCausalLM
+from loriini.model.generate.routing_inputs import prompt_routing, routing_inputs
+from loriini.model.weights.loading import load_model, run_precision
+from loriini.papers.reproduce.claims.quantities import significant
+from loriini.papers.reproduce.texts import LANGUAGES, MIXED
+from loriini.reporting.curves import UTILISATION_WINDOW, Metrics, column, routed_steps, utilisation
+from loriini.train.config import TrainConfig
+from loriini.train.records.metrics import METRICS, read_metrics
+
+POINTS = 60
+"""Points of a curve of the use of experts."""
+ANSWER, CHOICES = 32, 4
+"""Tokens of an answer, and answers to choose from."""
+VERSION = 10
+"""Version of the measures' definitions and files; what an earlier version measured is measured again."""
+ROUTER_FREE, ROUTER_FREE_QUESTIONS = "router-free", "router-free questions"
+ROUTE_MEASURES = ("routes", "topics", "languages")
+"""Measures of routes, which a dense model does not have."""
+LOSS_MEASURES = ("heldout", "prompt", "segment")
+"""Measures of held-out loss, besides those without routers."""
+TextOfKind = Callable[[str], Mapping[str, HeldOut]]
+"""Held-out text of any kind of `texts`, such as mixed text for a model of languages, in a model's tokens."""
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A trained model and the held-out text that it is measured on."""
+
+    run: Path
+    model: LoriiniForCausalLM
+    heldout: Mapping[str, HeldOut]
+    of_kind: TextOfKind
+    skip: int
+
+
+def training(trial: Trial) -> dict[str, Any]:
+    """Loss and use of experts over a run's training: values of at most POINTS steps or windows of each.
+
+    - `training_loss`: mean of the last tenth of the steps, in nats a token.
+    - `curve`: `compare.measures.learning_curve` over tokens.
+    - `active`: share of experts active at least once in ten steps, by window and layer (Lory, appendix G.1);
+      `active_long`: in a tenth of the training. `units` is how many units a window routes.
+    - `load`: share of choices, by step, layer and expert, and of how many in a layer these are at least (0:
+      not recorded); `norms`: mean activation norms, in the same form.
+    """
+    metrics = read_metrics(trial.folder / METRICS)
+    tokens = column(metrics, "tokens")
+    measured: dict[str, Any] = {
+        "state": trial.state,
+        "training_loss": mean_or_none(m["loss"] for m in last_part(metrics)),
+        "steps": len(metrics),
+        "tokens": float(tokens[-1]),
+        "seconds": sum(training_seconds(metrics)),
+        "curve": learning_curve(column(metrics, "loss"), {"tokens": tokens}),
+    }
+    if routed := routed_steps(metrics):
+        measured["active"] = active(trial.cell.run, routed, UTILISATION_WINDOW)
+        measured["active_long"] = active(trial.cell.run, routed, max(1, len(routed) // 10))
+        for name, key in (("load", "load"), ("norms", "activation_norms")):
+            recorded = thinned([m for m in routed if key in m])
+            if recorded:
+                measured[name] = {
+                    "tokens": [m["tokens"] for m in recorded],
+                    "values": [m[key] for m in recorded],
+                }
+                if name == "load":
+                    measured[name]["choices"] = [min(m["choices"]) for m in recorded]
+    return measured
+
+
+def active(run: TrainConfig, routed: Metrics, window: int) -> dict[str, Any]:
+    """Share of experts active at least once in each window of steps, and the units that it routes."""
+    ends, shares = utilisation(routed, window)
+    unit = {"token": 1, "segment": run.routing.segment_length}.get(run.routing.unit, run.length)
+    steps = min(window, len(routed))
+    return {
+        "tokens": thinned(ends.tolist()),
+        "shares": thinned(shares.tolist()),
+        "steps": steps,
+        "units": steps * run.batch_size * (run.length // unit),
+    }
+
+
+def thinned(values: Sequence[Any]) -> list[Any]:
+    """At most POINTS of the values, evenly spaced, the last among them."""
+    kept = np.unique(np.linspace(0, len(values) - 1, min(POINTS, len(values))).round().astype(int))
+    return [values[i] for i in kept]
+
+
+def perplexity(loaded: LoadedModel, routing: EvaluationRouting = "training") -> dict[str, Any]:
+    """Perplexity by domain after the first `skip` tokens, routed as in training, by prompt or by segment.
+
+    `instance_losses` are those of `evaluate`, with six digits.
+    """
+    precision = run_precision(loaded.run)
+    evaluation = evaluate(
+        loaded.model,
+        loaded.heldout,
+        loaded.skip,
+        precision=precision,
+        routing=routing,
+        shown=False,
+    )
+    losses = {
+        domain: list(map(significant, values)) for domain, values in evaluation["instance_losses"].items()
+    }
+    kept = ("perplexity", "bits_per_byte", "tokens", "skip", "causality")
+    return {**{key: evaluation[key] for key in kept}, "instance_losses": losses}
+
+
+def routes(loaded: LoadedModel, kind: str | None = None) -> dict[str, Any]:
+    """Routes of the held-out text by domain, or those of a kind of text; see `Routes.to_dict`."""
+    text = loaded.heldout if kind is None else loaded.of_kind(kind)
+    return routes_by_domain(loaded.model, text, run_precision(loaded.run)).to_dict()
+
+
+@torch.no_grad()
+def questions(loaded: LoadedModel, routing: EvaluationRouting = "prompt") -> dict[str, Any]:
+    """Which of four passages continues a held-out text, by domain, routed by the text before it.
+
+    The wrong passages are the same tokens of other instances of the domain, so chance is 1/4. The text before
+    is one and a half segments long: shorter, and routing it by segment would be routing it by prompt.
+    `accuracy` is the share of right choices, `log_likelihood` the right answers', in nats a token; `right`
+    (1 or 0) and `log_likelihoods` are those of every question.
+    """
+    context = loaded.skip + loaded.skip // 2
+    measured = defaultdict[str, dict[str, Any]](dict)
+    precision, asked = run_precision(loaded.run), 0
+    for domain, text in loaded.heldout.items():
+        ids_BL = text.ids[:, : context + ANSWER]
+        if len(ids_BL) < CHOICES or ids_BL.shape[1] < context + ANSWER:
+            continue
+        scores = []
+        for shift in range(CHOICES):
+            asked_BL = torch.cat([ids_BL[:, :context], ids_BL.roll(shift, 0)[:, context:]], dim=1)
+            inference = prompt_routing(loaded.model, routing, len(asked_BL), context)
+            inputs = routing_inputs(loaded.model, domain, len(asked_BL), asked)
+            losses_BL = score_tokens(loaded.model, asked_BL, precision, **inputs, **inference).loss
+            scores.append(-losses_BL[:, context - 1 :].mean(1).double().cpu())
+        asked += len(ids_BL)
+        scores_BC = torch.stack(scores, dim=1)
+        likelihoods_B = scores_BC[:, 0]
+        right_B = (likelihoods_B[:, None] > scores_BC[:, 1:]).all(1)  # a tie is not right
+        measured["accuracy"][domain] = right_B.double().mean().item()
+        measured["log_likelihood"][domain] = likelihoods_B.mean().item()
+        measured["questions"][domain] = len(ids_BL)
+        measured["right"][domain] = right_B.int().tolist()
+        measured["log_likelihoods"][domain] = list(map(significant, likelihoods_B.tolist()))
+    return measured
+
+
+def without_routers(loaded: LoadedModel, how: str) -> LoadedModel:
+    """The model with experts ranked by their activations, at NODE:NORM:GATES (AoE §3.1)."""
+    loaded = replace(loaded, model=deepcopy(loaded.model))
+    RouterFree.parse(how).apply(loaded.model)
+    return loaded
+
+
+MEASURES: dict[str, Callable[[LoadedModel], dict[str, Any]]] = {
+    "heldout": perplexity,
+    "prompt": partial(perplexity, routing="prompt"),
+    "segment": partial(perplexity, routing="segment"),
+    "routes": routes,
+    "topics": partial(routes, kind=MIXED),
+    "languages": partial(routes, kind=LANGUAGES),
+    "questions": questions,
+    "questions by segment": partial(questions, routing="segment"),
+}
+
+
+def measure(
+    trial: Trial, names: Sequence[str], kind: str, of_kind: TextOfKind, skip: int, cache: Path
+) -> dict[str, Any]:
+    """The named measures of a finished run and its training, those in `cache` reused.
+
+    `kind` is that of the held-out text, whose instances begin in `documents`.
+    """
+    found: dict[str, Any] = {"training": training(trial)}
+    if found["training"]["state"] != "finished":
+        return found
+    routed = trial.cell.run.is_mixture
+    folder = cache / trial.folder.name
+    paths = {
+        name: folder / f"{name.replace(':', '-').replace(' ', '-')}.json"
+        for name in names
+        if routed or name not in ROUTE_MEASURES
+    }
+    if not paths:
+        return found
+    heldout = of_kind(kind)
+    with waiting_lock(folder):
+        of = [VERSION, EVALUATION_VERSION, model_state(trial.folder)]
+        kept = {name: kept_measure(path, of) for name, path in paths.items()}
+        if missing := [name for name, measured in kept.items() if measured is None]:
+            loaded = LoadedModel(trial.folder, load_model(trial.folder)[0], heldout, of_kind, skip)
+            for name in missing:
+                write_json(paths[name], {"of": of, **measure_one(name, loaded)})
+                kept[name] = kept_measure(paths[name], of)
+    documents = {domain: list(of_domain) for domain, of_domain in documents_of(heldout).items()}
+    return {**found, **kept, "documents": documents}
+
+
+def kept_measure(path: Path, of: list[Any]) -> dict[str, Any] | None:
+    """What a file has `of` this version and model; None if nothing. InputError for a damaged one."""
+    kept = read_object(path, "remove it") if path.exists() else {}
+    return kept if kept.pop("of", None) == of else None
+
+
+def is_of_loss(name: str) -> bool:
+    """Whether a measure is of held-out loss, for which every domain has to be longer than what is skipped."""
+    without_router = name.startswith(ROUTER_FREE) and not name.startswith(ROUTER_FREE_QUESTIONS)
+    return name in LOSS_MEASURES or without_router
+
+
+def measure_one(name: str, loaded: LoadedModel) -> dict[str, Any]:
+    """What a loaded model gives for a measure: one of MEASURES, or one with its experts ranked at a node."""
+    for prefix, of in ((ROUTER_FREE_QUESTIONS, questions), (ROUTER_FREE, perplexity)):
+        if name.startswith(prefix):
+            return of(without_routers(loaded, name.removeprefix(prefix).strip()))
+    return MEASURES[name](loaded)

@@ -1,0 +1,194 @@
+"""The text of a reproduction: documents gathered once, corpora and held-out files made when needed."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from loriini.common.atomic import write_text
+from loriini.common.errors import InputError
+from loriini.common.grouping import grouped
+from loriini.common.progress import inform
+from loriini.data.jobs.lock import waiting_lock
+from loriini.data.prepare.prepare import open_corpus, prepare_documents
+from loriini.data.prepare.settings import PrepareSettings
+from loriini.data.prepare.text.documents import document_line
+from loriini.data.read import OnError, input_identity, read_documents
+from loriini.data.read.document import Document
+from loriini.data.read.local_text import collect_local_text
+from loriini.data.read.split import HELDOUT, TRAIN, split_documents
+from loriini.evaluate.heldout import HeldOut, tokenize_by_domain
+from loriini.model.weights.loading import tokenizer_in
+from loriini.papers.reproduce.scales import Scale
+from loriini.train.config import TrainConfig
+
+MIXED, SHORT, LANGUAGES, WEB = "mixed", "short-documents", "languages", "web"
+KINDS = {
+    "Common Crawl": MIXED,
+    "RedPajama": MIXED,
+    "several corpora, after Llama 2": MIXED,
+    "MultiWiki": LANGUAGES,
+    "OpenWebText": WEB,
+}
+"""What stands for the papers' training texts."""
+LANGUAGE_PREFIX = "multi"
+WEB_DOMAINS = ("web", "prose")
+MOST_DOMAINS = 32
+HELDOUT_PART = 10
+"""1 / HELDOUT_PART of the characters is held out."""
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Corpora in `folder`, made of documents of `source`, by default text that is on this machine."""
+
+    folder: Path
+    scale: Scale
+    source: tuple[str, ...] = ()
+    workers: int = 1
+    on_error: OnError = "stop"
+    tokenized: dict[tuple[str, str], dict[str, HeldOut]] = field(default_factory=dict, init=False)
+    """What `instances` gave, by kind and that of the tokenizer."""
+
+    @cached_property
+    def identity(self) -> dict[str, str]:
+        """What distinguishes the source from others. InputError for a missing path."""
+        return input_identity(self.source)
+
+    @cached_property
+    def sides(self) -> dict[str, list[Document]]:
+        """All documents, for training and held out."""
+        if not self.source:
+            inform("Gathering text from the running Python installation …")
+            return collect_local_text()
+        most = MOST_DOMAINS * self.scale.characters  # kinds have budgets of their own
+        return split_documents(self.source, most, most // HELDOUT_PART, on_error=self.on_error)
+
+    @cached_property
+    def by_domain(self) -> dict[str, dict[str, list[Document]]]:
+        """The documents of each side by domain."""
+        return {
+            side: grouped(documents, lambda document: document.domain)
+            for side, documents in self.sides.items()
+        }
+
+    def domains(self, kind: str) -> list[str]:
+        """The domains of a kind of text.
+
+        Languages are the domains `multi…`, or all where there are fewer than two; web text is the domain
+        `web` or `prose`, or all; the rest is mixed text. Short documents are those of mixed text's domains
+        that fill at least half of their share of both sides, or of all: a domain with a handful of
+        documents would weigh as much as the others in every mean over domains.
+        """
+        all_domains = sorted(self.by_domain[TRAIN])
+        languages = [domain for domain in all_domains if domain.startswith(LANGUAGE_PREFIX)]
+        if kind == LANGUAGES:
+            return languages if len(languages) > 1 else all_domains
+        if kind == WEB:
+            return [domain for domain in all_domains if domain in WEB_DOMAINS] or all_domains
+        mixed = [domain for domain in all_domains if domain not in languages] or all_domains
+        return self._plentiful(mixed) if kind == SHORT else mixed
+
+    def _plentiful(self, domains: list[str]) -> list[str]:
+        """The domains with enough short documents; those left out leave a larger share to the others."""
+        kept = [domain for domain in domains if self._fills_half(domain, len(domains))]
+        return self._plentiful(kept) if kept and kept != domains else domains
+
+    def _fills_half(self, domain: str, domains: int) -> bool:
+        return all(
+            2 * characters(self._of_domain(SHORT, side, domain, domains)) >= self._share(side, domains)
+            for side in (TRAIN, HELDOUT)
+        )
+
+    def _share(self, side: str, domains: int) -> int:
+        """Characters of each domain if there are `domains` of them."""
+        return self.scale.characters // (1 if side == TRAIN else HELDOUT_PART) // domains
+
+    def _of_domain(self, kind: str, side: str, domain: str, domains: int) -> list[Document]:
+        """The documents of a domain, one of `domains`, until its share is full."""
+        left = self._share(side, domains)
+        most = self.scale.short if kind == SHORT else None
+        chosen = []
+        for document in self.by_domain[side].get(domain, ()):
+            if left > 0 and (most is None or len(document.text) <= most):
+                left -= len(document.text)
+                chosen.append(document)
+        return chosen
+
+    def documents(self, kind: str, side: str) -> list[Document]:
+        """The documents of a side, the same number of characters from each domain where there are enough."""
+        domains = self.domains(kind)
+        chosen = [
+            document for domain in domains for document in self._of_domain(kind, side, domain, len(domains))
+        ]
+        if not chosen:
+            raise InputError(f"--text: no {side} document of {kind} text is left; give more text")
+        return chosen
+
+    def corpus(self, kind: str, order: str) -> Path:
+        """The prepared corpus of a kind of text; tokenizer and documents are the same in both orders."""
+        out = self.folder / f"{kind}-{order}"
+        settings = PrepareSettings(
+            tokenizer=f"bpe:{self.scale.vocab_size}",
+            length=self.scale.length,
+            order=order,
+            workers=self.workers,
+        )
+        identity = {**self.identity, "kind": kind, "scale": self.scale.name}
+        with waiting_lock(self.folder):
+            prepare_documents(out, lambda drop: self.documents(kind, TRAIN), identity, settings)
+        return out.resolve()
+
+    def corpus_domains(self, kind: str) -> tuple[str, ...]:
+        """The domains of a kind's corpus, which stay the same where the text of this machine changes."""
+        return open_corpus(self.corpus(kind, "random")).instances.label_names
+
+    def heldout(self, kind: str) -> Path:
+        """The held-out documents of a kind of text as JSON lines."""
+        path = self.folder / f"{kind}.heldout.jsonl"
+        with waiting_lock(self.folder):
+            if not path.exists():
+                lines = map(document_line, self.documents(kind, HELDOUT))
+                write_text(path, b"".join(lines).decode())
+        return path
+
+    def instances(self, kind: str, tokenizer_of: str, corpus: Path) -> dict[str, HeldOut]:
+        """A kind's held-out text by domain, in the tokens of another kind's tokenizer, that of `corpus`."""
+        key = (kind, tokenizer_of)
+        if key not in self.tokenized:
+            documents = read_documents((str(self.heldout(kind)),))
+            tokenizer = tokenizer_in(open_corpus(corpus).tokenizer)
+            length, most = self.scale.length, self.scale.instances
+            self.tokenized[key] = tokenize_by_domain(documents, tokenizer, length, most)
+        return self.tokenized[key]
+
+    def amounts(self, kind: str) -> str:
+        """Domains, documents and characters of a kind's training and held-out text, in words."""
+        shards = map(str, sorted((self.corpus(kind, "random") / "documents").glob("documents-*")))
+        training, heldout = read_documents(tuple(shards)), read_documents((str(self.heldout(kind)),))
+        return f"text for training: {counts_by_domain(training)}; held-out text: {counts_by_domain(heldout)}"
+
+    def place(self, run: TrainConfig, kind: str) -> TrainConfig:
+        """A run with its corpus, in its own order or else in random order.
+
+        One that is routed by label gets an expert for each of the corpus's domains.
+        """
+        corpus = self.corpus(kind, run.order or "random")
+        if run.routing.scorer == "label" and run.is_mixture:
+            names = open_corpus(corpus).instances.label_names
+            run = replace(run, model=replace(run.model, num_experts=len(names)))
+        return replace(run, corpus=(corpus,))
+
+
+def characters(documents: Iterable[Document]) -> int:
+    """Characters of all documents together."""
+    return sum(len(document.text) for document in documents)
+
+
+def counts_by_domain(documents: Iterable[Document]) -> str:
+    """Documents and characters by domain."""
+    by_domain = grouped(documents, lambda document: document.domain)
+    return ", ".join(
+        f"{domain} {len(of_domain):,} documents of {characters(of_domain):,} characters"
+        for domain, of_domain in sorted(by_domain.items())
+    )

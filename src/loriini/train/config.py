@@ -1,0 +1,350 @@
+"""A run: everything that determines a training, as one value that is saved with its results."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from loriini.common.checks import (
+    Bounds,
+    Count,
+    CountOrZero,
+    Fraction,
+    FractionBelowOne,
+    Positive,
+    Seed,
+    Weight,
+    check_fields,
+    is_finite,
+    refuse_first,
+)
+from loriini.common.errors import InputError
+from loriini.common.hardware import Precision
+from loriini.common.json_file import read_object
+from loriini.data.batches.joined import InstanceSource
+from loriini.model import LoriiniConfig
+from loriini.model.configuration import BlockKind, QueryKeyNorm
+from loriini.parallel.mesh import ParallelConfig, check_mesh
+from loriini.routing import RoutingConfig
+from loriini.routing.design import HAS_EFFECT
+from loriini.train.checkpoints.storage import CheckpointConfig
+from loriini.train.guard import GuardConfig
+from loriini.train.measures import EvaluateConfig
+from loriini.train.optimizer import OptimizerConfig
+from loriini.train.records.trackers import WatchConfig
+from loriini.train.speed import SpeedConfig
+from loriini.train.upcycle import WarmupConfig
+
+T = TypeVar("T")
+Auto = Literal["auto"]
+AUTO: Auto = "auto"
+"""Chosen for the device when the run starts; `run.json` then has what was chosen."""
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """The transformer's architecture; the fields are `LoriiniConfig`'s."""
+
+    hidden_size: Count = 1024
+    """Width of the residual stream."""
+    intermediate_size: Count = 2816
+    """Hidden width of each expert's FFN, and of the dense model's."""
+    num_hidden_layers: Count = 24
+    """Transformer blocks."""
+    num_attention_heads: Count = 16
+    """Attention heads of a block."""
+    num_experts: Count = 1
+    """Experts of a layer; 1: a dense model."""
+    tie_word_embeddings: bool = False
+    """Use the input embedding as the output head."""
+    block: BlockKind = "llama"
+    """Kind of transformer block: a Llama's; with norms of queries and keys (olmoe); with LayerNorm (phimoe);
+    or GPT-2's, with LayerNorm, GELU, learned positions and biases (gpt2)."""
+    dropout: FractionBelowOne = 0.0
+    """Dropout of embeddings, attention weights and residual branches; gpt2 only."""
+    low_rank: Count | None = None
+    """Rank through which the experts' gate projections are factorised (AoE); none: the design's choice."""
+    recompute_merge: bool | Auto = AUTO
+    """Merge experts again in the backward pass instead of keeping the merged weights: less memory, a little
+    more time. auto: where the memory is too small, or the larger micro-batch that it allows is worth it."""
+    num_key_value_heads: Count | None = None
+    """Heads of keys and values, each shared by a group of queries' heads; none: as many as queries'."""
+    head_dim: Count | None = None
+    """Width of a head; none: hidden_size / num_attention_heads."""
+    qk_norm: QueryKeyNorm | None = None
+    """RMSNorm of queries and keys: of every head by itself (head, as in Qwen3), over all heads together
+    (all, as in OLMoE), or none."""
+    attention_bias: bool = False
+    """Biases of queries, keys and values."""
+    attention_out_bias: bool | None = None
+    """Bias of attention's output; none: as attention_bias."""
+    lm_head_bias: bool = False
+    """Bias of the output head."""
+    rope_theta: Positive = 10_000.0
+    """Base of the rotary positions' wavelengths."""
+    rope_scaling: dict | None = field(default=None, hash=False)
+    """Scaling of rotary positions, as transformers' rope_parameters without rope_theta: linear, dynamic,
+    yarn, longrope or llama3, for example {"rope_type": "linear", "factor": 4.0}; with block=phimoe
+    longrope, with short_mscale and long_mscale; none: not scaled."""
+    max_position_embeddings: Count | None = None
+    """Longest context that the model is configured for; none: the run's length."""
+    vocab_size: Count | None = None
+    """Rows of the embedding, for example padded to a multiple of 128; none: the corpus's vocabulary."""
+    rms_norm_eps: Fraction = 1e-6
+    """Epsilon of the norms of all blocks except gpt2."""
+    layer_norm_epsilon: Fraction = 1e-5
+    """Epsilon of the norms of block gpt2."""
+    initializer_range: Fraction = 0.02
+    """Standard deviation of initial weights."""
+    output_z: Weight = 0.0
+    """Weight of the z-loss of the output logits (PaLM: 1e-4), which keeps log Z near 0; 0: none."""
+
+    @classmethod
+    def of_config(cls, config: LoriiniConfig) -> "ModelShape":
+        """The architecture of a model."""
+        names = [f.name for f in fields(cls) if hasattr(config, f.name)]
+        values = {name: getattr(config, name) for name in names}
+        scaling = dict(config.rope_parameters or {})
+        theta = scaling.pop("rope_theta", cls.rope_theta)
+        scaling = {} if scaling.get("rope_type") == "default" else scaling
+        return cls(**{**values, "rope_theta": theta, "rope_scaling": scaling or None})
+
+    def config_values(self) -> dict[str, Any]:
+        """The architecture as arguments of `LoriiniConfig`, without those left to the run and its corpus."""
+        values = {name: value for name, value in asdict(self).items() if value is not None}
+        scaling = values.pop("rope_scaling", {"rope_type": "default"})
+        values["recompute_merge"] = self.recompute_merge is True
+        return {**values, "rope_parameters": {"rope_theta": values.pop("rope_theta"), **scaling}}
+
+    def __post_init__(self) -> None:
+        check_fields(self, "model.")
+        if self.hidden_size % self.num_attention_heads and self.head_dim is None:
+            raise InputError(
+                f"--model.hidden_size {self.hidden_size} is not a multiple of "
+                f"--model.num_attention_heads {self.num_attention_heads}; change one of them"
+            )
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """One training run. Each section checks itself; `check` checks how they fit together."""
+
+    name: str
+    """Name in reports and trackers."""
+    routing: RoutingConfig
+    """The routing design, by name; `--routing.FIELD` changes one field of it."""
+    model: ModelShape = field(default_factory=ModelShape)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    warmup: WarmupConfig = field(default_factory=WarmupConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    parallel: ParallelConfig = field(default_factory=ParallelConfig)
+    speed: SpeedConfig = field(default_factory=SpeedConfig)
+    evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
+    watch: WatchConfig = field(default_factory=WatchConfig)
+    guard: GuardConfig = field(default_factory=GuardConfig)
+    steps: Count = 1000
+    """Optimizer steps."""
+    batch_size: Count = 16
+    """Instances of a step, over all processes."""
+    micro_batch_size: CountOrZero | Auto = 0
+    """Instances that go through the model at once in each process, the rest being gradient accumulation;
+    0: all; auto: as many as fit in the device's memory."""
+    length: Annotated[int, Bounds(least=1, most=1 << 24)] = 1024
+    """Context length in tokens."""
+    precision: Precision = AUTO
+    """bf16 computes in bfloat16 over float32 weights; auto: bf16 where the hardware has it."""
+    seed: Seed = 0
+    """Seed of initialisation, dropout and the order of instances."""
+    per_expert_every: Count = 10
+    """Steps between records of per-expert statistics in `metrics.jsonl`; per-layer ones are in every step."""
+    document_mask: bool = False
+    """Keep the documents of an instance apart: attention, segments and routing begin again at each one."""
+    corpus: tuple[Path, ...] = ()
+    """Folders of the prepared corpora, as `--corpus` gives them."""
+    corpus_weights: tuple[Positive, ...] = ()
+    """How often an epoch reads each corpus; none: once."""
+    init: str | None = None
+    """Folder or Hub id of the model whose weights the run starts from, as `--init` gives it."""
+    init_digest: str | None = None
+    """Hash of these weights."""
+    init_moments: Literal["fresh", "carried"] = "fresh"
+    """Optimizer moments of a run that starts from a checkpoint: fresh (zero), or carried over from it."""
+    order: Literal["similar", "random"] | None = None
+    """Order of documents that the recipe is meant for; a corpus in another order gets a warning."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The run as a JSON object."""
+        values: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str))
+        return values
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "TrainConfig":
+        """The run of a JSON object; unknown fields are ignored, absent ones take their defaults.
+
+        Raises InputError, ValueError or TypeError for values that a run cannot have.
+        """
+        return cast(TrainConfig, value_from_json(cls, values))
+
+    @property
+    def has_auto(self) -> bool:
+        """Whether the micro-batch or the merge is still to be chosen."""
+        return AUTO in (self.micro_batch_size, self.model.recompute_merge)
+
+    def chosen(self, micro_batch_size: int | Auto, recompute_merge: bool | Auto) -> "TrainConfig":
+        """This run with these values where it has `auto`."""
+        size = micro_batch_size if self.micro_batch_size == AUTO else self.micro_batch_size
+        recompute = recompute_merge if self.model.recompute_merge == AUTO else self.model.recompute_merge
+        return replace(self, micro_batch_size=size, model=replace(self.model, recompute_merge=recompute))
+
+    def instances_at_once(self, share: int | None = None) -> int:
+        """Instances of a micro-batch in a process that takes `share` instances of a batch, by default all."""
+        share = self.batch_size if share is None else share
+        return min(self.micro_batch_size, share) if self.micro_batch_size not in (0, AUTO) else share
+
+    def chosen_as(self, other: "TrainConfig") -> "TrainConfig":
+        """This run with another's choices where it has `auto`."""
+        run = self.chosen(other.micro_batch_size, other.model.recompute_merge)
+        return replace(run, precision=other.precision) if run.precision == AUTO else run
+
+    def check(self, label_names: Sequence[str] = (), processes: int = 1) -> None:
+        """Raise InputError for sections that do not fit each other, the corpus's labels or the processes."""
+        refuse_first(self._conflicts())
+        try:
+            config = self.config(label_names=label_names)
+        except ValueError as error:
+            raise InputError(f"model: {error}") from error
+        check_mesh(self.parallel, processes, self.batch_size, config, self.document_mask)
+
+    def _conflicts(self) -> Iterator[str]:
+        """Settings that are valid one by one, but not together."""
+        segmented = self.is_mixture and HAS_EFFECT["segment_length"](self.routing)
+        rate = self.optimizer
+        if self.is_mixture and self.warmup.dense_share > 0 and not self.routing.preserves_dense:
+            yield (
+                f"a dense warm-up cannot be copied into a design with {_beyond_a_copy(self.routing)}; "
+                "set --warmup.dense_share 0"
+            )
+        if self.model.block == "gpt2" and self.length > (self.model.max_position_embeddings or self.length):
+            yield (
+                f"the context of {self.length} tokens is longer than the model's "
+                f"{self.model.max_position_embeddings} learned positions; lower --length"
+            )
+        if self.init_moments == "carried" and not self.init:
+            yield "--init_moments carried needs a checkpoint to start from; give --init, or leave it out"
+        if segmented and self.length <= self.routing.segment_length:
+            yield (
+                f"the context of {self.length} tokens is no longer than a segment of "
+                f"{self.routing.segment_length}; raise --length or lower --routing.segment_length"
+            )
+        if rate.schedule == "warmup_stable_decay" and rate.warmup + rate.decay > 1:
+            yield (
+                f"with schedule=warmup_stable_decay --optimizer.warmup {rate.warmup} and --optimizer.decay "
+                f"{rate.decay} overlap; lower one, so that they add up to at most 1"
+            )
+
+    def label_names(self, instances: InstanceSource) -> tuple[str, ...]:
+        """The names of the instances' labels; empty where the run does not route by label."""
+        by_label = self.routing.scorer == "label" and self.is_mixture
+        return instances.label_names if by_label else ()
+
+    def config(
+        self,
+        vocab_size: int = 1,
+        eos_token_id: int = 0,
+        num_experts: int | None = None,
+        label_names: Sequence[str] = (),
+    ) -> LoriiniConfig:
+        """The model's configuration, for a corpus's vocabulary, EOS and labels where these matter."""
+        values = {
+            "vocab_size": vocab_size,
+            "max_position_embeddings": self.length,
+            **self.model.config_values(),
+            "routing": self.routing,
+            "label_names": list(label_names) or None,
+            "eos_token_id": eos_token_id,
+            "bos_token_id": eos_token_id,
+        }
+        return LoriiniConfig(**(values if num_experts is None else {**values, "num_experts": num_experts}))
+
+    @property
+    def is_mixture(self) -> bool:
+        """Whether there are experts to choose from or to merge, after the dense warm-up: more than one."""
+        return self.model.num_experts > 1
+
+    def is_dense_at(self, step: int) -> bool:
+        """Whether the model after this step is the dense one of the warm-up."""
+        return self.copy_step > 0 and step <= self.copy_step
+
+    @property
+    def copy_step(self) -> int:
+        """The number of dense steps before the model is copied into experts; 0: a mixture from the start.
+
+        A warm-up has a step, however small its share, and leaves one to the mixture.
+        """
+        if not self.is_mixture or self.warmup.dense_share == 0:
+            return 0
+        return min(max(1, round(self.warmup.dense_share * self.steps)), self.steps - 1)
+
+
+def _beyond_a_copy(routing: RoutingConfig) -> str:
+    """What keeps copies of a dense model's FFN from computing the same as the dense model."""
+    if routing.scorer == "activation_norm":
+        factorised = routing.node == "low_rank"
+        return "factorised experts" if factorised else "experts scored by their own activations"
+    if routing.num_shared_experts:
+        return "shared experts"
+    return "gates that do not sum to 1" if not routing.gates_sum_to_one else "units that may select no expert"
+
+
+def read_run(path: Path) -> tuple[TrainConfig, dict[str, Any]]:
+    """The run of a `run.json`, and the whole JSON object. InputError for a file that is not a run's."""
+    values = read_object(path, "start another run")
+    return run_of_json(values, path), values
+
+
+@dataclass(frozen=True)
+class RecordedCorpus:
+    """What `run.json` records of the corpus besides the run's settings."""
+
+    vocab_size: Count
+    corpus_digest: str
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+def recorded_corpus(values: Mapping[str, Any], path: Path) -> RecordedCorpus:
+    """The corpus that the JSON object of a `run.json` records; InputError where it does not."""
+    recorded: Any = {field.name: values.get(field.name) for field in fields(RecordedCorpus)}
+    return _from_json(lambda: RecordedCorpus(**recorded), path)
+
+
+def run_of_json(values: Any, path: Path) -> TrainConfig:
+    """The run whose settings a file holds; for anything else an InputError that names the file."""
+    return _from_json(lambda: TrainConfig.from_dict(values), path)
+
+
+def _from_json(make: Callable[[], T], path: Path) -> T:
+    try:
+        return make()
+    except (InputError, ValueError, TypeError, AttributeError, OverflowError) as error:
+        message = " ".join(str(error).split())
+        raise InputError(f"{path}: not the settings of a run ({message}); start another run") from error
+
+
+def value_from_json(kind: Any, value: Any) -> Any:
+    """A value of a field's type from its JSON; fields that a dataclass does not have are ignored."""
+    if isinstance(kind, type) and is_dataclass(kind):
+        hints = get_type_hints(kind)
+        return kind(**{name: value_from_json(hints[name], v) for name, v in value.items() if name in hints})
+    if get_origin(kind) is tuple and isinstance(value, list):
+        return tuple(value_from_json(get_args(kind)[0], part) for part in value)
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    if float in kinds and int not in kinds and type(value) is int and is_finite(value):
+        return float(value)  # transformers' configurations refuse integers
+    return Path(value) if kind is Path else value

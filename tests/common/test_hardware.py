@@ -1,0 +1,116 @@
+"""Precision by setting and hardware, peak speeds, memory, and the description of the machine."""
+
+import ctypes
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from loriini.common import hardware
+from loriini.common.hardware import autocast, describe_machine, has_bf16, keep_freed_memory, pick_device
+
+
+def product_type(precision: str) -> torch.dtype:
+    """The dtype of a product of float32 matrices."""
+    device = pick_device()
+    with autocast(precision):
+        return (torch.ones(2, 2, device=device) @ torch.ones(2, 2, device=device)).dtype
+
+
+@pytest.mark.parametrize("has", [True, False])
+def test_precision_follows_the_setting_or_the_hardware(has: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "has_bf16", lambda device: has)
+    assert product_type("fp32") == torch.float32
+    assert product_type("bf16") == torch.bfloat16
+    assert product_type("auto") == (torch.bfloat16 if has else torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "expected"),
+    [({"avx512_bf16": True}, True), ({"amx_bf16": True}, True), ({"avx2": True}, False), ({}, False)],
+)
+def test_bfloat16_by_the_capabilities_of_the_processor(
+    capabilities: dict[str, bool], expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+    assert has_bf16(torch.device("cpu")) is expected
+
+
+def test_the_description_of_the_machine_is_json() -> None:
+    described = json.loads(json.dumps(describe_machine()))
+    assert described.keys() == {"processor", "cores", "precision", "torch", "python"}
+    assert described["processor"]
+    assert described["torch"] == torch.__version__
+
+
+def test_glibc_keeps_freed_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    options: dict[int, int] = {}
+    libc = SimpleNamespace(gnu_get_libc_version=None, mallopt=options.__setitem__)
+    monkeypatch.setattr(hardware.sys, "platform", "linux")
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: libc)
+    keep_freed_memory()
+    trim_threshold, top_pad, mmap_max = -1, -2, -4  # the numbers of malloc.h
+    assert options == {mmap_max: 0, trim_threshold: -1, top_pad: 2**28}
+
+
+def test_nothing_changes_without_glibc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
+    keep_freed_memory()
+    monkeypatch.setattr(hardware.sys, "platform", "darwin")
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: pytest.fail("asked for a C library"))
+    keep_freed_memory()
+
+
+def test_memory_is_limited_by_every_control_group_around_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a job in a slice of a node: version 2 above, version 1 with its controllers below."""
+    unified, memory = tmp_path / "unified", tmp_path / "memory"
+    for folder, file, limit in (
+        (unified, "memory.max", "max"),
+        (unified / "slurm", "memory.max", "3000"),
+        (unified / "slurm/job/step", "memory.max", "max"),
+        (memory, "memory.limit_in_bytes", "9000"),
+        (memory / "job", "memory.limit_in_bytes", "4000"),
+    ):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_text(f"{limit}\n")
+    monkeypatch.setattr(
+        hardware,
+        "CGROUP_LIMITS",
+        {"": (unified, "memory.max"), "memory": (memory, "memory.limit_in_bytes")},
+    )
+    groups = tmp_path / "cgroup"
+    groups.write_text("0::/slurm/job/step\n4:memory,cpu:/job\n3:cpuset:/job\n")
+    assert sorted(hardware.cgroup_limits(groups)) == [3000, 4000, 9000]
+    groups.write_text("0::/not/seen/in/here\n")
+    assert hardware.cgroup_limits(groups) == []
+    assert hardware.cgroup_limits(tmp_path / "absent") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("NVIDIA H200", 989e12),
+        ("NVIDIA H200 NVL", 835e12),
+        ("NVIDIA H100 PCIe", 756e12),
+        ("NVIDIA H100 80GB HBM3", 989e12),
+        ("NVIDIA A100-SXM4-80GB", 312e12),
+        ("NVIDIA A10G", 70e12),
+        ("NVIDIA A10", 125e12),
+        ("NVIDIA L40", 181e12),
+        ("NVIDIA L4", 121e12),
+        ("Radeon of tomorrow", None),
+    ],
+)
+def test_peaks_by_a_devices_name(name: str, expected: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "pick_device", lambda: type("Device", (), {"type": "cuda"}))
+    monkeypatch.setattr(hardware.torch.cuda, "get_device_name", lambda: name)
+    assert hardware.peak_flops() == expected
+
+
+def test_a_processor_has_no_known_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "pick_device", lambda: type("Device", (), {"type": "cpu"}))
+    assert hardware.peak_flops() is None

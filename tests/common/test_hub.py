@@ -1,0 +1,155 @@
+"""Ids of the Hugging Face Hub are taken where folders are; nothing here goes to the network."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.calls import assert_refused, call
+from loriini.common.errors import InputError
+from loriini.common.hub import is_hub_id, local_folder
+from loriini.data.prepare.tokenized.tokenizer import check_tokenizer
+from loriini.model.weights.loading import load_config, load_model
+from loriini.train.initial import InitialModel
+from model.families import TINY_FAMILIES
+from runs import VOCABULARY, write_tokenizer
+
+
+@pytest.fixture
+def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The snapshot of `org/tiny-llama` in an offline cache."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.chdir(tmp_path)
+    stored, commit = tmp_path / "models--org--tiny-llama", "0" * 40
+    snapshot = stored / "snapshots" / commit
+    TINY_FAMILIES["llama"](vocab_size=VOCABULARY).save_pretrained(snapshot)
+    write_tokenizer(snapshot)
+    (stored / "refs").mkdir()
+    (stored / "refs" / "main").write_text(commit)
+    return snapshot
+
+
+def test_an_id_is_its_snapshot(cached: Path) -> None:
+    assert local_folder("org/tiny-llama") == cached
+    assert local_folder(f"org/tiny-llama@{cached.name}") == cached
+    assert load_model(Path("org/tiny-llama"))[0].config.num_experts == 1
+    check_tokenizer("org/tiny-llama")
+    initial = InitialModel("org/tiny-llama", 8)
+    initial.load()
+    assert initial.tokenizer_folder == cached
+
+
+class ConnectError(Exception):
+    """As of an HTTP library: no OSError."""
+
+
+@pytest.mark.parametrize("error", [ConnectError("no name"), ConnectionError("offline")])
+def test_a_commit_is_used_without_a_connection(
+    cached: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    import huggingface_hub
+
+    asked = huggingface_hub.snapshot_download
+
+    def unreachable(*names: str, local_files_only: bool = False, **options: Any) -> str:
+        if not local_files_only:
+            raise error
+        return asked(*names, local_files_only=True, **options)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", unreachable)
+    assert local_folder(f"org/tiny-llama@{cached.name}") == cached
+    with pytest.raises(InputError, match=r"cannot be reached, and it was not downloaded before"):
+        local_folder(f"org/other@{cached.name}")
+
+
+def test_a_folder_of_the_same_name_comes_first(cached: Path) -> None:
+    shutil.copytree(cached, "org/tiny-llama")
+    assert local_folder("org/tiny-llama") == Path("org/tiny-llama")
+
+
+@pytest.mark.parametrize(
+    ("name", "is_id"),
+    [
+        ("org/name", True),
+        ("org/name.v1@main", True),
+        ("name", False),
+        ("./name", False),
+        ("../name", False),
+        ("/org/name", False),
+        ("org/name/model", False),
+        ("~/name", False),
+    ],
+)
+def test_what_has_the_form_of_an_id(name: str, is_id: bool) -> None:
+    assert is_hub_id(name) == is_id
+    if not is_id:
+        assert local_folder(name) == Path(name)
+
+
+def test_an_unknown_id_is_refused_in_one_line(cached: Path) -> None:
+    for read in (load_config, load_model, lambda path: check_tokenizer(str(path))):
+        with pytest.raises(InputError, match=r"^org/other: no such folder here, and .* cannot be reached"):
+            read(Path("org/other"))
+
+
+def test_the_folder_of_an_adapter_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(InputError, match="no trained model here; it holds an adapter; merge that into its"):
+        load_model(tmp_path)
+
+
+def test_pickled_weights_are_not_read(tmp_path: Path) -> None:
+    TINY_FAMILIES["llama"](vocab_size=VOCABULARY).save_pretrained(tmp_path)
+    write_tokenizer(tmp_path)
+    (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
+    with pytest.raises(InputError, match="it has no safetensors; load it in transformers, and save it"):
+        load_model(tmp_path)
+
+
+def test_no_code_of_a_model_is_run(cached: Path) -> None:
+    path = cached / "config.json"
+    values = json.loads(path.read_text())
+    code = {"AutoConfig": "code.Config", "AutoModelForCausalLM": "code.Model"}
+    path.write_text(json.dumps({**values, "auto_map": code}))
+    (cached / "code.py").write_text("raise SystemExit('executed')")
+    assert load_model(Path("org/tiny-llama"))[0].config.block == "llama"
+    path.write_text(json.dumps({**values, "model_type": "mine", "auto_map": code}))
+    with pytest.raises(InputError, match="its model_type is mine"):
+        load_model(Path("org/tiny-llama"))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "evaluate org/other --documents text.txt",
+        "generate org/other --prompt owl",
+        "export org/other --to hf --out o",
+        "analyze org/other --documents text.txt --out o",
+        "designs --audit org/other",
+        "train tiny-lory --out run --init org/other",
+        "prepare c --documents text.txt --out o --tokenizer org/other",
+        "prepare c --documents text.txt --out o --encoder org/other",
+    ],
+)
+def test_every_command_takes_ids(command: str, cached: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("text.txt").write_text("an owl " * 50)
+    assert_refused(call(capsys, *command.split()), "org/other: no such folder here", "go online")
+
+
+def test_a_report_on_a_model_of_the_hub_needs_a_folder(
+    cached: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command, option in (("analyze --documents text.txt", "--out DIR"), ("lens --prompt x", "--out FILE")):
+        name, *rest = command.split()
+        ended = call(capsys, name, "org/tiny-llama", *rest)
+        assert_refused(ended, f"no such folder here; for a model of the Hub, give {option} for the page")
+    assert not Path("org").exists()
+
+
+def test_text_is_generated_by_a_model_of_the_hub(cached: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    done = call(capsys, "generate", "org/tiny-llama", "--prompt", "w3 w4", "--max-new-tokens", 3)
+    assert done.code == 0
+    assert done.out.startswith("w3 w4")

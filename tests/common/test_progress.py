@@ -1,0 +1,201 @@
+"""Progress on a terminal and elsewhere, and warnings that show foreign text as it is."""
+
+import re
+import time
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from rich.progress import Task, TaskID
+
+from loriini.common import progress as module
+from loriini.common.progress import announce, inform, progress, warn
+from loriini.data.prepare.stages import STAGES
+from runs import prepared
+
+TIME = r"\d:\d\d:\d\d"
+
+
+@pytest.fixture
+def printed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., StringIO]:
+    """Send progress to a string that is a terminal or not."""
+
+    def send(terminal: bool, seconds: float = 1000) -> StringIO:
+        output = StringIO()
+        monkeypatch.setenv("TERM", "xterm")
+        console = Console(file=output, force_terminal=terminal, width=100)
+        monkeypatch.setattr(module, "console", console)
+        monkeypatch.setattr(module, "SECONDS_BETWEEN_LINES", seconds)
+        return output
+
+    return send
+
+
+def last_screen(output: StringIO) -> list[str]:
+    """The lines of the last refresh, without colours and cursor movements."""
+    return lines_of(output.getvalue().rsplit("\x1b[2K", 1)[-1])
+
+
+def lines_of(printed: str) -> list[str]:
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", printed)
+    return [line.rstrip() for line in plain.splitlines() if line.strip()]
+
+
+def lines_left(output: StringIO) -> list[str]:
+    """The lines that stay on a terminal: those of the last refresh of every display, and those outside."""
+    displays = re.split(r"\x1b\[\?25[lh]", output.getvalue())
+    return [line for part in displays for line in lines_of(part.rsplit("\x1b[2K", 1)[-1])]
+
+
+def wait_for(lines: int, output: StringIO) -> None:
+    deadline = time.monotonic() + 60
+    while output.getvalue().count("\n") < lines:
+        assert time.monotonic() < deadline, output.getvalue()
+        time.sleep(0.001)
+
+
+def test_elsewhere_a_short_stage_is_one_line(printed: Callable[..., StringIO]) -> None:
+    output = printed(terminal=False)
+    with progress("tokens", 12_000) as advance:
+        for _ in range(6):
+            advance(2_000, "[/] loss 2\n:bell:")
+        assert not output.getvalue()
+    assert re.fullmatch(rf"tokens  12,000/12,000  \[/\] loss 2\\n:bell:  {TIME}\n", output.getvalue())
+
+
+def test_elsewhere_a_long_stage_is_a_line_every_few_seconds(printed: Callable[..., StringIO]) -> None:
+    output = printed(terminal=False, seconds=0.05)
+    with progress("train", 10**9) as advance:
+        advance(10)
+        time.sleep(0.01)
+        advance(2, "loss 3.2")
+        wait_for(output.getvalue().count("\n") + 2, output)
+    *_, line, last = output.getvalue().splitlines()
+    assert re.fullmatch(rf"train  12/1,000,000,000  loss 3.2  {TIME}, [\d,]+ days.* left", line)
+    assert last.startswith("train  12/1,000,000,000")
+
+
+def test_elsewhere_an_unknown_total(printed: Callable[..., StringIO]) -> None:
+    output = printed(terminal=False)
+    with progress("read") as advance:
+        advance(3)
+    with progress("plan"):
+        pass
+    assert re.fullmatch(rf"read  3/3  {TIME}\nplan  {TIME}\n", output.getvalue())
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_stage_inside_another_leaves_nothing(terminal: bool, printed: Callable[..., StringIO]) -> None:
+    output = printed(terminal)
+    with progress("train", 2) as outer:
+        for _ in range(2):
+            with progress("evaluation", 5) as inner:
+                inner(5)
+            outer()
+    assert [line.split()[0] for line in last_screen(output)] == ["train"]
+
+
+def test_a_stage_that_fails_prints_no_last_line(printed: Callable[..., StringIO]) -> None:
+    output = printed(terminal=False)
+    with pytest.raises(ValueError, match="no"), progress("tokens", 5):
+        raise ValueError("no")
+    with progress("tokens", 5, shown=False) as advance:
+        advance(5)
+    assert not output.getvalue()
+    assert module._display.get() is None
+
+
+def test_on_a_terminal_a_bar_stays(printed: Callable[..., StringIO]) -> None:
+    output = printed(terminal=True)
+    with progress("tokens", 12_000) as advance:
+        advance(12_000, "[/] 12k tokens/s")
+    (line,) = last_screen(output)
+    assert re.fullmatch(rf"tokens +━+ 12,000/12,000 {TIME} \[/\] 12k tokens/s", line)
+
+
+@pytest.mark.parametrize("count", [0, 7])
+def test_on_a_terminal_an_unknown_total_pulses_and_ends_full(
+    count: int, printed: Callable[..., StringIO]
+) -> None:
+    output = printed(terminal=True)
+    with progress("read") as advance:
+        advance(count)
+        assert module._display.get().tasks[0].total is None  # type: ignore[union-attr]
+    assert "?" not in output.getvalue().replace("\x1b[?25", "")
+    (line,) = last_screen(output)
+    assert re.fullmatch(rf"read +━+ {'7/7' if count else ''} *{TIME}", line)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_stage_counts_for_one_of_its_name_that_has_no_total(
+    terminal: bool, printed: Callable[..., StringIO]
+) -> None:
+    output = printed(terminal)
+    with progress("tokens"):
+        with progress("read", 3) as before:
+            before(3)
+        with progress("tokens", 5) as inner:
+            inner(4, "ids")
+            inner()
+    (line,) = last_screen(output)
+    assert re.fullmatch(rf"tokens[ ━]+5/5 +{TIME} *", line)
+
+
+def test_what_begins_and_what_is_left(printed: Callable[..., StringIO]) -> None:
+    output = printed(terminal=False)
+    for name in ("read", "cut"):
+        announce(name, ("read", "tokens", "cut"), "corpus stage")
+    assert output.getvalue().splitlines() == [
+        "corpus stage 1 of 3: read (left: tokens, cut)",
+        "corpus stage 3 of 3: cut",
+    ]
+
+
+def test_no_two_bars_have_one_name(printed: Callable[..., StringIO]) -> None:
+    output = printed(terminal=True)
+    with progress("tokens", 2) as outer, progress("tokens", 5) as inner:
+        outer(2)
+        inner(1)
+        assert len(module._display.get().tasks) == 1  # type: ignore[union-attr]
+    (line,) = last_screen(output)
+    assert "2/2" in line
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_preparing_a_corpus_reports_each_stage_once(
+    terminal: bool, printed: Callable[..., StringIO], tmp_path: Path
+) -> None:
+    output = printed(terminal)
+    prepared(tmp_path / "corpus")
+    names = [stage.name for stage in STAGES]
+    begun, ended = lines_left(output)[::2], lines_left(output)[1::2]
+    assert [line.split(" (left")[0] for line in begun] == [
+        f"corpus stage {i} of {len(names)}: {name}" for i, name in enumerate(names, 1)
+    ]
+    assert [line.split()[0] for line in ended] == names
+    assert "40/40" in ended[names.index("tokens")]
+    assert "?" not in re.sub(r"\x1b\[\?", "", output.getvalue())
+    prepared(tmp_path / "corpus")
+    assert len(lines_left(output)) == 2 * len(names)
+
+
+@pytest.mark.parametrize(("show", "prefix"), [(inform, ""), (warn, "warning: ")])
+def test_a_message_is_one_line_that_the_terminal_shows_as_it_is(
+    show: Callable[[str], None], prefix: str, printed: Callable[..., StringIO]
+) -> None:
+    output = printed(terminal=False)
+    show("a\nb\x1b[31m\u202e\ud800 [/] :bell: naïve 中文 " + "x" * 200)
+    shown = prefix + r"a\nb\x1b[31m\u202e\ud800 [/] :bell: naïve 中文 " + "x" * 200
+    assert output.getvalue() == shown + "\n"
+
+
+def test_the_time_left_follows_from_the_mean_speed_since_the_first_advance() -> None:
+    """Also where two units end at the same moment, as two trainings may."""
+    task = Task(TaskID(0), "cells", total=10, completed=2, _get_time=lambda: 130.0)
+    task.start_time = 0.0
+    assert str(module._Time().render(task)) == "0:02:10"
+    task.fields["first"] = (30.0, 2)
+    task.completed = 4
+    assert str(module._Time().render(task)) == "0:02:10, 0:05:00 left"

@@ -1,0 +1,139 @@
+"""Several sources as one: every instance once, in order, read from the one it belongs to."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from loriini.common.errors import InputError
+from loriini.data.batches.joined import JoinedInstances
+from loriini.data.batches.loader import BatchLoader
+from loriini.data.batches.permutation import epoch_shares, mixed_epochs
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """Instances whose tokens are all their own number."""
+
+    first: int
+    size: int
+    length: int = 3
+    label_names: tuple[str, ...] = ("even", "odd")
+
+    def __len__(self) -> int:
+        return self.size
+
+    def read(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
+        assert ((ids_B >= 0) & (ids_B < self.size)).all()
+        return np.repeat(self.first + ids_B[:, None], self.length + 1, axis=1)
+
+    def positions(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.repeat((self.first + ids_B)[:, None], self.length + 1, axis=1) * [0, 1, 2, 3]
+
+    def labels(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
+        return (self.first + ids_B) % 2
+
+
+JOINED = JoinedInstances((Numbered(0, 4), Numbered(4, 1), Numbered(5, 6)))
+
+
+def test_instances_are_numbered_consecutively() -> None:
+    assert len(JOINED) == 11
+    assert JOINED.length == 3
+    assert JOINED.read(np.arange(11))[:, 0].tolist() == list(range(11))
+
+
+def test_positions_are_those_of_each_source() -> None:
+    assert JOINED.positions(np.array([10, 2, 4]))[:, 1].tolist() == [10, 2, 4]
+
+
+def test_instances_are_read_in_the_order_requested() -> None:
+    ids = np.array([10, 0, 4, 5, 3, 10])
+    tokens = JOINED.read(ids)
+    assert tokens.dtype == np.int64
+    assert tokens.tolist() == [[i] * 4 for i in ids]
+
+
+def test_labels_come_from_the_source_of_each_instance() -> None:
+    ids = np.array([10, 0, 4, 5, 3, 10])
+    labels = JOINED.labels(ids)
+    assert labels.dtype == np.int64
+    assert labels.tolist() == (ids % 2).tolist()
+    assert JOINED.label_names == ("even", "odd")
+
+
+def test_different_label_names_are_refused_when_used() -> None:
+    joined = JoinedInstances((Numbered(0, 2), Numbered(2, 2, label_names=("prose",))))
+    assert len(joined) == 4
+    with pytest.raises(InputError, match="same domains, not even, odd; prose; prepare them as one"):
+        _ = joined.label_names
+
+
+def test_an_empty_source_changes_nothing() -> None:
+    joined = JoinedInstances((Numbered(0, 2), Numbered(99, 0), Numbered(2, 2)))
+    assert joined.read(np.arange(4))[:, 0].tolist() == [0, 1, 2, 3]
+
+
+def test_an_epoch_has_every_instance_once() -> None:
+    batches, place, seen = BatchLoader(JOINED, batch_size=1), 0, []
+    for _ in range(len(JOINED)):
+        tokens, ids, place = batches.at(place)
+        assert tokens[0, 0] == ids[0]
+        seen.append(int(ids[0]))
+    assert sorted(seen) == list(range(11))
+
+
+def test_sources_of_different_lengths_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"of \[3, 4\] tokens cannot be joined; give them one length"):
+        JoinedInstances((Numbered(0, 2), Numbered(2, 2, length=4)))
+
+
+@pytest.mark.parametrize("weights", [(2.0, 1.0, 0.5), (0.3, 3.0, 1.0)])
+def test_weights_are_the_readings_of_a_source_in_an_epoch(weights: tuple[float, ...]) -> None:
+    sizes = (40, 6, 20)
+    shares = [round(w * n) for w, n in zip(weights, sizes, strict=True)]
+    bounds = np.cumsum([0, *sizes])
+    for epoch in range(3):
+        ids = mixed_epochs(np.arange(sum(shares)) + epoch * sum(shares), sizes, weights, seed=5)
+        assert np.histogram(ids, bounds)[0].tolist() == shares
+
+
+def test_shares_of_an_epoch_are_rounded() -> None:
+    assert epoch_shares([100, 7, 3], [0.29, 0.5, 0.1]).tolist() == [29, 4, 1]  # 0.29 · 100 is below 29
+
+
+def test_what_an_epoch_leaves_out_depends_on_the_seed() -> None:
+    read = [mixed_epochs(np.arange(20), (40,), (0.5,), seed) for seed in range(3)]
+    assert len({frozenset(ids.tolist()) for ids in read}) == 3
+
+
+def test_after_whole_epochs_a_source_is_read_evenly() -> None:
+    sizes, weights, places_of_an_epoch = (40, 6), (0.3, 2.5), 12 + 15
+    for epochs in (1, 2, 7):
+        ids = mixed_epochs(np.arange(epochs * places_of_an_epoch), sizes, weights, seed=1)
+        for own in (np.bincount(ids, minlength=46)[:40], np.bincount(ids, minlength=46)[40:]):
+            assert own.max() - own.min() <= 1
+
+
+def test_a_mixture_does_not_depend_on_the_number_of_ranks() -> None:
+    joined = JoinedInstances(JOINED.parts, (2.0, 1.0, 0.5))
+    whole = BatchLoader(joined, batch_size=12, seed=3)
+    shared = [BatchLoader(joined, batch_size=12, seed=3, rank=rank, world_size=3) for rank in range(3)]
+    for consumed in (0, 12, 120):
+        ids = whole.at(consumed)[1]
+        assert np.concatenate([b.at(consumed)[1] for b in shared]).tolist() == ids.tolist()
+    assert not np.array_equal(ids, BatchLoader(joined, batch_size=12, seed=4).at(120)[1])
+
+
+@pytest.mark.parametrize(
+    ("weights", "reason"),
+    [
+        ((1.0,), "3 corpora need as many weights, not 1"),
+        ((1.0, 0.0, 1.0), "must be positive numbers"),
+        ((1.0, 1e15, 1.0), "make epochs of over 1e\\+15 instances; lower them"),
+    ],
+)
+def test_wrong_weights_are_refused(weights: tuple[float, ...], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        JoinedInstances(JOINED.parts, weights)

@@ -1,0 +1,128 @@
+from dataclasses import dataclass
+from threading import current_thread
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from loriini.common.errors import InputError
+from loriini.data.batches.loader import BatchLoader, ReadAhead
+from loriini.data.batches.permutation import permute
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """Instances of three tokens that name themselves."""
+
+    size: int
+
+    def __len__(self) -> int:
+        return self.size
+
+    def read(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.stack([ids_B] * 3, 1)
+
+
+@given(st.integers(1, 600), st.integers(0, 2**63))
+@settings(deadline=None)
+def test_permute_is_a_bijection(size: int, key: int) -> None:
+    assert np.array_equal(np.sort(permute(np.arange(size), size, key)), np.arange(size))
+
+
+def test_permute_of_a_large_range() -> None:
+    size = 100_003
+    permuted = permute(np.arange(size), size, (0, 1))
+    assert len(np.unique(permuted)) == size
+    assert abs(np.corrcoef(permuted, np.arange(size))[0, 1]) < 0.02
+    assert not np.array_equal(permuted, permute(np.arange(size), size, (0, 2)))
+    assert permute(size - 1, size, (0, 1)) == permuted[-1]
+
+
+@pytest.mark.parametrize("bit", [0, 1, 5, 9])
+def test_no_difference_of_places_goes_through_the_permutation(bit: int) -> None:
+    """It would put certain instances at one distance from each other in every epoch."""
+    places = np.arange(1 << 10)
+    differences = permute(places, 1 << 10, 3) ^ permute(places ^ (1 << bit), 1 << 10, 3)
+    for half in (differences >> 5, differences & 31):
+        assert len(np.unique(half)) > 20
+
+
+def test_zeros_at_the_end_of_a_key_do_not_count() -> None:
+    """So runs that are resumed rely on it: another rule would change their order."""
+    ids = np.arange(1000)
+    assert np.array_equal(permute(ids, 1000, (3,)), permute(ids, 1000, (3, 0)))
+    assert not np.array_equal(permute(ids, 1000, (3,)), permute(ids, 1000, (3, 1)))
+
+
+@pytest.mark.parametrize("index", [-1, 5])
+def test_permute_refuses_an_index_out_of_range(index: int) -> None:
+    with pytest.raises(ValueError, match=r"\[0, 5\)"):
+        permute(index, 5, 0)
+
+
+def test_every_epoch_has_every_instance_once_in_another_order() -> None:
+    batches = BatchLoader(Numbered(10), batch_size=4, seed=7)
+    place, seen = 0, []
+    for _ in range(5):
+        tokens, ids, place = batches.at(place)
+        assert tokens.dtype == np.int64
+        assert tokens[:, 1].tolist() == ids.tolist()
+        seen += ids.tolist()
+    assert place == 20
+    assert sorted(seen[:10]) == sorted(seen[10:]) == list(range(10))
+    assert seen[:10] != seen[10:]
+
+
+@given(st.integers(1, 40), st.lists(st.sampled_from([(1, 1), (2, 1), (4, 2), (6, 3), (8, 4)]), min_size=1))
+@settings(deadline=None)
+def test_batch_size_and_world_may_change_between_runs(size: int, runs: list[tuple[int, int]]) -> None:
+    place, seen = 0, []
+    for batch_size, world in runs:
+        shares = [BatchLoader(Numbered(size), batch_size, 0, rank, world).at(place) for rank in range(world)]
+        seen += [int(i) for _, ids, _ in shares for i in ids]
+        place = shares[0][2]
+    whole = BatchLoader(Numbered(size), place, 0).at(0)[1]
+    assert seen == whole.tolist()
+    assert np.ptp(np.bincount(seen, minlength=size)) <= 1
+
+
+@pytest.mark.parametrize(
+    ("instances", "batch_size", "rank", "world", "message"),
+    [(5, 3, 0, 2, "multiple"), (5, 0, 0, 1, "multiple"), (5, 2, 2, 2, "rank"), (0, 1, 0, 1, "no instances")],
+)
+def test_wrong_batch_sizes_are_refused(
+    instances: int, batch_size: int, rank: int, world: int, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        BatchLoader(Numbered(instances), batch_size, 0, rank, world)
+
+
+def test_reading_ahead_changes_no_batch() -> None:
+    batches = BatchLoader(Numbered(10), batch_size=4, seed=7)
+    threads, places = set[str](), [0, 4, 8, 4, 8, 100]
+
+    def read(place: int) -> tuple[list[int], int]:
+        threads.add(current_thread().name)
+        _, ids, following = batches.at(place)
+        return ids.tolist(), following
+
+    expected = [read(place) for place in places]
+    threads.clear()
+    with ReadAhead(read) as ahead:
+        assert [ahead(place) for place in places] == expected
+    assert threads == {"MainThread", "read-ahead_0"}
+
+
+def test_an_error_of_the_next_batch_is_raised_when_it_is_asked_for() -> None:
+    def read(place: int) -> tuple[int, int]:
+        if place == 1:
+            raise InputError("damaged")
+        return place, place + 1
+
+    with ReadAhead(read) as ahead:
+        assert ahead(0) == (0, 1)
+        with pytest.raises(InputError, match="damaged"):
+            ahead(1)
+        assert ahead(0)[0] == 0

@@ -1,0 +1,85 @@
+"""Megatron's format, byte by byte."""
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from loriini.common.errors import InputError
+from loriini.data.convert.megatron import read_megatron, write_megatron
+
+
+def write(prefix: Path, lengths: tuple[int, ...] = (3, 2), dtype: str = "<u2") -> np.ndarray:
+    tokens = np.arange(sum(lengths))
+    write_megatron(prefix, [tokens[:4], tokens[4:]], np.array(lengths), dtype)
+    return tokens
+
+
+def test_bytes_of_the_index(tmp_path: Path) -> None:
+    write(tmp_path / "set")
+    expected = b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, 8, 2, 3)
+    expected += struct.pack("<2i2q3q", 3, 2, 0, 6, 0, 1, 2)
+    assert (tmp_path / "set.idx").read_bytes() == expected
+    assert (tmp_path / "set.bin").read_bytes() == struct.pack("<5H", *range(5))
+
+
+@pytest.mark.parametrize("dtype", ["<u2", "<i4", "<i8"])
+def test_round_trip(tmp_path: Path, dtype: str) -> None:
+    expected = write(tmp_path / "a.b", (3, 0, 2), dtype)
+    tokens, offsets = read_megatron(tmp_path / "a.b")
+    assert tokens.dtype == np.dtype(dtype)
+    assert tokens.tolist() == expected.tolist()
+    assert offsets.tolist() == [0, 3, 3, 5]
+
+
+def test_a_document_may_have_several_sequences(tmp_path: Path) -> None:
+    write(tmp_path / "set", (1, 2, 2))
+    index = bytearray((tmp_path / "set.idx").read_bytes())
+    index[26:34] = struct.pack("<Q", 3)
+    (tmp_path / "set.idx").write_bytes(index[: 34 + 12 * 3] + struct.pack("<3q", 0, 2, 3))
+    assert read_megatron(tmp_path / "set")[1].tolist() == [0, 3, 5]
+
+
+def test_too_few_tokens_are_a_bug(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="4 bytes of tokens for 3 tokens"):
+        write_megatron(tmp_path / "set", [np.arange(2)], np.array([3]), "<u2")
+    assert not (tmp_path / "set.bin").exists()
+
+
+@pytest.mark.parametrize(
+    ("suffix", "damage", "reason"),
+    [
+        (".idx", lambda b: b"PK" + b[2:], "not a Megatron index"),
+        (".idx", lambda b: b[:20], "not a Megatron index"),
+        (".idx", lambda b: b[:9] + b"\x02" + b[10:], "version 2 cannot be read; write it as version 1"),
+        (
+            ".idx",
+            lambda b: b[:17] + b"\x07" + b[18:],
+            "tokens of type 7 cannot be read; write them as integers",
+        ),
+        (".idx", lambda b: b[:-1], "ends before its 2 sequences"),
+        (".idx", lambda b: b[:42] + b"\x02" + b[43:], "sequences do not follow one another"),
+        (".idx", lambda b: b[:-8] + bytes(8), "bounds do not cover its sequences"),
+        (".bin", lambda b: b[:-1], "ends before the 5 tokens of its index"),
+    ],
+)
+def test_damage_is_refused(tmp_path: Path, suffix: str, damage, reason: str) -> None:
+    write(tmp_path / "set")
+    path = tmp_path / f"set{suffix}"
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(InputError, match=reason):
+        read_megatron(tmp_path / "set")
+
+
+def test_a_set_without_tokens_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "set", ())
+    with pytest.raises(InputError, match=r"set\.idx: counts no tokens; give a data set"):
+        read_megatron(tmp_path / "set")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    write(tmp_path / "set")
+    (tmp_path / "set.bin").unlink()
+    with pytest.raises(InputError, match=r"set\.bin: no such file"):
+        read_megatron(tmp_path / "set")

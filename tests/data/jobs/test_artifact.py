@@ -1,0 +1,164 @@
+"""A finished stage is whole, is not made again, and is never overwritten by another."""
+
+import errno
+import hashlib
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loriini.common.errors import InputError
+from loriini.data.jobs.artifact import (
+    BYTES_AT_ONCE,
+    MANIFEST,
+    OtherContents,
+    build_artifact,
+    digest,
+    file_hash,
+    is_disk_full,
+    load_artifact,
+)
+
+SETTINGS = {"length": 8, "sizes": (1, 2)}
+INPUTS = {"documents": "abc"}
+
+
+def write_numbers(folder: Path) -> dict[str, Any]:
+    (folder / "numbers.bin").write_bytes(bytes(range(8)))
+    return {"numbers": 8}
+
+
+def write_nothing(folder: Path) -> dict[str, Any]:
+    pytest.fail("the artifact was built again")
+
+
+def test_an_artifact_is_written_with_its_manifest(tmp_path: Path) -> None:
+    artifact = build_artifact(tmp_path / "stage", SETTINGS, INPUTS, write_numbers)
+    assert artifact.settings == {"length": 8, "sizes": [1, 2]}
+    assert (artifact.inputs, artifact.counts) == (INPUTS, {"numbers": 8})
+    assert artifact.files == {"numbers.bin": file_hash(artifact.path("numbers.bin"))}
+    assert load_artifact(tmp_path / "stage") == artifact
+    assert [path.name for path in tmp_path.iterdir()] == ["stage"]
+
+
+def test_a_finished_artifact_is_not_built_again(tmp_path: Path) -> None:
+    first = build_artifact(tmp_path / "stage", SETTINGS, INPUTS, write_numbers)
+    assert build_artifact(tmp_path / "stage", SETTINGS, INPUTS, write_nothing) == first
+
+
+@pytest.mark.parametrize(
+    ("settings", "inputs", "named"),
+    [
+        ({**SETTINGS, "length": 9}, INPUTS, r"other settings \(length\)"),
+        ({"length": 8, "more": 1}, INPUTS, r"other settings \(--sizes, more\)"),
+        ({"length": 9, "more": 1}, INPUTS, r"other settings \(length\)"),
+        ({**SETTINGS, "sizes": []}, INPUTS, r"other settings \(--sizes\)"),
+        (SETTINGS, {"documents": "abd"}, r"other inputs \(documents\)"),
+        (SETTINGS, INPUTS | dict.fromkeys("abcdefg", ""), r"other inputs \(a, b, c, d, e, and 2 more\)"),
+    ],
+)
+def test_an_artifact_with_other_settings_or_inputs_is_not_overwritten(
+    settings: dict[str, Any], inputs: dict[str, str], named: str, tmp_path: Path
+) -> None:
+    build_artifact(tmp_path / "stage", SETTINGS, INPUTS, write_numbers)
+    with pytest.raises(InputError, match=f"stage: was made with {named}; choose another output folder"):
+        build_artifact(tmp_path / "stage", settings, inputs, write_nothing, options={"sizes": "--sizes"})
+    assert load_artifact(tmp_path / "stage").counts == {"numbers": 8}
+
+
+def test_the_refusal_of_other_contents_goes_from_one_process_to_another() -> None:
+    error = OtherContents(Path("corpus"), "other settings (seed)")
+    there = pickle.loads(pickle.dumps(error))
+    assert (type(there), str(there), there.how) == (OtherContents, str(error), error.how)
+
+
+def test_an_interrupted_build_leaves_no_artifact(tmp_path: Path) -> None:
+    def interrupted(folder: Path) -> dict[str, Any]:
+        (folder / "half.bin").write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build_artifact(tmp_path / "stage", SETTINGS, INPUTS, interrupted)
+    assert not (tmp_path / "stage").exists()
+    artifact = build_artifact(tmp_path / "stage", SETTINGS, INPUTS, write_numbers)
+    assert list(artifact.files) == ["numbers.bin"]
+    assert [path.name for path in tmp_path.iterdir()] == ["stage"]
+
+
+@pytest.mark.parametrize("there", ["mine.txt", "inner/mine.txt", "", "link"])
+def test_what_is_no_artifact_is_not_replaced(there: str, tmp_path: Path) -> None:
+    folder = tmp_path / "stage"
+    mine = folder / there if there != "link" else tmp_path / "elsewhere" / "mine.txt"
+    mine.parent.mkdir(parents=True, exist_ok=True)
+    mine.write_text("mine")
+    if there == "link":
+        folder.symlink_to(mine.parent)
+    with pytest.raises(InputError, match=r"stage: holds files that are not a stage .*choose another --out"):
+        build_artifact(folder, SETTINGS, INPUTS, write_nothing)
+    assert mine.read_text() == "mine"
+    assert len(list(tmp_path.iterdir())) == 1 + (there == "link")
+
+
+def test_an_empty_folder_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "stage").mkdir()
+    assert build_artifact(tmp_path / "stage", SETTINGS, INPUTS, write_numbers).counts == {"numbers": 8}
+
+
+def test_what_is_put_there_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    def write(folder: Path) -> dict[str, Any]:
+        (tmp_path / "stage").mkdir()
+        (tmp_path / "stage" / "mine.txt").write_text("mine")
+        return write_numbers(folder)
+
+    with pytest.raises(OSError, match="not empty"):
+        build_artifact(tmp_path / "stage", SETTINGS, INPUTS, write)
+    assert (tmp_path / "stage" / "mine.txt").read_text() == "mine"
+
+
+def test_the_digest_depends_on_the_contents_only(tmp_path: Path) -> None:
+    one = build_artifact(tmp_path / "one", SETTINGS, INPUTS, write_numbers)
+    two = build_artifact(tmp_path / "two", {"length": 9}, {}, write_numbers)
+    assert one.digest == two.digest
+    assert digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1}) != digest({"a": 1, "b": 3})
+
+
+def test_a_folder_without_a_manifest_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no finished stage of a corpus here \(manifest\.json is absent\)"):
+        load_artifact(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["{", "{}", "[]", '"text"'])
+def test_an_unreadable_manifest_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / MANIFEST).write_text(text)
+    with pytest.raises(
+        InputError,
+        match=r"manifest\.json: not a readable manifest .*; choose another",
+    ):
+        load_artifact(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("error", "full"),
+    [
+        (OSError(errno.ENOSPC, "No space left"), True),
+        (OSError(errno.EDQUOT, "Quota exceeded"), True),
+        (OSError(errno.EFBIG, "File too large"), True),
+        (OSError("76800 requested and 22464 written"), True),
+        (Exception(f"No space left on device (os error {errno.ENOSPC})"), True),
+        (OSError(errno.EACCES, "Permission denied"), False),
+        (Exception("Permission denied (os error 13)"), False),
+        (ValueError("something else"), False),
+    ],
+)
+def test_errors_of_a_full_disk(error: Exception, full: bool) -> None:
+    assert is_disk_full(error) == full
+
+
+@pytest.mark.parametrize(("size", "blocks"), [(0, 0), (BYTES_AT_ONCE, 1), (BYTES_AT_ONCE + 1, 2)])
+def test_a_files_hash_reports_every_block(size: int, blocks: int, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"a" * size)
+    counted: list[int] = []
+    found = file_hash(tmp_path / "file", lambda count=1, note="": counted.append(count))
+    assert found == file_hash(tmp_path / "file") == hashlib.sha256(b"a" * size).hexdigest()
+    assert sum(counted) == blocks

@@ -1,0 +1,245 @@
+"""A task runs whole or not at all, only once, and with the same result in any executor."""
+
+import errno
+import json
+import os
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loriini.common.errors import InputError, WorkerDied
+from loriini.common.progress import Advance
+from loriini.data.jobs.artifact import build_artifact, digest, parts_folder
+from loriini.data.jobs.executors import make_executor
+from loriini.data.jobs.processes import WORKER, ProcessExecutor
+from loriini.data.jobs.tasks import SERIAL, Executor, Task, concatenate_files, run_tasks
+
+
+def square(number: int, folder: Path, advance: Advance) -> dict[str, Any]:
+    """Write a number's square, and add the number to the file `done`."""
+    (folder / "square").write_text(str(number**2))
+    with open(folder.parents[1] / "done", "a") as file:
+        file.write(f"{number} ")
+    advance(1)
+    return {"number": number, "process": os.getpid()}
+
+
+def die(folder: Path, advance: Advance) -> dict[str, Any]:
+    (folder / "half").write_text("half")
+    os.kill(os.getpid(), 9)
+    return {}
+
+
+def raise_input_error(folder: Path, advance: Advance) -> dict[str, Any]:
+    raise InputError("a.jsonl:7: no text; fix the line")
+
+
+class Unreadable:
+    """A task that no other process can read."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return fail_to_read, ()
+
+
+def fail_to_read() -> None:
+    raise ValueError("cannot be read")
+
+
+def read_beyond_the_end(folder: Path, advance: Advance) -> dict[str, Any]:
+    raise EOFError("cut off")
+
+
+def raise_value_error(folder: Path, advance: Advance) -> dict[str, Any]:
+    raise ValueError("not meant to be")
+
+
+def fill_the_disk(folder: Path, advance: Advance) -> dict[str, Any]:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def reach_the_limit_of_open_files(folder: Path, advance: Advance) -> dict[str, Any]:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "a.npy")
+
+
+def fill_the_memory(folder: Path, advance: Advance) -> dict[str, Any]:
+    raise MemoryError("Unable to allocate 9 GiB")
+
+
+def fill_the_disk_of_numpy(folder: Path, advance: Advance) -> dict[str, Any]:
+    raise OSError("76800 requested and 22464 written")
+
+
+def finish_by_another_job(folder: Path, advance: Advance) -> dict[str, Any]:
+    """Another job finishes the same task meanwhile."""
+    other = folder.parent / "twice"
+    other.mkdir()
+    (other / "result.json").write_text('{"by": "another"}')
+    return {"by": "us"}
+
+
+def report_environment(folder: Path, advance: Advance) -> dict[str, Any]:
+    return {
+        "torch": "torch" in sys.modules,
+        "threads": os.environ["OMP_NUM_THREADS"],
+        "worker": os.environ[WORKER],
+    }
+
+
+def squares(count: int) -> list[Task]:
+    return [Task(f"square-{i}", partial(square, i), 1) for i in range(count)]
+
+
+def build_with(folder: Path, tasks: list[Task], execute: Executor, settings: int = 0) -> list[dict[str, Any]]:
+    """Build an artifact that joins the files of its tasks; returns their counts."""
+    results: list[dict[str, Any]] = []
+
+    def write(temporary: Path) -> dict[str, Any]:
+        results.extend(run_tasks("squares", tasks, temporary, execute))
+        sources = (parts_folder(temporary) / task.name / "square" for task in tasks)
+        concatenate_files(sources, temporary / "squares")
+        return {}
+
+    build_artifact(folder, {"settings": settings}, {}, write)
+    return results
+
+
+@pytest.mark.parametrize("execute", [SERIAL, ProcessExecutor(2)], ids=str)
+def test_results_are_in_order_with_any_executor(tmp_path: Path, execute: Executor) -> None:
+    results = build_with(tmp_path / "stage", squares(5), execute)
+    assert [result["number"] for result in results] == list(range(5))
+    assert (tmp_path / "stage" / "squares").read_text() == "014916"
+    assert sorted((tmp_path / "done").read_text().split()) == list("01234")
+    others = {result["process"] for result in results} - {os.getpid()}
+    assert len(others) == (0 if execute == SERIAL else 2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["done", "stage"]
+
+
+def test_all_tasks_are_finished_before_their_results_are_read_one_at_a_time(tmp_path: Path) -> None:
+    temporary = tmp_path / "stage.unfinished"
+    parts_folder(temporary).mkdir()
+    results = run_tasks("squares", squares(3), temporary, SERIAL)
+    assert (tmp_path / "done").read_text() == "0 1 2 "
+    assert next(results)["number"] == 0
+    (parts_folder(temporary) / "square-1" / "result.json").write_text('{"number": 7}')
+    assert next(results)["number"] == 7
+
+
+def test_one_worker_or_one_task_needs_no_other_process(tmp_path: Path) -> None:
+    for count, workers in ((3, 1), (1, 2)):
+        results = build_with(tmp_path / f"{count}", squares(count), ProcessExecutor(workers))
+        assert {result["process"] for result in results} == {os.getpid()}
+
+
+FAILURES = {
+    raise_input_error: (InputError, r"^a\.jsonl:7: no text; fix the line$"),
+    raise_value_error: (ValueError, "not meant to be"),
+    fill_the_disk: (InputError, "the disk is full .*; make room and rerun, finished work is kept$"),
+    fill_the_disk_of_numpy: (InputError, "the disk is full .*; make room and rerun, finished work is kept$"),
+}
+
+
+@pytest.mark.parametrize("run", FAILURES)
+def test_a_failure_is_raised_and_finished_tasks_are_kept(run: Any, tmp_path: Path) -> None:
+    error, message = FAILURES[run]
+    with pytest.raises(error, match=message):
+        build_with(tmp_path / "stage", [*squares(2), Task("wrong", run)], SERIAL)
+    assert not (tmp_path / "stage").exists()
+    build_with(tmp_path / "stage", squares(3), SERIAL)
+    assert (tmp_path / "done").read_text() == "0 1 2 "
+    assert (tmp_path / "stage" / "squares").read_text() == "014"
+
+
+@pytest.mark.parametrize(
+    ("run", "error", "message"),
+    [
+        (raise_input_error, InputError, r"^a\.jsonl:7: no text; fix the line$"),
+        (raise_value_error, RuntimeError, "^wrong failed:\nTraceback(.*\n)*.*not meant to be"),
+        (Unreadable(), RuntimeError, "^wrong failed:\nTraceback(.*\n)*.*cannot be read"),
+        (read_beyond_the_end, RuntimeError, "^wrong failed:\nTraceback(.*\n)*.*cut off"),
+        (fill_the_disk, InputError, "the disk is full"),
+        (reach_the_limit_of_open_files, OSError, r"^\[Errno 24\] Too many open files: 'a.npy'"),
+        (fill_the_memory, MemoryError, "^Unable to allocate 9 GiB$"),
+        (die, WorkerDied, r"^the process of task wrong died \(exit code -9; .*rerun"),
+    ],
+)
+def test_a_failure_in_another_process(run: Any, error: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(error, match=message):
+        build_with(tmp_path / "stage", [Task("wrong", run), *squares(1)], ProcessExecutor(2))
+    assert not list(tmp_path.glob(".stage.*.parts/wrong"))
+    build_with(tmp_path / "stage", squares(2), SERIAL)
+    assert (tmp_path / "stage" / "squares").read_text() == "01"
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_task_finished_by_another_job_meanwhile(tmp_path: Path) -> None:
+    def write(temporary: Path) -> dict[str, Any]:
+        (counts,) = run_tasks("twice", [Task("twice", finish_by_another_job)], temporary, SERIAL)
+        assert [path.name for path in parts_folder(temporary).glob("*wice*")] == ["twice"]
+        return counts
+
+    assert build_artifact(tmp_path / "stage", {}, {}, write).counts == {"by": "another"}
+
+
+def test_a_job_whose_folder_is_being_removed_does_not_finish_with_a_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next attempt begins while it writes; its last file keeps the folder from being removed."""
+
+    def write_in_two_steps(folder: Path, advance: Advance) -> dict[str, Any]:
+        (folder / "first").write_text("x")
+        with monkeypatch.context() as patch:
+            patch.setattr("shutil.rmtree", lambda path, **_: Path(path, "first").unlink(missing_ok=True))
+            run_tasks("next", [], temporary, SERIAL)
+        (folder / "last").write_text("y")
+        return {}
+
+    temporary = tmp_path / "stage.unfinished"
+    parts_folder(temporary).mkdir()
+    with pytest.raises(FileNotFoundError):
+        run_tasks("steps", [Task("steps", write_in_two_steps)], temporary, SERIAL)
+    assert not (parts_folder(temporary) / "steps").exists()
+
+
+def test_a_worker_process_has_one_thread_and_no_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    tasks = [Task(f"report-{i}", report_environment) for i in range(2)]
+
+    def write(temporary: Path) -> dict[str, Any]:
+        return {"found": list(run_tasks("report", tasks, temporary, ProcessExecutor(2)))}
+
+    found = build_artifact(tmp_path / "stage", {}, {}, write).counts["found"]
+    assert found == [{"torch": False, "threads": "1", "worker": worker} for worker in ("0", "1")]
+    assert "OMP_NUM_THREADS" not in os.environ
+
+
+def test_finished_tasks_of_other_settings_are_removed(tmp_path: Path) -> None:
+    tasks = [*squares(2), Task("wrong", raise_input_error)]
+    with pytest.raises(InputError):
+        build_with(tmp_path / "stage", tasks, SERIAL, settings=1)
+    (of_others,) = tmp_path.glob(".stage.*.parts")
+    with pytest.raises(InputError):
+        build_with(tmp_path / "stage", tasks, SERIAL, settings=2)
+    (ours,) = tmp_path.glob(".stage.*.parts")
+    assert ours != of_others  # so that a job of other settings that is left does not write here
+    build_with(tmp_path / "stage", squares(2), SERIAL, settings=2)
+    assert (tmp_path / "done").read_text() == "0 1 0 1 "
+
+
+def test_finished_tasks_without_their_settings_are_not_used(tmp_path: Path) -> None:
+    whose = digest({"settings": {"settings": 0}, "inputs": {}})
+    parts = tmp_path / f".stage.{whose}.parts" / "square-0"
+    parts.mkdir(parents=True)
+    (parts / "result.json").write_text(json.dumps({"number": 7}))
+    results = build_with(tmp_path / "stage", squares(1), SERIAL)
+    assert results[0]["number"] == 0
+
+
+def test_executors_by_name() -> None:
+    assert make_executor("local", 3) == ProcessExecutor(3)
+    with pytest.raises(InputError, match="the local executor has none"):
+        make_executor("local", 1, ["time=1"])

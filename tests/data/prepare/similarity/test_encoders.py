@@ -1,0 +1,276 @@
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import BertConfig, BertModel, BertTokenizerFast, RobertaConfig, RobertaModel
+
+from hostile.planted import planted
+from hostile.runner import MARKER
+from loriini.common.errors import InputError
+from loriini.data.prepare.similarity import encoders
+from loriini.data.prepare.similarity.embeddings import normalize_rows, write_embeddings
+from loriini.data.prepare.text.documents import write_documents
+from loriini.data.read.document import Document
+
+TEXTS = [
+    "the lory eats nectar and fruit",
+    "def walk(graph): return graph",
+    "a parrot eats fruit and seeds, and it is said that a lorikeet drinks nectar " * 4,
+    "nectar",
+    "",
+]
+
+
+@pytest.fixture(scope="module")
+def plain_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small BERT with random weights that reads letters."""
+    folder = tmp_path_factory.mktemp("encoders") / "plain"
+    letters = [*"abcdefghijklmnopqrstuvwxyz():,"]
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{c}" for c in letters)]
+    folder.mkdir()
+    (folder / "vocab.txt").write_text("\n".join(vocabulary))
+    BertTokenizerFast(str(folder / "vocab.txt"), model_max_length=128).save_pretrained(folder)
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=128,
+        max_position_embeddings=128,
+        initializer_range=0.2,
+    )
+    BertModel(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sentence_model(plain_model: Path) -> Path:
+    """The same encoder as a sentence-transformers model with mean pooling."""
+    sentence_transformers = pytest.importorskip(
+        "sentence_transformers", reason="the extra loriini[encoders] is not installed"
+    )
+    folder = plain_model.with_name("sentence")
+    sentence_transformers.SentenceTransformer(str(plain_model), device="cpu").save_pretrained(str(folder))
+    assert (folder / "modules.json").exists()
+    return folder
+
+
+def vectors_of(model: Path, *settings: str) -> np.ndarray:
+    return normalize_rows(encoders.load_encoder(str(model), *settings)(TEXTS))
+
+
+def cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return (a * b).sum(1)
+
+
+@pytest.mark.parametrize("tokens", [16, 70, 10_000])
+def test_vectors_are_each_texts_own_whatever_the_batches(
+    tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(encoders.TOKENS_PER_BATCH, "cpu", tokens)
+    shapes = []
+
+    def tokenize(texts: list[str]) -> tuple[Tensor, Tensor]:
+        lengths = torch.tensor([len(text) for text in texts])
+        mask = (torch.arange(int(lengths.max())) < lengths[:, None]).long()
+        return mask * lengths[:, None], mask
+
+    def vectors(ids: Tensor, mask: Tensor) -> Tensor:
+        shapes.append(ids.shape)
+        return torch.stack([ids.sum(1), mask.sum(1)], 1).float()
+
+    texts = ["a" * n for n in (3, 40, 7, 40, 1, 33, 17)]
+    found = encoders.encode(encoders.Network(tokenize, vectors, torch.device("cpu")), texts)
+    assert found.tolist() == [[len(text) ** 2, len(text)] for text in texts]
+    assert sum(batch for batch, _ in shapes) == len(texts)
+    assert all(batch == 1 or batch * length <= tokens for batch, length in shapes)
+
+
+def test_sentence_transformers_vectors(sentence_model: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    theirs = normalize_rows(
+        SentenceTransformer(str(sentence_model), device="cpu").encode(TEXTS, show_progress_bar=False)
+    )
+    ours = vectors_of(sentence_model)
+    assert ours.shape == (5, 64)
+    assert (cosines(ours, theirs) > 0.999).all()
+
+
+def test_a_plain_encoder_pools_its_own_states(sentence_model: Path, plain_model: Path) -> None:
+    mean = vectors_of(plain_model)
+    assert (cosines(mean, vectors_of(sentence_model)) > 0.999).all()
+    first_token = vectors_of(plain_model, "cls")
+    assert cosines(first_token, mean).max() < 0.99
+
+
+def test_openvino_is_close_to_torch(sentence_model: Path) -> None:
+    pytest.importorskip("openvino", reason="the extra loriini[openvino] is not installed")
+    ours = vectors_of(sentence_model, "mean", "openvino")
+    assert (cosines(ours, vectors_of(sentence_model)) > 0.999).all()
+
+
+def test_the_number_of_threads_does_not_change_the_bytes(
+    plain_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One worker has all cores, a process of several has one: a task takes one thread in both."""
+    seen = set()
+    forward = encoders.PooledEncoder.forward
+
+    def counted(self: encoders.PooledEncoder, ids: Tensor, mask: Tensor) -> Tensor:
+        seen.add(torch.get_num_threads())
+        return forward(self, ids, mask)
+
+    monkeypatch.setattr(encoders.PooledEncoder, "forward", counted)
+    made = [Document(str(i), f"{i} {text}", "any") for i, text in enumerate(TEXTS)]
+    stored = write_documents(tmp_path / "documents", lambda drop: made, {})
+    before = torch.get_num_threads()
+    try:
+        written = []
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            folder = tmp_path / f"{threads}"
+            written.append(write_embeddings(folder, stored, str(plain_model), 0, "mean", "torch"))
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert seen == {1}
+    assert written[0].files == written[1].files
+
+
+def test_long_texts_are_truncated_to_the_models_maximum(plain_model: Path) -> None:
+    encode = encoders.load_encoder(str(plain_model))
+    long, longer = encode(["nectar " * 600, "nectar " * 600 + "graph"])
+    assert np.array_equal(long, longer)
+
+
+def test_positions_of_padding_hold_no_tokens(plain_model: Path, tmp_path: Path) -> None:
+    """RoBERTa counts positions from that of padding, and here its tokenizer states no limit."""
+    tokenizer = BertTokenizerFast(str(plain_model / "vocab.txt"))
+    tokenizer.save_pretrained(tmp_path)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = RobertaConfig(vocab_size=len(tokenizer), max_position_embeddings=34, pad_token_id=1, **sizes)
+    RobertaModel(config).save_pretrained(tmp_path)
+    encode = encoders.load_encoder(str(tmp_path))
+    long, longer = encode(["nectar " * 600, "nectar " * 600 + "graph"])
+    assert np.array_equal(long, longer)
+
+
+def test_what_cannot_be_loaded_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such folder"):
+        encoders.load_encoder(str(tmp_path / "encoder"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="holds neither config"):
+        encoders.load_encoder(str(tmp_path / "empty"))
+    (tmp_path / "empty" / "config.json").write_text("{}")
+    with pytest.raises(InputError, match="cannot be used"):
+        encoders.load_encoder(str(tmp_path / "empty"))
+
+
+MODULES = "sentence_transformers.sentence_transformer.modules"
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        None,
+        "planted.Planted",
+        "sentence_transformers.base.modules.router.Router",
+        "sentence_transformers.models.Asym",
+        f"{MODULES}.word_embeddings.WordEmbeddings",
+    ],
+)
+def test_code_in_an_encoders_folder_is_not_run(
+    module: str | None, plain_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither what its settings name (None), nor its modules, nor what the settings of these name."""
+    monkeypatch.chdir(tmp_path)
+    folder = Path(shutil.copytree(plain_model, tmp_path / "encoder"))
+    planted(folder, module or "planted.Planted")
+    monkeypatch.syspath_prepend(folder)
+    if module:
+        with pytest.raises(InputError, match=rf"its modules\.json names code, {re.escape(module)}, which"):
+            encoders.load_encoder(str(folder))
+    else:
+        (folder / "modules.json").unlink()
+        assert encoders.load_encoder(str(folder))(TEXTS).shape == (len(TEXTS), 64)
+    assert not (tmp_path / MARKER).exists()
+
+
+@pytest.mark.parametrize("activation", ["os.abort", "torch.os.abort", "torch.nn.modules.module.os.abort"])
+def test_what_a_dense_layer_names_is_not_run(activation: str, tmp_path: Path) -> None:
+    modules = tmp_path / "modules.json"
+    modules.write_text(json.dumps([{"type": f"{MODULES}.Dense", "path": "2_Dense"}]))
+    settings = tmp_path / "2_Dense" / "config.json"
+    settings.parent.mkdir()
+    for allowed in ({}, {"activation_function": "torch.nn.modules.activation.Tanh"}):
+        settings.write_text(json.dumps(allowed))
+        encoders.check_modules(modules, lambda name: tmp_path / name)
+    settings.write_text(json.dumps({"activation_function": activation}))
+    with pytest.raises(ValueError, match=rf"2_Dense names code, {re.escape(activation)}, which is not run"):
+        encoders.check_modules(modules, lambda name: tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda found: found.pop("encoder.layer.0.output.dense.bias"), "it lacks encoder.layer.0.output"),
+        (
+            lambda found: found.update({"encoder.layer.0.output.dense.bias": torch.zeros(3)}),
+            "cannot be used",
+        ),
+    ],
+    ids=["without a tensor", "of another shape"],
+)
+def test_an_encoder_without_all_its_weights_is_refused(
+    damage: Callable[[dict[str, Tensor]], object], reason: str, plain_model: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(plain_model, tmp_path / "encoder"))
+    weights = load_file(folder / "model.safetensors")
+    damage(weights)
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(InputError, match=reason):
+        encoders.load_encoder(str(folder))
+
+
+def test_the_reason_is_reported_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise ValueError("Couldn't make it from one of: \n(1) a file,\n(2) " + "anything " * 100)
+
+    monkeypatch.setattr(encoders, "_pooled", refuse)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(
+        InputError, match=r"one of: \(1\) a file, \(2\) anything .*\[\.\.\.\]\); give"
+    ) as caught:
+        encoders.load_encoder(str(tmp_path))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_extra_is_named(
+    sentence_model: Path, plain_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    with pytest.raises(InputError, match=r"loriini\[encoders\]"):
+        encoders.load_encoder(str(sentence_model))
+    with pytest.raises(InputError, match=r"loriini\[openvino\]"):
+        encoders.load_encoder(str(plain_model), backend="openvino")
+
+
+def test_workers_take_turns_on_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert encoders.worker_device() == encoders.pick_device()
+    monkeypatch.setattr(encoders, "pick_device", lambda: torch.device("cuda", 0))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert encoders.worker_device() == torch.device("cuda", 0)
+    for worker, index in (("0", 0), ("1", 1), ("2", 0)):
+        monkeypatch.setenv(encoders.WORKER, worker)
+        assert encoders.worker_device() == torch.device("cuda", index)

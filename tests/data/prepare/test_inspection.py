@@ -1,0 +1,78 @@
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from loriini.data.jobs.artifact import write_manifest
+from loriini.data.prepare.inspection import bin_counts, inspect_corpus, neighbor_examples, summary_statistics
+from loriini.data.prepare.prepare import Corpus, open_corpus
+from loriini.data.prepare.similarity.walks import random_order
+
+
+def test_numbers_of_a_corpus(corpus: Corpus) -> None:
+    found = inspect_corpus(corpus)
+    dropped = {"no text": 1, "exact duplicate": 1, "near-duplicate": 1}
+    assert found["documents"] == {"in": 161, "ordered": 160, "held_out": 0, "dropped": dropped}
+    assert {name: domain["documents"] for name, domain in found["domains"].items()} == {
+        "topic0": 41,
+        "topic1": 40,
+        "topic2": 40,
+        "topic3": 40,
+    }
+    assert sum(domain["tokens"] for domain in found["domains"].values()) == found["tokens"]["in"]
+    assert found["tokens_per_document"]["max"] == np.diff(corpus.tokens.offsets).max()
+    assert found["neighbors"]["recall_at_10"] == 1
+    assert found["shared_instance_cosine"]["similar"] > found["shared_instance_cosine"]["random"]
+    order = np.load(corpus.folder / "order" / "order.npy")
+    vectors = np.load(corpus.folder / "embeddings" / "embeddings.npy").astype(np.float32)
+    adjacent = (vectors[order[:-1]] * vectors[order[1:]]).sum(1).mean()
+    assert found["order"]["adjacent_cosine"] == pytest.approx(adjacent, abs=1e-6)
+    shuffled = random_order(len(vectors), 0)
+    assert adjacent > (vectors[shuffled[:-1]] * vectors[shuffled[1:]]).sum(1).mean()
+    for name, drawn in found["histograms"].items():
+        assert sum(drawn["counts"]) == {"tokens_per_document": 161, "nearest_cosine": 161}.get(name, 159)
+        assert len(drawn["edges"]) == len(drawn["counts"]) + 1
+
+
+def test_a_corpus_without_neighbors(corpus: Corpus, tmp_path: Path) -> None:
+    """As one that was imported."""
+    out = Path(shutil.copytree(corpus.folder, tmp_path / "corpus"))
+    manifest = json.loads((out / "manifest.json").read_text())
+    del manifest["manifest"]
+    for name in ("embeddings", "neighbors", "duplicates"):
+        shutil.rmtree(out / name)
+        del manifest["stages"][name]
+    write_manifest(out / "manifest.json", {**manifest, "shared_instance_cosine": {}})
+    found = inspect_corpus(open_corpus(out))
+    assert found["neighbors"] is None
+    assert found["order"]["adjacent_cosine"] is None
+    assert list(found["histograms"]) == ["tokens_per_document"]
+    assert neighbor_examples(open_corpus(out)) == []
+
+
+def test_examples_are_documents_with_their_nearest(corpus: Corpus) -> None:
+    first, second = neighbor_examples(corpus, shown=2, neighbors=3)
+    for example in (first, second):
+        assert example["text"].startswith(example["domain"])
+        assert len(example["neighbors"]) == 3
+        similarities = [near["similarity"] for near in example["neighbors"]]
+        assert similarities == sorted(similarities, reverse=True)
+        assert example["id"] not in [near["id"] for near in example["neighbors"]]
+
+
+def test_no_example_is_shown_twice(corpus: Corpus) -> None:
+    examples = neighbor_examples(corpus, shown=10_000, neighbors=1)
+    assert len({example["id"] for example in examples}) == len(examples) > 2
+
+
+def test_summary_statistics() -> None:
+    found = summary_statistics(range(1, 102))
+    assert found == {"mean": 51, "p10": 11, "p50": 51, "p90": 91, "p99": 100, "max": 101}
+
+
+def test_bin_counts() -> None:
+    edges = np.array([0.0, 1, 2, 3, 4])
+    assert bin_counts([1.5, 1.7, 2, 9], edges) == {"edges": [1, 2, 3, 4], "counts": [2, 1, 1]}
+    assert bin_counts([], edges) == {"edges": [0], "counts": []}

@@ -1,0 +1,274 @@
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from corpus import topics
+
+from loriini.common.errors import InputError
+from loriini.data.jobs.artifact import load_artifact
+from loriini.data.jobs.lock import folder_lock
+from loriini.data.prepare import prepare, stages
+from loriini.data.prepare.prepare import Corpus, open_corpus, prepare_documents
+from loriini.data.prepare.tokenized import instances
+from loriini.data.read import streams
+from loriini.data.read.document import Document
+from loriini.data.read.dropped import OnDrop
+
+
+def times(out: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+
+
+def array_hashes(out: Path) -> dict[str, Any]:
+    return {folder.name: load_artifact(folder).files for folder in sorted(out.iterdir()) if folder.is_dir()}
+
+
+def test_every_document_and_token_is_accounted_for(corpus: Corpus) -> None:
+    counts = {name: stage["counts"] for name, stage in corpus.manifest["stages"].items()}
+    assert counts["documents"]["documents"] == counts["tokens"]["documents"] == 161
+    assert counts["duplicates"]["duplicates"] == 1
+    assert counts["order"]["documents"] == counts["instances"]["documents_in"] == 160
+    left_out = np.load(corpus.folder / "duplicates" / "ids.npy")
+    lengths = np.diff(corpus.tokens.offsets)
+    assert lengths.sum() == counts["tokens"]["tokens"]
+    held = counts["instances"]
+    assert held["tokens_in"] == lengths.sum() - lengths[left_out].sum()
+    assert held["tokens_in"] == held["tokens"] + held["tokens_left_out"]
+    assert corpus.instances.tokens_IL.size == held["tokens"]
+
+
+def test_similar_documents_share_instances(corpus: Corpus) -> None:
+    cosines = corpus.manifest["shared_instance_cosine"]
+    assert cosines["similar"] > cosines["random"] + 0.2
+
+
+def test_the_tokenizer_decodes_the_instances(corpus: Corpus) -> None:
+    from transformers import AutoTokenizer
+
+    text = AutoTokenizer.from_pretrained(corpus.tokenizer).decode(corpus.instances.tokens_IL[0])
+    assert text.count("topic") > 5
+    assert (corpus.instances.tokens_IL == corpus.instances.eos_token_id).any()
+
+
+def test_a_finished_corpus_is_left_as_it_is(corpus: Corpus) -> None:
+    def unread(drop: OnDrop) -> Iterator[Document]:
+        raise AssertionError("the documents are stored already")
+
+    before = times(corpus.folder)
+    prepare_documents(corpus.folder, unread, topics.IDENTITY, replace(topics.SETTINGS, workers=2))
+    assert times(corpus.folder) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"length": 63}, r"length 127, not 63\); choose another name or --out, with --reuse"),
+        ({"order": "papers", "seed": 1}, "order similar, not papers, seed 0, not 1"),
+        ({"heldout_share": 0.1}, "heldout_share 0.0, not 0.1"),
+        ({"tokenizer": "bpe:400"}, "tokenizer"),
+    ],
+)
+def test_other_settings_are_refused(corpus: Corpus, change: dict[str, Any], told: str) -> None:
+    before = times(corpus.folder)
+    with pytest.raises(InputError, match=rf"made with other settings \({told}"):
+        topics.make(corpus.folder, replace(topics.SETTINGS, **change))
+    assert times(corpus.folder) == before
+
+
+def test_the_same_order_may_be_given_by_another_path(corpus: Corpus, tmp_path: Path) -> None:
+    ids = np.random.default_rng(0).permutation(corpus.manifest["stages"]["documents"]["counts"]["documents"])
+    for name in ("a.npy", "b.npy"):
+        np.save(tmp_path / name, ids)
+        order = replace(topics.SETTINGS, order=str(tmp_path / name), reuse=str(corpus.folder))
+        made = topics.make(tmp_path / "given", order)
+    assert made.manifest["shared_instance_cosine"].keys() == {"given", "random"}
+    np.save(tmp_path / "b.npy", ids[::-1])
+    with pytest.raises(InputError, match="order: was made with other settings"):
+        topics.make(tmp_path / "given", order)
+
+
+def test_an_order_of_other_documents_is_refused_before_they_are_tokenized(tmp_path: Path) -> None:
+    np.save(tmp_path / "mine.npy", [0, 1, 1])
+    with pytest.raises(InputError, match=r"mine\.npy: holds 3 ids; give 0 to"):
+        topics.make(tmp_path / "made", replace(topics.SETTINGS, order=str(tmp_path / "mine.npy")))
+    assert {path.name for path in (tmp_path / "made").iterdir() if path.is_dir()} == {"documents"}
+
+
+def test_other_documents_are_refused(corpus: Corpus) -> None:
+    told = rf"documents: .*other inputs \(topics\); choose .*--reuse {corpus.folder}"
+    with pytest.raises(InputError, match=told):
+        prepare_documents(corpus.folder, topics.documents, {"topics": "2"}, topics.SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"encoder": "./other"}, "encoder lsa, not ./other"),
+        ({"neighbors": 7}, "neighbors 8, not 7"),
+        ({"seed": 1}, "seed 0, not 1"),
+    ],
+)
+def test_a_refused_corpus_that_lost_a_stage_is_left_as_it_is(
+    corpus: Corpus, tmp_path: Path, change: dict[str, Any], told: str
+) -> None:
+    """Building the stage would spoil it: the later ones would be refused after it."""
+    out = tmp_path / "corpus"
+    shutil.copytree(corpus.folder, out)
+    shutil.rmtree(out / "embeddings")
+    before = times(out)
+    with pytest.raises(InputError, match=rf"was made with other settings \({told}\); choose"):
+        topics.make(out, replace(topics.SETTINGS, **change))
+    assert times(out) == before
+    topics.make(out)
+    assert array_hashes(out) == array_hashes(corpus.folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tokenizer": "bpe:few"}, "at least 257"),
+        ({"tokenizer": "./absent"}, "no such tokenizer"),
+        ({"encoder": "./absent"}, "no such folder"),
+    ],
+)
+def test_an_absent_tokenizer_or_encoder_is_refused_before_anything_is_read(
+    tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        topics.make(tmp_path / "corpus", replace(topics.SETTINGS, **change))
+    assert not (tmp_path / "corpus").exists()
+
+
+@pytest.mark.parametrize("stage", [stage.name for stage in stages.STAGES])
+def test_a_folder_of_a_stages_name_is_refused_before_anything_is_read(tmp_path: Path, stage: str) -> None:
+    mine = tmp_path / stage / "mine" / "notes.txt"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("a note " * 200)
+    with pytest.raises(InputError, match=f"{stage}: holds files that are not a stage"):
+        topics.make(tmp_path)
+    with pytest.raises(InputError, match=r"notes\.txt: lies in a stage of the corpus"):
+        prepare.prepare(tmp_path, replace(topics.SETTINGS, documents=(str(mine),)))
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [mine]
+
+
+def test_a_corpus_within_a_corpus_is_refused(corpus: Corpus) -> None:
+    with pytest.raises(
+        InputError, match=rf"--out {corpus.folder}: is a corpus itself; give the folder to make"
+    ):
+        topics.make(corpus.folder / "inner")
+    assert not (corpus.folder / "inner").exists()
+
+
+def test_a_folder_where_another_process_is_at_work_is_refused(tmp_path: Path) -> None:
+    with folder_lock(tmp_path), pytest.raises(InputError, match="at work here"):
+        topics.make(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_to_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nothing to read"):
+        prepare.prepare(tmp_path / "corpus", topics.SETTINGS)
+
+
+def test_an_interrupted_run_resumes(corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupted before a stage, and in the middle of another."""
+    out = tmp_path / "interrupted"
+
+    def interrupted(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    for module, function in ((stages, "write_embeddings"), (instances, "majority_domains")):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, function, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                topics.make(out)
+        assert not (out / "instances").exists()
+        with pytest.raises(InputError, match="no finished corpus"):
+            open_corpus(out)
+    topics.make(out)
+    assert array_hashes(out) == array_hashes(corpus.folder)
+    assert not list(out.glob(".*"))
+
+
+def test_random_order_holds_the_same_documents(corpus: Corpus, tmp_path: Path) -> None:
+    settings = replace(topics.SETTINGS, order="random", tokenizer=str(corpus.tokenizer))
+    random = topics.make(tmp_path / "random", settings)
+    assert np.array_equal(random.tokens.tokens, corpus.tokens.tokens)
+    orders = [np.load(made.folder / "order" / "order.npy") for made in (random, corpus)]
+    assert not np.array_equal(*orders)
+    assert np.array_equal(*map(np.sort, orders))
+    assert random.manifest["shared_instance_cosine"]["random"] < 0.5
+
+
+def test_files_named_heldout_among_others_are_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a.jsonl", "a.heldout.jsonl"):
+        records = ({"text": d.text} for d in topics.documents())
+        (tmp_path / name).write_text("".join(json.dumps(record) + "\n" for record in records))
+    for path, warned in ((tmp_path, True), (tmp_path / "a.heldout.jsonl", False)):
+        settings = replace(topics.SETTINGS, documents=(str(path),), order="random")
+        prepare.prepare(tmp_path.parent / f"corpus-{path.name}", settings)
+        assert ("a.heldout.jsonl: among the documents, so a model" in capsys.readouterr().err) == warned
+
+
+def test_text_next_to_records_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records = "".join(json.dumps({"text": d.text}) + "\n" for d in topics.documents())
+    for name in ("set/a.jsonl", "set/README", "notes/b.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(records if name.endswith("jsonl") else "about owls")
+    for given, warned in ((("set",), True), (("set/a.jsonl", "notes"), False)):
+        documents = tuple(str(tmp_path / name) for name in given)
+        settings = replace(topics.SETTINGS, documents=documents, order="random")
+        prepare.prepare(tmp_path / f"corpus-{len(given)}", settings)
+        assert (f"{tmp_path}/set/README: text next to records" in capsys.readouterr().err) == warned
+
+
+@pytest.mark.parametrize(
+    ("train", "test"),
+    [
+        ("train-00000-of-1.jsonl", "test-00000-of-1.jsonl"),
+        ("train/data.jsonl", "validation/data.jsonl"),
+        ("dev/train.jsonl", "dev/test.jsonl"),  # the file's own name counts
+    ],
+)
+def test_other_splits_of_a_data_set_are_warned_of(
+    train: str, test: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = "".join(json.dumps({"text": d.text}) + "\n" for d in topics.documents())
+    for name in (train, test):
+        (tmp_path / "set" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "set" / name).write_text(records)
+    for given, warned in (("set", True), (f"set/{train}", False), (f"set/{test}", False)):
+        documents = (str(tmp_path / given),)
+        settings = replace(topics.SETTINGS, documents=documents, order="random")
+        prepare.prepare(tmp_path / f"corpus-{len(given)}", settings)
+        assert (f"{test}: among the documents, so a model" in capsys.readouterr().err) == warned
+
+
+def test_from_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "topics.jsonl"
+    records = [{"body": d.text, "topic": d.domain} for d in topics.documents()]
+    file.write_text("".join(json.dumps(record) + "\n" for record in records))
+    settings = replace(
+        topics.SETTINGS, documents=(str(file),), text_field="body", domain_field="topic", order="random"
+    )
+    corpus = prepare.prepare(tmp_path / "corpus", settings)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streams, "_parts", None)  # a stored corpus's files are not cut again
+        assert prepare.prepare(tmp_path / "corpus", settings).manifest == corpus.manifest
+    assert corpus.instances.domain_names == ("topic0", "topic1", "topic2", "topic3")
+    assert corpus.manifest["settings"]["text_field"] == "body"
+    assert "domain field" not in capsys.readouterr().err
+    with pytest.raises(InputError, match=r"other settings \(domain_field topic, not topik\)"):
+        prepare.prepare(tmp_path / "corpus", replace(settings, domain_field="topik"))
+    assert "topik" not in capsys.readouterr().err  # a stored corpus's files are not opened for it
+    prepare.prepare(tmp_path / "by topik", replace(settings, domain_field="topik"))
+    assert capsys.readouterr().err.startswith("warning: the domain field 'topik' is in none of the first")
+    with pytest.raises(InputError, match="no such file"):
+        prepare.prepare(tmp_path / "other", replace(settings, documents=(str(tmp_path / "absent"),)))

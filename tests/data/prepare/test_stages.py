@@ -1,0 +1,170 @@
+"""All stages: the same bytes whatever the workers, kills and full disks; and nothing lost."""
+
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from corpus import run_small, small
+
+from loriini.common.errors import InputError
+from loriini.data.jobs import tasks
+from loriini.data.jobs.artifact import Artifact, load_artifact
+from loriini.data.prepare.stages import STAGES, imbalances
+from loriini.data.prepare.text.stored import stored_documents
+from loriini.data.read import ReadOptions, read_documents
+
+Texts = tuple[str, ...]
+
+
+def contents(out: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()
+    }
+
+
+def loaded(out: Path) -> dict[str, Artifact]:
+    return {stage.name: load_artifact(out / stage.name) for stage in STAGES}
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Texts:
+    return small.write_texts(tmp_path_factory.mktemp("texts") / "texts")
+
+
+@pytest.fixture
+def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for (module, name), value in small.SMALL.items():
+        monkeypatch.setattr(module, name, value)
+
+
+@pytest.fixture(scope="module")
+def expected(texts: Texts, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The corpus as one process makes it without interruption."""
+    with pytest.MonkeyPatch.context() as patch:
+        for (module, name), value in small.SMALL.items():
+            patch.setattr(module, name, value)
+        return small.make(tmp_path_factory.mktemp("corpora") / "one", texts, 1).folder
+
+
+def test_documents_equal_one_pass_over_all(texts: Texts, expected: Path) -> None:
+    """The naive twin: a set of texts, and a counter of ids."""
+    seen, number, wanted = set(), Counter[str](), []
+    for document in read_documents(texts, ReadOptions(on_error="skip")):
+        if document.text not in seen:
+            seen.add(document.text)
+            wanted.append(document)
+    given = {document.id for document in wanted}
+    for place, document in enumerate(wanted):
+        number[document.id] += 1
+        name = document.id
+        if number[name] > 1:
+            name = f"{name}#{number[name]}"
+            while name in given:
+                name = f"{name}@{place}"
+        wanted[place] = replace(document, id=name)
+    stored = load_artifact(expected / "documents")
+    assert list(stored_documents(stored)) == wanted
+    assert len({document.id for document in wanted}) == len(wanted)
+    assert stored.counts["duplicates"] == 2
+    assert stored.counts["skipped"] == {"not valid JSON": 3}
+    dropped = [json.loads(line) for line in stored.path("dropped.jsonl").read_text().splitlines()]
+    repeats = [line["detail"] for line in dropped if line["reason"] == "exact duplicate"]
+    assert [wanted[int(detail.removeprefix("repeats document "))].text for detail in repeats] == [
+        "said before"
+    ] * 2
+
+
+def test_there_are_many_tasks(expected: Path) -> None:
+    counts = {name: artifact.counts for name, artifact in loaded(expected).items()}
+    assert len(counts["documents"]["shards"]) >= 6
+    assert counts["neighbors"]["cells"] >= 4
+    assert counts["instances"]["instances"] * 64 > 3 * small.SMALL[small.instances, "TOKENS_PER_TASK"]
+    assert counts["duplicates"]["duplicates"] >= 3
+
+
+@pytest.mark.parametrize("stage", [stage.name for stage in STAGES if stage.name != "tokenizer"])
+def test_a_lost_document_or_token_is_an_imbalance(expected: Path, stage: str) -> None:
+    made = loaded(expected)
+    assert not list(imbalances(made))
+    for name in ("documents", "tokens", "tokens_left_out", "duplicates"):
+        if name in made[stage].counts and (stage, name) != ("instances", "documents"):
+            counts = {**made[stage].counts, name: made[stage].counts[name] - 1}
+            assert list(imbalances({**made, stage: replace(made[stage], counts=counts)}))
+
+
+def files(out: Path) -> int:
+    return sum(len(names) for _, _, names in os.walk(out))
+
+
+def kill_and_rerun(out: Path, texts: Texts, workers: int, moments: list[tuple[int, float]]) -> int:
+    """Run all stages, killed at every moment, then to the end; returns how often it was killed.
+
+    A moment is a number of files more than there were, and seconds after that.
+    """
+    command = [sys.executable, run_small.__file__, str(out), str(workers), *texts]
+    killed = 0
+    for more, seconds in [*moments, (1 << 30, 0)]:
+        there = files(out)
+        process = subprocess.Popen(command)
+        while process.poll() is None and files(out) < there + more:
+            time.sleep(0.005)
+        time.sleep(seconds)
+        process.kill() if more < 1 << 30 else None
+        killed += process.wait() == -signal.SIGKILL
+    assert process.returncode == 0
+    return killed
+
+
+def test_workers_and_kills_leave_the_same_bytes(texts: Texts, expected: Path, tmp_path: Path) -> None:
+    assert kill_and_rerun(tmp_path / "corpus", texts, 2, [(45, 0.0)]) == 1
+    assert contents(tmp_path / "corpus") == contents(expected)
+
+
+@pytest.mark.drill
+@pytest.mark.parametrize("workers", [1, 2])
+def test_twenty_kills_leave_the_same_bytes(
+    texts: Texts, expected: Path, tmp_path: Path, workers: int
+) -> None:
+    seed = random.randrange(1 << 32)
+    moment = random.Random(seed)
+    killed = corpora = 0
+    while killed < 20:
+        out = tmp_path / f"corpus-{corpora}"
+        moments = [(moment.randint(1, 40), moment.uniform(0, 0.2)) for _ in range(5)]
+        print(f"seed {seed}, corpus {corpora}: files and seconds to the kills {moments}")
+        killed += kill_and_rerun(out, texts, workers, moments)
+        assert contents(out) == contents(expected)
+        corpora += 1
+
+
+@pytest.mark.usefixtures("small_tasks")
+def test_a_full_disk_is_reported_and_the_rest_resumes_later(
+    texts: Texts, expected: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = [12]
+
+    def write_json(path: Path, value: object) -> None:
+        room[0] -= 1
+        if room[0] < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        original(path, value)
+
+    original = tasks.write_json
+    with monkeypatch.context() as patch:
+        patch.setattr(tasks, "write_json", write_json)
+        with pytest.raises(InputError, match=r"the disk is full .*; make room and rerun") as caught:
+            small.make(tmp_path / "corpus", texts, 1)
+    assert "\n" not in str(caught.value)
+    finished = len(list(tmp_path.glob("corpus/.*.parts/*/result.json")))
+    assert finished > 3
+    small.make(tmp_path / "corpus", texts, 1)
+    assert contents(tmp_path / "corpus") == contents(expected)

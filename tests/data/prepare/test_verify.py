@@ -1,0 +1,191 @@
+"""A corpus is verified file by file, and made again where it is damaged."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import zstandard
+from corpus import topics
+
+from loriini.common.errors import InputError
+from loriini.data.jobs.artifact import load_artifact, write_manifest
+from loriini.data.prepare.prepare import Corpus
+from loriini.data.prepare.stages import STAGES
+from loriini.data.prepare.verify import explained_damage, verify
+
+Capture = pytest.CaptureFixture[str]
+NAMES = [stage.name for stage in STAGES]
+ORDERED = ["order", "instances"]
+COMPARED = ["duplicates", "heldout", *ORDERED]
+DEPENDENT = {
+    "documents": NAMES[1:],
+    "tokenizer": ["tokens", *ORDERED],
+    "tokens": ORDERED,
+    "embeddings": ["neighbors", *COMPARED],
+    "neighbors": COMPARED,
+    "duplicates": ["heldout", *ORDERED],
+    "heldout": ORDERED,
+    "order": ["instances"],
+    "instances": [],
+}
+"""What is made of each stage, directly or not."""
+
+
+@pytest.fixture(scope="module")
+def copy(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus that a test may change, if it restores it."""
+    return Path(shutil.copytree(corpus.folder, tmp_path_factory.mktemp("copies") / "corpus"))
+
+
+def test_every_file_of_every_stage_is_read(corpus: Corpus) -> None:
+    assert list(corpus.manifest["stages"]) == sorted(NAMES)
+    assert verify(corpus.folder) == sum(len(load_artifact(corpus.folder / name).files) for name in NAMES)
+
+
+@pytest.mark.parametrize("stage", NAMES)
+def test_one_changed_byte_is_reported(copy: Path, stage: str) -> None:
+    artifact = load_artifact(copy / stage)
+    path = max(map(artifact.path, artifact.files), key=lambda path: path.stat().st_size)
+    whole = path.read_bytes()
+    path.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
+    stale = ", ".join([stage, *DEPENDENT[stage]])
+    with pytest.raises(InputError, match=f"{path.name} is not .*folders {stale} and make"):
+        verify(copy)
+    path.write_bytes(whole)
+    assert verify(copy)
+
+
+def test_an_absent_file_is_reported_and_made_again(copy: Path) -> None:
+    path = copy / "order" / "order.npy"
+    whole = path.read_bytes()
+    path.unlink()
+    with pytest.raises(InputError, match=r"order\.npy is not what was written.*order, instances and"):
+        verify(copy)
+    for name in ("order", "instances"):
+        shutil.rmtree(copy / name)
+    topics.make(copy)
+    assert path.read_bytes() == whole
+    assert verify(copy)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("std::bad_alloc")])
+def test_nothing_is_read_again_when_memory_is_out(error: Exception, copy: Path) -> None:
+    with (copy / "order" / "order.npy").open("r+b") as file:
+        whole = file.read()
+        file.truncate(9)
+    with pytest.raises(InputError, match=r"order\.npy is not what was written"), explained_damage(copy):
+        raise ValueError("damage")
+    with pytest.raises(type(error)), explained_damage(copy):
+        raise error
+    (copy / "order" / "order.npy").write_bytes(whole)
+
+
+OF_WORKER = 'tokens-00000 failed:\nTraceback (most recent call last):\n  File "a.py"\n{}: reason\n'
+
+
+@pytest.mark.parametrize(
+    ("error", "named"),
+    [
+        (ValueError("reason"), "ValueError: reason"),
+        (KeyError("reason"), "KeyError: 'reason'"),
+        (EOFError("reason"), "EOFError: reason"),
+        (FileNotFoundError("reason"), "FileNotFoundError: reason"),
+        (zstandard.ZstdError("reason"), "ZstdError: reason"),
+        (RuntimeError(OF_WORKER.format("zstandard.ZstdError")), "zstandard.ZstdError: reason"),
+        (RuntimeError(OF_WORKER.format("IndexError")), "IndexError: reason"),
+        (RuntimeError("a bug"), None),
+        (RuntimeError(OF_WORKER.format("AttributeError")), None),
+        (PermissionError("no right"), None),
+        (ConnectionError("no network"), None),
+        (InputError("wrong"), None),
+    ],
+    ids=repr,
+)
+def test_files_are_read_again_only_after_an_error_of_damage(
+    error: Exception, named: str | None, corpus: Corpus, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    read: list[tuple[Path, str]] = []
+    monkeypatch.setattr(
+        "loriini.data.prepare.verify.verify", lambda out: read.append((out, capsys.readouterr().err))
+    )
+    with pytest.raises(type(error)) as raised, explained_damage(corpus.folder):
+        raise error
+    assert raised.value is error
+    assert [out for out, _ in read] == ([corpus.folder] if named else [])
+    for _, printed_before in read:
+        assert printed_before.startswith(f"warning: {corpus.folder}: checking whether its files are damaged")
+        assert printed_before.endswith(f"because of {named}\n")
+
+
+def lose(counts: dict[str, int], name: str) -> None:
+    counts[name] -= 1
+
+
+@pytest.mark.parametrize(
+    ("stage", "change"),
+    [
+        ("documents", lambda counts: lose(counts, "documents")),
+        ("documents", lambda counts: counts["shards"].append(1)),
+        ("tokens", lambda counts: lose(counts, "characters_in")),
+        ("embeddings", lambda counts: lose(counts, "documents")),
+        ("neighbors", lambda counts: lose(counts, "documents")),
+        ("order", lambda counts: lose(counts, "documents")),
+        ("instances", lambda counts: lose(counts, "documents_in")),
+        ("instances", lambda counts: lose(counts, "tokens_left_out")),
+    ],
+)
+def test_counts_that_do_not_add_up_are_reported(
+    copy: Path, stage: str, change: Callable[[dict[str, int]], None]
+) -> None:
+    path, of_all = copy / stage / "manifest.json", copy / "manifest.json"
+    whole, recorded = path.read_text(), of_all.read_text()
+    manifest = json.loads(whole)
+    change(manifest["counts"])
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(InputError, match=rf"{stage}/manifest.json: .*changed after it was written"):
+        verify(copy)
+    del manifest["manifest"]  # its own hash
+    write_manifest(path, manifest)
+    with pytest.raises(InputError, match=rf"{stage}: it is not the one that .*manifest.json records"):
+        verify(copy)
+    of_all.unlink()
+    with pytest.raises(InputError, match=rf"{stage}: .* is [\d,]+, but .* is [\d,]+; remove the folders"):
+        verify(copy)
+    path.write_text(whole)
+    of_all.write_text(recorded)
+
+
+def test_an_absent_stage_is_reported_and_made_again(copy: Path) -> None:
+    whole = {path: path.read_bytes() for path in (copy / "embeddings").iterdir()}
+    shutil.rmtree(copy / "embeddings")
+    with pytest.raises(InputError, match=r"/embeddings: is absent; the command that made the corpus makes"):
+        verify(copy)
+    topics.make(copy)
+    assert {path: path.read_bytes() for path in (copy / "embeddings").iterdir()} == whole
+    assert verify(copy)
+
+
+@pytest.mark.parametrize("stage", ["instances", "order"])
+def test_the_last_stages_are_missed_too(stage: str, corpus: Corpus, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(corpus.folder, tmp_path / "copy"))
+    shutil.rmtree(copy / stage)
+    with pytest.raises(InputError, match=f"/{stage}: is absent"):
+        verify(copy)
+
+
+def test_a_folder_that_is_no_corpus_is_not_verified(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no corpus here"):
+        verify(tmp_path / "absent")
+
+
+def test_a_stage_of_another_corpus_is_reported(corpus: Corpus, tmp_path: Path) -> None:
+    other = topics.make(tmp_path / "other", replace(topics.SETTINGS, neighbors=3)).folder
+    copy = Path(shutil.copytree(corpus.folder, tmp_path / "copy"))
+    (copy / "manifest.json").unlink()
+    shutil.rmtree(copy / "neighbors")
+    shutil.copytree(other / "neighbors", copy / "neighbors")
+    with pytest.raises(InputError, match="duplicates: it was made from other neighbors than those here"):
+        verify(copy)

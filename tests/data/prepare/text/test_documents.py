@@ -1,0 +1,190 @@
+import json
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from loriini.common.errors import InputError
+from loriini.data.jobs.artifact import Artifact
+from loriini.data.prepare.text.documents import _Chunk, _shards, _totals, write_documents
+from loriini.data.prepare.text.stored import stored_documents
+from loriini.data.read.document import Document
+from loriini.data.read.dropped import Dropped, OnDrop
+from loriini.data.read.inputs import input_files, input_states
+from loriini.data.read.options import ReadOptions
+from loriini.data.read.sampling import hash_fraction
+from loriini.data.read.streams import FunctionStream, file_streams
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    documents = [
+        Document("a", "first", "x"),
+        Document("b", "first", "x"),
+        Document("a", "second", "y"),
+        Document("a#2", "third", "y"),
+        Document("c", "second", "y"),
+    ]
+    calls = []
+
+    def source(drop: OnDrop) -> list[Document]:
+        calls.append(1)
+        drop(Dropped(None, "a.jsonl:7", "no text"))
+        return documents
+
+    built = write_documents(tmp_path / "documents", source, {"seed": 0})
+    assert [(d.id, d.text) for d in stored_documents(built)] == [
+        ("a", "first"),
+        ("a#2@1", "second"),
+        ("a#2", "third"),
+    ]
+    assert built.counts == {
+        "documents_in": 5,
+        "documents": 3,
+        "characters": 16,
+        "domains": {"x": 1, "y": 2},
+        "skipped": {"no text": 1},
+        "duplicates": 2,
+        "renamed_ids": 1,
+        "shards": [3],
+        "least_text_fraction": min(hash_fraction(text) for text in ("first", "second", "third")),
+    }
+    dropped = [json.loads(line) for line in built.path("dropped.jsonl").read_text().splitlines()]
+    assert dropped == [
+        {"id": None, "where": "a.jsonl:7", "reason": "no text", "detail": ""},
+        {"id": "b", "where": None, "reason": "exact duplicate", "detail": "repeats document 0"},
+        {"id": "c", "where": None, "reason": "exact duplicate", "detail": "repeats document 1"},
+    ]
+    assert write_documents(tmp_path / "documents", source, {"seed": 0}) == built
+    assert len(calls) == 1
+    with pytest.raises(InputError, match="other settings"):
+        write_documents(tmp_path / "documents", source, {"seed": 1})
+
+
+def test_other_inputs_are_read_again_after_an_interruption(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def write(text: str) -> Artifact:
+        return write_documents(
+            tmp_path / "documents", lambda _: [Document("a", text, "x")], {}, {"hash": text}
+        )
+
+    with monkeypatch.context() as patch:
+        patch.setattr("loriini.data.prepare.text.documents._compare", stop)
+        with pytest.raises(KeyboardInterrupt):
+            write("one")
+    assert [d.text for d in stored_documents(write("two"))] == ["two"]
+
+
+def test_streams_are_read_once_whichever_others_come_before_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their documents stay in the order of the streams; one that is given twice is read twice."""
+    reads = []
+
+    def stream(name: str) -> FunctionStream:
+        def read(drop: OnDrop) -> list[Document]:
+            reads.append(name)
+            return [Document(name, name, "x"), Document(f"{name} too", f"{name} too {len(reads)}", "x")]
+
+        return FunctionStream(read, name)
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("loriini.data.prepare.text.documents._compare", stop)
+        for names, new in (("bcbd", "bcbd"), ("abcbd", "a"), ("bcdb", ""), ("dac", "")):
+            reads.clear()
+            with pytest.raises(KeyboardInterrupt):
+                write_documents(tmp_path / "documents", [stream(name) for name in names], {})
+            assert "".join(reads) == new
+    built = write_documents(tmp_path / "documents", [stream(name) for name in "dbab"], {})
+    assert [d.text for d in stored_documents(built)] == [
+        "d",
+        "d too 4",
+        "b",
+        "b too 1",
+        "a",
+        "a too 1",
+        "b too 3",
+    ]
+    assert reads == []
+
+
+def test_nothing_left_is_wrong_input(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no document"):
+        write_documents(tmp_path / "documents", lambda _: [], {})
+    assert not (tmp_path / "documents").exists()
+
+
+def test_too_many_domains_are_refused_before_they_are_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loriini.data.prepare.text.documents.DOMAIN_LIMIT", 2)
+    made = [Document(str(i), f"text {i}", f"domain {i // 2}") for i in range(6)]
+    streams = [FunctionStream(lambda _, half=half: made[half], str(half)) for half in (slice(3), slice(3, 6))]
+    for sources in (lambda _: made, streams):
+        with pytest.raises(
+            InputError, match="more than 2 domains; name its input, NAME=PATH, or give a coarser"
+        ):
+            write_documents(tmp_path / "documents", sources, {})
+        assert not (tmp_path / "documents").exists()
+    write_documents(tmp_path / "documents", lambda _: made[:4], {"other": 1})
+
+
+def test_what_is_not_in_a_sample_is_counted_without_a_line(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("".join(f'{{"text": "text {i}"}}\n' for i in range(300)))
+    options = ReadOptions(min_characters=7)
+    inputs = [f"{tmp_path}/a.jsonl:0.1"]
+    streams = file_streams(input_files(inputs), input_states(inputs), {}, options)
+    built = write_documents(tmp_path / "documents", streams, {})
+    skipped = built.counts["skipped"]
+    assert skipped["not in the sample of 0.1"] + skipped["fewer than 7 characters"] > 250
+    listed = [json.loads(line) for line in built.path("dropped.jsonl").read_text().splitlines()]
+    assert {record["reason"] for record in listed} == {"fewer than 7 characters"}
+
+
+def test_counts_of_shards_are_added_and_domains_checked_one_shard_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def counts() -> Iterator[dict[str, dict[str, int]]]:
+        yield {"tally": {"kept": 3, "characters": 9}, "domains": {"a": 1, "b": 2}}
+        yield {"tally": {"duplicates": 1}, "domains": {}}
+        yield {"tally": {"kept": 2, "characters": 4}, "domains": {"b": 1, "c": 1}}
+        raise AssertionError("the limit was exceeded before")
+
+    tally, domains, sizes = _totals(islice(counts(), 3), "here")
+    assert tally == {"kept": 5, "characters": 13, "duplicates": 1}
+    assert (domains, sizes) == ({"a": 1, "b": 3, "c": 1}, [3, 0, 2])
+    monkeypatch.setattr("loriini.data.prepare.text.documents.DOMAIN_LIMIT", 2)
+    with pytest.raises(InputError, match="here: more than 2 domains"):
+        _totals(counts(), "here")
+
+
+@pytest.mark.parametrize(("shard", "sizes"), [(1, [1] * 40), (25, [7, 1, 30, 2, 2, 90, 1, 10]), (9, [3, 6])])
+def test_shards_are_cut_from_the_chunks_between_their_ends(
+    shard: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a file whose documents have one character each."""
+    monkeypatch.setattr("loriini.data.prepare.text.documents.SHARD_CHARACTERS", shard)
+    monkeypatch.setattr(_Chunk, "array", lambda chunk, name: np.ones(chunk.documents, np.int64))
+    chunks = [_Chunk(Path(), i, size) for i, size in enumerate(sizes)]
+    streams = [FunctionStream(lambda _: [], name) for name in "ab"]
+    cut = list(_shards(streams, [[], chunks]))
+    assert [s.documents for s in cut] == [min(shard, sum(sizes) - s.first) for s in cut]
+    assert all(i < j for s in cut for _, i, j in s.chunks)
+    read = [(chunk, k) for s in cut for chunk, i, j in s.chunks for k in range(i, j)]
+    assert read == [(chunk, k) for chunk in chunks for k in range(chunk.documents)]
+
+
+def test_a_shard_of_repeated_texts_only_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loriini.data.prepare.text.documents.SHARD_CHARACTERS", 1)
+    same = [Document(name, "one text", "x") for name in "abc"]
+    built = write_documents(tmp_path / "documents", lambda _: same, {})
+    assert [d.id for d in stored_documents(built)] == ["a"]
+    assert (built.counts["duplicates"], built.counts["shards"]) == (2, [1])

@@ -1,0 +1,121 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loriini.data.jobs.artifact import Artifact, build_artifact
+from loriini.data.prepare.text import duplicates
+from loriini.data.prepare.text.documents import write_documents
+from loriini.data.read.document import Document
+
+TEXT = "the quick brown fox jumps over the lazy dog and runs through the forest to the far river bank"
+NEIGHBORS = np.array([[1, 2, 3], [0, 2, 3], [0, 1, -1], [0, 1, 2]], np.int32)
+SIMILARITIES = np.array([[0.99, 0.96, 0.5], [0.99, 0.9, 0.97], [0.96, 0.9, 0], [0.5, 0.97, 0.1]], np.float16)
+
+
+def shingles_reference(text: str) -> frozenset[str]:
+    """The naive twin: the runs of words themselves."""
+    words = text.split()
+    size = duplicates.SHINGLE
+    return frozenset(" ".join(words[i : i + size]) for i in range(max(1, len(words) - size + 1)))
+
+
+texts = st.lists(st.sampled_from("abc"), max_size=12).map(" ".join)
+
+
+@given(texts, texts)
+def test_the_index_of_hashes_is_that_of_the_words(first: str, second: str) -> None:
+    a, b = shingles_reference(first), shingles_reference(second)
+    index = duplicates.jaccard_index(duplicates.shingles(first), duplicates.shingles(second))
+    assert index == len(a & b) / len(a | b)
+
+
+def test_letters_of_scripts_without_spaces_are_words() -> None:
+    text = "".join(chr(0x4E00 + i) for i in range(60))
+    changed = text[:30] + "好" + text[31:]
+    index = duplicates.jaccard_index(duplicates.shingles(text), duplicates.shingles(changed))
+    assert index == 51 / 61
+
+
+def test_the_order_of_words_counts() -> None:
+    assert not np.array_equal(duplicates.shingles("a b"), duplicates.shingles("b a"))
+
+
+@pytest.mark.parametrize("block", [1, 3, 100])
+def test_candidates_are_similar_neighbors_once_each(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duplicates, "ROWS_AT_ONCE", block)
+    pairs = duplicates.candidates(SIMILARITIES, NEIGHBORS)
+    assert list(zip(pairs.kept_P, pairs.dropped_P, strict=True)) == [(0, 1), (0, 2), (1, 3)]
+    assert pairs.cosines_P.tolist() == SIMILARITIES[[0, 0, 1], [0, 1, 2]].tolist()
+    assert len(duplicates.candidates(SIMILARITIES - np.float16(0.1), NEIGHBORS)) == 0
+
+
+def test_a_similarity_of_exactly_the_least_is_enough() -> None:
+    least, found = np.array([[duplicates.COSINE], [0]], np.float16), np.array([[1], [-1]], np.int32)
+    assert len(duplicates.candidates(least, found)) == 1
+    assert len(duplicates.candidates(np.nextafter(least, np.float16(0)), found)) == 0
+
+
+def test_one_duplicate_a_document_and_only_if_the_words_agree() -> None:
+    pairs = duplicates.Pairs(np.array([0, 0, 1]), np.array([1, 2, 2]), np.full(3, 1, np.float16))
+    assert duplicates.near_duplicates(pairs, np.array([0.9, 0.5, 0.8])).tolist() == [0, 2]
+    assert duplicates.near_duplicates(pairs, np.array([0.9, 0.9, 0.9])).tolist() == [0, 1]
+
+
+def neighbors_artifact(folder: Path) -> Artifact:
+    def write(temporary: Path) -> dict[str, int]:
+        np.save(temporary / "neighbors.npy", NEIGHBORS)
+        np.save(temporary / "similarities.npy", SIMILARITIES)
+        return {}
+
+    return build_artifact(folder, {}, {}, write)
+
+
+def write(folder: Path, texts: list[str]) -> Artifact:
+    stored = [Document(f"d{i}", text, "x") for i, text in enumerate(texts)]
+    documents = write_documents(folder / "documents", lambda drop: stored, {})
+    return duplicates.write_duplicates(
+        folder / "duplicates", documents, neighbors_artifact(folder / "neighbors")
+    )
+
+
+def test_they_are_listed_with_the_reason(tmp_path: Path) -> None:
+    other = "all of it in other words than those that came before it"
+    written = write(tmp_path, [TEXT, TEXT + " again", other, TEXT + " and again"])
+    assert written.counts == {"candidates": 3, "duplicates": 2}
+    assert np.load(written.path("ids.npy")).tolist() == [1, 3]
+    first, second = map(json.loads, written.path("duplicates.jsonl").read_text().splitlines())
+    assert first == {
+        "document": 1,
+        "repeats": 0,
+        "id": "d1",
+        "repeats_id": "d0",
+        "cosine": float(np.float16(0.99)),
+        "jaccard": 15 / 16,
+    }
+    assert (second["id"], second["repeats_id"]) == ("d3", "d1")
+    assert sorted(p.name for p in written.folder.iterdir()) == [
+        "duplicates.jsonl",
+        "ids.npy",
+        "manifest.json",
+    ]
+
+
+def test_many_small_tasks_find_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [TEXT, TEXT + " again", "other words", TEXT + " and again"]
+    few = write(tmp_path / "few", texts)
+    monkeypatch.setattr(duplicates, "PAIRS_PER_TASK", 1)
+    monkeypatch.setattr("loriini.data.prepare.text.stored.SLICE_CHARACTERS", 1)
+    many = write(tmp_path / "many", texts)
+    assert few.files == many.files
+    assert few.counts["duplicates"] == 2
+
+
+def test_without_candidates_there_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("test_duplicates.SIMILARITIES", SIMILARITIES / 2)
+    written = write(tmp_path, ["one", "two", "three", "four"])
+    assert written.counts == {"candidates": 0, "duplicates": 0}
+    assert len(np.load(written.path("ids.npy"))) == 0

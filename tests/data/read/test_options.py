@@ -1,0 +1,85 @@
+"""Which fields make a document, and which documents are selected."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sources.reads import lines, read, texts
+
+from loriini.common.errors import InputError
+from loriini.data.read import Dropped, Fields, ReadOptions
+from loriini.data.read.document import Document
+
+
+def test_default_id_and_domain_come_from_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "news.train.jsonl"
+    path.write_bytes(
+        b"\xef\xbb\xbf"
+        + lines({"body": "a"}, b"", {"body": "b", "id": 7, "domain": None}, {"body": "c", "id": ""})
+    )
+    assert read(path, fields=Fields(text="body")) == [
+        Document("news.train.jsonl:1", "a", "news"),
+        Document("7", "b", "news"),
+        Document("news.train.jsonl:4", "c", "news"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet", "a.arrow"])
+def test_nested_fields(tmp_path: Path, name: str) -> None:
+    rows = [{"text": "a", "meta": {"source": "wiki", "n": 1}}, {"text": "b", "meta": None}]
+    path = tmp_path / name
+    if name == "a.jsonl":
+        path.write_bytes(lines(*rows))
+    elif name == "a.parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        table = pa.Table.from_pylist(rows)
+        with pa.ipc.new_file(path, table.schema) as writer:
+            writer.write_table(table)
+    assert [d.domain for d in read(path, fields=Fields(domain="meta.source"))] == ["wiki", "a"]
+
+
+def test_short_and_long_documents_are_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(lines(*({"text": "x" * n, "id": n} for n in (1, 5, 9))))
+    dropped: list[Dropped] = []
+    read = texts(path, min_characters=5, max_document_characters=8, on_drop=dropped.append)
+    assert read == ["xxxxx"]
+    assert dropped == [
+        Dropped("1", f"{path}:1", "fewer than 5 characters"),
+        Dropped("9", f"{path}:3", "more than 8 characters"),
+    ]
+
+
+def test_samples_have_their_share_and_are_nested(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(lines(*({"text": f"text {n}"} for n in range(2000))))
+    samples = {}
+    for weight in (0.1, 0.2):
+        dropped: list[Dropped] = []
+        samples[weight] = texts(f"{path}:{weight}", on_drop=dropped.append)
+        assert len(samples[weight]) + len(dropped) == 2000
+        assert {d.reason for d in dropped} == {f"not in the sample of {weight}"}
+        assert len(samples[weight]) == pytest.approx(2000 * weight, rel=0.2)
+    assert set(samples[0.1]) < set(samples[0.2])
+
+
+def test_documents_of_one_id_are_sampled_apart(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(lines(*({"id": "same", "text": f"text {n}"} for n in range(1000))))
+    assert len(texts(f"{path}:0.3")) == pytest.approx(300, rel=0.2)
+
+
+def test_ids_that_begin_again_in_every_file_are_sampled_apart(tmp_path: Path) -> None:
+    for n in range(100):
+        (tmp_path / f"{n}.jsonl").write_bytes(lines(*({"id": i, "text": f"{n}-{i}"} for i in range(10))))
+    taken = texts(f"{tmp_path}:0.3")
+    assert len(taken) == pytest.approx(300, rel=0.2)
+    assert len({text.split("-")[1] for text in taken}) == 10
+
+
+def test_a_misspelt_way_with_flawed_records_is_refused() -> None:
+    """Any but `stop` drops them."""
+    with pytest.raises(InputError, match="--on-error is Stop; it must be one of: stop, skip"):
+        ReadOptions(on_error="Stop")  # type: ignore[arg-type]

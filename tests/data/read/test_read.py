@@ -1,0 +1,334 @@
+"""Files and folders as streams of documents, readable or not."""
+
+import os
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import fsspec
+import pytest
+from sources.reads import (
+    ALL,
+    COMPRESSED,
+    EXPECTED,
+    GOOD,
+    RECORDS,
+    arrow,
+    lines,
+    read,
+    skipping,
+    texts,
+)
+
+from loriini.common.errors import InputError
+from loriini.data.read import Dropped, Fields, ReadOptions, input_files, read_documents, read_file, readers
+from loriini.data.read.document import Document
+from loriini.data.read.records import TOO_LONG
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.csv.zst", "a.parquet", "file.arrow"])
+def test_remote_files(name: str) -> None:
+    system = fsspec.filesystem("memory")
+    system.pipe(f"/bucket/{name}", ALL[name])
+    try:
+        assert read("memory://bucket") == read(f"memory://bucket/{name}") == EXPECTED
+    finally:
+        system.store.clear()
+
+
+def test_a_web_address_is_read_by_its_name_without_the_query(tmp_path: Path) -> None:
+    pytest.importorskip("aiohttp", reason="needs fsspec[http]")
+    (tmp_path / "w.jsonl").write_bytes(lines({"text": "one"}, {"text": "two"}))
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=tmp_path)) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        host = f"127.0.0.1:{server.server_port}"
+        found = read(f"http://{host}/w.jsonl?download=true#top")
+        page = read(f"http://{host}/")
+        server.shutdown()
+    assert found == [Document("w.jsonl:1", "one", "w"), Document("w.jsonl:2", "two", "w")]
+    assert [(document.id, document.domain) for document in page] == [(host, "127")]
+
+
+def test_a_folder_of_many_kinds_of_files(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    for name, data in {
+        "b/notes.md": b"# Notes",
+        "a/deep/code.py": b"x = 1",
+        "top.txt": b"top",
+        "a/data-00000-of-00002.jsonl": lines(RECORDS[0], {"text": "nameless"}),
+        "a/settings.json": b"{\n}",
+        "b/picture.png": b"\x89PNG\0\xff",
+        "b/latin.txt": b"caf\xe9",
+        "b/empty.txt": b"",
+        ".git/config": b"hidden",
+    }.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(data)
+    dropped: list[Dropped] = []
+    assert read(root, on_drop=dropped.append) == [
+        EXPECTED[0],
+        Document("a/data-00000-of-00002.jsonl:2", "nameless", "a"),
+        Document("a/deep/code.py", "x = 1", "a"),
+        Document("a/settings.json", "{\n}", "a"),
+        Document("b/notes.md", "# Notes", "b"),
+        Document("top.txt", "top", "root"),
+    ]
+    assert dropped == [
+        Dropped(None, f"{root}/b/empty.txt", "empty text"),
+        Dropped(None, f"{root}/b/latin.txt", "not valid UTF-8", "byte 3"),
+        Dropped(None, f"{root}/b/picture.png", "not a text file"),
+    ]
+    with pytest.raises(InputError, match=r"latin\.txt: not valid UTF-8 \(byte 3\); fix the file"):
+        read(root / "b" / "latin.txt")
+
+
+@pytest.mark.parametrize("name", ["UP.JSONL", "D.JSONL.GZ", "t.Csv.Zst"])
+def test_suffixes_ignore_case(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(ALL[f"a.{name.lower().split('.', 1)[1]}"])
+    assert read(path) == read(tmp_path) == EXPECTED
+
+
+def test_json_in_a_folder_is_text_and_compressed_json_is_json_lines(tmp_path: Path) -> None:
+    for name, pack in {
+        "a.json": bytes,
+        **{f"b.json{suffix}": COMPRESSED[suffix] for suffix in COMPRESSED},
+    }.items():
+        (tmp_path / name).write_bytes(pack(b'{"text": "x"}'))
+        assert texts(tmp_path / name) == texts(f"{tmp_path}/{name[0]}*{name[6:]}") == ["x"]
+    (tmp_path / "a.json").write_text('{"settings": "x"}')
+    assert texts(tmp_path)[0] == '{"settings": "x"}'
+    assert set(texts(tmp_path)[1:]) == {"x"}
+
+
+def test_a_json_array_of_records_is_no_text(tmp_path: Path) -> None:
+    for mark in ("", "\ufeff"):
+        (tmp_path / "all.json").write_text(mark + '[{"text": "one"}, {"text": "two"}]')
+        with pytest.raises(InputError, match=r"all\.json: a JSON array of records .*; fix the file: write"):
+            texts(tmp_path)
+    for other in ('[{"body": "one"}]', "[1, 2]", "[", "[]"):
+        (tmp_path / "all.json").write_text(other)
+        assert texts(tmp_path) == [other]
+
+
+def test_a_text_file_that_is_too_long_is_refused_with_its_mark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loriini.data.read.formats.MAX_RECORD_BYTES", 100)
+    (tmp_path / "a.txt").write_text("\ufeff" + 98 * "x")
+    with pytest.raises(InputError, match=TOO_LONG):
+        texts(tmp_path)
+
+
+ANOTHER_NAME = "JSON lines under another name"
+
+
+@pytest.mark.parametrize("name", ["train.json", "part-00000", "part-00000.gz", "data.txt"])
+def test_json_lines_under_another_name_are_no_text(name: str, tmp_path: Path) -> None:
+    (tmp_path / "b.txt").write_text("good")
+    content = b"\xef\xbb\xbf" + lines(GOOD, b"", b' {"id": 1, "text": "two"}', b"{")
+    (tmp_path / name).write_bytes(COMPRESSED[".gz"](content) if name.endswith(".gz") else content)
+    with pytest.raises(
+        InputError, match=rf"{name}: {ANOTHER_NAME} .*; fix the file's name: let it end in \.jsonl, or pass"
+    ):
+        texts(tmp_path)
+    read, dropped = skipping(tmp_path)
+    assert (read, [(d.where, d.reason) for d in dropped]) == (
+        ["good"],
+        [(f"{tmp_path}/{name}", ANOTHER_NAME)],
+    )
+
+
+@pytest.mark.parametrize("content", ['{"text": "one", "id": 1}\n', '{\n  "text": "one"\n}\n'])
+def test_a_record_in_a_json_file_of_its_own_is_no_text(content: str, tmp_path: Path) -> None:
+    (tmp_path / "1.json").write_text(content)
+    (tmp_path / "2.json").write_text('{"settings": [1, 2]}')
+    with pytest.raises(InputError, match=r"1\.json: a JSON record .*; fix the file: write it on one line"):
+        texts(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"text": "one line"}\n',
+        '{"text": "one"}\nprose\n',
+        '{"text": "one"}\n{"body": "two"}\n',
+        '{"text": "one"}\n{not JSON}\n',
+        '{\n  "text": "settings"\n}\n',
+        '["text"]\n{"text": "two"}\n',
+        "prose\n" + '{"text": "quoted"}\n' * 2,
+    ],
+)
+def test_other_text_with_json_is_text(content: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(content)
+    assert texts(tmp_path) == texts(tmp_path / "a.txt") == [content]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.bz2", "b.TAR", "c.tar.gz", "d.jsonl.gz.zst", "e.zip"])
+def test_unreadable_archives_are_bad_records(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"\0")
+    (tmp_path / "good.txt").write_text("good")
+    for path in (tmp_path, tmp_path / name):
+        with pytest.raises(InputError, match=rf"{name}: packed in a way .*unpack it, or pack it as \.gz"):
+            texts(path)
+    read, dropped = skipping(tmp_path)
+    assert read == ["good"]
+    assert [(d.where, d.reason) for d in dropped] == [
+        (f"{tmp_path}/{name}", "packed in a way that is not read")
+    ]
+
+
+def test_pipes_in_a_folder_are_dropped(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.jsonl")
+    (tmp_path / "b.txt").write_text("good")
+    dropped: list[Dropped] = []
+    assert texts(tmp_path, on_drop=dropped.append) == ["good"]
+    assert dropped == [Dropped(None, f"{tmp_path}/a.jsonl", "neither file nor folder")]
+
+
+def test_file_names_that_are_not_utf8(tmp_path: Path) -> None:
+    for name in (b"caf\xe9.txt", b"caf\xe9.jsonl", b"caf\xe9/a.txt"):
+        path = os.path.join(os.fsencode(tmp_path), name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(b'{"text": "x"}')
+    assert [(d.id, d.domain) for d in read(tmp_path)] == [
+        ("caf\\udce9/a.txt", "caf\\udce9"),
+        ("caf\\udce9.jsonl:1", "caf\\udce9"),
+        ("caf\\udce9.txt", tmp_path.name),
+    ]
+    named = os.fsdecode(os.path.join(os.fsencode(tmp_path), b"caf\xe9.txt"))
+    assert [d.id for d in read(named)] == ["caf\\udce9.txt"]
+
+
+def test_the_message_of_a_bad_record_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "two\nlines.jsonl"
+    path.write_bytes(b"{\n")
+    with pytest.raises(InputError) as error:
+        texts(path)
+    assert "\n" not in str(error.value)
+    dropped: list[Dropped] = []
+    with pytest.raises(InputError):
+        texts(path, on_error="skip", on_drop=dropped.append)
+    assert [d.where for d in dropped] == [f"{path}:1"]
+
+
+def test_metadata_of_a_saved_data_set_is_skipped(tmp_path: Path) -> None:
+    for name, data in {
+        "dataset_dict.json": b"{}",
+        "train/data-00000-of-00001.arrow": arrow(),
+        "train/dataset_info.json": b"{}",
+        "train/state.json": b"{}",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+    assert read(tmp_path) == EXPECTED
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv.zst", "a.parquet"])
+def test_a_named_field_that_no_record_has_is_warned_of(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_bytes(ALL[name])
+    (tmp_path / "b.txt").write_text("a text has no fields")
+    for fields, warned in (
+        (Fields(), []),
+        (Fields(id="text", domain="id"), []),
+        (Fields(domain="topik"), ["domain field 'topik'"]),
+        (Fields(id="no", domain="topik"), ["id field 'no'", "domain field 'topik'"]),
+    ):
+        assert len(read(tmp_path, fields=fields)) == 4
+        expected = [f"warning: the {one} is in none of the first records; check its name" for one in warned]
+        *found, last = capsys.readouterr().err.splitlines()
+        assert found == expected
+        assert last.startswith(f"warning: {tmp_path}/b.txt: text next to records, read as documents too")
+    assert read(tmp_path / "b.txt", fields=Fields(domain="topik"))
+    assert capsys.readouterr().err == ""
+
+
+def test_dropped_records_are_counted_in_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(lines(GOOD, b"{", b"[]", b"{"))
+    assert len(list(read_documents([path, path], ReadOptions(on_error="skip")))) == 2
+    assert capsys.readouterr().err == ("warning: 4 left out: not valid JSON, 2 left out: a JSON array\n")
+    list(read_documents([path], ReadOptions(on_error="skip", on_drop=lambda dropped: None)))
+    assert not capsys.readouterr().err
+
+
+def test_an_unreadable_file_among_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "abc":
+        (tmp_path / f"{name}.jsonl").write_bytes(lines({"text": name}))
+    (tmp_path / "nothing.jsonl").symlink_to(tmp_path / "absent")
+    opened = readers.read_lines
+
+    def refuse(path: str, longest: int) -> Any:
+        if path.endswith("b.jsonl"):
+            raise PermissionError(13, "Permission denied")
+        return opened(path, longest)
+
+    monkeypatch.setattr(readers, "read_lines", refuse)
+    with pytest.raises(InputError, match=r"b\.jsonl: unreadable file .*Permission denied.*fix the file"):
+        texts(tmp_path)
+    read, dropped = skipping(tmp_path)
+    assert read == ["a", "c"]
+    assert [(d.where, d.reason) for d in dropped] == [
+        (f"{tmp_path}/b.jsonl", "unreadable file"),
+        (f"{tmp_path}/nothing.jsonl", "unreadable file"),
+    ]
+
+
+def test_a_remote_file_that_fails_halfway(monkeypatch: pytest.MonkeyPatch) -> None:
+    system = fsspec.filesystem("memory")
+    system.pipe("/bucket/a.jsonl", lines(GOOD, GOOD))
+
+    class Gone(Exception):
+        """As those of HTTP clients, which are no OSError."""
+
+    def breaking(path: str, longest: int) -> Any:
+        yield GOOD
+        raise Gone("connection lost")
+
+    monkeypatch.setattr(readers, "read_lines", breaking)
+    try:
+        for on_error in ("stop", "skip"):  # the file may be whole
+            with pytest.raises(InputError, match=r"a\.jsonl: connection lost; check the connection"):
+                read("memory://bucket/a.jsonl", on_error=on_error)
+    finally:
+        system.store.clear()
+
+
+def test_an_error_of_the_callback_is_not_an_input_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(lines(b"no JSON", GOOD))
+
+    def full(dropped: Dropped) -> None:
+        raise OSError("No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        texts(path, on_error="skip", on_drop=full)
+
+
+def test_each_file_is_read_independently(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.jsonl").write_bytes(lines({"text": name}))
+    found = input_files([tmp_path, f"other={tmp_path}/b.jsonl"])
+    documents = [list(read_file(part, ReadOptions())) for part in found]
+    assert documents == [
+        [Document("a.jsonl:1", "a", "a")],
+        [Document("b.jsonl:1", "b", "b")],
+        [Document("b.jsonl:1", "b", "other")],
+    ]
+
+
+def test_missing_or_empty_paths_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        texts(tmp_path / "absent.jsonl")
+    with pytest.raises(InputError, match="no document found"):
+        texts(tmp_path, on_error="skip")

@@ -1,0 +1,240 @@
+"""Splits of the user's documents: what is held out, and how much of each domain is kept."""
+
+import gzip
+import json
+import os
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from loriini.common.errors import InputError
+from loriini.data.read import formats
+from loriini.data.read.document import Document
+from loriini.data.read.inputs import InputFile, input_files
+from loriini.data.read.read import text_next_to_records
+from loriini.data.read.sampling import hash_fraction
+from loriini.data.read.split import Side, heldout_files, split_documents
+
+PLENTY = 10**9
+
+
+def write_lines(
+    path: Path, names: range, domain: str = "prose", text: str = "some words", **more: str
+) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    records = [{"id": f"{domain}{i}", "text": f"{text} {i}", "domain": domain, **more} for i in names]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def names(documents: list[Document]) -> set[str]:
+    return {document.id for document in documents}
+
+
+def test_a_share_of_the_documents_is_held_out(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl", range(2000))
+    sides = split_documents([str(path)], PLENTY, PLENTY)
+    assert len(sides["train"]) + len(sides["heldout"]) == 2000
+    assert not names(sides["train"]) & names(sides["heldout"])
+    assert 0.06 < len(sides["heldout"]) / 2000 < 0.10
+
+
+def test_the_side_of_a_document_does_not_depend_on_the_others(tmp_path: Path) -> None:
+    few = split_documents([str(write_lines(tmp_path / "few.jsonl", range(100)))], PLENTY, PLENTY)
+    many = split_documents([str(write_lines(tmp_path / "many.jsonl", range(500)))], PLENTY, PLENTY)
+    assert names(few["heldout"]) <= names(many["heldout"])
+    assert names(few["train"]) <= names(many["train"])
+
+
+def test_all_copies_of_a_text_are_on_one_side(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(f'{{"text": "text {i % 300}"}}\n' for i in range(600)))
+    sides = {
+        side: [d.text for d in found] for side, found in split_documents([str(path)], PLENTY, PLENTY).items()
+    }
+    assert not set(sides["train"]) & set(sides["heldout"])
+    assert sorted(sides["train"] + sides["heldout"]) == sorted(f"text {i}" for i in range(300))
+
+
+def test_a_training_document_with_a_held_out_text_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_lines(tmp_path / "a.jsonl", range(300))
+    write_lines(tmp_path / "b.heldout.jsonl", range(290, 310), "other", "some words")
+    sides = split_documents([str(tmp_path)], PLENTY, 1)
+    assert names(sides["train"]) == {f"prose{i}" for i in range(290)}
+    assert len(sides["heldout"]) == 1
+    assert capsys.readouterr().err == "warning: 10 left out: its text is held out\n"
+
+
+def plain_side(documents: list[Document], characters: int) -> list[Document]:
+    """The naive twin of `Side`: every document in memory, and the budget applied at the end."""
+    distinct = {(document.text, document.domain): document for document in reversed(documents)}
+    ordered = sorted(distinct.values(), key=lambda d: (hash_fraction(d.text), d.domain))
+    limit = max(1, characters // len({document.domain for document in documents}))
+    kept, used = [], Counter[str]()
+    for document in ordered:
+        if used[document.domain] < limit:
+            used[document.domain] += len(document.text)
+            kept.append(document)
+    return kept
+
+
+@pytest.mark.parametrize("characters", [1, 300, 3_000, 10**6])
+def test_a_side_is_that_of_the_plain_way_and_holds_little_more(characters: int) -> None:
+    random = Random(characters)
+    longest = 400
+    documents = [
+        Document(f"{i}", "x" * random.randrange(1, longest) + str(random.randrange(500)), f"d{i // 400}")
+        for i in range(2_000)
+    ]
+    documents += random.choices(documents, k=500)
+    side, held = Side(characters), []
+    for document in documents:
+        side.add(hash_fraction(document.text), document)
+        held.append(sum(domain.characters for domain in side.domains.values()))
+    assert side.documents() == plain_side(documents, characters)
+    harmonic = sum(1 / domains for domains in range(1, 6))
+    assert max(held) < characters * harmonic + 5 * (longest + 3)
+
+
+def test_files_marked_as_held_out_are_the_whole_held_out_side(tmp_path: Path) -> None:
+    write_lines(tmp_path / "prose.jsonl", range(300))
+    write_lines(tmp_path / "deep" / "prose.heldout.jsonl", range(300, 310))
+    sides = split_documents([str(tmp_path)], PLENTY, PLENTY)
+    assert names(sides["heldout"]) == {f"prose{i}" for i in range(300, 310)}
+    assert len(sides["train"]) == 300
+
+
+def test_domains_share_a_side_equally_with_at_least_one_document(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", range(300), "long", "x" * 100)
+    write_lines(tmp_path / "b.jsonl", range(300), "short", "x")
+    write_lines(tmp_path / "c.jsonl", range(30), "huge", "x" * 100_000)
+    sides = split_documents([str(tmp_path)], 3_000, PLENTY)
+    sizes: Counter[str] = Counter()
+    for document in sides["train"]:
+        sizes[document.domain] += len(document.text)
+    assert 1_000 <= sizes["long"] < 1_000 + 110
+    assert 1_000 <= sizes["short"] < 1_000 + 10
+    assert sum(document.domain == "huge" for document in sides["train"]) == 1
+
+
+def test_the_order_is_by_hash_not_by_file(tmp_path: Path) -> None:
+    paths = [write_lines(tmp_path / f"{name}.jsonl", range(50), name) for name in ("a", "b")]
+    forward = split_documents(list(map(str, paths)), PLENTY, PLENTY)
+    backward = split_documents(list(map(str, paths[::-1])), PLENTY, PLENTY)
+    assert forward == backward
+    assert [d.domain for d in forward["train"]] != sorted(d.domain for d in forward["train"])
+
+
+def test_a_folder_of_plain_texts(tmp_path: Path) -> None:
+    for i in range(60):
+        file = tmp_path / f"kind{i % 2}" / f"{i}.txt"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(f"text number {i}")
+    sides = split_documents([str(tmp_path)], PLENTY, PLENTY)
+    assert {document.domain for document in sides["train"]} == {"kind0", "kind1"}
+
+
+@pytest.mark.parametrize(("count", "side"), [(1, "heldout"), (0, "train")])
+def test_a_side_without_documents_is_refused(count: int, side: str, tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.heldout.jsonl", range(3))
+    path = (
+        tmp_path / "a.heldout.jsonl" if side == "train" else write_lines(tmp_path / "b.jsonl", range(count))
+    )
+    more = "more text" if side == "heldout" else r"files that are not named \*\.heldout\.\*"
+    with pytest.raises(InputError, match=rf"{path}: no {side} document is left; give {more}"):
+        split_documents([str(path)], PLENTY, PLENTY)
+
+
+def test_a_missing_path_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file or folder"):
+        split_documents([str(tmp_path / "absent")], PLENTY, PLENTY)
+
+
+def test_a_folder_of_several_formats_of_records(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", range(50))
+    rows = "".join(f"t{i},words {i}\n" for i in range(50))
+    (tmp_path / "b.csv").write_text("id,text\n" + rows)
+    (tmp_path / "readme.txt").write_text("no record")
+    sides = split_documents([str(tmp_path)], PLENTY, PLENTY)
+    assert Counter(d.domain for documents in sides.values() for d in documents) == {"prose": 50, "b": 50}
+
+
+def test_text_beside_an_archive_is_read(tmp_path: Path) -> None:
+    for i in range(60):
+        (tmp_path / f"{i}.txt").write_text(f"a plain text {i}")
+    (tmp_path / "old.zip").write_bytes(b"\0")
+    sides = split_documents([str(tmp_path)], PLENTY, PLENTY, on_error="skip")
+    assert sum(map(len, sides.values())) == 60
+
+
+def test_text_beside_records_is_counted_and_read_when_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_lines(tmp_path / "a.jsonl", range(50))
+    for i in range(30):
+        (tmp_path / f"{i}.txt").write_text(f"a plain text {i}")
+    sides = split_documents([str(tmp_path)], PLENTY, PLENTY)
+    assert sum(map(len, sides.values())) == 50
+    reason = "text next to records; give the file by name to read it"
+    assert capsys.readouterr().err == f"warning: 30 left out: {reason}\n"
+    named = split_documents([str(tmp_path / "*.jsonl"), str(tmp_path / "*.txt")], PLENTY, PLENTY)
+    assert sum(map(len, named.values())) == 80
+
+
+def test_only_text_next_to_records_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_lines(tmp_path / "a.jsonl", range(50))
+    contents = {
+        "README": b"caf\xc3\xa9 " * 2000,  # the first bytes end within a character
+        "notes.txt.gz": gzip.compress(b"some notes"),
+        "picture.png": b"\x89PNG\r\n\0\0",
+        "latin.txt": b"caf\xe9",
+        "old.zip": b"PK",
+        "empty": b"",
+        "damaged.txt.zst": b"no archive",
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "absent").symlink_to("nowhere")
+    texts = text_next_to_records(input_files([tmp_path]))
+    assert [os.path.basename(path) for path in texts] == ["README", "notes.txt.gz"]
+    split_documents([str(tmp_path)], PLENTY, PLENTY)
+    reason = "text next to records; give the file by name to read it"
+    assert capsys.readouterr().err == f"warning: 2 left out: {reason}, 7 left out: not a text file\n"
+
+
+def test_remote_text_next_to_records_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(formats, "open_stream")
+    names = ["a.jsonl", "README", "old.zip"]
+    files = [InputFile(f"s3://bucket/{name}", name, "", in_folder=True) for name in names]
+    assert text_next_to_records(files) == ["s3://bucket/README"]
+
+
+def test_dropped_documents_are_counted_in_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for i in range(50):
+        (tmp_path / f"{i}.txt").write_text(f"words {i}")
+    (tmp_path / "picture.png").write_bytes(b"\0")
+    split_documents([str(tmp_path)], PLENTY, PLENTY)
+    assert capsys.readouterr().err == "warning: 1 left out: not a text file\n"
+
+
+@pytest.mark.parametrize(
+    ("paths", "held"),
+    [
+        (("dev/wiki-train.jsonl", "dev/wiki-validation.jsonl"), (1,)),
+        (("/x/train/wiki-train.jsonl", "/x/train/wiki-test.jsonl"), (1,)),
+        (("s/train/a.jsonl", "s/train/dev-tools.jsonl", "s/test/a.jsonl"), (2,)),
+        (("s/train.jsonl", "s/a.jsonl", "s/test.jsonl"), (2,)),
+        (("s/test/en/a.jsonl", "s/train/en/a.jsonl"), ()),  # too far from the file
+        (("s/a.jsonl", "s/test.jsonl"), ()),
+    ],
+)
+def test_files_of_other_splits_than_train_are_held_out(paths: tuple[str, ...], held: tuple[int, ...]) -> None:
+    assert heldout_files(paths) == [paths[i] for i in held]
+    assert heldout_files(("s/test/en/a", "s/train/en/a"), folders=None) == ["s/test/en/a"]

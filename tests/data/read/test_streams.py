@@ -1,0 +1,332 @@
+import json
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from stored import (
+    SKIP,
+    STOP,
+    contents,
+    dropped_places,
+    finished_reads,
+    open_streams,
+    read_in_parts,
+    read_then_interrupted,
+    stored,
+)
+
+from loriini.common.errors import InputError
+from loriini.data.jobs.artifact import digest
+from loriini.data.jobs.processes import ProcessExecutor
+from loriini.data.jobs.tasks import SERIAL, Executor
+from loriini.data.prepare.text.documents import write_documents
+from loriini.data.read import Fields, ReadOptions, decoder, streams
+from loriini.data.read.document import Document
+from loriini.data.read.inputs import InputFile
+from loriini.data.read.streams import file_streams
+
+
+def lines(path: Path, *texts: str) -> str:
+    path.write_text("".join(json.dumps({"id": text, "text": text}) + "\n" for text in texts))
+    return str(path)
+
+
+@pytest.mark.parametrize("task_bytes", [1, 1 << 26])
+def test_documents_are_in_the_order_of_the_inputs(
+    task_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "TASK_BYTES", task_bytes)
+    inputs = [lines(tmp_path / f"{name}.jsonl", name, f"{name} too") for name in "ba"]
+    assert len(open_streams(inputs, STOP)[0]) == (2 if task_bytes == 1 else 1)
+    assert stored(tmp_path / "out", inputs) == ["b", "b too", "a", "a too"]
+
+
+LINES = [
+    *(json.dumps({"text": f"{word} {i}"}) for i, word in enumerate(["lory", "na\u00efve", "\U0001f600"] * 9)),
+    *("", "{", '{"text": 1}', '{"text": "with a CR"}\r', '{"text": "lory 0"}', '{"id": "a", "text": "last"}'),
+]
+
+
+@pytest.mark.parametrize(("part_bytes", "end"), [(100, ""), (300, "\n"), (500, "\n\n")])
+def test_the_parts_of_a_file_give_the_bytes_of_one_task(
+    part_bytes: int, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ids from line numbers, shards, repeated texts and dropped lines."""
+    monkeypatch.setattr("loriini.data.prepare.text.documents.SHARD_CHARACTERS", 50)
+    (tmp_path / "large.jsonl").write_text("\n".join(LINES) + end)
+    inputs = [lines(tmp_path / "small.jsonl", "small"), f"{tmp_path}/large.jsonl:0.7"]
+    built, tasks = read_in_parts(tmp_path, inputs, part_bytes, monkeypatch)
+    assert any("naïve" in text for text in built)
+    assert tasks == -(-(tmp_path / "large.jsonl").stat().st_size // part_bytes)
+    with pytest.raises(InputError, match=r"large\.jsonl:29: "):
+        stored(tmp_path / "stop", inputs, STOP)
+
+
+def test_a_line_that_is_too_long_is_dropped_from_the_part_in_which_it_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("readers", "records"):
+        monkeypatch.setattr(f"loriini.data.read.{module}.MAX_RECORD_BYTES", 100)
+    path = lines(tmp_path / "a.jsonl", "a", "b" * 500, "c")
+    assert stored(tmp_path / "whole", [path], SKIP) == ["a", "c"]
+    monkeypatch.setattr(streams, "PART_BYTES", 64)
+    assert stored(tmp_path / "parts", [path], SKIP) == ["a", "c"]
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.zst", "a.txt", "a.csv", "a.arrow", "a.parquet.gz"])
+def test_other_files_are_read_whole(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "PART_BYTES", 10)
+    (tmp_path / name).write_text("text\n" * 20)
+    if name == "a.parquet.gz":  # by its name
+        parquet(tmp_path / name)
+    assert len(open_streams([str(tmp_path / name)], STOP)[0]) == 1
+
+
+def test_a_file_that_can_be_read_again_is_read_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an attempt that could not count its lines; large files stay the same to us when they can."""
+
+    def refuse(*_: object) -> int:
+        raise PermissionError
+
+    path = lines(tmp_path / "a.jsonl", *"abcdef")
+    monkeypatch.setattr(streams, "PART_BYTES", 40)
+    with monkeypatch.context() as patch:
+        patch.setattr(streams, "count_newlines", refuse)
+        read_then_interrupted(tmp_path / "out", [path], STOP)
+    assert len(finished_reads(tmp_path)) == 1
+    read_then_interrupted(tmp_path / "out", [path], STOP)
+    assert len(finished_reads(tmp_path)) == 1 + len(open_streams([path], STOP)[0]) > 2
+
+
+TEXTS = [
+    *(f"{word} {i}" for i, word in enumerate(["lory", "na\u00efve", "\U0001f600"] * 9)),
+    *(None, "\xff", "lory 0", "long" * 100, "last"),
+]
+ROWS_PER_GROUP = 5
+UNREADABLE = "unreadable parquet or Arrow"
+
+
+def parquet(path: Path) -> str:
+    """Seven row groups: text, an id for a few, and flaws in rows 28 (null), 29 (not UTF-8) and 31 (long)."""
+    data = [text if text is None else text.encode("latin-1" if text == "\xff" else "utf-8") for text in TEXTS]
+    blobs = pa.array(data, pa.binary())
+    texts = pa.Array.from_buffers(pa.string(), len(data), blobs.buffers())
+    ids = [f"id {i % 2}" if i % 9 == 0 else None for i in range(len(data))]
+    table = pa.table({"text": texts, "id": ids, "other": range(len(data))})
+    pq.write_table(table, path, row_group_size=ROWS_PER_GROUP)
+    return str(path)
+
+
+def cut_into(parts: int, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make parts so large that the seven row groups of `parquet` are cut into so many."""
+    groups = -(-7 // parts)
+    rows = groups * ROWS_PER_GROUP
+    monkeypatch.setattr(streams, "PART_BYTES", os.path.getsize(path) * rows // len(TEXTS) - groups)
+
+
+@pytest.mark.parametrize(("parts", "execute"), [(3, ProcessExecutor(2)), (7, SERIAL)])
+def test_the_row_groups_of_a_file_give_the_bytes_of_one_task(
+    parts: int, execute: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ids from row numbers, shards over parts, repeated texts and dropped rows; between other large files."""
+    monkeypatch.setattr("loriini.data.prepare.text.documents.SHARD_CHARACTERS", 50)
+    if execute is SERIAL:  # other processes have their own limit
+        monkeypatch.setattr("loriini.data.read.columns.MAX_RECORD_BYTES", 300)
+    monkeypatch.setattr(streams, "TASK_BYTES", 1)
+    (tmp_path / "large.jsonl").write_text("\n".join(LINES))
+    large = f"{tmp_path}/large.jsonl:0.7"
+    inputs = [large, f"{parquet(tmp_path / 'large.parquet')}:0.8", f"again={large}"]
+    built = stored(tmp_path / "whole", inputs, SKIP)
+    assert any("na\u00efve" in text for text in built)
+    cut_into(parts, inputs[1].removesuffix(":0.8"), monkeypatch)
+    opened, _ = open_streams(inputs, SKIP)
+    assert [bool(stream.files[-1].row_groups) for stream in opened].count(True) == parts
+    assert stored(tmp_path / "parts", inputs, SKIP, execute) == built
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+    long_row = (f"{tmp_path}/large.parquet:31", "longer than 64 MiB")
+    assert (long_row in dropped_places(tmp_path / "parts")) == (execute is SERIAL)
+
+
+def test_finished_parts_of_a_parquet_file_are_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = parquet(tmp_path / "a.parquet")
+    cut_into(7, path, monkeypatch)
+    with pytest.raises(InputError, match=r"a\.parquet:28: no text"):
+        stored(tmp_path / "out", [path])
+    before = finished_reads(tmp_path)
+    assert len(before) == 5
+    with monkeypatch.context() as patch:
+        patch.setattr("loriini.data.prepare.text.documents._compare", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            stored(tmp_path / "out", [path], SKIP)
+    assert before.items() < finished_reads(tmp_path).items()
+
+
+def test_a_damaged_row_group_ends_its_part_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = parquet(tmp_path / "a.parquet")
+    with open(path, "r+b") as file:
+        file.seek(pq.read_metadata(path).row_group(2).column(0).dictionary_page_offset)
+        file.write(b"\xff" * 40)
+    cut_into(7, path, monkeypatch)
+    assert stored(tmp_path / "parts", [path], SKIP) == [*TEXTS[:10], *TEXTS[15:27], *TEXTS[30:]]
+    assert dropped_places(tmp_path / "parts")[0] == (f"{path}:11", UNREADABLE)
+
+
+@pytest.mark.parametrize("flaw", ["cut short", "no footer", "no text", "crash"])
+def test_a_parquet_file_that_cannot_be_opened_is_reported_once(
+    flaw: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = parquet(tmp_path / "a.parquet")
+    content = Path(path).read_bytes()
+    fields = Fields(text="body" if flaw == "no text" else "text")
+    if flaw == "cut short":
+        Path(path).write_bytes(content[:-40])
+    elif flaw == "no footer":
+        Path(path).write_bytes(content[:-400] + b"\xff" * 392 + content[-8:])
+    elif flaw == "crash":
+        crashing = tmp_path / "decoder.py"
+        crashing.write_text(f"import os; os.kill(os.getpid(), {int(signal.SIGSEGV)})")
+        monkeypatch.setattr(decoder, "__file__", str(crashing))
+    cut_into(7, path, monkeypatch)
+    inputs = [lines(tmp_path / "b.jsonl", "b"), path]
+    if flaw == "no text":
+        (tmp_path / "b.jsonl").write_text('{"body": "b"}\n')
+    assert stored(tmp_path / "out", inputs, ReadOptions(fields, on_error="skip")) == ["b"]
+    reason = "no text column" if flaw == "no text" else UNREADABLE
+    assert dropped_places(tmp_path / "out") == [(path, reason)]
+
+
+def test_a_parquet_file_whose_row_counts_disagree_is_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the numbers of its rows would depend on the parts."""
+    path = parquet(tmp_path / "a.parquet")
+    cut_into(7, path, monkeypatch)
+    assert len(open_streams([path], STOP)[0]) == 7
+    content = Path(path).read_bytes()
+    five, four = b"\x16\x0a\x26", b"\x16\x08\x26"  # a row group's field num_rows, and the next field's head
+    assert content.count(five) == 6  # the last has two rows
+    Path(path).write_bytes(content.replace(five, four, 1))
+    assert len(open_streams([path], STOP)[0]) == 1
+
+
+def test_a_file_that_is_not_cut_is_the_same_task_whatever_the_size_of_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["a", "b"]}), path)  # one row group
+    whole, _ = open_streams([str(path)], STOP)
+    monkeypatch.setattr(streams, "PART_BYTES", 10)
+    assert open_streams([str(path)], STOP)[0] == whole
+
+
+@pytest.mark.parametrize("remedy", ["skip", "fix"])
+def test_files_read_before_a_bad_record_are_not_read_again(
+    remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "TASK_BYTES", 1)
+    inputs = [lines(tmp_path / f"{name}.jsonl", name) for name in "abc"]
+    (tmp_path / "c.jsonl").write_text("{\n")
+    with pytest.raises(InputError, match=r"c\.jsonl:1"):
+        stored(tmp_path / "out", inputs)
+    before = finished_reads(tmp_path)
+    assert len(before) == 2
+    if remedy == "fix":
+        lines(tmp_path / "c.jsonl", "c")
+    read_then_interrupted(tmp_path / "out", inputs, SKIP if remedy == "skip" else STOP)
+    assert before.items() < finished_reads(tmp_path).items()
+    assert stored(tmp_path / "out", inputs, SKIP) == (["a", "b"] if remedy == "skip" else ["a", "b", "c"])
+    assert not list(tmp_path.glob(".*.parts"))
+
+
+def test_flaws_that_were_skipped_stop_a_later_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the files with flaws are read again; what is left out without a flaw is none."""
+    monkeypatch.setattr(streams, "TASK_BYTES", 1)
+    inputs = [lines(tmp_path / f"{name}.jsonl", name) for name in "abc"]
+    (tmp_path / "b.jsonl").write_text('{\n{"text": "b"}\n')
+    limited = [replace(reading, max_document_characters=1) for reading in (STOP, SKIP)]
+    lines(tmp_path / "c.jsonl", "c", "long")
+    read_then_interrupted(tmp_path / "out", inputs, limited[1])
+    before = finished_reads(tmp_path)
+    with pytest.raises(InputError, match=r"b\.jsonl:1: not valid JSON"):
+        stored(tmp_path / "out", inputs, limited[0])
+    kept = {name for name, time in before.items() if finished_reads(tmp_path).get(name) == time}
+    a, _, c = (f"read-{digest(each.identity)}" for each in open_streams(inputs, limited[0])[0])
+    assert kept == {a, c}
+    assert stored(tmp_path / "out", inputs, limited[1]) == ["a", "b", "c"]
+
+
+def test_a_broken_link_that_matches_a_pattern_is_reported(tmp_path: Path) -> None:
+    lines(tmp_path / "a.jsonl", "a")
+    (tmp_path / "b.jsonl").symlink_to("absent")
+    (tmp_path / "c.jsonl").symlink_to("c.jsonl")
+    pattern = [f"{tmp_path}/*.jsonl"]
+    with pytest.raises(
+        InputError, match=r"b\.jsonl: unreadable file .*; fix the file, or pass --on-error skip"
+    ):
+        stored(tmp_path / "out", pattern)
+    assert stored(tmp_path / "out", pattern, SKIP) == ["a"]
+    assert [Path(where).name for where, _ in dropped_places(tmp_path / "out")] == ["b.jsonl", "c.jsonl"]
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
+    inputs = [lines(tmp_path / "a.jsonl", "a")]
+    opened, identity = open_streams(inputs, STOP)
+    lines(tmp_path / "a.jsonl", "another")
+    with pytest.raises(InputError, match="changed while it was read"):
+        write_documents(tmp_path / "out", opened, {}, identity)
+
+
+@pytest.mark.parametrize("given", ["memory://bucket", "memory://bucket/a.jsonl"])
+def test_a_remote_file_that_changes_while_it_is_read_is_refused(given: str, tmp_path: Path) -> None:
+    system = fsspec.filesystem("memory")
+    system.pipe("/bucket/a.jsonl", b'{"text": "a"}')
+    try:
+        assert stored(tmp_path / "whole", [given]) == ["a"]
+        opened, identity = open_streams([given], STOP)
+        system.pipe("/bucket/a.jsonl", b'{"text": "b"}')  # of the same size
+        with pytest.raises(InputError, match=r"a\.jsonl: changed while it was read"):
+            write_documents(tmp_path / "out", opened, {}, identity)
+    finally:
+        system.store.clear()
+
+
+def test_a_data_set_that_changed_before_it_was_identified_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = InputFile("hf:ORG/NAME", "NAME-0", "NAME", shard=(0, 1), revision="new")
+    states, identity = {shard.path: {"revision": "old"}}, {shard.path: "old"}
+    monkeypatch.setattr(streams, "read_file", lambda file, options: [Document("1", "a", "NAME")])
+    opened = file_streams([shard], states, identity, STOP)
+    with pytest.raises(InputError, match="hf:ORG/NAME: changed while it was read"):
+        write_documents(tmp_path / "out", opened, {}, identity)
+
+
+def test_a_pipe_in_a_folder_is_dropped(tmp_path: Path) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    lines(folder / "a.jsonl", "a")
+    os.mkfifo(folder / "pipe.jsonl")
+    assert stored(tmp_path / "out", [str(folder)]) == ["a"]
+    assert json.loads((tmp_path / "out" / "dropped.jsonl").read_text())["reason"] == "neither file nor folder"
+
+
+def test_an_empty_file_is_dropped_and_an_empty_folder_refused(tmp_path: Path) -> None:
+    inputs = [lines(tmp_path / "a.jsonl", "a"), lines(tmp_path / "b.jsonl")]
+    assert stored(tmp_path / "out", inputs) == ["a"]
+    dropped = json.loads((tmp_path / "out" / "dropped.jsonl").read_text())
+    assert (dropped["where"], dropped["reason"]) == (inputs[1], "empty file")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="empty: no document found"):
+        open_streams([inputs[0], str(tmp_path / "empty")], STOP)

@@ -1,0 +1,244 @@
+"""Web archives: pages, other records and damage."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from loriini.common.errors import InputError
+from loriini.data.read import Dropped, ReadOptions, optional, read_documents, web
+from loriini.data.read.document import Document
+from loriini.data.read.dropped import ignore_dropped
+from loriini.data.read.records import TOO_LONG
+
+PARAGRAPH = "Every parrot of the family drinks nectar, and its tongue is shaped like a brush for that. "
+PAGE = f"""<html><head><title>Lories</title><script>var x = 1</script></head>
+<body><nav><a href="/">Home</a></nav><article><h1>Café</h1><p>{PARAGRAPH * 3}</p></article></body></html>"""
+
+
+def frame(kind: str, number: int, content: bytes, **headers: str) -> bytes:
+    """A record of a web archive."""
+    named = {
+        "WARC-Type": kind,
+        "WARC-Record-ID": f"<urn:{number}>",
+        "Content-Length": len(content),
+        **headers,
+    }
+    lines = "".join(f"{name}: {value}\r\n" for name, value in named.items())
+    return f"WARC/1.0\r\n{lines}\r\n".encode() + content + b"\r\n\r\n"
+
+
+def response(
+    number: int, content: bytes, kind: str = "text/html", status: str = "200 OK", more: str = ""
+) -> bytes:
+    http = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n{more}\r\n".encode()
+    return frame("response", number, http + content, **{"Content-Type": "application/http; msgtype=response"})
+
+
+def in_chunks(content: bytes) -> bytes:
+    return b"%x\r\n%s\r\n0\r\n\r\n" % (len(content), content)
+
+
+LATIN = in_chunks(gzip.compress(PAGE.encode("latin-1")))
+SENT = "Content-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n"
+RECORDS = [
+    frame("warcinfo", 0, b"software: test\r\n"),
+    response(1, PAGE.encode()),
+    response(2, LATIN, "text/html; charset=ISO-8859-1", more=SENT),
+    response(3, b"\x89PNG", "image/png"),
+    response(4, PAGE.encode(), status="404"),
+    response(5, b"<html><body></body></html>"),
+    response(6, b"plain words", "text/plain"),
+]
+PACK = {
+    "a.warc": b"".join,
+    "a.warc.gz": lambda records: b"".join(map(gzip.compress, records)),
+    "a.warc.zst": lambda records: b"".join(map(zstandard.compress, records)),
+}
+
+
+def read(path: Path, dropped: list[Dropped] | None = None, on_error: str = "stop") -> list[Document]:
+    drop = ignore_dropped if dropped is None else dropped.append
+    return list(read_documents([path], ReadOptions(on_error=on_error, on_drop=drop)))
+
+
+@pytest.mark.parametrize("name", PACK)
+def test_pages_are_documents_and_other_records_are_dropped(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(PACK[name](RECORDS))
+    dropped: list[Dropped] = []
+    first, second, plain = read(path, dropped)
+    assert first == Document("<urn:1>", f"Café\n{PARAGRAPH * 3}".strip(), "a")
+    assert second == Document("<urn:2>", first.text, "a")
+    assert plain == Document("<urn:6>", "plain words", "a")
+    assert dropped == [
+        Dropped(None, f"{path}:4", "neither HTML nor plain text", "image/png"),
+        Dropped(None, f"{path}:5", "page with another status than 200", "404"),
+        Dropped(None, f"{path}:6", "no text in the page"),
+    ]
+
+
+def test_extracted_texts(tmp_path: Path) -> None:
+    contents = (b"caf\xc3\xa9", b"caf\xe9", b"", b"after")
+    path = tmp_path / "a.warc.wet.gz"
+    records = [frame("conversion", i, c, **{"Content-Type": "text/plain"}) for i, c in enumerate(contents)]
+    path.write_bytes(PACK["a.warc.gz"](records))
+    dropped: list[Dropped] = []
+    assert [document.text for document in read(path, dropped)] == ["café", "after"]
+    assert [(d.where, d.reason, d.is_flaw) for d in dropped] == [
+        (f"{path}:2", "text that cannot be decoded", False),
+        (f"{path}:3", "no text in the page", False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    {
+        "text/plain; charset=iso-8859-1": b"caf\xe9",
+        "text/plain;format=flowed; Charset = 'UTF-16'": "café".encode("utf-16"),
+        "text/plain": b"caf\xc3\xa9",
+        "text/plain; charset=": b"caf\xc3\xa9",
+        "text/plain; charset=unheard-of": b"caf\xc3\xa9",
+        "text/plain; charset=bz2": b"caf\xc3\xa9",
+        "text/plain; charset=punycode": b"caf\xc3\xa9",  # takes quadratic time
+    }.items(),
+)
+def test_plain_text_is_decoded_by_its_charset(kind: str, content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "a.warc"
+    identified = {"Content-Type": kind, "WARC-Identified-Payload-Type": "text/plain"}
+    path.write_bytes(response(1, content, kind) + frame("resource", 2, content, **identified))
+    assert [document.text for document in read(path)] == ["café"] * 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "charset"),
+    [
+        ("text/html; charset=koi8-r", "koi8-r"),
+        ("text/html; charset=ISO-8859-1", "cp1252"),  # as browsers read it
+        ("text/html; charset=ISO-8859-1", "utf-8"),  # named wrongly
+        ("text/html; charset=iso-2022-jp", "iso-2022-jp"),  # ASCII, and so UTF-8 too
+        ("text/html; charset=punycode", "utf-8"),
+        ("text/html", "utf-8"),
+    ],
+)
+def test_a_page_is_decoded_by_the_charset_of_its_header(kind: str, charset: str, tmp_path: Path) -> None:
+    word = {"koi8-r": "попугай", "iso-2022-jp": "鳥の色"}.get(charset, "café – thé")
+    path = tmp_path / "a.warc"
+    path.write_bytes(response(1, PAGE.replace("Café", word).replace("nectar", word).encode(charset), kind))
+    (document,) = read(path)
+    assert f"drinks {word}," in document.text
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (response(1, b" \n", "text/plain"), "no text in the page"),
+        (response(1, b"caf\xe9", "text/plain"), "text that cannot be decoded"),
+        (response(1, b"a\x81", "text/plain; charset=windows-1252"), "text that cannot be decoded"),
+        (response(1, b"+2AA-", "text/plain; charset=undefined"), None),
+        (response(1, b"+2AA-", "text/plain; charset=utf-7"), None),  # half a surrogate pair
+        (frame("response", 1, b""), "no HTTP response"),
+        (frame("response", 1, b"lory.example. 300 IN A 1.2.3.4"), "no HTTP response"),
+        (frame("resource", 1, b"", **{"Content-Type": "text/plain"}), "no text in the page"),
+    ],
+)
+@pytest.mark.parametrize("on_error", ["stop", "skip"])
+def test_records_that_are_no_pages_or_have_no_text_are_no_errors(
+    on_error: str, record: bytes, reason: str | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.warc"
+    path.write_bytes(record + RECORDS[6])
+    dropped: list[Dropped] = []
+    texts = [document.text for document in read(path, dropped, on_error)]
+    assert texts == (["plain words"] if reason else ["+2AA-", "plain words"])
+    assert [(d.where, d.reason, d.is_flaw) for d in dropped] == (
+        [(f"{path}:1", reason, False)] if reason else []
+    )
+
+
+def test_resources_are_read_by_content_type(tmp_path: Path) -> None:
+    contents = {"text/html; charset=utf-8": PAGE.encode(), "text/plain": b"plain", "image/png": b"\x89PNG"}
+    path = tmp_path / "a.warc"
+    path.write_bytes(
+        b"".join(
+            frame("resource", i, content, **{"Content-Type": kind})
+            for i, (kind, content) in enumerate(contents.items())
+        )
+    )
+    dropped: list[Dropped] = []
+    assert [d.text for d in read(path, dropped)] == [f"Café\n{PARAGRAPH * 3}".strip(), "plain"]
+    assert dropped == [Dropped(None, f"{path}:3", "neither HTML nor plain text", "image/png")]
+
+
+@pytest.mark.parametrize("kind", ["metadata", "response"])
+def test_a_record_above_the_size_limit_is_skipped(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web, "MAX_RECORD_BYTES", 1000)
+    monkeypatch.setattr(web, "READ_BYTES", 300)
+    path = tmp_path / "a.warc"
+    small = response(1, b"plain words", "text/plain")
+    path.write_bytes(small + frame(kind, 2, b"x" * 1001) + small)
+    dropped: list[Dropped] = []
+    assert [d.text for d in read(path, dropped)] == ["plain words"] * 2
+    expected = Dropped(None, f"{path}:2", TOO_LONG, "a record of the web archive")
+    assert dropped == ([expected] if kind == "response" else [])
+
+
+def test_damage_is_reported_with_the_record_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.warc"
+    path.write_bytes(RECORDS[1] + frame("metadata", 2, b"x") + b"no record")
+    with pytest.raises(InputError, match=r"a\.warc:3: damaged web archive"):
+        read(path)
+    for limit in (10_000, 1000):
+        monkeypatch.setattr(web, "MAX_RECORD_BYTES", limit)
+        path.write_bytes(RECORDS[0] + frame("metadata", 1, b"x" * 2000)[:-10])
+        with pytest.raises(InputError, match=r"a\.warc:2: truncated or damaged archive \(the file ends"):
+            read(path)
+
+
+@pytest.mark.parametrize("name", PACK)
+@pytest.mark.parametrize("left_out", [20, 30, 100])
+def test_a_truncated_archive(tmp_path: Path, name: str, left_out: int) -> None:
+    path = tmp_path / name
+    path.write_bytes(PACK[name](RECORDS)[:-left_out])
+    with pytest.raises(InputError, match=r"truncated or damaged archive|damaged web archive"):
+        read(path)
+    dropped: list[Dropped] = []
+    assert [document.id for document in read(path, dropped, "skip")] == ["<urn:1>", "<urn:2>"]
+    assert "damaged" in dropped[-1].reason
+
+
+@pytest.mark.parametrize(
+    "data", [b"plain text", b"WARC/1.0\r\nWARC-Type: response\r\n\r\n", b"WARC/1.0\r\nContent-Le"]
+)
+def test_a_file_that_is_no_archive(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "a.warc"
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"a\.warc: damaged web archive .*fix the file"):
+        read(path)
+
+
+def test_a_missing_package_is_reported_with_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.warc"
+    path.write_bytes(b"".join(RECORDS))
+
+    def absent(name: str) -> None:
+        raise ImportError(name)
+
+    monkeypatch.setattr(optional, "import_module", absent)
+    with pytest.raises(
+        InputError, match=r"a\.warc: .* needs warcio .*; run: pip install 'loriini\[inputs\]'"
+    ):
+        read(path)
+
+
+@pytest.mark.parametrize("length", ["1²", "-1", "9" * 5000])  # Python reads no number of 5,000 digits
+def test_a_length_that_is_no_number_is_damage(length: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.warc"
+    path.write_bytes(f"WARC/1.0\r\nWARC-Type: response\r\nContent-Length: {length}\r\n\r\n".encode())
+    with pytest.raises(InputError, match=r"damaged web archive \(a record has no length\)"):
+        list(read_documents([path]))

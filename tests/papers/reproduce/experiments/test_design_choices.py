@@ -1,0 +1,157 @@
+"""Claims of the design-choices paper on measurements made up by hand."""
+
+from math import exp, log
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from loriini.papers.published.items import ITEMS
+from loriini.papers.published.items.design_choices import SEQUENCE_TOP2
+from loriini.papers.reproduce.claims.claim import FAILS, HOLDS, UNDECIDED
+from loriini.papers.reproduce.claims.measured import Measured
+from loriini.papers.reproduce.experiments.design_choices import (
+    SEES_ALL,
+    WIDTHS_ALIKE,
+    as_good_as_wider,
+    one_or_two_layers,
+    recovered,
+    units_and_scopes,
+)
+from loriini.papers.reproduce.experiments.design_choices_assignment import (
+    NO_LANGUAGES,
+    TEXT_OF,
+    TOKEN_TOP2,
+    assignment_charts,
+    assignment_columns,
+    in_languages_not_topics,
+    weakly_in_topics,
+)
+
+RECORDS, LAYERS, EXPERTS, SEQUENCES = 20, 4, 4, 4
+
+
+def loads(choices_SLE: NDArray[np.float64]) -> Measured:
+    """A run whose records count these choices."""
+    counts_SL = choices_SLE.sum(-1)
+    load: dict[str, Any] = {
+        "values": (choices_SLE / counts_SL[..., None]).tolist(),
+        "choices": counts_SL.min(1).tolist(),
+    }
+    return Measured({SEQUENCE_TOP2: {0: {"training": {"load": load}}}})
+
+
+def even_routing(steps: int) -> NDArray[np.float64]:
+    """Choices of records of so many steps, in each of which sequences choose two of the experts at random."""
+    random = np.random.default_rng(0)
+    scores = random.random((RECORDS, steps, LAYERS, SEQUENCES, EXPERTS))
+    top2 = scores >= np.sort(scores, -1)[..., -2:-1]
+    return top2.sum((1, 3)).astype(np.float64)
+
+
+@pytest.mark.parametrize(("steps", "found"), [(1, {}), (10, {0: 0.0}), (25, {0: 0.0})])
+def test_even_routing_is_no_recovery(steps: int, found: dict[int, float]) -> None:
+    """Nor is it one in records of single steps, in which an expert is left out now and then."""
+    choices_SLE = even_routing(steps)
+    assert (choices_SLE == 0).any() == (steps == 1)
+    assert recovered(loads(choices_SLE), SEQUENCE_TOP2) == found
+
+
+def test_an_expert_recovers_that_collapsed_and_was_in_use_again_for_several_records() -> None:
+    choices_SLE = even_routing(25)
+    choices_SLE[4:8, 0, 1] = 0  # recovers
+    choices_SLE[4, 1, 2] = 0  # a single record
+    choices_SLE[10:, 2, 3] = 0  # stays unused …
+    choices_SLE[15, 2, 3] = 50  # … but for a single record
+    assert recovered(loads(choices_SLE), SEQUENCE_TOP2) == {0: 1.0}
+
+
+def routes(agreement: float, domains: int, name: str = "topic") -> dict[str, Any]:
+    shares = {f"{name} {i}": [0.5, 0.5] for i in range(domains)}
+    return {"layers": [{"domain_agreement": agreement, "choice_shares": shares}] * LAYERS}
+
+
+def test_agreement_is_claimed_where_there_are_domains_to_agree_with() -> None:
+    measures = {"topics": routes(0.1, 5), "languages": routes(0.0, 1, "multi"), "routes": routes(0.0, 1)}
+    m = Measured({SEQUENCE_TOP2: {0: measures, 1: measures}})
+    claimed = [claim.quantity for claim in weakly_in_topics(m) if claim.values]
+    assert claimed == ["agreement of experts and topic"]
+    measures["languages"] = routes(0.3, 4, "multi")
+    verdicts = {claim.quantity: claim.verdict for claim in weakly_in_topics(m)}
+    assert verdicts["agreement of experts and language"] == FAILS
+
+
+def test_topics_that_stand_for_languages_decide_nothing() -> None:
+    """The same text would be claimed to agree with experts as topics and not to as languages."""
+    measures = {"topics": routes(0.1, 5), "languages": routes(0.1, 5)}
+    for row, finding in ((SEQUENCE_TOP2, weakly_in_topics), (TOKEN_TOP2, in_languages_not_topics)):
+        m = Measured({row: {0: measures, 1: measures}})
+        claims = {claim.quantity: claim for claim in finding(m)}
+        of_languages = claims["agreement of experts and language"]
+        assert (of_languages.verdict, of_languages.unjudged) == (UNDECIDED, NO_LANGUAGES)
+        assert claims["agreement of experts and topic"].values
+        assert not assignment_columns(m, row)["agreement with language"]
+        charts = {chart.get("y", chart["title"]): chart for chart in assignment_charts(m)}
+        assert {f"{row}: share by topic"} == charts.keys() - {f"agreement with {w}" for w in TEXT_OF.values()}
+        assert charts["agreement with topic"]["series"]
+        assert not charts["agreement with language"]["series"]
+
+
+def with_perplexity(perplexity: dict[str, float]) -> Measured:
+    """Rows of nearly these perplexities with each of two seeds."""
+    return Measured(
+        {
+            row: {
+                seed: {"heldout": {"instance_losses": {"web": [log(value) + seed / 1000] * 2}}}
+                for seed in range(2)
+            }
+            for row, value in perplexity.items()
+        }
+    )
+
+
+def test_the_unit_is_compared_with_scope_and_k() -> None:
+    perplexity = {
+        **dict.fromkeys(ITEMS["design-choices-table1"].runs, 20.0),
+        "token, layer-wise, top-1": 11.0,
+        "token, layer-wise, top-2": 10.0,
+        "sequence, layer-wise, top-1": 14.0,
+        "sequence, layer-wise, top-2": 13.0,
+        "sequence, global, top-1": 16.0,
+    }
+
+    def verdicts() -> dict[str, str]:
+        m = with_perplexity(perplexity)
+        return {claim.quantity: claim.verdict for claim in units_and_scopes(m)}
+
+    gain = "gain of token over sequence minus that of"
+    perplexity["sequence, global, top-2"] = 14.0
+    found = verdicts()
+    assert (
+        found["top-2: loss of token minus sequence"] == found["top-1: loss of token minus sequence"] == HOLDS
+    )
+    assert {verdict for quantity, verdict in found.items() if quantity.startswith(gain)} == {HOLDS}
+    perplexity["sequence, global, top-2"] = 40.0  # sequences see later tokens: no failure is theirs alone
+    assert verdicts()[f"{gain} layer-wise over global"] == UNDECIDED
+    perplexity["sequence, layer-wise, top-2"] = 9.0
+    assert verdicts()["top-2: loss of token minus sequence"] == UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("sequence", "narrow", "why"), [(14.0, 14.0, ""), (13.0, 14.0, SEES_ALL), (14.0, 13.0, WIDTHS_ALIKE)]
+)
+def test_as_good_as_a_wider_model_is_refuted_or_not_judged(sequence: float, narrow: float, why: str) -> None:
+    perplexity = {SEQUENCE_TOP2: sequence, "dense, 1x FFN width": narrow, "dense, 2x FFN width": 13.1}
+    m = with_perplexity(perplexity)
+    claim = as_good_as_wider(m)
+    assert (claim.verdict, claim.unjudged) == (UNDECIDED if why else FAILS, why)
+    assert why in claim.to_dict()["quantity"]
+    assert not as_good_as_wider(with_perplexity({"dense, 1x FFN width": narrow})).unjudged
+
+
+@pytest.mark.parametrize(("more", "verdict"), [(0.0, HOLDS), (0.5, FAILS), (-0.5, FAILS)])
+def test_one_or_two_layers_are_to_make_no_difference(more: float, verdict: str) -> None:
+    m = with_perplexity({"one layer": 50.0, "two layers": 50.0 * exp(more)})
+    (claim,) = one_or_two_layers(m)
+    assert claim.verdict == verdict

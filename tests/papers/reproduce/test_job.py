@@ -1,0 +1,65 @@
+"""A folder of reproductions belongs to one scale and one text; what takes long can be interrupted."""
+
+import contextlib
+import json
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loriini.common.errors import InputError
+from loriini.papers.reproduce import writing
+from loriini.papers.reproduce.experiments.experiment import Experiment
+from loriini.papers.reproduce.job import ReproduceSettings, claim, place_items, reproduce_items
+from loriini.papers.reproduce.scales import find_scale
+from loriini.papers.reproduce.texts import Texts
+
+
+def test_another_scale_needs_another_folder(reproduced: Path, text: Path) -> None:
+    settings = ReproduceSettings(("lory-fig3",), scale="small", text=(str(text),))
+    with pytest.raises(InputError, match="holds a job with other scale; choose another --out"):
+        reproduce_items(settings, reproduced)
+
+
+def test_another_job_needs_another_folder_once_there_are_runs(text: Path, tmp_path: Path) -> None:
+    scales = [find_scale(name) for name in ("small", "tiny")]
+    texts = [Texts(tmp_path / "text", scales[1], given, 1, "stop") for given in ((), (str(text),))]
+    for scale, each in zip(scales, texts, strict=True):
+        claim(scale, each, tmp_path)
+    (tmp_path / "runs").mkdir()
+    claim(scales[1], texts[1], tmp_path)
+    with pytest.raises(InputError, match="holds a job with other text; choose another --out"):
+        claim(scales[1], texts[0], tmp_path)
+
+
+@pytest.mark.parametrize(("item", "refused"), [("lory-fig3", True), ("lory-fig6", False)])
+def test_a_domain_that_is_too_short_to_skip_is_refused_before_training_where_losses_are_measured(
+    item: str, refused: bool, tiny: None, text: Path, tmp_path: Path
+) -> None:
+    source, out = shutil.copytree(text, tmp_path / "source"), tmp_path / "out"
+    for side in ("train", "heldout"):
+        (source / f"ode.{side}.jsonl").write_text(json.dumps({"text": side[:2], "domain": "ode"}) + "\n")
+    settings = ReproduceSettings((item,), text=(str(source),), seeds=1)
+    message = "domain 'ode' has instances of .* skipped; give more held-out text of it by --text, or leave"
+    with pytest.raises(InputError, match=message) if refused else contextlib.nullcontext():
+        place_items(settings, out)
+    assert not (out / "runs").exists()
+
+
+def test_what_takes_long_is_computed_where_it_can_be_interrupted(
+    reproduced: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_main_thread = []
+    compute = writing.ItemWriter.compute
+
+    def noted(self: writing.ItemWriter, experiment: Experiment) -> Any:
+        if experiment.compute:
+            in_main_thread.append(threading.current_thread() is threading.main_thread())
+        return compute(self, experiment)
+
+    monkeypatch.setattr(writing.ItemWriter, "compute", noted)
+    out = shutil.copytree(reproduced, tmp_path / "out")
+    reproduce_items(ReproduceSettings(("lory-table4", "lory-fig3"), text=(str(text),), seeds=1), out)
+    assert in_main_thread == [True]

@@ -1,0 +1,63 @@
+"""What is measured of a model: questions."""
+
+import json
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+import torch
+
+from loriini import LoriiniForCausalLM
+from loriini.evaluate.heldout import HeldOut
+from loriini.papers.reproduce import measures
+from loriini.papers.reproduce.measures import VERSION, LoadedModel, kept_measure, questions
+from tiny import SEGMENT, VOCABULARY, tiny_config
+
+
+@pytest.fixture
+def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LoadedModel:
+    monkeypatch.setattr(measures, "ANSWER", SEGMENT // 2)
+    monkeypatch.setattr(measures, "run_precision", lambda folder: "fp32")
+    ids = torch.randint(VOCABULARY, (6, 3 * SEGMENT))
+    model = LoriiniForCausalLM(tiny_config("lory")).eval()
+    return LoadedModel(tmp_path, model, {"birds": HeldOut(ids, 4.0)}, lambda kind: {}, SEGMENT)
+
+
+def test_questions_differ_by_how_they_are_routed(setting: LoadedModel) -> None:
+    """They are longer than a segment, within which routing by prompt is routing by segment."""
+    prompt, segment = (questions(setting, how)["log_likelihood"]["birds"] for how in ("prompt", "segment"))
+    assert prompt != segment
+
+
+def test_a_question_is_answered_by_the_likeliest_passage(setting: LoadedModel) -> None:
+    """Each of six questions has the answers of the three instances before it as wrong ones."""
+    ids = setting.heldout["birds"].ids[:, : 2 * SEGMENT]
+    context = SEGMENT + SEGMENT // 2
+    right = 0
+    for i in range(6):
+        scores = []
+        for shift in range(4):
+            asked = torch.cat([ids[i, :context], ids[(i - shift) % 6, context:]])[None]
+            logits = setting.model(
+                asked[:, :-1], prompt_lengths=torch.tensor([context]), inference_routing="prompt"
+            ).logits
+            losses = torch.nn.functional.cross_entropy(logits[0], asked[0, 1:], reduction="none")
+            scores.append(-losses[context - 1 :].mean().item())
+        right += scores[0] == max(scores)
+    found = questions(setting)
+    assert found["accuracy"]["birds"] == pytest.approx(right / 6)
+    assert sum(found["right"]["birds"]) == right
+    assert fmean(found["log_likelihoods"]["birds"]) == pytest.approx(
+        found["log_likelihood"]["birds"], rel=1e-5
+    )
+
+
+def test_a_measure_of_an_older_version_or_of_another_model_is_measured_again(tmp_path: Path) -> None:
+    path, state = tmp_path / "heldout.json", [VERSION, [["model.safetensors", 9, 1]]]
+    assert kept_measure(path, state) is None
+    path.write_text(json.dumps({"form": 3, "perplexity": {"birds": 7.0}}))
+    assert kept_measure(path, state) is None
+    path.write_text(json.dumps({"of": state, "perplexity": {"birds": 7.0}}))
+    assert kept_measure(path, state) == {"perplexity": {"birds": 7.0}}
+    assert kept_measure(path, [VERSION, [["model.safetensors", 9, 2]]]) is None
+    assert kept_measure(path, [VERSION + 1, state[1]]) is None

@@ -1,0 +1,25 @@
+"""The runs that items need: on each of their texts that is another one here."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from loriini.papers.reproduce.experiments.catalog import EXPERIMENTS
+from loriini.papers.reproduce.plan import make_plans
+from loriini.papers.reproduce.texts import Texts
+from loriini.papers.reproduce.writing import ItemWriter
+from reproduce.conftest import TEST
+
+
+def test_a_text_with_the_domains_of_an_earlier_one_is_left_out_and_noted(text: Path, tmp_path: Path) -> None:
+    """Without `multi…`, `web` and `prose` all domains stand for languages, and for web text."""
+    experiment, scale = EXPERIMENTS["design-choices-collapse"], replace(TEST, texts=2)
+    few = tuple(str(path) for path in text.iterdir() if path.name.startswith(("python", "wiki")))
+    for i, (source, used) in enumerate(
+        {(str(text),): {"MultiWiki", "OpenWebText"}, few: {"MultiWiki"}}.items()
+    ):
+        texts, out = Texts(tmp_path / f"text{i}", scale, source), tmp_path / f"out{i}"
+        (plan,) = make_plans([experiment], scale, texts, 1, out)
+        assert {training.text for training in (*plan.own, *plan.further)} == used
+        note = ItemWriter(texts, 1, out)._with_text(plan).note
+        said = "OpenWebText is left out: its domains here are those of MultiWiki"
+        assert (said in note) == (len(used) == 1)

@@ -1,0 +1,208 @@
+"""A run's sections refuse values that cannot be, and its JSON is read, today's and the version's before."""
+
+import json
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loriini.common.errors import InputError
+from loriini.parallel.mesh import ParallelConfig
+from loriini.recipes import RECIPES
+from loriini.routing import DESIGNS
+from loriini.train.checkpoints.storage import CheckpointConfig
+from loriini.train.config import ModelShape, TrainConfig, read_run
+from loriini.train.guard import GuardConfig
+from loriini.train.measures import EvaluateConfig
+from loriini.train.optimizer import OptimizerConfig
+from loriini.train.records.trackers import WatchConfig
+from loriini.train.speed import SpeedConfig
+from loriini.train.upcycle import WarmupConfig
+from runs import tiny_run
+
+NOT_RATES = (0.0, -1e-3, 2.0, math.nan, math.inf)
+NOT_FRACTIONS = (-0.1, 1.5, math.nan)
+WRONG: dict[Any, dict[str, tuple[Any, ...]]] = {
+    OptimizerConfig: {
+        "learning_rate": NOT_RATES,
+        "router_rate": (-1.0, 1e4, math.nan, math.inf),
+        "expert_rate": (-1.0, math.nan, math.inf),
+        "betas": ((0.9, 1.0), (-0.1, 0.9), (0.9,), (math.nan, 0.9)),
+        "eps": NOT_RATES,
+        "weight_decay": (-0.1, math.nan, math.inf, 5000.0),
+        "clip": (0.0, -1.0, math.nan, math.inf),
+        "warmup": NOT_FRACTIONS,
+        "schedule": ("linear",),
+        "final_rate": NOT_FRACTIONS,
+        "decay": (0.0, *NOT_FRACTIONS),
+    },
+    WarmupConfig: {"dense_share": (1.0, *NOT_FRACTIONS), "moments": ("kept",)},
+    CheckpointConfig: {"every": (-1,), "keep": (0,)},
+    ParallelConfig: {"shard": (-1,), "experts": (0,), "share_experts": ("both",)},
+    SpeedConfig: {"activation_checkpointing": (1,), "compile": ("auto",)},
+    EvaluateConfig: {"every": (0,), "instances": (0,), "skip": (-1, 1.5), "sample_every": (-1,)},
+    WatchConfig: {"trackers": (("paper",),), "every": (0,), "peak_flops": (0.0, math.inf)},
+    GuardConfig: {"max_skips": (0,), "spike": (-1.0, math.inf)},
+    ModelShape: {"hidden_size": (0, 1000), "num_experts": (0, True), "dropout": (1.0,), "low_rank": (0,)},
+    tiny_run: {
+        "steps": (0, 1.5, "9"),
+        "batch_size": (0,),
+        "micro_batch_size": (-1,),
+        "length": (0,),
+        "seed": (-1, 2**32),
+        "per_expert_every": (0,),
+        "corpus": (("here",),),
+        "corpus_weights": ((0.0,), (math.nan,)),
+        "order": ("sorted",),
+        "model": ({},),
+    },
+}
+SECTIONS = {
+    OptimizerConfig: "optimizer.",
+    WarmupConfig: "warmup.",
+    CheckpointConfig: "checkpoint.",
+    ParallelConfig: "parallel.",
+    SpeedConfig: "speed.",
+    EvaluateConfig: "evaluate.",
+    WatchConfig: "watch.",
+    GuardConfig: "guard.",
+    ModelShape: "model.",
+}
+
+
+@pytest.mark.parametrize("section", WRONG, ids=lambda section: section.__name__)
+def test_a_section_refuses_wrong_values_by_the_name_a_user_writes(section: Any) -> None:
+    for name, values in WRONG[section].items():
+        for value in values:
+            with pytest.raises(InputError) as refused:
+                section(**{name: value})
+            assert str(refused.value).startswith(f"--{SECTIONS.get(section, '')}{name} "), refused.value
+            assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: OptimizerConfig(decay=0.0), "--optimizer.decay is 0.0; it must be above 0 and at most 1"),
+        (lambda: tiny_run(steps=0), "--steps is 0; it must be at least 1 and at most 1,000,000,000,000,000"),
+        (
+            lambda: EvaluateConfig(skip=-1),
+            "--evaluate.skip is -1; it must be at least 0 and at most 1,000,000,000,000,000 or none",
+        ),
+        (lambda: tiny_run(order="sorted"), "--order is sorted; it must be one of: similar, random or none"),
+        (
+            lambda: OptimizerConfig(betas=(0.9, 1.0)),
+            "--optimizer.betas is 0.9,1.0; it must be values, each at least 0 and below 1",
+        ),
+        (
+            lambda: tiny_run("lory", length=8).check(),
+            "the context of 8 tokens is no longer than a segment of 8; raise --length or lower "
+            "--routing.segment_length",
+        ),
+        (
+            lambda: tiny_run("segment-then-token", length=8).check(),  # there is no segment before any token
+            "the context of 8 tokens is no longer than a segment of 8; raise --length or lower "
+            "--routing.segment_length",
+        ),
+        (
+            lambda: tiny_run("ec-segment").check(),
+            "a dense warm-up cannot be copied into a design with gates that do not sum to 1; "
+            "set --warmup.dense_share 0",
+        ),
+        (
+            lambda: tiny_run("ec-token", steps=2).check(),  # too few for a dense step
+            "a dense warm-up cannot be copied into a design with gates that do not sum to 1; "
+            "set --warmup.dense_share 0",
+        ),
+        (
+            lambda: tiny_run("aoe").check(),
+            "a dense warm-up cannot be copied into a design with factorised experts; "
+            "set --warmup.dense_share 0",
+        ),
+        (
+            lambda: tiny_run("deepseek-v3").check(),
+            "a dense warm-up cannot be copied into a design with shared experts; set --warmup.dense_share 0",
+        ),
+        (
+            lambda: tiny_run(
+                optimizer=OptimizerConfig(schedule="warmup_stable_decay", warmup=0.9, decay=0.2)
+            ).check(),
+            "with schedule=warmup_stable_decay --optimizer.warmup 0.9 and --optimizer.decay 0.2 overlap; "
+            "lower one, so that they add up to at most 1",
+        ),
+    ],
+    ids=range(12),
+)
+def test_a_refusal_says_what_is_right(make: Any, message: str) -> None:
+    with pytest.raises(InputError) as refused:
+        make()
+    assert str(refused.value) == message
+
+
+def test_a_warm_up_may_meet_the_fall() -> None:
+    whole = OptimizerConfig(schedule="warmup_stable_decay", warmup=0.8, decay=0.2)
+    for optimizer in (whole, OptimizerConfig(warmup=0.9)):
+        tiny_run(optimizer=optimizer).check()
+
+
+def test_a_run_round_trips_through_json() -> None:
+    for recipe in RECIPES.values():
+        run = replace(recipe, corpus=(Path("here"), Path("there")))
+        assert TrainConfig.from_dict(json.loads(json.dumps(run.to_dict()))) == run
+
+
+def test_whole_numbers_of_json_are_floats_where_a_field_is_one() -> None:
+    settings = tiny_run("lory").to_dict()
+    settings["model"] |= {"initializer_range": 1, "rope_theta": 10**4}
+    model = TrainConfig.from_dict(json.loads(json.dumps(settings))).model
+    assert (type(model.initializer_range), type(model.rope_theta)) == (float, float)
+    assert TrainConfig.from_dict(settings).config(300, 0).initializer_range == 1
+    settings["routing"]["options"] = 3
+    with pytest.raises(ValueError, match=r"routing\.options is 3; it must be a dict"):
+        TrainConfig.from_dict(settings)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        '{"name": "x"}',
+        '{"name": "x", "routing": {"unit": "word"}}',
+        '{"name": "x", "routing": {}, "steps": "many"}',
+        '{"name": "x", "routing": {}, "steps": 0}',
+        '{"name": "x", "routing": {}, "corpus": "here"}',
+        '{"name": "x", "routing": {}, "model": 3}',
+    ],
+)
+def test_a_file_that_is_no_runs_is_refused_in_one_line(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(content)
+    with pytest.raises(InputError, match=r"^[^\n]*run.json: not [^\n]+; start another run$"):
+        read_run(path)
+
+
+def test_the_run_of_the_docs_can_be_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
+    (text,) = re.findall(r"^## From Python\n\n```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    trained: list[TrainConfig] = []
+    monkeypatch.setattr("loriini.train.corpora.read_corpora", lambda paths: paths)
+    monkeypatch.setattr("loriini.train.loop.train", lambda run, corpus, out: trained.append(run))
+    exec(text, {})
+    (run,) = trained
+    run.check()
+    assert run.routing == DESIGNS["ec-token"]
+
+
+@pytest.mark.parametrize(
+    ("share", "steps", "dense"), [(0.05, 9, 1), (0.05, 10, 1), (0.05, 40, 2), (0.0, 9, 0), (0.9, 1, 0)]
+)
+def test_a_warmup_has_a_dense_step_and_leaves_one_to_the_mixture(
+    share: float, steps: int, dense: int
+) -> None:
+    assert tiny_run("lory", steps=steps, warmup=WarmupConfig(share)).copy_step == dense

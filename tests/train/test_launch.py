@@ -1,0 +1,352 @@
+"""From a recipe's name to a finished run, and from a run's folder on."""
+
+import io
+import json
+import os
+import shutil
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loriini.cli import main
+from loriini.common.errors import InputError, Unfinished
+from loriini.data.jobs.artifact import file_hashes
+from loriini.data.read.document import Document
+from loriini.estimate.choice import Choice
+from loriini.recipes import RECIPES
+from loriini.train import corpora
+from loriini.train.checkpoints import state
+from loriini.train.config import TrainConfig, read_run
+from loriini.train.launch import check_sizes, resume, train_longer, train_recipe
+from loriini.train.overrides.apply import override
+from runs import after_step, metrics, prepared, signal_self
+from together import in_one_group, job
+
+SMALL = ["--steps", "4", "--batch_size", "2", "--length", "32", "--routing.segment_length", "8"]
+MEASURED = ["--evaluate.every", "2", "--evaluate.sample_every", "2", "--evaluate.sample_tokens", "4"]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prepared(tmp_path_factory.mktemp("corpora") / "sums").folder
+
+
+@pytest.fixture(scope="module")
+def heldout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("heldout") / "web.jsonl"
+    path.write_text(json.dumps({"text": "three times three is nine, they say. " * 20}) + "\n")
+    return path
+
+
+def results(out: Path, name: str = "evaluation.jsonl") -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / name).read_text().splitlines()]
+
+
+def test_an_unknown_recipe_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no recipe is named 'tiny-lori'; the nearest is tiny-lory"):
+        train_recipe("tiny-lori", tmp_path / "run", [], [])
+    assert not (tmp_path / "run").exists()
+
+
+def test_large_recipes_need_a_corpus(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"0\.3b-dense needs a corpus: .*`loriini prepare`"):
+        train_recipe("0.3b-dense", tmp_path / "run", [], [])
+
+
+def test_a_tiny_recipe_makes_its_corpus_whatever_the_runs_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpora, "standard_library", little_text)
+    file, other = tmp_path / "mine.toml", tmp_path / "tiny-other.toml"
+    file.write_text('recipe = "tiny-lory"\nname = "mine"\n')
+    other.write_text('recipe = "0.3b-dense"\nname = "tiny-lory"\n')
+    main(["train", "tiny-dense", "--name", "mine", "--out", str(tmp_path / "named"), *SMALL])
+    train_recipe(str(file), tmp_path / "of a file", [], SMALL)
+    assert [read_run(tmp_path / out / "run.json")[0].name for out in ("named", "of a file")] == ["mine"] * 2
+    for large, *name in (["0.3b-dense", "--name", "tiny-x"], [str(other)]):
+        with pytest.raises(InputError, match="needs a corpus"):
+            train_recipe(large, tmp_path / "large", [], [*name, *SMALL])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["--model.num_attention_heads", "3"],
+            "is not a multiple of --model.num_attention_heads 3",
+        ),
+        (["--model.num_experts", "0"], "--model.num_experts is 0; it must be at least 1"),
+        (
+            ["--routing", "lory-top2", "--routing.top_k", "9"],
+            "routing.top_k is 9; it must be at most num_experts, which is 4",
+        ),
+        (
+            ["--routing.selection", "expert_choice", "--warmup.dense_share", "0.5"],
+            "set --warmup.dense_share 0",
+        ),
+        (["--micro_batch_size", "-1"], "micro_batch_size is -1; it must be at least 0"),
+    ],
+)
+def test_overrides_that_do_not_fit_each_other_are_refused(
+    overrides: list[str], message: str, corpus: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=message):
+        train_recipe("tiny-lory", tmp_path / "run", [corpus], [*SMALL, *overrides])
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_of_something_else_is_refused(corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "slurm-7.out").touch()  # of the job itself
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(InputError, match=r"holds notes\.txt, but no run; choose another --out"):
+        train_recipe("tiny-dense", tmp_path, [corpus], SMALL)
+    (tmp_path / "notes.txt").unlink()
+    assert train_recipe("tiny-dense", tmp_path, [corpus], SMALL) == tmp_path / "model"
+
+
+def test_a_recipe_trains_on_a_corpus_and_resumes_from_its_folder_alone(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = train_recipe("tiny-lory", tmp_path / "whole", [corpus], SMALL)
+    with monkeypatch.context() as patch:
+        after_step(patch, 2, signal_self)
+        with pytest.raises(KeyboardInterrupt):
+            train_recipe("tiny-lory", tmp_path / "run", [corpus], SMALL)
+    monkeypatch.chdir(tmp_path)
+    assert resume(Path("run")) == Path("run") / "model"
+    assert metrics(tmp_path / "run") == metrics(tmp_path / "whole")
+    weights = [(tmp_path / run / "model" / "model.safetensors").read_bytes() for run in ("run", "whole")]
+    assert weights[0] == weights[1]
+    assert resume(tmp_path / "whole", overrides=["--parallel.shard", "1"]) == whole
+    for message, overrides in {
+        "a resumed run keeps its seed; leave the override out": "--seed 7",
+        r"its optimizer\.betas, optimizer\.warmup; leave": "--optimizer.betas 0.9,0.9 --optimizer.warmup 0.5",
+        r"--micro_batch_size auto: is for new runs, and .* has a value; give": "--micro_batch_size auto",
+    }.items():
+        with pytest.raises(InputError, match=message):
+            resume(tmp_path / "whole", overrides=overrides.split())
+
+
+def test_a_run_goes_on_for_more_steps_in_another_folder(corpus: Path, tmp_path: Path) -> None:
+    """The same command again resumes it; `tests/train/test_extend.py` compares it with a run planned so."""
+    train_recipe("tiny-lory", tmp_path / "run", [corpus], [*SMALL, "--optimizer.schedule", "constant"])
+    longer = (tmp_path / "run", tmp_path / "longer", ["--steps", "6"])
+    (tmp_path / "longer/checkpoints/.step-00000004.unfinished").mkdir(parents=True)  # left by a kill
+    hashed: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            state,
+            "file_hashes",
+            lambda *files: hashed.append(files[0].name) or file_hashes(*files),
+        )
+        after_step(patch, 5, signal_self)
+        with pytest.raises(KeyboardInterrupt):
+            train_longer(*longer)
+    assert hashed == ["step-00000004"]  # once, though it is taken from one folder to the other
+    assert train_longer(*longer) == tmp_path / "longer" / "model" == resume(tmp_path / "longer")
+    run, more = (metrics(tmp_path / name) for name in ("run", "longer"))
+    assert more[:4] == run
+    assert [m["step"] for m in more] == [1, 2, 3, 4, 5, 6]
+    with pytest.raises(InputError, match=r"this folder holds another run \(different: .*steps"):
+        train_longer(tmp_path / "run", tmp_path / "longer", ["--steps", "7"])
+    with pytest.raises(InputError, match=r"--watch\.every has no effect here: it needs a tracker"):
+        train_longer(tmp_path / "run", tmp_path / "other", ["--steps", "7", "--watch.every", "3"])
+
+
+def test_what_is_chosen_is_recorded_and_kept(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, auto = tmp_path / "run", ["--steps", "2", "--batch_size", "4", "--length", "32", *SMALL[-2:]]
+    auto += ["--micro_batch_size", "auto"]
+    choices = [Choice(override(RECIPES["tiny-lory"], auto).chosen(size, True), 1e9) for size in (2, 4)]
+    monkeypatch.setattr("loriini.train.launch.choose", lambda *arguments: choices.pop(0))
+    train_recipe("tiny-lory", out, [corpus], auto)
+    recorded = read_run(out / "run.json")[0]
+    assert (recorded.micro_batch_size, recorded.model.recompute_merge) == (2, True)
+    here = recorded.precision == "bf16"
+    monkeypatch.setattr(
+        "loriini.common.hardware.has_bf16", lambda device: not here
+    )  # on another machine
+    train_recipe("tiny-lory", out, [corpus], auto)  # nothing is chosen again
+    assert len(choices) == 1
+    assert read_run(out / "run.json")[0] == recorded
+
+
+def test_the_choice_for_a_masked_run_counts_its_documents(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes = []
+
+    def choose(run: TrainConfig, config: Any, ranks: int, memory: float, positions_NL: Any) -> Choice:
+        shapes.append(positions_NL.shape)
+        return Choice(run.chosen(2, True))
+
+    monkeypatch.setattr("loriini.train.launch.choose", choose)
+    masked = [*SMALL, "--document_mask", "true"]
+    with pytest.raises(InputError, match=r"128 tokens, but .* instances of 64"):
+        train_recipe("tiny-lory", tmp_path / "long", [corpus], [*masked, "--length", "128"])
+    train_recipe("tiny-lory", tmp_path / "run", [corpus], masked)
+    assert shapes == [(4 * 2, 32)]
+
+
+def test_nothing_is_resumed_where_there_is_no_run_or_a_wrong_one(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no run to resume here \(no run\.json\); start one with"):
+        resume(tmp_path)
+    (tmp_path / "run.json").write_text('{"name": "mine"}')
+    with pytest.raises(InputError, match=r"run\.json: not the settings of a run"):
+        resume(tmp_path)
+
+
+def test_runs_with_the_same_skip_score_the_same_tokens(corpus: Path, heldout: Path, tmp_path: Path) -> None:
+    """The first segment of tiny-lory is 8 tokens here; a dense model has none."""
+    skips = {"own": [], "same": ["--evaluate.skip", "8"]}
+    found = {}
+    for name, skip in skips.items():
+        for recipe in ("tiny-dense", "tiny-lory"):
+            out = tmp_path / name / recipe
+            train_recipe(recipe, out, [corpus], [*SMALL, *skip, "--steps", "1"], heldout=[str(heldout)])
+            (found[name, recipe],) = results(out)
+    assert [found[case]["skip"] for case in found] == [0, 8, 8, 8]
+    assert found["same", "tiny-dense"]["tokens"] == found["same", "tiny-lory"]["tokens"]
+    assert found["own", "tiny-dense"]["tokens"]["web"] > found["own", "tiny-lory"]["tokens"]["web"]
+
+
+def test_held_out_inputs_are_those_of_evaluate_and_found_from_any_folder(
+    corpus: Path, heldout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flawed = tmp_path / "flawed.jsonl"
+    flawed.write_text(heldout.read_text() + "{\n")
+    monkeypatch.chdir(tmp_path)
+    run = ("tiny-dense", tmp_path / "run", [corpus], [*SMALL, "--steps", "1"])
+    with pytest.raises(InputError, match="--on-error: there is no --heldout"):
+        train_recipe(*run, on_error="skip")
+    inputs = ["wiki=flawed.jsonl", f"file://{heldout}"]
+    with pytest.raises(InputError, match=r"flawed\.jsonl:2: not valid JSON.*pass --on-error skip"):
+        train_recipe(*run, heldout=inputs)
+    train_recipe(*run, heldout=inputs, on_error="skip")
+    assert results(tmp_path / "run")[0]["perplexity"].keys() == {"web", "wiki"}
+    settings = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert settings["evaluate"]["heldout"] == [f"wiki={flawed}", str(heldout)]
+    (tmp_path / "run" / "model").rename(tmp_path / "elsewhere")  # measured again
+    monkeypatch.chdir("/")
+    resume(tmp_path / "run")
+
+
+def test_a_run_whose_text_was_moved_is_resumed(corpus: Path, heldout: Path, tmp_path: Path) -> None:
+    was, now = tmp_path / "was", tmp_path / "now"
+    shutil.copytree(corpus, was / "corpus")
+    shutil.copy(heldout, was)
+    out, name = tmp_path / "run", heldout.name
+    with pytest.raises(Unfinished):
+        train_recipe("tiny-dense", out, [was / "corpus"], SMALL, heldout=[str(was / name)], deadline=0)
+    was.rename(now)
+    with pytest.raises(InputError, match="was"):
+        resume(out)
+    with pytest.raises(InputError, match="was"):
+        resume(out, corpora=[now / "corpus"])
+    (now / "other.jsonl").write_text(heldout.read_text().replace("three", "four"))
+    with pytest.raises(InputError, match=r"different: heldout_digest"):
+        resume(out, corpora=[now / "corpus"], heldout=[f"web={now / 'other.jsonl'}"])
+    resume(out, corpora=[now / "corpus"], heldout=[str(now / name)])
+    assert [entry["step"] for entry in metrics(out)] == [1, 2, 3, 4]
+    recorded = read_run(out / "run.json")[0]
+    assert (recorded.corpus, recorded.evaluate.heldout) == ((now / "corpus",), (str(now / name),))
+
+
+@pytest.mark.parametrize("given", ["override", "file"])
+def test_held_out_inputs_of_overrides_and_files_are_recorded_as_absolute_paths(
+    given: str, corpus: Path, heldout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(heldout.parent)
+    file = tmp_path / "mine.toml"
+    file.write_text(f'recipe = "tiny-dense"\nevaluate.heldout = ["wiki={heldout.name}"]\n')
+    in_file = given == "file"
+    overrides = [] if in_file else ["--evaluate.heldout", f"wiki={heldout.name}"]
+    run = (str(file) if in_file else "tiny-dense", tmp_path / "run", [corpus])
+    train_recipe(*run, [*SMALL, "--steps", "1", *overrides])
+    assert read_run(tmp_path / "run" / "run.json")[0].evaluate.heldout == (f"wiki={heldout}",)
+
+
+def test_each_process_of_a_machine_has_its_part_of_the_memory(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, prepared = override(RECIPES["tiny-lory"], SMALL), corpora.read_corpora([corpus])
+    monkeypatch.setattr("loriini.train.launch.machine_memory", lambda: 2.0**24)
+    monkeypatch.setattr("loriini.estimate.choice.machine_memory", lambda: 2.0**24)
+    check_sizes(run, prepared)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    with pytest.raises(InputError, match=r"each process of this machine has 0\.0:"):
+        check_sizes(run, prepared)
+
+
+def little_text() -> list[Document]:
+    return [Document(f"d{i}", f"def f{i}(x):\n    return x + {i}\n" * 12, "python") for i in range(60)]
+
+
+def train_from_the_command_line(out: Path, *more: str) -> tuple[int, str]:
+    """What torchrun starts; its process and what it prints."""
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as printed:
+        patch.setattr(corpora, "standard_library", little_text)
+        main(["train", "tiny-lory", "--out", str(out), *SMALL, *MEASURED, "--precision", "bf16", *more])
+    return os.getpid(), printed.getvalue()
+
+
+def test_several_processes_make_one_corpus_and_one_run_measured_once(tmp_path: Path, heldout: Path) -> None:
+    more = {"1": ("--heldout", str(heldout)), "2": ("--heldout", str(heldout), "--parallel.experts", "2")}
+    tasks = [(train_from_the_command_line, tmp_path / name, *options) for name, options in more.items()]
+    first, second = job(2, in_one_group, tasks)
+    for name, (pid, printed), (other_pid, nothing) in zip(more, first, second, strict=True):
+        out = tmp_path / name
+        assert pid != other_pid
+        assert printed == f"{out / 'model'}\n"
+        assert nothing == ""
+        assert [m["step"] for m in metrics(out)] == [1, 2, 3, 4]
+        assert [entry["step"] for entry in results(out)] == [2, 4]
+        assert [entry["step"] for entry in results(out, "samples.jsonl")] == [2, 4]
+        settings = json.loads((out / "run.json").read_text())
+        assert settings["corpus"] == [str(tmp_path / "tiny-corpus-32")]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2", "tiny-corpus-32"]
+
+
+def test_a_run_of_overrides_survives_its_way_through_json() -> None:
+    run = override(
+        RECIPES["tiny-lory"],
+        [
+            *("--watch.trackers", "tensorboard,wandb", "--optimizer.betas", "0.9,0.99"),
+            *("--speed.activation_checkpointing", "true", "--evaluate.heldout", "a.jsonl,b.jsonl"),
+        ],
+    )
+    assert run.evaluate.heldout == ("a.jsonl", "b.jsonl")
+    assert TrainConfig.from_dict(json.loads(json.dumps({**run.to_dict(), "corpus_digest": "1"}))) == run
+
+
+def test_held_out_text_too_short_for_a_segment_is_refused_before_any_work(
+    corpus: Path, tmp_path: Path
+) -> None:
+    short = tmp_path / "web.jsonl"
+    short.write_text('{"text": "two"}\n')
+    with pytest.raises(InputError, match=r"domain 'web' has instances of .* give it more held-out text"):
+        train_recipe("tiny-lory", tmp_path / "run", [corpus], SMALL, heldout=[short])
+    assert not (tmp_path / "run").exists()
+
+
+def test_more_skipped_than_an_instance_holds_is_refused_before_any_work(
+    corpus: Path, heldout: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=r"lower --evaluate\.skip below \d+, or raise --length"):
+        train_recipe(
+            "tiny-lory", tmp_path / "run", [corpus], [*SMALL, "--evaluate.skip", "999"], heldout=[heldout]
+        )
+    assert not (tmp_path / "run").exists()
+
+
+def test_samples_longer_than_the_learned_positions_are_refused_before_any_work(
+    corpus: Path, tmp_path: Path
+) -> None:
+    asked = ["--evaluate.sample_every", "2", "--evaluate.sample_tokens", "32", "--evaluate.prompt", "w1 w2"]
+    overrides = [*SMALL, "--model.block", "gpt2", "--routing", "mixtral", *asked]
+    with pytest.raises(InputError, match=r"--evaluate\.sample_tokens 32: the context has room for \d+$"):
+        train_recipe("tiny-lory", tmp_path / "run", [corpus], overrides)
+    assert not (tmp_path / "run").exists()
