@@ -166,9 +166,7 @@ def test_what_is_chosen_is_recorded_and_kept(
     recorded = read_run(out / "run.json")[0]
     assert (recorded.micro_batch_size, recorded.model.recompute_merge) == (2, True)
     here = recorded.precision == "bf16"
-    monkeypatch.setattr(
-        "loriini.common.hardware.has_bf16", lambda device: not here
-    )  # on another machine
+    monkeypatch.setattr("loriini.common.hardware.has_bf16", lambda device: not here)  # on another machine
     train_recipe("tiny-lory", out, [corpus], auto)  # nothing is chosen again
     assert len(choices) == 1
     assert read_run(out / "run.json")[0] == recorded

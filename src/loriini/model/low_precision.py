@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from loriini.model.kernels import merge_kernels
 from loriini.model.experts.stacked import Experts
+from loriini.model.kernels import merge_kernels
 from loriini.model.modeling import LoriiniForCausalLM
 
 

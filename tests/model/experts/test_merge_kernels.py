@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from covering import grid
-from loriini.model.kernels import merge_kernels
 from loriini.model.experts.affine import WeightAndGrad, affine_by_merging, merged_weight
+from loriini.model.kernels import merge_kernels
 
 INTERPRETED = """
 import itertools

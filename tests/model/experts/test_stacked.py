@@ -11,7 +11,6 @@ from torch.nn.functional import linear
 
 from covering import grid
 from loriini.model.experts import affine
-from loriini.model.kernels import bags
 from loriini.model.experts.affine import FEW_TOKENS, affine_by_unit, batched_linear, merged_linear
 from loriini.model.experts.stacked import (
     Experts,
@@ -21,6 +20,7 @@ from loriini.model.experts.stacked import (
     by_outputs_loop,
     by_parameters_loop,
 )
+from loriini.model.kernels import bags
 from tiny import assert_same_gradients, gradients
 
 Path = Callable[[Tensor, Tensor], Tensor]
