@@ -17,7 +17,6 @@ from matplotlib.figure import Figure
 
 import speed_figures
 from experiment_tables import LONG_RUN, batching_table, by_seed, defaults_table, long_run_text
-from ladder_page import ladder_page, ladder_pictures
 from leaderboard_page import leaderboard_page
 from loriini.analyze.routes import ROUTES, Routes
 from loriini.compare.seeds import geometric
@@ -130,7 +129,7 @@ def order_text(experiment: dict[str, Any]) -> str:
     )
 
 
-WHOLE_PAGES = {"leaderboard": leaderboard_page, "ladder": ladder_page}
+WHOLE_PAGES = {"leaderboard": leaderboard_page}
 PAGES = {
     "speed.md": speed_figures.PARTS,
     "data.md": {"orders": Part("order_quality", order_text)},
@@ -173,7 +172,6 @@ def main() -> None:
     }
     pictures |= of_pages()
     pictures |= of_quickstart(quickstart) if quickstart else {}
-    pictures |= ladder_pictures(RESULTS / "ladder.json")
     for name, page in WHOLE_PAGES.items():
         (DOCS / f"{name}.md").write_text(page(RESULTS / f"{name}.json"), encoding="utf-8")
         print(DOCS / f"{name}.md")

@@ -4,8 +4,7 @@ python benchmarks/ladder.py --text PATH… --out WORK --results benchmarks/resul
 
 At each width the dense model is trained with each learning rate and some seeds, and with further rates where
 the best is at the edge; all designs of this width are trained with the one of its lowest training loss and
-other seeds, so that only the baseline is tuned. All read the same tokens. `figures.py` makes docs/ladder.md
-of the results.
+other seeds, so that only the baseline is tuned. All read the same tokens.
 """
 
 import argparse
@@ -17,7 +16,6 @@ from experiment import Experiment
 from loriini.compare.cells import Cell, make_cells
 from loriini.compare.job import measure_trials
 from loriini.compare.report import write_comparison
-from loriini.compare.sizes import Ladder
 from loriini.recipes import quickstart_run
 from loriini.recipes.redesign import scaled_shape
 from loriini.routing import DESIGNS
@@ -77,22 +75,21 @@ def main() -> None:
     corpus = experiment.prepare()["similar"]
     cache = experiment.out / "ladder-evaluations"
     base = base_run(corpus, arguments.width, experiment.steps, arguments.batch_size)
-    ladder = Ladder(arguments.sizes, "equal")
+    widths = [arguments.width >> i for i in reversed(range(arguments.sizes))]
 
     def tuned_cells(width: int, tries: Sequence[str]) -> list[Cell]:
-        cells = make_cells([BASELINE], base, [], {RATE: list(tries)}, 1, ladder)
+        cells = make_cells([BASELINE], base, [], {RATE: list(tries)}, 1, widths)
         return [for_few_steps(cell) for cell in cells if cell.width == width]
 
-    widths = [arguments.width >> i for i in reversed(range(arguments.sizes))]
     tried = sweep(tuned_cells, "width", widths, rates, experiment, cache)
     if lost := [width for width in widths if "rate" not in tried[width]]:
         raise SystemExit(f"all trainings diverged at width {lost[0]}: give other --rates")
     base = replace(base, seed=FIRST_REPORTED)
-    made = make_cells([BASELINE, *arguments.designs], base, [], {}, experiment.seeds, ladder)
+    made = make_cells([BASELINE, *arguments.designs], base, [], {}, experiment.seeds, widths)
     cells = [with_rate(for_few_steps(cell), tried[cell.width]["rate"]) for cell in made]
     trials = experiment.train(cells)
     found = measure_trials(trials, experiment.evaluation(arguments.instances), {}, cache)
-    print(write_comparison({**found, **experiment.about, "ladder_tokens": ladder.tokens}, experiment.out))
+    print(write_comparison({**found, **experiment.about}, experiment.out))
     results = {
         "experiment": "ladder",
         **tuned_results(experiment, found, KEPT, rates, tried, cells[-1].run),

@@ -147,10 +147,7 @@ def test_unequal_runs_are_named_by_what_differs(compared: Compared, tmp_path: Pa
     trials = existing_trials([compared.folder("lory", 0), tmp_path / "runs" / cell["folder"]])
     assert [trial.cell.variant for trial in trials] == ["lory steps=12", "lory steps=14"]
     results = compare_trials(trials, {}, {})
-    assert results["remarks"][:2] == [
-        "The runs differ in tokens of training: 768 (lory steps=12); 896 (lory steps=14).",
-        "The runs differ in steps: 12 (lory steps=12); 14 (lory steps=14).",
-    ]
+    assert "The runs differ in steps: 12 (lory steps=12); 14 (lory steps=14)." in results["remarks"]
 
 
 def test_runs_are_named_by_settings_that_only_some_have(compared: Compared, tmp_path: Path) -> None:

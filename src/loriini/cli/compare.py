@@ -24,11 +24,10 @@ from loriini.common.json_file import read_object
 if TYPE_CHECKING:
     from loriini.compare.job import CompareSettings
     from loriini.compare.running import Trial
-    from loriini.compare.sizes import Ladder
 
 
 OF_A_TRAINING = (
-    *("--corpus", "--recipe", "--seeds", "--grid", "--jobs", "--ladder", "--ladder-tokens"),
+    *("--corpus", "--recipe", "--seeds", "--grid", "--jobs", "--ladder"),
     *("--dry-run", "--commands"),
 )
 COMMANDS = "train nothing here: print a command for each training that is not done, to run anywhere"
@@ -51,10 +50,8 @@ def compare_arguments(add: Add) -> None:
     training("--seeds", type=int, metavar="N", help="trainings of each design, with consecutive seeds (3)")
     grid = "compare these values of a setting; several grids are combined"
     training("--grid", action="append", metavar="FIELD=V,V", help=grid)
-    ladder = "also train at N - 1 smaller sizes, each half as wide as the next, and fit loss over compute (4)"
-    training("--ladder", type=int, nargs="?", const=4, metavar="N", help=ladder)
-    tokens = "how long a ladder's smaller sizes train: proportional to width², or equal (proportional)"
-    training("--ladder-tokens", metavar="HOW", help=tokens)
+    ladder = "train each design at these widths, and show loss over compute"
+    training("--ladder", metavar="W,W", help=ladder)
     training("--jobs", type=int, metavar="N", help="trainings at once, which share the cores (1)")
     add("--dry-run", action="store_true", help="only list the trainings, their cost and what is done")
     add("--commands", action="store_true", help=COMMANDS)
@@ -122,14 +119,15 @@ def _settings(arguments: argparse.Namespace) -> "CompareSettings":
     """The settings of trainings. InputError for an unknown design or a wrong grid or ladder."""
     from loriini.compare.cells import check_design, parse_grid
     from loriini.compare.job import CompareSettings
+    from loriini.compare.sizes import parse_widths
 
-    training = given(arguments, ("corpus", "recipe", "seeds", "grid", "jobs"))
+    training = given(arguments, ("corpus", "recipe", "seeds", "grid", "ladder", "jobs"))
     for name in arguments.names:
         check_design(name)
     if "grid" in training:
         training["grid"] = parse_grid(training["grid"])
-    if ladder := given(arguments, ("ladder", "ladder_tokens")):
-        training["ladder"] = _ladder(**ladder)
+    if "ladder" in training:
+        training["ladder"] = parse_widths(training["ladder"])
     return CompareSettings(tuple(arguments.names), overrides=tuple(arguments.overrides), **training)
 
 
@@ -138,14 +136,6 @@ def print_commands(trials: Iterable["Trial"]) -> None:
     from loriini.compare.running import training_commands
 
     print(*(f"{command}\n" for command in training_commands(trials)), sep="", end="")
-
-
-def _ladder(ladder: int | None = None, ladder_tokens: str = "proportional") -> "Ladder":
-    from loriini.compare.sizes import Ladder
-
-    if ladder is None:
-        raise InputError("--ladder-tokens needs --ladder N; give that too, or leave it out")
-    return Ladder(ladder, ladder_tokens)  # type: ignore[arg-type]
 
 
 def _check_runs(arguments: argparse.Namespace, runs: list[Path]) -> None:

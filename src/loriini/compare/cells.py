@@ -7,7 +7,7 @@ from itertools import product
 from loriini.common.checks import as_argument, by_dotted_name, nearest
 from loriini.common.errors import InputError
 from loriini.common.grouping import grouped
-from loriini.compare.sizes import Ladder, Resize
+from loriini.compare.sizes import at_width, check_widths
 from loriini.data.jobs.artifact import digest
 from loriini.recipes import families, with_routing
 from loriini.routing import DESIGNS, RoutingConfig
@@ -71,12 +71,12 @@ def make_cells(
     overrides: Sequence[str],
     grid: Grid,
     seeds: int,
-    ladder: Ladder | None = None,
+    widths: Sequence[int] = (),
 ) -> list[Cell]:
     """A cell for every design, size, grid point and seed; all cells of the first seed come first.
 
-    `base` is changed by `overrides`, `--dotted.name=value`, and by the grid, then made each of the ladder's
-    sizes, the smallest first; its design is replaced by each of `designs` at the same active size. Grid
+    `base` is changed by `overrides`, `--dotted.name=value`, and by the grid, then made as wide as each of
+    `widths`, if there are any; its design is replaced by each of `designs` at the same active size. Grid
     points that do not differ for a design are one cell. Seeds count up from that of `base`. InputError for
     an unknown design, a wrong setting and runs that no model admits.
     """
@@ -84,13 +84,12 @@ def make_cells(
         check_design(design)
     check_overrides(overrides, grid)
     check_grid(grid, base)
-    if ladder and "model.hidden_size" in grid:
-        raise InputError("--grid model.hidden_size: the sizes of --ladder are widths; leave one of them out")
+    check_widths(base, widths, list(grid))
     cells = [
         cell
-        for resize in (ladder.resizes() if ladder else [None])
+        for width in (*widths,) or (None,)
         for design in dict.fromkeys(designs)
-        for cell in _variants(design, base, overrides, grid, resize)
+        for cell in _variants(design, base, overrides, grid, width)
     ]
     return [
         replace(cell, run=replace(cell.run, seed=cell.run.seed + i)) for i in range(seeds) for cell in cells
@@ -161,19 +160,18 @@ def _split_values(text: str) -> list[str]:
 
 
 def _variants(
-    design: str, base: TrainConfig, overrides: Sequence[str], grid: Grid, resize: Resize | None
+    design: str, base: TrainConfig, overrides: Sequence[str], grid: Grid, width: int | None
 ) -> Iterator[Cell]:
     """A design's distinct runs over the grid, named by its size and the settings that matter to it."""
     points = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
     swept = [[f"--{name}={value}" for name, value in point.items()] for point in points]
-    runs = [_design_run(design, base, [*overrides, *point], resize) for point in swept]
+    runs = [_design_run(design, base, [*overrides, *point], width) for point in swept]
     effective = [name for name in grid if _has_effect(name, points, runs)]
     first: dict[TrainConfig, dict[str, str]] = {}
     for run, point in zip(runs, points, strict=True):
         first.setdefault(run, point)
     for run, point in first.items():
         settings = {name: point[name] for name in effective}
-        width = run.model.hidden_size if resize else None
         size = {} if width is None else {"width": width}
         yield Cell(variant_name(design, {**size, **settings}), run, settings, width)
 
@@ -193,13 +191,11 @@ def _has_effect(name: str, points: Sequence[Mapping[str, str]], runs: Sequence[T
     return any(len({runs[number] for number in numbers}) > 1 for numbers in alike)
 
 
-def _design_run(
-    design: str, base: TrainConfig, arguments: Sequence[str], resize: Resize | None
-) -> TrainConfig:
-    """`base` with a design and overrides, those of routing applied to the design, at a size."""
+def _design_run(design: str, base: TrainConfig, arguments: Sequence[str], width: int | None) -> TrainConfig:
+    """`base` with a design and overrides, those of routing applied to the design, at a width."""
     of_routing = [text for text in arguments if text.startswith("--routing.")]
     base = override(base, [text for text in arguments if not text.startswith("--routing.")])
-    base = resize(base) if resize else base
+    base = at_width(base, width) if width else base
     plain = replace(DESIGNS[design], segment_length=base.routing.segment_length)
     if not _may_read_options(plain, of_routing):
         of_routing = [text for text in of_routing if not text.startswith("--routing.options")]

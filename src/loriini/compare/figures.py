@@ -81,10 +81,7 @@ def differences(variants: Sequence[VariantRow], baseline: str, places: Mapping[s
 
 @picture
 def loss_over_compute(designs: Sequence[LadderDesign]) -> Figure:
-    """Held-out loss at every size over training FLOPs, on logarithmic axes, with each design's power law.
-
-    Thin lines join the points of a design without a law, and of one whose points bend.
-    """
+    """Held-out loss at every size over training FLOPs, on logarithmic axes, with each design's line."""
     figure, axes = one_plot(3.4)
     for i, design in enumerate(designs):
         color, dash = COLORS[i % len(COLORS)], DASHES[i % len(DASHES)]
@@ -92,47 +89,18 @@ def loss_over_compute(designs: Sequence[LadderDesign]) -> Figure:
         mean = np.array([loss["mean"] for loss in design["loss"]])
         low = np.array([loss["mean"] if loss["low"] is None else loss["low"] for loss in design["loss"]])
         high = np.array([loss["mean"] if loss["high"] is None else loss["high"] for loss in design["loss"]])
-        axes.errorbar(flops, mean, (mean - low, high - mean), fmt="o", color=color, ms=4.5, lw=1.2)
-        if "law" in design and not design["bends"]:
-            line = np.geomspace(flops.min(), flops.max(), 50)
-            fitted = design["law"]["a"] * line ** -design["law"]["b"]["mean"]
-            axes.plot(line, fitted, dash, color=color, linewidth=1.8, label=in_legend(design["name"]))
-        else:
-            axes.plot(flops, mean, dash, color=color, linewidth=0.8, label=in_legend(design["name"]))
+        spread = (mean - low, high - mean)
+        label = in_legend(design["name"])
+        axes.errorbar(flops, mean, spread, fmt="o", color=color, ms=4.5, lw=1.2, label=label)
+        if "line" in design:
+            fitted = design["line"]["a"] * flops ** -design["line"]["b"]["mean"]
+            axes.plot(flops, fitted, dash, color=color, linewidth=1.5)
     _log_flops(axes)
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(10, (1, 1.5, 2, 3, 4, 5, 6, 7, 8)))
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set_title("held-out loss, nats a token")
-    legend(figure, axes)
-    return figure
-
-
-@picture
-def gain_over_compute(designs: Sequence[LadderDesign], baseline: str) -> Figure:
-    """Loss of the fitted laws relative to the baseline's, from the smallest size to the largest, in per cent.
-
-    `designs` are the ladder's, the baseline first; those whose points bend are left out. Beside a line, its
-    interval at the largest size.
-    """
-    figure, axes = one_plot(3.4)
-    axes.axhline(0, color=INK, linewidth=1)
-    for i, design in enumerate(designs):
-        if "trend" not in design or design["trend"]["bends"]:
-            continue
-        color, dash = COLORS[i % len(COLORS)], DASHES[i % len(DASHES)]
-        by_width = dict(zip(designs[0]["widths"], designs[0]["flops"], strict=True))
-        flops = np.array([by_width[width] for width in design["widths"] if width in by_width])
-        line = np.geomspace(flops.min(), flops.max(), 50)
-        last, tenfold = design["trend"]["at_largest"], design["trend"]["per_tenfold"]["mean"]
-        change = np.expm1(np.log1p(last["mean"]) + np.log10(line / flops.max()) * np.log1p(tenfold))
-        axes.plot(line, 100 * change, dash, color=color, linewidth=1.8, label=in_legend(design["name"]))
-        if last["low"] is not None and last["high"] is not None:
-            place = flops.max() * 1.15 ** (i + 1)
-            axes.vlines(place, 100 * last["low"], 100 * last["high"], color=color, linewidth=1.8)
-    _log_flops(axes)
-    axes.set_title(fill(f"fitted loss relative to {baseline}, %", TITLE_WIDTH))
     legend(figure, axes)
     return figure
 

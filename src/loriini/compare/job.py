@@ -25,7 +25,6 @@ from loriini.compare.running import (
     threads_of,
     train_trials,
 )
-from loriini.compare.sizes import Ladder
 from loriini.data.jobs.lock import waiting_lock
 from loriini.data.prepare.overlap import warn_of_overlap
 from loriini.data.read.inputs import input_files
@@ -54,7 +53,7 @@ class CompareSettings:
         overrides: `--dotted.name=value`, for all cells.
         grid: dotted name → values, a product.
         seeds: trainings of each, with seeds that count up.
-        ladder: the sizes that each is trained at; None: the recipe's alone.
+        ladder: widths that each is trained at; none: that of the recipe alone.
         corpus: prepared corpora; none, for a tiny recipe: a small one of the standard library.
         jobs: cells trained at once.
     """
@@ -64,7 +63,7 @@ class CompareSettings:
     overrides: tuple[str, ...] = ()
     grid: Grid = field(default_factory=dict)
     seeds: Annotated[int, Bounds(least=1, most=1000)] = 3
-    ladder: Ladder | None = None
+    ladder: tuple[int, ...] = ()
     corpus: tuple[Path, ...] = ()
     jobs: int = 1
 
@@ -81,8 +80,6 @@ class CompareSettings:
         """The cells; the corpus is empty if they are to train on the standard library's text."""
         corpus = tuple(path.resolve() for path in self.corpus)
         base = replace(base_run(self.recipe), corpus=corpus)
-        if base.init and self.ladder:
-            raise InputError(f"--ladder: {self.recipe} starts from a model, which has one size; leave it out")
         return make_cells(self.designs, base, self.overrides, self.grid, self.seeds, self.ladder)
 
 
@@ -100,7 +97,6 @@ def compare_designs(settings: CompareSettings, evaluation: EvaluationSettings, o
         "overrides": list(settings.overrides),
         "grid": {name: list(values) for name, values in settings.grid.items()},
         "corpus": [path.name for path in trials[0].cell.run.corpus],
-        **({"ladder_tokens": settings.ladder.tokens} if settings.ladder else {}),
         "machine": machine,
     }
     report = finish(trials, evaluation, failures, out, about)

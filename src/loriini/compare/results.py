@@ -11,9 +11,9 @@ from loriini.common.hub import RUN
 from loriini.common.json_file import without_nan
 from loriini.compare.cells import Cell
 from loriini.compare.differences import DifferencesOf, Scores, differences_from, equal_budgets
-from loriini.compare.laws import measure_ladder
+from loriini.compare.fit import measure_ladder
 from loriini.compare.measures import CellRows, by_variant, training_measures
-from loriini.compare.remarks import counted_first_segments, remarks, unequal_training
+from loriini.compare.remarks import counted_first_segments, remarks, unequal_settings
 from loriini.compare.rows import VariantRow
 from loriini.compare.running import Trial
 from loriini.compare.variants import baseline_of, by_width, choices, summarize
@@ -58,7 +58,7 @@ def compare_trials(
         "baseline": largest and largest["name"],
         "remarks": [
             *(remark for same_size in by_width(cells).values() for remark in remarks(same_size)),
-            *unequal_training(list(map(trained_cell, trials))),
+            *unequal_settings(list(map(trained_cell, trials))),
             *counted_first_segments(trials, evaluations),
         ],
     }
@@ -112,11 +112,6 @@ def cell_result(trial: Trial, evaluation: Mapping[str, Any] | None, failure: str
         "folder": trial.folder.name,
         "causality": cell.causality,
         "training_causality": cell.training_causality,
-        "length": cell.run.length,
-        "batch_size": cell.run.batch_size,
-        "planned_steps": cell.run.steps,
-        # of mixtures alone: a dense model has nothing to warm up
-        **({"dense_share": cell.run.warmup.dense_share} if cell.run.is_mixture else {}),
         **comparison_caveats(cell.run.config()),
     }
     if failure is None or read_metrics(trial.folder / METRICS):  # it may fail before its first step ends

@@ -81,33 +81,11 @@ class VariantRow(TypedDict):
     equal: NotRequired[dict[str, BudgetRow]]
 
 
-class Law(TypedDict):
-    """A power law of loss over compute; `c` is its floor."""
+class Line(TypedDict):
+    """A fitted line on logarithmic axes: loss = a · FLOPs^(−b)."""
 
     a: float
     b: Interval
-    c: NotRequired[Interval]
-    residual: float
-
-
-class Crossing(TypedDict):
-    """Where a gain vanishes or doubles."""
-
-    flops: float | None
-    low: float | None
-    high: float | None
-    possible: bool
-
-
-class TrendRow(TypedDict):
-    """A design's fitted loss relative to the baseline's, over compute."""
-
-    at_largest: Interval
-    per_tenfold: Interval
-    bends: bool
-    vanishes: Crossing | None
-    doubles: Crossing | None
-    reach: float
 
 
 class LadderDesign(TypedDict):
@@ -119,7 +97,4 @@ class LadderDesign(TypedDict):
     seeds: NotRequired[list[int]]
     flops: NotRequired[list[float]]
     loss: NotRequired[list[Interval]]
-    bends: NotRequired[bool]
-    law: NotRequired[Law]
-    law_with_floor: NotRequired[Law]
-    trend: NotRequired[TrendRow]
+    line: NotRequired[Line]

@@ -239,7 +239,6 @@ def settings_section(results: Mapping[str, Any]) -> Html:
         "recipe": results.get("recipe"),
         "overrides": " ".join(results.get("overrides", [])),
         "grid": " ".join(f"{name}={','.join(values)}" for name, values in results.get("grid", {}).items()),
-        "tokens of the ladder": results.get("ladder_tokens"),
         "corpus": listing(results.get("corpus", [])),
         "runs": listing(results.get("runs", [])),
         "held-out documents": listing(text.get("documents", [])),
