@@ -124,9 +124,9 @@ REPORTS = (
     ),
     Mutation(
         "a moved corpus makes another run",
-        "train/folder.py",
-        '    "corpus",\n    "model.recompute_merge",',
-        '    "model.recompute_merge",',
+        "train/config.py",
+        'corpus: tuple[Path, ...] = setting((), "path")',
+        'corpus: tuple[Path, ...] = setting((), "training")',
         "tests/train/test_folder.py",
     ),
     Mutation(

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from loriini.common.errors import InputError
+from loriini.common.settings import settings_of
 from loriini.parallel.mesh import ParallelConfig
 from loriini.recipes import RECIPES
 from loriini.routing import DESIGNS
 from loriini.train.checkpoints.storage import CheckpointConfig
-from loriini.train.config import ModelShape, TrainConfig, read_run
+from loriini.train.config import MAY_CHANGE, NOT_OF_TRAINING, ModelShape, TrainConfig, read_run
 from loriini.train.guard import GuardConfig
 from loriini.train.measures import EvaluateConfig
 from loriini.train.optimizer import OptimizerConfig
@@ -206,3 +207,13 @@ def test_a_warmup_has_a_dense_step_and_leaves_one_to_the_mixture(
     share: float, steps: int, dense: int
 ) -> None:
     assert tiny_run("lory", steps=steps, warmup=WarmupConfig(share)).copy_step == dense
+
+
+def test_every_setting_has_a_kind() -> None:
+    assert not [name for name, setting in settings_of(TrainConfig).items() if setting.kind is None]
+
+
+def test_what_may_change_on_resume_is_neither_trained_nor_measured() -> None:
+    assert {"corpus", "evaluate.heldout", "evaluate.every", "guard.spike", "watch.every"} <= {*MAY_CHANGE}
+    assert not {"steps", "length", "seed", "model.hidden_size", "evaluate.instances"} & {*MAY_CHANGE}
+    assert set(MAY_CHANGE) - set(NOT_OF_TRAINING) == {"guard.spike"}

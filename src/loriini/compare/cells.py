@@ -1,7 +1,7 @@
 """The cells of a comparison: sizes × designs × grid points × seeds, each a run."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 from loriini.common.checks import as_argument, by_dotted_name, nearest
@@ -11,11 +11,11 @@ from loriini.compare.sizes import at_width, check_widths
 from loriini.data.jobs.artifact import digest
 from loriini.recipes import families, with_routing
 from loriini.routing import DESIGNS, RoutingConfig
-from loriini.routing.design import HAS_EFFECT
+from loriini.routing.design import without_effect
 from loriini.routing.registry import AXES, REGISTERED, registered_values
-from loriini.train.config import TrainConfig
+from loriini.train.config import NOT_OF_TRAINING, TrainConfig
 from loriini.train.corpora import TrainingCorpus
-from loriini.train.folder import NOT_OF_TRAINING, free_micro_batch
+from loriini.train.folder import free_micro_batch
 from loriini.train.launch import recipe
 from loriini.train.overrides.apply import override, override_pairs
 from loriini.train.overrides.names import setting_name
@@ -120,9 +120,8 @@ def check_overrides(overrides: Sequence[str], grid: Grid) -> None:
 def check_grid(grid: Grid, base: TrainConfig) -> None:
     """InputError for a setting that does not exist or cannot vary, and for a value it cannot have."""
     for name, values in grid.items():
-        for given in (name, name.partition(".")[0]):
-            if given in NOT_IN_GRID and not name.startswith("routing."):
-                raise InputError(f"--grid {name}: {NOT_IN_GRID[given]}; leave it out")
+        if name in NOT_IN_GRID:
+            raise InputError(f"--grid {name}: {NOT_IN_GRID[name]}; leave it out")
         if name.startswith("routing."):
             continue  # which values go together depends on the design
         for value in values:
@@ -201,8 +200,7 @@ def _design_run(design: str, base: TrainConfig, arguments: Sequence[str], width:
         of_routing = [text for text in of_routing if not text.startswith("--routing.options")]
     try:
         changed = override(replace(base, routing=plain), of_routing).routing
-        inert = {name for name, has_effect in HAS_EFFECT.items() if not has_effect(changed)}
-        kept = {f.name: getattr(plain, f.name) for f in fields(plain) if f.name in inert}
+        kept = {name: getattr(plain, name) for name in without_effect(changed)}
         routing = plain if design == "dense" else replace(changed, **kept)
         run = replace(with_routing(base, routing, dense=design == "dense"), name=design)
         run.check()

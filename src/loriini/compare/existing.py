@@ -11,10 +11,9 @@ from loriini.compare.cells import Cell, run_settings, variant_name
 from loriini.compare.running import Trial
 from loriini.data.prepare.tokenized.tokenizer import same_vocabulary
 from loriini.evaluate.runs import check_distinct
-from loriini.train.config import ModelShape, TrainConfig, read_run, recorded_corpus
-from loriini.train.folder import NOT_OF_TRAINING
+from loriini.train.config import NOT_OF_TRAINING, ModelShape, TrainConfig, read_run, recorded_corpus
 
-NO_VARIANT = {"seed", "name", *NOT_OF_TRAINING}
+NO_VARIANT = ("name", "seed", *NOT_OF_TRAINING)
 """Settings in which runs of one variant may differ."""
 MOST_NAMED = 3
 """The most settings that a variant's name tells."""

@@ -5,17 +5,18 @@ from pathlib import Path
 from typing import Any
 
 from loriini.common.grouping import grouped
+from loriini.common.settings import settings_of_kind
 from loriini.compare.cells import Cell, run_settings
 from loriini.compare.measures import CellRows, is_number
 from loriini.compare.running import Trial
 from loriini.evaluate.perplexity import counts_first_segment
 from loriini.reporting.wording import listing
-from loriini.train.folder import NOT_OF_TRAINING
+from loriini.train.config import NOT_OF_TRAINING, TrainConfig
 
 BY_DESIGN = (
     *NOT_OF_TRAINING,
-    *("name", "seed", "routing", "init", "micro_batch_size", "warmup.dense_share"),
-    *("model.num_experts", "model.low_rank", "model.intermediate_size"),
+    *settings_of_kind(TrainConfig, "name", "seed", "design", "start"),
+    *("micro_batch_size", "warmup.dense_share", "model.intermediate_size"),
     *("model.vocab_size", "model.max_position_embeddings"),
 )
 """Settings that are no cause of a difference, or by which designs of equal active size differ."""

@@ -23,6 +23,7 @@ from torch.distributed.rendezvous import rendezvous
 from loriini.common.checks import Count, CountOrZero, check_fields, refuse_first
 from loriini.common.errors import InputError, Unfinished
 from loriini.common.hardware import pick_device
+from loriini.common.settings import Needs, setting
 from loriini.common.signals import Interrupted
 from loriini.model import LoriiniConfig
 
@@ -40,7 +41,9 @@ class ParallelConfig:
     each holds a whole copy; in between: hybrid, for example the GPUs of a node."""
     experts: Count = 1
     """How many of the processes that share a copy share the experts of every layer; 1: not shared."""
-    share_experts: ShareExperts = "width"
+    share_experts: ShareExperts = setting(
+        "width", needs=Needs("--parallel.experts above 1", lambda run: run.parallel.experts > 1)
+    )
     """How `experts` processes share the experts: each holds a slice of every expert's width (Lory section
     6), or some whole experts, to which tokens are sent (all-to-all)."""
     reduce_once: bool = False

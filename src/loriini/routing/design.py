@@ -5,7 +5,7 @@ Sources: Lory (Zhong et al., 2024), "Towards an empirical understanding of MoE d
 al., 2024), whose gates are Phi-3.5-MoE's.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, Literal
 
@@ -19,6 +19,7 @@ from loriini.common.checks import (
     refuse_first,
     wrong_fields,
 )
+from loriini.common.settings import Needs, setting, settings_of
 from loriini.routing.registry import AXES, COMPARES_UNITS, REGISTERED, Registered, wrong_options
 
 Unit = Literal["token", "segment", "prefix", "sequence"]
@@ -42,6 +43,11 @@ LARGEST_CAPACITY = 1 << 16
 """Experts of a unit, by which a capacity is bounded before the number of experts is known."""
 
 
+def _choice(field: str, value: str) -> Needs:
+    """The need of a design with this choice."""
+    return Needs(f"--routing.{field} {value}", lambda design: getattr(design, field) == value)
+
+
 @dataclass(frozen=True)
 class RoutingConfig:
     """One routing design. Raises ValueError for a field out of range and for fields that do not combine."""
@@ -49,9 +55,16 @@ class RoutingConfig:
     unit: Unit = "segment"
     """The tokens that share one routing decision: a single `token`; a `segment`, routed by the segment before
     it; all segments, routed by the first (`prefix`); or the whole `sequence`."""
-    segment_length: Count = 256
+    segment_length: Count = setting(
+        256,
+        needs=Needs(
+            "a design with segments", lambda design: design.segmented or design.scorer == "linear_segment"
+        ),
+    )
     """Tokens of a segment, T."""
-    first_segment: FirstSegment = "self"
+    first_segment: FirstSegment = setting(
+        "self", needs=Needs("--routing.unit segment or prefix", lambda design: design.segmented)
+    )
     """How segment 1 is routed: by its own mean with the gradient stopped (`self`, as in Lory; its tokens see
     their own future), with equal weights (`uniform`), or as `self` with segment 1 left out of the training
     loss (`skip_loss`)."""
@@ -62,20 +75,24 @@ class RoutingConfig:
     or redrawn every training step (`random`); by two layers (`mlp`); by a matrix of the token's state and
     another of the previous segment's mean (`linear_segment`); from `routing_labels` (`label`); or by the norm
     of the expert's own activation (`activation_norm`)."""
-    scorer_width: CountOrZero = 0
+    scorer_width: CountOrZero = setting(0, needs=_choice("scorer", "mlp"))
     """Hidden width of the `mlp` scorer; 0: the model's width."""
-    norm: Literal[1, 2, "inf"] = 2
+    norm: Literal[1, 2, "inf"] = setting(2, needs=_choice("scorer", "activation_norm"))
     """Which norm `activation_norm` takes: L1, L2 or L∞."""
-    node: Literal["low_rank", "gate", "up", "activated_gate", "hidden", "output"] = "low_rank"
+    node: Literal["low_rank", "gate", "up", "activated_gate", "hidden", "output"] = setting(
+        "low_rank", needs=_choice("scorer", "activation_norm")
+    )
     """The activation whose norm scores an expert under `activation_norm`."""
     selection: Selection | Annotated[str, Registered("selection")] = "all"
     """Which experts a unit gets: `all`; the `top_k`; the fewest whose softmax weights reach `top_p`; those
     that choose it (`expert_choice`); or those of positive logit (`positive`)."""
-    top_k: Count = 2
+    top_k: Count = setting(2, needs=_choice("selection", "top_k"))
     """Experts of a unit with selection=top_k."""
-    top_p: Annotated[float, Bounds(above=0, most=1)] = 0.6
+    top_p: Annotated[float, Bounds(above=0, most=1)] = setting(0.6, needs=_choice("selection", "top_p"))
     """Softmax weight that a unit's experts reach together with selection=top_p."""
-    capacity_factor: Annotated[float, Bounds(above=0, most=LARGEST_CAPACITY)] = 1.0
+    capacity_factor: Annotated[float, Bounds(above=0, most=LARGEST_CAPACITY)] = setting(
+        1.0, needs=_choice("selection", "expert_choice")
+    )
     """Mean number of experts of a unit with selection=expert_choice."""
     gates: Gates | Annotated[str, Registered("gates")] = "softmax_all"
     """The weights of the selected experts: their softmax over all experts (`softmax_all`: Lory, Switch,
@@ -84,7 +101,7 @@ class RoutingConfig:
     (`uniform`); the positive logits (`relu`: ReMoE); the normalised sigmoids of the selected logits
     (`sigmoid`: DeepSeek-V3); or a softmax over the expert and those close below it (`sparse_mixer`:
     Phi-3.5-MoE)."""
-    jitter: Fraction = 0.01
+    jitter: Fraction = setting(0.01, needs=_choice("gates", "sparse_mixer"))
     """With gates=sparse_mixer, logits up to twice this relative distance below another are close to it."""
     balance_bias: Fraction = 0.0
     """The step size of loss-free balancing. Each expert's bias, used for selection but not for gates, moves
@@ -229,18 +246,10 @@ def causality_warning(design: RoutingConfig, training: bool = False) -> str | No
     return None
 
 
-HAS_EFFECT: dict[str, Callable[[RoutingConfig], bool]] = {
-    "segment_length": lambda r: r.segmented or r.scorer == "linear_segment",
-    "first_segment": lambda r: r.segmented,
-    "scorer_width": lambda r: r.scorer == "mlp",
-    "norm": lambda r: r.scorer == "activation_norm",
-    "node": lambda r: r.scorer == "activation_norm",
-    "top_k": lambda r: r.selection == "top_k",
-    "top_p": lambda r: r.selection == "top_p",
-    "capacity_factor": lambda r: r.selection == "expert_choice",
-    "jitter": lambda r: r.gates == "sparse_mixer",
-}
-"""Fields that only some designs depend on → whether they have an effect on a design."""
+def without_effect(design: RoutingConfig) -> set[str]:
+    """The fields that have no effect on this design."""
+    needs = {name: setting.needs for name, setting in settings_of(RoutingConfig).items()}
+    return {name for name, needed in needs.items() if needed and not needed.met(design)}
 
 
 def _conflicts(c: RoutingConfig) -> Iterator[str]:
@@ -333,8 +342,7 @@ def design_name(routing: RoutingConfig) -> str:
 
     The length of segments, the weights of its losses, options and fields without effect may differ.
     """
-    without_effect = {name for name, has_effect in HAS_EFFECT.items() if not has_effect(routing)}
-    ignored = {"segment_length", *AUXILIARY_LOSSES, "balance_bias", "options", *without_effect}
+    ignored = {"segment_length", *AUXILIARY_LOSSES, "balance_bias", "options", *without_effect(routing)}
     fields = routing.to_dict().keys() - ignored
     same = (
         name

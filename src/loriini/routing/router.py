@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from loriini.routing.design import HAS_EFFECT, RoutingConfig
+from loriini.routing.design import RoutingConfig, without_effect
 from loriini.routing.registry import REGISTERED
 from loriini.routing.scorer import SCORERS, RouterSettings, ScorerModule
 from loriini.routing.selection import GATES, SELECTIONS
@@ -98,7 +98,7 @@ SCORER_FIELDS = ("scorer", "scorer_width", "norm")
 
 def built_from(design: RoutingConfig) -> dict[str, Any]:
     """What of a design the parts of a layer depend on, by name; None for fields without effect on it."""
-    no_effect = {name for name, has_effect in HAS_EFFECT.items() if not has_effect(design)}
+    no_effect = without_effect(design)
     if design.constant_gates:
         no_effect.update(SCORER_FIELDS)
     options = () if design.constant_gates else REGISTERED["scorer"].get(design.scorer, ())

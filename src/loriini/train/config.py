@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -23,16 +23,17 @@ from loriini.common.checks import (
 from loriini.common.errors import InputError
 from loriini.common.hardware import Precision
 from loriini.common.json_file import read_object
+from loriini.common.settings import Needs, setting, settings_of, settings_of_kind
 from loriini.data.batches.joined import InstanceSource
 from loriini.model import LoriiniConfig
 from loriini.model.configuration import BlockKind, QueryKeyNorm
 from loriini.parallel.mesh import ParallelConfig, check_mesh
 from loriini.routing import RoutingConfig
-from loriini.routing.design import HAS_EFFECT
+from loriini.routing.design import without_effect
 from loriini.train.checkpoints.storage import CheckpointConfig
 from loriini.train.guard import GuardConfig
 from loriini.train.measures import EvaluateConfig
-from loriini.train.optimizer import OptimizerConfig
+from loriini.train.optimizer import A_MIXTURE, OptimizerConfig
 from loriini.train.records.trackers import WatchConfig
 from loriini.train.speed import SpeedConfig
 from loriini.train.upcycle import WarmupConfig
@@ -41,6 +42,10 @@ T = TypeVar("T")
 Auto = Literal["auto"]
 AUTO: Auto = "auto"
 """Chosen for the device when the run starts; `run.json` then has what was chosen."""
+
+
+ROTARY = Needs("a block that is not gpt2", lambda run: run.model.block != "gpt2")
+GPT2 = Needs("--model.block gpt2", lambda run: run.model.block == "gpt2")
 
 
 @dataclass(frozen=True)
@@ -55,18 +60,24 @@ class ModelShape:
     """Transformer blocks."""
     num_attention_heads: Count = 16
     """Attention heads of a block."""
-    num_experts: Count = 1
+    num_experts: Count = setting(1, "design")
     """Experts of a layer; 1: a dense model."""
     tie_word_embeddings: bool = False
     """Use the input embedding as the output head."""
     block: BlockKind = "llama"
     """Kind of transformer block: a Llama's; with norms of queries and keys (olmoe); with LayerNorm (phimoe);
     or GPT-2's, with LayerNorm, GELU, learned positions and biases (gpt2)."""
-    dropout: FractionBelowOne = 0.0
+    dropout: FractionBelowOne = setting(0.0, "training")
     """Dropout of embeddings, attention weights and residual branches; gpt2 only."""
-    low_rank: Count | None = None
+    low_rank: Count | None = setting(None, "design")
     """Rank through which the experts' gate projections are factorised (AoE); none: the design's choice."""
-    recompute_merge: bool | Auto = AUTO
+    recompute_merge: bool | Auto = setting(
+        AUTO,
+        "aside",
+        Needs(
+            "a design that merges experts", lambda run: run.model.recompute_merge is not True or run.merges
+        ),
+    )
     """Merge experts again in the backward pass instead of keeping the merged weights: less memory, a little
     more time. auto: where the memory is too small, or the larger micro-batch that it allows is worth it."""
     num_key_value_heads: Count | None = None
@@ -82,23 +93,23 @@ class ModelShape:
     """Bias of attention's output; none: as attention_bias."""
     lm_head_bias: bool = False
     """Bias of the output head."""
-    rope_theta: Positive = 10_000.0
+    rope_theta: Positive = setting(10_000.0, "training", ROTARY)
     """Base of the rotary positions' wavelengths."""
-    rope_scaling: dict | None = field(default=None, hash=False)
+    rope_scaling: dict | None = setting(None, "training", ROTARY, hash=False)
     """Scaling of rotary positions, as transformers' rope_parameters without rope_theta: linear, dynamic,
     yarn, longrope or llama3, for example {"rope_type": "linear", "factor": 4.0}; with block=phimoe
     longrope, with short_mscale and long_mscale; none: not scaled."""
-    max_position_embeddings: Count | None = None
+    max_position_embeddings: Count | None = setting(None, "training")
     """Longest context that the model is configured for; none: the run's length."""
     vocab_size: Count | None = None
     """Rows of the embedding, for example padded to a multiple of 128; none: the corpus's vocabulary."""
-    rms_norm_eps: Fraction = 1e-6
+    rms_norm_eps: Fraction = setting(1e-6, needs=ROTARY)
     """Epsilon of the norms of all blocks except gpt2."""
-    layer_norm_epsilon: Fraction = 1e-5
+    layer_norm_epsilon: Fraction = setting(1e-5, needs=GPT2)
     """Epsilon of the norms of block gpt2."""
-    initializer_range: Fraction = 0.02
+    initializer_range: Fraction = setting(0.02, "training")
     """Standard deviation of initial weights."""
-    output_z: Weight = 0.0
+    output_z: Weight = setting(0.0, "training")
     """Weight of the z-loss of the output logits (PaLM: 1e-4), which keeps log Z near 0; 0: none."""
 
     @classmethod
@@ -131,47 +142,54 @@ class ModelShape:
 class TrainConfig:
     """One training run. Each section checks itself; `check` checks how they fit together."""
 
-    name: str
+    name: str = setting(kind="name")
     """Name in reports and trackers."""
-    routing: RoutingConfig
+    routing: RoutingConfig = setting(kind="design")
     """The routing design, by name; `--routing.FIELD` changes one field of it."""
-    model: ModelShape = field(default_factory=ModelShape)
-    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    warmup: WarmupConfig = field(default_factory=WarmupConfig)
-    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
-    parallel: ParallelConfig = field(default_factory=ParallelConfig)
-    speed: SpeedConfig = field(default_factory=SpeedConfig)
-    evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
-    watch: WatchConfig = field(default_factory=WatchConfig)
-    guard: GuardConfig = field(default_factory=GuardConfig)
-    steps: Count = 1000
+    model: ModelShape = setting(kind="weights", default_factory=ModelShape)
+    optimizer: OptimizerConfig = setting(kind="training", default_factory=OptimizerConfig)
+    warmup: WarmupConfig = setting(kind="training", default_factory=WarmupConfig)
+    checkpoint: CheckpointConfig = setting(kind="aside", default_factory=CheckpointConfig)
+    parallel: ParallelConfig = setting(kind="aside", default_factory=ParallelConfig)
+    speed: SpeedConfig = setting(kind="aside", default_factory=SpeedConfig)
+    evaluate: EvaluateConfig = setting(kind="measure", default_factory=EvaluateConfig)
+    watch: WatchConfig = setting(kind="aside", default_factory=WatchConfig)
+    guard: GuardConfig = setting(kind="training", default_factory=GuardConfig)
+    steps: Count = setting(1000, "plan")
     """Optimizer steps."""
-    batch_size: Count = 16
+    batch_size: Count = setting(16, "training")
     """Instances of a step, over all processes."""
-    micro_batch_size: CountOrZero | Auto = 0
+    micro_batch_size: CountOrZero | Auto = setting(
+        0,
+        "training",
+        Needs(
+            "at most --batch_size",
+            lambda run: run.micro_batch_size == AUTO or run.micro_batch_size <= run.batch_size,
+        ),
+    )
     """Instances that go through the model at once in each process, the rest being gradient accumulation;
     0: all; auto: as many as fit in the device's memory."""
-    length: Annotated[int, Bounds(least=1, most=1 << 24)] = 1024
+    length: Annotated[int, Bounds(least=1, most=1 << 24)] = setting(1024, "training")
     """Context length in tokens."""
-    precision: Precision = AUTO
+    precision: Precision = setting(AUTO, "training")
     """bf16 computes in bfloat16 over float32 weights; auto: bf16 where the hardware has it."""
-    seed: Seed = 0
+    seed: Seed = setting(0, "seed")
     """Seed of initialisation, dropout and the order of instances."""
-    per_expert_every: Count = 10
+    per_expert_every: Count = setting(10, "aside", A_MIXTURE)
     """Steps between records of per-expert statistics in `metrics.jsonl`; per-layer ones are in every step."""
-    document_mask: bool = False
+    document_mask: bool = setting(False, "training")
     """Keep the documents of an instance apart: attention, segments and routing begin again at each one."""
-    corpus: tuple[Path, ...] = ()
+    corpus: tuple[Path, ...] = setting((), "path")
     """Folders of the prepared corpora, as `--corpus` gives them."""
-    corpus_weights: tuple[Positive, ...] = ()
+    corpus_weights: tuple[Positive, ...] = setting((), "training")
     """How often an epoch reads each corpus; none: once."""
-    init: str | None = None
+    init: str | None = setting(None, "start")
     """Folder or Hub id of the model whose weights the run starts from, as `--init` gives it."""
-    init_digest: str | None = None
+    init_digest: str | None = setting(None, "start")
     """Hash of these weights."""
-    init_moments: Literal["fresh", "carried"] = "fresh"
+    init_moments: Literal["fresh", "carried"] = setting("fresh", "training")
     """Optimizer moments of a run that starts from a checkpoint: fresh (zero), or carried over from it."""
-    order: Literal["similar", "random"] | None = None
+    order: Literal["similar", "random"] | None = setting(None, "aside")
     """Order of documents that the recipe is meant for; a corpus in another order gets a warning."""
 
     def __post_init__(self) -> None:
@@ -222,7 +240,7 @@ class TrainConfig:
 
     def _conflicts(self) -> Iterator[str]:
         """Settings that are valid one by one, but not together."""
-        segmented = self.is_mixture and HAS_EFFECT["segment_length"](self.routing)
+        segmented = self.is_mixture and "segment_length" not in without_effect(self.routing)
         rate = self.optimizer
         if self.is_mixture and self.warmup.dense_share > 0 and not self.routing.preserves_dense:
             yield (
@@ -270,6 +288,11 @@ class TrainConfig:
             "bos_token_id": eos_token_id,
         }
         return LoriiniConfig(**(values if num_experts is None else {**values, "num_experts": num_experts}))
+
+    @property
+    def merges(self) -> bool:
+        """Whether experts are merged."""
+        return self.is_mixture and self.routing.combination == "parameters"
 
     @property
     def is_mixture(self) -> bool:
@@ -348,3 +371,15 @@ def value_from_json(kind: Any, value: Any) -> Any:
     if float in kinds and int not in kinds and type(value) is int and is_finite(value):
         return float(value)  # transformers' configurations refuse integers
     return Path(value) if kind is Path else value
+
+
+NOT_OF_TRAINING = settings_of_kind(TrainConfig, "path", "measure", "aside")
+"""Settings that leave what is trained unchanged, up to rounding, whatever the design."""
+MAY_CHANGE = (
+    *settings_of_kind(TrainConfig, "path", "aside"),
+    *(name for name, setting in settings_of(TrainConfig).items() if setting.may_change),
+)
+"""Settings that may change when a run is resumed. Text may move: its digest is compared."""
+PATHS = settings_of_kind(TrainConfig, "path")
+PLAN = settings_of_kind(TrainConfig, "plan")
+"""Settings that determine what every step does; they may differ where the steps so far were the same."""

@@ -17,8 +17,8 @@ from loriini.data.jobs.artifact import link_files
 from loriini.data.jobs.lock import folder_lock
 from loriini.parallel.mesh import on_first_rank
 from loriini.train.checkpoints.state import check_newest_together, checkpoints_in, first_intact, step_of
-from loriini.train.config import TrainConfig, read_run
-from loriini.train.folder import PLAN, changed_settings, shared_steps
+from loriini.train.config import PLAN, TrainConfig, read_run
+from loriini.train.folder import changed_settings, shared_steps
 from loriini.train.optimizer import warmup_steps
 from loriini.train.overrides.apply import override, overrides_of
 from loriini.train.records.metrics import RECORDS, records_until

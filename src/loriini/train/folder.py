@@ -20,48 +20,11 @@ from loriini.parallel.mesh import world_size
 from loriini.routing import RoutingConfig
 from loriini.routing.registry import REGISTERED
 from loriini.train.checkpoints.state import STATE, Problems, newest_intact, read_state
-from loriini.train.config import TrainConfig, read_run, run_of_json
+from loriini.train.config import MAY_CHANGE, PATHS, PLAN, TrainConfig, read_run, run_of_json
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.optimizer import learning_rate_factor
 from loriini.train.records.metrics import EVALUATION, METRICS, read_metrics, read_records
 from loriini.train.run_progress import RunProgress
-
-NOT_OF_TRAINING = (
-    "parallel",
-    "speed",
-    "watch",
-    "guard.max_skips",
-    "checkpoint",
-    "evaluate",
-    "order",
-    "corpus",
-    "model.recompute_merge",
-    "per_expert_every",
-)
-"""Settings that leave what is trained unchanged, up to rounding, whatever the design.
-
-Corpora may be elsewhere; their content is compared by its digest.
-"""
-MAY_CHANGE = (
-    *(name for name in NOT_OF_TRAINING if name != "evaluate"),
-    "guard.spike",
-    "evaluate.heldout",
-    "evaluate.every",
-    "evaluate.sample_every",
-)
-"""Settings that may change when a run is resumed. Held-out documents may be elsewhere, as corpora may."""
-
-PATHS = ("corpus", "evaluate.heldout")
-"""Settings that name text, whose digest is compared."""
-PLAN = (
-    "steps",
-    "optimizer.warmup",
-    "optimizer.schedule",
-    "optimizer.decay",
-    "optimizer.final_rate",
-    "warmup.dense_share",
-)
-"""Settings that determine what every step does; they may differ where the steps so far were the same."""
 
 ORDERS = {"random": "random", "similar": "similar", "papers": "similar"}
 """The order of documents that a method of `loriini prepare --order` gives."""

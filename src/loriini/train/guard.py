@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from loriini.common.atomic import atomic
 from loriini.common.checks import Count, NotNegative, check_fields
 from loriini.common.errors import InputError
+from loriini.common.settings import setting
 from loriini.data.batches.loader import BatchLoader
 from loriini.model import LoriiniForCausalLM
 
@@ -25,9 +26,9 @@ WINDOW = 128
 class GuardConfig:
     """Which steps are skipped besides those that are not finite, and when a run gives up."""
 
-    max_skips: Count = 10
+    max_skips: Count = setting(10, "aside")
     """Stop the run after this many skipped steps in a row."""
-    spike: NotNegative = 0.0
+    spike: NotNegative = setting(0.0, may_change=True)
     """Skip a step whose gradient norm before clipping is more than this many standard deviations above the
     mean of the last 128 steps' norms (OLMo-core: 6); 0: none."""
 

@@ -1,7 +1,7 @@
 """The weights that a run starts from: another run's, one of its checkpoints', or a pretrained model's."""
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,11 @@ from loriini.common.checks import as_argument
 from loriini.common.errors import InputError
 from loriini.common.hub import CHECKPOINTS, RUN, holds_tokenizer, is_hub_id, local_folder, model_folder
 from loriini.common.progress import inform, warn, without_progress_bars
+from loriini.common.settings import settings_of_kind
 from loriini.data.jobs import artifact
 from loriini.data.prepare.tokenized.tokenizer import same_vocabulary
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.weights.conversion import (
-    MAY_DIFFER,
     change_design,
     copy_into_experts,
     copy_problem,
@@ -30,12 +30,10 @@ from loriini.train.corpora import TrainingCorpus
 from loriini.train.folder import has_model
 from loriini.train.overrides.apply import override
 
-CHANGEABLE_SHAPE = {each.name for each in fields(ModelShape)} & MAY_DIFFER | {"rope_theta", "rope_scaling"}
-"""Fields of `ModelShape` that fit any weights, so that overrides may change them."""
-OF_TRAINING = ("recompute_merge", "output_z")
-"""Fields of `ModelShape` that say how it is trained: the recipe's are taken."""
-OF_THE_EXPERTS = ("num_experts", "low_rank")
-"""Those that a dense model does not decide: the recipe's are taken."""
+OF_THE_WEIGHTS = settings_of_kind(TrainConfig, "weights")
+"""Settings that any weights fix."""
+OF_THE_EXPERTS = tuple(name for name in settings_of_kind(TrainConfig, "design") if name.startswith("model."))
+"""Settings of the experts' architecture, which a dense model leaves open: the recipe's are taken."""
 
 
 class InitialModel:
@@ -185,13 +183,14 @@ def start_from(
         if not initial.dense:
             based = replace(based, routing=initial.config.routing)
     changed = override(based, overrides)
-    fixed = {field.name for field in fields(ModelShape)} - CHANGEABLE_SHAPE
+    fixed = {*OF_THE_WEIGHTS, *(() if initial.dense else OF_THE_EXPERTS)}
     if initial.config.block == "gpt2":
-        fixed.add("max_position_embeddings")  # learned
-    for field in sorted(fixed - set(OF_THE_EXPERTS if initial.dense else ())):
+        fixed.add("model.max_position_embeddings")  # learned
+    for setting in sorted(fixed):
+        field = setting.removeprefix("model.")
         asked, theirs = getattr(changed.model, field), getattr(shape, field)
         if asked != theirs:
-            raise InputError(f"--model.{field} {asked}: {name} has {theirs}; leave it out")
+            raise InputError(f"--{setting} {asked}: {name} has {theirs}; leave it out")
     check_start(changed, initial)
     return changed
 
@@ -202,7 +201,7 @@ def initial_shape(run: TrainConfig, initial: InitialModel) -> ModelShape:
     longest = initial.config.max_position_embeddings
     if initial.config.block != "gpt2":
         longest = max(longest, run.length)
-    own = (*OF_TRAINING, *(OF_THE_EXPERTS if initial.dense else ()))
+    own = ("recompute_merge", "output_z", *(("num_experts", "low_rank") if initial.dense else ()))
     changes: dict[str, Any] = {name: getattr(run.model, name) for name in own}
     changes["max_position_embeddings"] = longest
     return replace(shape, **changes)

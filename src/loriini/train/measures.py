@@ -13,31 +13,35 @@ import torch
 
 from loriini.common.checks import Count, CountOrZero, check_fields
 from loriini.common.json_file import without_nan
+from loriini.common.settings import Needs, setting
 from loriini.data.read import OnError
 from loriini.model import LoriiniForCausalLM
 from loriini.model.generate.mode import undisturbed
+
+HELDOUT = Needs("held-out text, --heldout", lambda run: run.evaluate.heldout)
+SAMPLES = Needs("--evaluate.sample_every above 0", lambda run: run.evaluate.sample_every > 0)
 
 
 @dataclass(frozen=True)
 class EvaluateConfig:
     """Evaluation during training: perplexity of held-out documents, and samples."""
 
-    heldout: tuple[str, ...] = ()
+    heldout: tuple[str, ...] = setting((), "path")
     """Held-out documents to evaluate on, inputs as for `prepare`; none: no evaluation."""
-    on_error: OnError = "stop"
+    on_error: OnError = setting("stop", needs=HELDOUT)
     """Stop at the first flawed record of the held-out documents, or skip and count them."""
-    every: Count = 500
+    every: Count = setting(500, "aside", HELDOUT)
     """Steps between evaluations; there is also one after the last step."""
-    instances: Count = 64
+    instances: Count = setting(64, needs=HELDOUT)
     """Held-out instances of each domain, at most."""
-    skip: CountOrZero | None = None
+    skip: CountOrZero | None = setting(None, needs=HELDOUT)
     """Predictions left out at the start of each instance; none: the model's own segment 1. Runs that are
     compared need the same value."""
-    sample_every: CountOrZero = 0
+    sample_every: CountOrZero = setting(0, "aside")
     """Steps between samples; 0: no samples."""
-    prompt: str = ""
+    prompt: str = setting("", needs=SAMPLES)
     """Text that a sample continues."""
-    sample_tokens: Count = 64
+    sample_tokens: Count = setting(64, needs=SAMPLES)
     """Tokens of a sample."""
 
     def __post_init__(self) -> None:

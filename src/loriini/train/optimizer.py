@@ -9,9 +9,20 @@ from torch import Tensor, nn
 
 from loriini.common.checks import Bounds, Fraction, FractionBelowOne, NotNegative, Weight, check_fields
 from loriini.common.errors import InputError
+from loriini.common.settings import Needs, setting
 from loriini.parallel.sharding import expand_into_experts, gradient_norm
 
 PEAK = "peak"
+
+
+A_MIXTURE = Needs("a mixture, --model.num_experts above 1", lambda run: run.is_mixture)
+A_TRAINED_ROUTER = Needs(
+    "a mixture with a router that is trained", lambda run: run.is_mixture and run.routing.trains_router
+)
+A_SCHEDULE = Needs("a schedule that is not constant", lambda run: run.optimizer.schedule != "constant")
+A_FALL = Needs(
+    "--optimizer.schedule warmup_stable_decay", lambda run: run.optimizer.schedule == "warmup_stable_decay"
+)
 
 
 @dataclass(frozen=True)
@@ -20,9 +31,9 @@ class OptimizerConfig:
 
     learning_rate: Annotated[float, Bounds(above=0, most=1)] = 2e-4
     """Peak learning rate."""
-    router_rate: Weight = 1.0
+    router_rate: Weight = setting(1.0, needs=A_TRAINED_ROUTER)
     """Multiplies the learning rate of routers."""
-    expert_rate: Weight = 1.0
+    expert_rate: Weight = setting(1.0, needs=A_MIXTURE)
     """Multiplies the learning rate of experts."""
     betas: tuple[FractionBelowOne, FractionBelowOne] = (0.9, 0.95)
     """AdamW's β₁ and β₂."""
@@ -32,15 +43,15 @@ class OptimizerConfig:
     """Decoupled weight decay; norms and biases have none."""
     clip: Annotated[float, Bounds(above=0, most=1e6)] = 1.0
     """Gradient clipping: the largest global norm; larger gradients are scaled down to it."""
-    warmup: Fraction = 0.05
+    warmup: Fraction = setting(0.05, "plan")
     """Fraction of the steps over which the rate rises linearly to its peak."""
-    schedule: Literal["cosine", "constant", "warmup_stable_decay"] = "cosine"
+    schedule: Literal["cosine", "constant", "warmup_stable_decay"] = setting("cosine", "plan")
     """After the warm-up: a cosine down to `final_rate`, the peak throughout, or the peak and then a linear
     fall to `final_rate` over the last `decay` of the steps."""
-    final_rate: Fraction = 0.1
+    final_rate: Fraction = setting(0.1, "plan", A_SCHEDULE)
     """Learning rate at the end, as a fraction of the peak: of the last step, or with a cosine of the one that
     would be next."""
-    decay: Annotated[float, Bounds(above=0, most=1)] = 0.2
+    decay: Annotated[float, Bounds(above=0, most=1)] = setting(0.2, "plan", A_FALL)
     """Fraction of the steps over which `warmup_stable_decay` falls."""
 
     def __post_init__(self) -> None:

@@ -7,20 +7,28 @@ import torch
 
 from loriini.common.checks import FractionBelowOne, check_fields
 from loriini.common.hardware import Precision
+from loriini.common.settings import Needs, setting
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.weights.conversion import copy_into_experts
 from loriini.parallel.mesh import SINGLE_PROCESS, Parallel
 from loriini.parallel.sharding import build_model, expand_into_experts
-from loriini.train.optimizer import OptimizerConfig, carry_moments, make_optimizer
+from loriini.train.optimizer import A_MIXTURE, OptimizerConfig, carry_moments, make_optimizer
 
 
 @dataclass(frozen=True)
 class WarmupConfig:
     """The dense warm-up (Lory section 4.1): a dense model trains first, then is copied into the experts."""
 
-    dense_share: FractionBelowOne = 0.05
+    dense_share: FractionBelowOne = setting(
+        0.05,
+        "plan",
+        Needs(A_MIXTURE.text, lambda run: run.is_mixture or run.warmup.dense_share == 0),
+    )
     """Fraction of the steps that train the dense model; 0: none."""
-    moments: Literal["carried", "fresh"] = "carried"
+    moments: Literal["carried", "fresh"] = setting(
+        "carried",
+        needs=Needs("a dense warm-up, --warmup.dense_share above 0", lambda run: run.copy_step > 0),
+    )
     """Optimizer moments of the copied FFN: carried over and scaled like the gradients, or fresh (zero). Those
     of attention, norms and embeddings are carried over in any case."""
 

@@ -4,17 +4,15 @@ import pytest
 
 from loriini.common.errors import InputError
 from loriini.recipes import find_recipe
-from loriini.routing.design import HAS_EFFECT
 from loriini.train.overrides.apply import override, override_flags
-from loriini.train.overrides.names import describe_overrides
-from loriini.train.overrides.unused import NEEDS, refuse_unused
+from loriini.train.overrides.unused import refuse_unused
 
 
 @pytest.mark.parametrize(
     ("recipe", "overrides", "needed"),
     [
-        ("tiny-lory", ["--routing.top_k", "2"], "a design that uses top_k"),
-        ("tiny-lory", ["--routing.top-p=0.5"], "a design that uses top_p"),
+        ("tiny-lory", ["--routing.top_k", "2"], "--routing.selection top_k"),
+        ("tiny-lory", ["--routing.top-p=0.5"], "--routing.selection top_p"),
         ("tiny-dense", ["--routing", "mixtral", "--routing.top_k", "1"], "a mixture"),
         ("tiny-dense", ["--routing", "mixtral"], "a mixture, --model.num_experts above 1"),
         ("tiny-dense", ["--optimizer.router_rate", "2"], "a mixture"),
@@ -82,8 +80,3 @@ def test_gradients_of_a_single_micro_batch_are_reduced_once_anyway(size: str) ->
     run = override(find_recipe("tiny-lory"), overrides)
     with pytest.raises(InputError, match="reduce_once has no effect here: it needs several micro-batches"):
         refuse_unused(run, override_flags(overrides), processes=2)
-
-
-def test_all_names_are_settings() -> None:
-    names = {each.name for each in describe_overrides(find_recipe("tiny-lory"))}
-    assert names >= {*NEEDS, *(f"routing.{name}" for name in HAS_EFFECT)}

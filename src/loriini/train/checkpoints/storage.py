@@ -35,11 +35,18 @@ from loriini.common.hardware import pick_device
 from loriini.common.hub import check_weights
 from loriini.common.json_file import without_nan
 from loriini.common.progress import warn
+from loriini.common.settings import Needs, setting
 from loriini.data.jobs.artifact import file_hashes
 from loriini.parallel.mesh import SINGLE_PROCESS, Parallel
 from loriini.train.checkpoints.state import NAME, STATE, checkpoints_in, step_of, superseded
 from loriini.train.checkpoints.tensor_file import write_tensors
 from loriini.train.run_progress import RunProgress
+
+
+def writes_milestones(checkpoint: "CheckpointConfig", evaluated_every: int) -> bool:
+    """Whether checkpoints are written at all multiples of `keep_every`."""
+    written = (checkpoint.every, evaluated_every)
+    return any(every and checkpoint.keep_every % every == 0 for every in written)
 
 
 @dataclass(frozen=True)
@@ -51,7 +58,13 @@ class CheckpointConfig:
     keep: Count = 2
     """How many of the newest checkpoints are kept; if the run is evaluated, the best is kept too, and with
     warmup_stable_decay the newest from before the rate falls, so that a longer run can go on from it."""
-    keep_every: CountOrZero = 0
+    keep_every: CountOrZero = setting(
+        0,
+        needs=Needs(
+            "a multiple of --checkpoint.every or, with --heldout, of --evaluate.every",
+            lambda run: writes_milestones(run.checkpoint, run.evaluate.every if run.evaluate.heldout else 0),
+        ),
+    )
     """Steps between checkpoints that are kept besides the newest; 0: none."""
 
     def __post_init__(self) -> None:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from loriini.common.atomic import write_text
 from loriini.common.checks import Count, Positive, check_fields
 from loriini.common.errors import InputError
+from loriini.common.settings import Needs, setting
 from loriini.train.records.metrics import METRICS
 
 Settings = Mapping[str, Any]
@@ -32,7 +33,7 @@ class WatchConfig:
 
     trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
     """Trackers: tensorboard, wandb, trackio."""
-    every: Count = 10
+    every: Count = setting(10, needs=Needs("a tracker, --watch.trackers", lambda run: run.watch.trackers))
     """Steps between records sent to trackers; `metrics.jsonl` gets every step."""
     peak_flops: Positive | None = None
     """The device's peak FLOPs a second, for MFU; none: looked up by the GPU's name."""
