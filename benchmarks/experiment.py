@@ -1,16 +1,19 @@
-"""What the experiments share: text that is prepared once, cells that are trained and scored, one JSON.
+"""What the experiments share: text prepared once, learning rates tuned, trainings scored, one JSON.
 
-Runs are independent folders, so the same command resumes an interrupted experiment.
+Trainings are folders of their own: the same command resumes an interrupted experiment.
 """
 
 import argparse
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from loriini.common.atomic import write_json, write_text
+from loriini.common.errors import InputError
 from loriini.common.hardware import describe_machine
 from loriini.compare.cells import Cell
 from loriini.compare.job import measure_trials
@@ -20,14 +23,39 @@ from loriini.data.prepare.prepare import prepare_documents
 from loriini.data.prepare.settings import PrepareSettings
 from loriini.data.prepare.text.documents import document_line
 from loriini.data.read import input_identity
-from loriini.data.read.records import MAX_DOCUMENT_CHARACTERS
 from loriini.data.read.split import HELDOUT, TRAIN, split_documents
 from loriini.evaluate.runs import EvaluationSettings
-from loriini.train.config import TrainConfig
 
-CHARACTERS, VOCAB_SIZE = 20_000_000, 2048
+CHARACTERS, VOCAB_SIZE, LENGTH = 20_000_000, 2048, 512
 SKIPPED_TOKENS = 128
-"""Of every instance, for all models: the longest segment of the grids."""
+"""Tokens at the start of an instance that no perplexity counts: the longest segment of the designs."""
+EXTENSIONS = 2
+"""How often rates are added if the best one is the least or the greatest of those tried."""
+FIRST_REPORTED = 100
+"""The first of the seeds that are reported. Those from 0 choose the rate, so their losses are too low."""
+DEVIATION = 0.64
+"""Standard deviation of initial weights times √width: 0.02 at width 1024."""
+KEPT = (
+    "name",
+    "design",
+    "width",
+    "settings",
+    "causality",
+    "training_causality",
+    "parameters",
+    "flops_per_token",
+    "finished_seeds",
+    "diverged_seeds",
+    "training_loss",
+    "perplexity",
+    "difference",
+)
+"""What is kept of a variant's results."""
+
+CellOf = Callable[[Any, str], Cell]
+"""Makes the cell of one thing that is tuned, with a rate and any seed."""
+Tried = dict[Any, dict[str, Any]]
+"""By what is tuned: `training_loss` by rate, null where all seeds diverged, and the best `rate`."""
 
 
 @dataclass(frozen=True)
@@ -40,104 +68,147 @@ class Experiment:
     steps: int
     seeds: int
     jobs: int
-
-    @classmethod
-    def parse(cls, steps: int) -> "Experiment":
-        return cls.of(cls.parser(steps).parse_args())
+    rates: tuple[str, ...]
+    rate_seeds: int
+    batch_size: int
+    instances: int
 
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> "Experiment":
+        """The experiment of a command line. InputError for a single rate."""
+        if len(set(arguments.rates)) < 2:
+            raise InputError("--rates: give two or more; the best is chosen")
         given = {each.name: getattr(arguments, each.name) for each in fields(cls)}
-        return cls(**{**given, "text": tuple(given["text"])})
+        return cls(**{**given, "text": tuple(given["text"]), "rates": tuple(given["rates"])})
 
     @staticmethod
-    def parser(steps: int) -> argparse.ArgumentParser:
+    def parser(steps: int, rates: Sequence[str]) -> argparse.ArgumentParser:
         """The options of every experiment."""
         parser = argparse.ArgumentParser()
-        text = "documents; files *.heldout.* are held out if there are any"
-        parser.add_argument("--text", nargs="+", required=True, metavar="PATH", help=text)
-        parser.add_argument("--out", type=Path, required=True, help="where corpora and runs are made")
-        parser.add_argument("--results", type=Path, required=True, help="the JSON to write")
-        parser.add_argument("--steps", type=int, default=steps)
-        parser.add_argument("--seeds", type=int, default=3)
-        parser.add_argument("--jobs", type=int, default=2)
+        add = parser.add_argument
+        add("--text", nargs="+", required=True, metavar="PATH", help="documents; *.heldout.* are held out")
+        add("--out", type=Path, required=True, help="where corpora and runs are made")
+        add("--results", type=Path, required=True, help="the JSON to write")
+        add("--steps", type=int, default=steps)
+        add("--seeds", type=int, default=3)
+        add("--jobs", type=int, default=2)
+        add("--rates", nargs="+", default=rates, metavar="RATE", help="learning rates to choose from")
+        add("--rate-seeds", type=int, default=1, metavar="N", help="trainings with each rate, not reported")
+        add("--batch-size", type=int, default=2, help="instances of a step")
+        add("--instances", type=int, default=32, help="held-out instances of each domain")
         return parser
 
     @property
-    def heldout(self) -> Path:
-        return self.out / "heldout.jsonl"
+    def evaluation(self) -> EvaluationSettings:
+        """How all models are scored."""
+        heldout = (str(self.out / "heldout.jsonl"),)
+        return EvaluationSettings(heldout, skip=SKIPPED_TOKENS, instances=self.instances)
 
-    @property
-    def about(self) -> dict[str, Any]:
-        """Today's date, this machine, and how many trainings share it."""
-        machine = {**describe_machine(), "jobs": self.jobs, "threads": threads_of(self.jobs)}
-        return {"date": time.strftime("%Y-%m-%d"), "machine": machine}
-
-    def evaluation(self, instances: int | None = None) -> EvaluationSettings:
-        """How all models are scored, on so many instances of each domain (None: all)."""
-        return EvaluationSettings((str(self.heldout),), skip=SKIPPED_TOKENS, instances=instances)
-
-    def write(self, results: Mapping[str, Any]) -> None:
-        """Write the results file."""
-        self.results.parent.mkdir(parents=True, exist_ok=True)
-        write_json(self.results, results)
-
-    def prepare(
-        self, orders: Sequence[str] = ("similar",), length: int = 512, longest: int = MAX_DOCUMENT_CHARACTERS
-    ) -> dict[str, Path]:
-        """The corpora by order, all of the same whole documents, and the held-out documents as a file.
-
-        Documents of more than `longest` characters are left out.
-        """
-        sides = split_documents(self.text, CHARACTERS, CHARACTERS // 10, longest=longest)
+    def prepare(self) -> Path:
+        """The corpus; the held-out documents become a file."""
+        sides = split_documents(self.text, CHARACTERS, CHARACTERS // 10)
         self.out.mkdir(parents=True, exist_ok=True)
-        write_text(self.heldout, b"".join(map(document_line, sides[HELDOUT])).decode())
-        corpora: dict[str, Path] = {}
-        tokenizer = f"bpe:{VOCAB_SIZE}"
-        identity = {
-            **input_identity(self.text),
-            "characters": str(CHARACTERS),
-            "longest": str(longest),
-        }
-        for order in orders:
-            settings = PrepareSettings(tokenizer=tokenizer, length=length, order=order, workers=self.jobs)
-            corpus = prepare_documents(self.out / order, lambda drop: sides[TRAIN], identity, settings)
-            corpora[order], tokenizer = corpus.folder.resolve(), str(corpus.tokenizer)
-        return corpora
-
-    def cells(self, runs: Mapping[str, TrainConfig]) -> list[Cell]:
-        """Every run with every seed, the first seed of all first."""
-        return [
-            Cell(name, replace(run, name=name, seed=seed))
-            for seed in range(self.seeds)
-            for name, run in runs.items()
-        ]
+        lines = map(document_line, sides[HELDOUT])
+        write_text(self.out / "heldout.jsonl", b"".join(lines).decode())
+        settings = PrepareSettings(tokenizer=f"bpe:{VOCAB_SIZE}", length=LENGTH, workers=self.jobs)
+        identity = {**input_identity(self.text), "characters": str(CHARACTERS)}
+        return prepare_documents(
+            self.out / "corpus", lambda drop: sides[TRAIN], identity, settings
+        ).folder.resolve()
 
     def train(self, cells: Iterable[Cell]) -> list[Trial]:
         """Train the cells that are not done; WorkerDied where one fails."""
-        trials = place_cells(cells, self.out / "runs")
+        trials = place_cells(map(for_few_steps, cells), self.out / "runs")
         refuse_failures(trials, train_trials(trials, self.jobs))
         return trials
 
-    def compare(self, runs: Mapping[str, TrainConfig], **about: Any) -> dict[str, Any]:
-        """Train and score every run with every seed; write the results, and `report.html` into `out`."""
-        trials = place_cells(self.cells(runs), self.out / "runs")
-        failures = train_trials(trials, self.jobs)
-        found = measure_trials(trials, self.evaluation(), failures, self.out / "evaluations")
-        about |= self.about
+    def measured(self, trials: Sequence[Trial], scored: bool = True) -> dict[str, Any]:
+        """What `loriini compare` measures: training and, if `scored`, held-out text."""
+        return measure_trials(trials, self.evaluation if scored else None, {}, self.out / "evaluations")
+
+    def tune(self, cell_of: CellOf, tuned: Sequence[Any]) -> Tried:
+        """Train each of `tuned` with every rate, and with further ones while the best is at the edge.
+
+        Held-out text has no part in the choice.
+        """
+        rates_of = {one: list(self.rates) for one in tuned}
+        for extension in range(EXTENSIONS + 1):
+            cells = {(one, rate): cell_of(one, rate) for one, rates in rates_of.items() for rate in rates}
+            cells = {key: replace(cell, variant=f"{cell.variant} {key[1]}") for key, cell in cells.items()}
+            trials = self.train(with_seeds(cells.values(), range(self.rate_seeds)))
+            keys = [key for _ in range(self.rate_seeds) for key in cells]
+            losses = defaultdict[Any, list[float]](list)
+            for key, row in zip(keys, self.measured(trials, scored=False)["cells"], strict=True):
+                losses[key] += [row["training_loss"]] if row["state"] == "finished" else []
+            tried = {one: best_rate({r: losses[one, r] for r in rates}) for one, rates in rates_of.items()}
+            at_edge = [one for one, found in tried.items() if is_edge(found)]
+            if not at_edge or extension == EXTENSIONS:
+                break
+            for one in at_edge:
+                rates_of[one].append(next_rate(tried[one]["rate"], rates_of[one]))
+        return tried
+
+    def train_best(self, cell_of: CellOf, tried: Tried) -> list[Trial]:
+        """Train each that has a best rate with it, and with seeds that had no part in the choice."""
+        best = [cell_of(one, found["rate"]) for one, found in tried.items() if found["rate"]]
+        return self.train(with_seeds(best, range(FIRST_REPORTED, FIRST_REPORTED + self.seeds)))
+
+    def write(self, trials: Sequence[Trial], tried: Tried, **about: Any) -> None:
+        """Score the trials, write the results file and the report; differences are to the first variant."""
+        found = self.measured(trials)
+        machine = {**describe_machine(), "jobs": self.jobs, "threads": threads_of(self.jobs)}
+        about |= {"date": time.strftime("%Y-%m-%d"), "machine": machine}
         print(write_comparison({**found, **about}, self.out))
+        run = trials[0].cell.run.to_dict() | {"corpus": ["corpus"]}
+        self.results.parent.mkdir(parents=True, exist_ok=True)
         results = {
             **about,
-            "runs": {name: portable(run) for name, run in runs.items()},
-            "skipped_tokens": SKIPPED_TOKENS,
-            "characters": CHARACTERS,
-            "results": found["cells"],
-            "variants": found["variants"],
+            "seeds": self.seeds,
+            "rate_seeds": self.rate_seeds,
+            "run": run,
+            "heldout": found["heldout"],
+            "tried": {str(one): of_one for one, of_one in tried.items()},
+            "variants": [{key: v[key] for key in KEPT if key in v} for v in found["variants"]],
         }
-        self.write(results)
-        return results
+        write_json(self.results, results | {"ladder": found["ladder"]} if "ladder" in found else results)
 
 
-def portable(run: TrainConfig) -> dict[str, Any]:
-    """A run without the paths of this machine."""
-    return {**run.to_dict(), "corpus": [path.name for path in run.corpus]}
+def with_seeds(cells: Iterable[Cell], seeds: Iterable[int]) -> list[Cell]:
+    """The cells with each seed, the first seed of all first."""
+    cells = list(cells)
+    return [replace(cell, run=replace(cell.run, seed=seed)) for seed in seeds for cell in cells]
+
+
+def for_few_steps(cell: Cell) -> Cell:
+    """A cell with weights of standard deviation DEVIATION/√width, and a longer warm-up.
+
+    With 0.02 and few steps of warm-up, narrow models stay at the first plateau of their loss for as long as
+    chance decides.
+    """
+    model = replace(cell.run.model, initializer_range=DEVIATION * cell.run.model.hidden_size**-0.5)
+    optimizer = replace(cell.run.optimizer, warmup=0.2)
+    return replace(cell, run=replace(cell.run, model=model, optimizer=optimizer))
+
+
+def with_rate(cell: Cell, rate: str) -> Cell:
+    """A cell trained with another learning rate."""
+    optimizer = replace(cell.run.optimizer, learning_rate=float(rate))
+    return replace(cell, run=replace(cell.run, optimizer=optimizer))
+
+
+def best_rate(losses: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """The mean training loss of each rate, and the rate of the lowest; null where all seeds diverged."""
+    means = {rate: fmean(of_rate) if of_rate else None for rate, of_rate in losses.items()}
+    finite = {rate: mean for rate, mean in means.items() if mean is not None}
+    return {"training_loss": means, "rate": min(finite, key=finite.__getitem__, default=None)}
+
+
+def is_edge(found: Mapping[str, Any]) -> bool:
+    """Whether the best rate is the least or the greatest of those tried."""
+    rates = sorted(map(float, found["training_loss"]))
+    return found["rate"] is not None and float(found["rate"]) in (rates[0], rates[-1])
+
+
+def next_rate(best: str, rates: Sequence[str]) -> str:
+    """Twice the best rate if it is the greatest, else half of it."""
+    return f"{float(best) * (2 if float(best) == max(map(float, rates)) else 0.5):g}"

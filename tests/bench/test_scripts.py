@@ -1,14 +1,11 @@
 """The scripts for a GPU and for bounds, tried at tiny sizes on a CPU."""
 
 import json
-import math
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from tinybench import TINY, script
@@ -141,23 +138,6 @@ def test_a_section_is_there_once_its_results_are(tmp_path: Path) -> None:
     assert "### A CPU with its measured peaks, milliseconds\n\n| E |" in page.read_text()
 
 
-def test_groups_are_multiplied_alike_in_all_ways() -> None:
-    groups = script("groups")
-    x, weight = torch.randn(48, 16).to(torch.bfloat16), torch.randn(4, 8, 16).to(torch.bfloat16)
-    ends = groups.random_ends(4, 48, np.random.default_rng(0))
-    assert ends.tolist() == sorted(ends.tolist())
-    assert ends[-1] == 48
-    expected, *others = (multiply(x, weight, ends) for multiply in groups.WAYS.values())
-    for found in others:
-        torch.testing.assert_close(found, expected, rtol=0.02, atol=0.05)
-    measured = groups.measure(TINY, rounds=2, warmup=0)
-    assert [case["experts"] for case in measured["cases"]] == [*TINY.mixtral_experts, TINY.mixtral_experts[0]]
-    assert all(case["least"] <= case["ratio"] <= case["greatest"] for case in measured["cases"])
-    machine = {"processor": "CPU", "cores": 2, "precision": "bf16", "torch": "2"}
-    text = script("bound_figures").group_text({**measured, "machine": machine, "date": "now"})
-    assert text.count("\n| ") == 2 + len(measured["cases"])
-
-
 def test_products_are_measured_in_all_ways() -> None:
     products = script("products")
     for name, ways in products.operations(replace(TINY, segment_length=64)).items():  # a single segment
@@ -186,20 +166,3 @@ def test_rows_of_several_machines_name_each() -> None:
     assert measured_on(rows) == (
         "`ffn`: A, 2 cores, bf16, torch 2.13, 2026-01-02. `decode`: B, 2 cores, fp32, torch 2.13, 2026-01-02."
     )
-
-
-@pytest.mark.parametrize(("seeds", "low"), [(1, None), (2, pytest.approx(1.1 - 12.706 * 0.1, abs=1e-3))])
-def test_one_seed_has_no_interval(seeds: int, low: object) -> None:
-    losses = {"a": (1.0, 1.2), "b": (2.0, 2.4)}
-    rows = [
-        {"name": name, "seed": seed, "perplexity": {"web": math.exp(losses[name][seed])}}
-        for name in losses
-        for seed in range(seeds)
-    ]
-    results: dict[str, Any] = {"results": rows}
-    script("aoe_small").add_differences(results)
-    assert results["loss"]["a"]["low"] == low
-    assert (results["difference"]["a - b"]["high"] is None) == (seeds == 1)
-    values = {"dense": np.array([5.0, 6.0][:seeds])}
-    (axes,) = script("figures").cells.__wrapped__(values).axes
-    assert len(axes.collections) == seeds - 1  # error bars
