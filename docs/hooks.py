@@ -11,7 +11,7 @@ from mkdocs.structure.files import File, Files
 from loriini.cli import COMMANDS
 from loriini.cli.overrides import format_overrides
 from loriini.cli.parser import make_parser
-from loriini.train.launch import recipe
+from loriini.train.launch import resolve_recipe
 from loriini.train.overrides.names import describe_overrides
 
 ROOT = Path(__file__).parent.parent
@@ -37,7 +37,7 @@ def commands() -> str:
     os.environ["COLUMNS"] = "100"  # argparse breaks lines there
     (added,) = (a for a in make_parser(COMMANDS)._actions if isinstance(a, argparse._SubParsersAction))
     parts = [f"## {name}\n\n```text\n{parser.format_help()}```\n" for name, parser in added.choices.items()]
-    overrides = format_overrides(describe_overrides(recipe(EXAMPLE, [])))
+    overrides = format_overrides(describe_overrides(resolve_recipe(EXAMPLE, [])))
     about = f"Of `loriini train {EXAMPLE}`; the values in parentheses are this recipe's."
     parts.append(f"## Overrides\n\n{about}\n\n```text\n{overrides}```\n")
     return "\n".join(["# Commands", *parts])

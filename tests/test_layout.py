@@ -73,7 +73,7 @@ IMPORTS: dict[str, set[str]] = {
     },
 }
 """What each room may import. Those not named, `papers` and `cli`, may import every room."""
-LAUNCH = {"train/launch.py", "train/run_measures.py"}
+LAUNCH = {"train/launch.py", "train/preflight.py"}
 """Modules of `train` between the command line and the loop: they may import what estimates and evaluates."""
 
 MUTABLE = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)

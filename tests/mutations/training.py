@@ -61,9 +61,9 @@ TRAINING = (
     ),
     Mutation(
         "what is auto is chosen without the documents of a masked run",
-        "train/launch.py",
-        "memory, sampled_positions(run, corpus))",
-        "memory, None)",
+        "train/preflight.py",
+        "positions = memory_here(), sampled_positions(run, corpus)",
+        "positions = memory_here(), None",
         "tests/train/test_launch.py -k masked",
     ),
     Mutation(
@@ -82,7 +82,7 @@ TRAINING = (
     ),
     Mutation(
         "a resumed run forgets what was chosen for it",
-        "train/launch.py",
+        "train/preflight.py",
         "        run = run.chosen_as(read_run(out / RUN)[0])\n",
         "        pass\n",
         "tests/train/test_launch.py",
@@ -142,13 +142,6 @@ TRAINING = (
         "intact=extend(folder, run, out))",
         "intact=extend(folder, run, out) and None)",
         "tests/train/test_launch.py -k goes_on",
-    ),
-    Mutation(
-        "a killed copy of a checkpoint is in the way of the next",
-        "train/extend.py",
-        "        discard_begun(out)\n",
-        "",
-        "tests/train/test_extend.py -k kill",
     ),
     Mutation(
         "every rank reads the first rank's share",
@@ -250,10 +243,10 @@ TRAINING = (
     ),
     Mutation(
         "settings that a design ignores are accepted",
-        "train/overrides/unused.py",
+        "train/preflight.py",
         "    return needs.text\n",
         "    return None\n",
-        "tests/train/overrides/test_unused.py",
+        "tests/train/test_preflight.py",
     ),
     Mutation(
         "sizes that no machine holds are tried",

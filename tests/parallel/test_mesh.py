@@ -101,7 +101,6 @@ def train_compiled(run: TrainConfig, folder: Path) -> None:
     """The graphs are those that are compiled, run without code generation, which takes half a minute."""
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own
-        patch.setattr("loriini.train.loop.check_compiler", lambda _: None)
         patch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
         train_in(replace(run, speed=SpeedConfig(compile=True)), folder)
 

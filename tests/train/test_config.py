@@ -14,8 +14,9 @@ from loriini.common.settings import settings_of
 from loriini.parallel.mesh import ParallelConfig
 from loriini.recipes import RECIPES
 from loriini.routing import DESIGNS
+from loriini.train.changes import MAY_CHANGE, NOT_OF_TRAINING
 from loriini.train.checkpoints.storage import CheckpointConfig
-from loriini.train.config import MAY_CHANGE, NOT_OF_TRAINING, ModelShape, TrainConfig, read_run
+from loriini.train.config import ModelShape, TrainConfig, read_run
 from loriini.train.guard import GuardConfig
 from loriini.train.measures import EvaluateConfig
 from loriini.train.optimizer import OptimizerConfig

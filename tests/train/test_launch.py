@@ -19,8 +19,9 @@ from loriini.recipes import RECIPES
 from loriini.train import corpora
 from loriini.train.checkpoints import state
 from loriini.train.config import TrainConfig, read_run
-from loriini.train.launch import check_sizes, resume, train_longer, train_recipe
+from loriini.train.launch import resume, train_longer, train_recipe
 from loriini.train.overrides.apply import override
+from loriini.train.preflight import check_sizes
 from runs import after_step, metrics, prepared, signal_self
 from together import in_one_group, job
 
@@ -133,7 +134,6 @@ def test_a_run_goes_on_for_more_steps_in_another_folder(corpus: Path, tmp_path: 
     """The same command again resumes it; `tests/train/test_extend.py` compares it with a run planned so."""
     train_recipe("tiny-lory", tmp_path / "run", [corpus], [*SMALL, "--optimizer.schedule", "constant"])
     longer = (tmp_path / "run", tmp_path / "longer", ["--steps", "6"])
-    (tmp_path / "longer/checkpoints/.step-00000004.unfinished").mkdir(parents=True)  # left by a kill
     hashed: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
@@ -161,7 +161,7 @@ def test_what_is_chosen_is_recorded_and_kept(
     out, auto = tmp_path / "run", ["--steps", "2", "--batch_size", "4", "--length", "32", *SMALL[-2:]]
     auto += ["--micro_batch_size", "auto"]
     choices = [Choice(override(RECIPES["tiny-lory"], auto).chosen(size, True), 1e9) for size in (2, 4)]
-    monkeypatch.setattr("loriini.train.launch.choose", lambda *arguments: choices.pop(0))
+    monkeypatch.setattr("loriini.train.preflight.choose", lambda *arguments: choices.pop(0))
     train_recipe("tiny-lory", out, [corpus], auto)
     recorded = read_run(out / "run.json")[0]
     assert (recorded.micro_batch_size, recorded.model.recompute_merge) == (2, True)
@@ -181,7 +181,7 @@ def test_the_choice_for_a_masked_run_counts_its_documents(
         shapes.append(positions_NL.shape)
         return Choice(run.chosen(2, True))
 
-    monkeypatch.setattr("loriini.train.launch.choose", choose)
+    monkeypatch.setattr("loriini.train.preflight.choose", choose)
     masked = [*SMALL, "--document_mask", "true"]
     with pytest.raises(InputError, match=r"128 tokens, but .* instances of 64"):
         train_recipe("tiny-lory", tmp_path / "long", [corpus], [*masked, "--length", "128"])
@@ -271,7 +271,7 @@ def test_each_process_of_a_machine_has_its_part_of_the_memory(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, prepared = override(RECIPES["tiny-lory"], SMALL), corpora.read_corpora([corpus])
-    monkeypatch.setattr("loriini.train.launch.machine_memory", lambda: 2.0**24)
+    monkeypatch.setattr("loriini.train.preflight.machine_memory", lambda: 2.0**24)
     monkeypatch.setattr("loriini.estimate.choice.machine_memory", lambda: 2.0**24)
     check_sizes(run, prepared)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")

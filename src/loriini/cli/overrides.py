@@ -25,10 +25,10 @@ class RecipeHelp(argparse.Action):
                 "overrides: `loriini train RECIPE --help` lists every --dotted.name VALUE of a recipe\n"
             )
         else:
-            from loriini.train.launch import recipe
+            from loriini.train.launch import resolve_recipe
             from loriini.train.overrides.names import describe_overrides
 
-            listed = format_overrides(describe_overrides(recipe(name, [])))
+            listed = format_overrides(describe_overrides(resolve_recipe(name, [])))
             overrides = f"overrides of {name}, each with its value in parentheses:\n\n{listed}"
         print(f"{parser.format_help()}\n{overrides}", end="")
         parser.exit()

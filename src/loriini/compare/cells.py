@@ -13,10 +13,10 @@ from loriini.recipes import families, with_routing
 from loriini.routing import DESIGNS, RoutingConfig
 from loriini.routing.design import without_effect
 from loriini.routing.registry import AXES, REGISTERED, registered_values
-from loriini.train.config import NOT_OF_TRAINING, TrainConfig
+from loriini.train.changes import NOT_OF_TRAINING, free_micro_batch
+from loriini.train.config import TrainConfig
 from loriini.train.corpora import TrainingCorpus
-from loriini.train.folder import free_micro_batch
-from loriini.train.launch import recipe
+from loriini.train.launch import resolve_recipe
 from loriini.train.overrides.apply import override, override_pairs
 from loriini.train.overrides.names import setting_name
 
@@ -98,7 +98,7 @@ def make_cells(
 
 def base_run(name: str) -> TrainConfig:
     """A family's or a recipe's run; InputError for another name."""
-    return families()[name] if name in families() else recipe(name, [])
+    return families()[name] if name in families() else resolve_recipe(name, [])
 
 
 def check_design(name: str) -> None:

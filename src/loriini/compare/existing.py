@@ -11,7 +11,8 @@ from loriini.compare.cells import Cell, run_settings, variant_name
 from loriini.compare.running import Trial
 from loriini.data.prepare.tokenized.tokenizer import same_vocabulary
 from loriini.evaluate.runs import check_distinct
-from loriini.train.config import NOT_OF_TRAINING, ModelShape, TrainConfig, read_run, recorded_corpus
+from loriini.train.changes import NOT_OF_TRAINING
+from loriini.train.config import ModelShape, TrainConfig, read_run, recorded_corpus
 
 NO_VARIANT = ("name", "seed", *NOT_OF_TRAINING)
 """Settings in which runs of one variant may differ."""

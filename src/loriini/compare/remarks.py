@@ -11,7 +11,8 @@ from loriini.compare.measures import CellRows, is_number
 from loriini.compare.running import Trial
 from loriini.evaluate.perplexity import counts_first_segment
 from loriini.reporting.wording import listing
-from loriini.train.config import NOT_OF_TRAINING, TrainConfig
+from loriini.train.changes import NOT_OF_TRAINING
+from loriini.train.config import TrainConfig
 
 BY_DESIGN = (
     *NOT_OF_TRAINING,

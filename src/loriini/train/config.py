@@ -23,7 +23,7 @@ from loriini.common.checks import (
 from loriini.common.errors import InputError
 from loriini.common.hardware import Precision
 from loriini.common.json_file import read_object
-from loriini.common.settings import Needs, setting, settings_of, settings_of_kind
+from loriini.common.settings import Needs, setting
 from loriini.data.batches.joined import InstanceSource
 from loriini.model import LoriiniConfig
 from loriini.model.configuration import BlockKind, QueryKeyNorm
@@ -371,15 +371,3 @@ def value_from_json(kind: Any, value: Any) -> Any:
     if float in kinds and int not in kinds and type(value) is int and is_finite(value):
         return float(value)  # transformers' configurations refuse integers
     return Path(value) if kind is Path else value
-
-
-NOT_OF_TRAINING = settings_of_kind(TrainConfig, "path", "measure", "aside")
-"""Settings that leave what is trained unchanged, up to rounding, whatever the design."""
-MAY_CHANGE = (
-    *settings_of_kind(TrainConfig, "path", "aside"),
-    *(name for name, setting in settings_of(TrainConfig).items() if setting.may_change),
-)
-"""Settings that may change when a run is resumed. Text may move: its digest is compared."""
-PATHS = settings_of_kind(TrainConfig, "path")
-PLAN = settings_of_kind(TrainConfig, "plan")
-"""Settings that determine what every step does; they may differ where the steps so far were the same."""

@@ -1,13 +1,10 @@
 """A run's folder: which run owns it, its newest checkpoint, its record, and its final model."""
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from loriini.common.atomic import write_json
-from loriini.common.checks import as_argument, by_dotted_name
 from loriini.common.errors import InputError
 from loriini.common.hub import CHECKPOINTS, MODEL, RUN, is_hub_id
 from loriini.common.progress import inform, warn
@@ -17,17 +14,21 @@ from loriini.model.weights.card import TrainingRecord, model_card
 from loriini.model.weights.loading import tokenizer_in
 from loriini.model.weights.saving import missing_from, save_model_folder
 from loriini.parallel.mesh import world_size
-from loriini.routing import RoutingConfig
-from loriini.routing.registry import REGISTERED
+from loriini.train.changes import (
+    PATHS,
+    PLAN,
+    changed_settings,
+    check_pool,
+    described_changes,
+    differing,
+    refuse_changes,
+    shared_steps,
+)
 from loriini.train.checkpoints.state import STATE, Problems, newest_intact, read_state
-from loriini.train.config import MAY_CHANGE, PATHS, PLAN, TrainConfig, read_run, run_of_json
+from loriini.train.config import TrainConfig, read_run, run_of_json
 from loriini.train.corpora import TrainingCorpus
-from loriini.train.optimizer import learning_rate_factor
 from loriini.train.records.metrics import EVALUATION, METRICS, read_metrics, read_records
 from loriini.train.run_progress import RunProgress
-
-ORDERS = {"random": "random", "similar": "similar", "papers": "similar"}
-"""The order of documents that a method of `loriini prepare --order` gives."""
 
 
 def make_folder(run: TrainConfig, corpus: TrainingCorpus, out: Path) -> None:
@@ -86,17 +87,17 @@ def claim_run(run: TrainConfig, corpus: TrainingCorpus, out: Path, heldout_diges
     """
     path = out / RUN
     processes = world_size()
-    data = {"corpus_digest": corpus.digest, "vocab_size": corpus.vocab_size, "heldout_digest": heldout_digest}
+    text = {"corpus_digest": corpus.digest, "vocab_size": corpus.vocab_size, "heldout_digest": heldout_digest}
     if not path.exists():
-        write_json(path, {**run.to_dict(), **data, "processes": processes})
+        write_json(path, {**run.to_dict(), **text, "processes": processes})
         return False
     before, written = read_run(path)
     run = run.chosen_as(before)
     recorded = written.get("processes")
     check_pool(run, recorded if isinstance(recorded, int) and recorded > 0 else processes, processes, path)
-    now = {**run.to_dict(), **data}
-    then = {**before.chosen_as(run).to_dict(), **{name: written.get(name) for name in data}}
-    now, then = with_digest_of(now, then), with_digest_of(then, now)
+    then = {**before.chosen_as(run).to_dict(), **{name: written.get(name) for name in text}}
+    now = {**run.to_dict(), **text, "heldout_digest": heldout_digest or then["heldout_digest"]}
+    then["heldout_digest"] = then["heldout_digest"] or heldout_digest
     refuse_changes(then, now, path)
     finished = has_model(out)
     if finished and (kept := [name for name in differing(then, now) if name not in PATHS]):
@@ -107,105 +108,6 @@ def claim_run(run: TrainConfig, corpus: TrainingCorpus, out: Path, heldout_diges
     if written != settings:
         write_json(path, settings)
     return finished
-
-
-def with_digest_of(settings: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with another's digest of held-out text where they have none."""
-    return {**settings, "heldout_digest": settings["heldout_digest"] or other["heldout_digest"]}
-
-
-def refuse_changes(before: Mapping[str, Any], now: Mapping[str, Any], path: Path) -> None:
-    """InputError for settings of another run than the one before, which `path` records."""
-    if changed := changed_settings(before, now):
-        only_text = {"corpus_digest", "heldout_digest"}.issuperset(changed.split(", "))
-        another = "choose another --out, or remove the folder"
-        remedy = "give the text that it began with" if only_text else another
-        raise InputError(f"{path}: this folder holds another run (different: {changed}); {remedy}")
-
-
-def compares_micro_batches(routing: RoutingConfig) -> bool:
-    """Whether a design has losses or selections over the units of a micro-batch."""
-    return routing.load_balance > 0 or compares_within_processes(routing)
-
-
-def compares_within_processes(routing: RoutingConfig) -> bool:
-    """Whether these are over the units of each process: selections, and losses of extensions."""
-    return routing.compares_units or not routing.loss_weights.keys().isdisjoint(REGISTERED["loss"])
-
-
-def free_micro_batch(routing: RoutingConfig) -> tuple[str, ...]:
-    """The setting of the micro-batch where it leaves what is trained unchanged, up to rounding."""
-    return () if compares_micro_batches(routing) else ("micro_batch_size",)
-
-
-def check_pool(run: TrainConfig, before: int, now: int, path: Path) -> None:
-    """InputError where another number of processes would compare units of other instances.
-
-    Load balance averages over all processes; what else compares units does so in each process.
-    """
-    compares = run.is_mixture and compares_micro_batches(run.routing)
-    if not compares or run.batch_size % before or run.batch_size % now:
-        return
-    within = compares_within_processes(run.routing)
-    then, here = (compared_at_once(run, processes, within) for processes in (before, now))
-    if then != here:
-        had, would = (
-            ", ".join(f"{number} times {size}" for size, number in sorted(each.items()))
-            for each in (then, here)
-        )
-        raise InputError(
-            f"{path}: this design compares the units of some instances at once. In a step with {before} "
-            f"{'process' if before == 1 else 'processes'} it was {had} instances; here it would be {would}: "
-            "resume it in as many"
-        )
-
-
-def compared_at_once(run: TrainConfig, processes: int, within: bool) -> Counter[int]:
-    """The numbers of instances that each process, or all together, compares at once, and how often a step."""
-    share = run.batch_size // processes
-    size = run.instances_at_once(share)
-    sizes = [size] * (share // size) + ([share % size] if share % size else [])
-    return Counter(sizes * processes if within else [each * processes for each in sizes])
-
-
-def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any], also: Sequence[str] = ()) -> str:
-    """The dotted names of the settings that differ, except those that may change and those in `also`.
-
-    `micro_batch_size` may change unless a loss or a selection is over the units of a micro-batch.
-    """
-    changeable = (*MAY_CHANGE, *free_micro_batch(RoutingConfig(**now["routing"])), *also)
-    may_change = tuple(f"{name}." for name in changeable)
-    return ", ".join(name for name in differing(before, now) if not f"{name}.".startswith(may_change))
-
-
-def differing(before: Mapping[str, Any], now: Mapping[str, Any], section: str = "") -> Iterator[str]:
-    """The dotted names of the settings of `now` that `before` has with other values, or has not."""
-    for name, value in sorted(now.items()):
-        other = before.get(name)
-        if isinstance(value, dict) and isinstance(other, dict) and value.keys() == other.keys():
-            yield from differing(other, value, f"{section}{name}.")
-        elif value != other:
-            yield f"{section}{name}"
-
-
-def described_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """The settings that differ, with both values, except where the text is."""
-    then, today = map(by_dotted_name, (before, now))
-    for name in differing(before, now):
-        if name not in PATHS:
-            yield f"{name} {as_argument(today.get(name))}, not {as_argument(then.get(name))}"
-
-
-def shared_steps(one: TrainConfig, other: TrainConfig) -> int:
-    """How many steps two runs that differ in their PLAN begin with in the same way."""
-
-    def rate(run: TrainConfig, step: int) -> float:
-        return learning_rate_factor(run.optimizer, step, run.steps)
-
-    steps = range(min(one.steps, other.steps))
-    same_rates = next((i for i in steps if rate(one, i) != rate(other, i)), len(steps))
-    same_model = len(steps) if one.copy_step == other.copy_step else min(one.copy_step, other.copy_step)
-    return min(same_rates, same_model)
 
 
 def own_checkpoint(run: TrainConfig, out: Path, problems: Problems) -> tuple[Path, RunProgress] | None:
@@ -245,13 +147,13 @@ def has_model(out: Path) -> bool:
 def warn_of_order(run: TrainConfig, corpus: TrainingCorpus) -> None:
     """Warn when a corpus's documents are in another order than the run is meant for.
 
-    A warning, since training on either order is sound: Lory's figure 4 compares them.
+    A warning, since training on either order is sound. Every order but a random one is by similarity.
     """
-    others = {ORDERS.get(method, run.order) for method in corpus.orders} - {run.order}
-    if run.order is not None and others:
+    orders = {"random" if method == "random" else "similar" for method in corpus.orders if method}
+    if run.order is not None and orders - {run.order}:
         warn(
-            f"{run.name} is meant for documents in {run.order} order, the corpus is in {others.pop()} order; "
-            f"prepare it with --order {run.order}"
+            f"{run.name} is meant for documents in {run.order} order, and the corpus is in another; prepare "
+            f"it with --order {run.order}"
         )
 
 

@@ -32,9 +32,9 @@ from loriini.train.initial import InitialModel
 from loriini.train.measures import Measure, measure_all
 from loriini.train.optimizer import make_optimizer, steady_steps
 from loriini.train.records.metrics import METRICS, rewind
-from loriini.train.records.trackers import check_trackers, recording
+from loriini.train.records.trackers import recording
 from loriini.train.run_progress import RunProgress
-from loriini.train.speed import check_compiler, speed_up, warn_if_not_compiled
+from loriini.train.speed import speed_up, warn_if_not_compiled
 from loriini.train.step import TrainingState, read_batch, training_step
 from loriini.train.upcycle import upcycle
 
@@ -59,8 +59,6 @@ def train(
     out = Path(out)
     run = run.chosen(micro_batch_size=0, recompute_merge=False)
     run = replace(run, precision=resolve_precision(run.precision))
-    check_trackers(run.watch.trackers)
-    check_compiler(run.speed)
     with process_group(), ExitStack() as stack:
         initial = InitialModel(run.init, run.length) if run.init else None
         if initial:

@@ -32,7 +32,7 @@ from loriini.papers.reproduce.listing import (
 )
 from loriini.papers.reproduce.results import DAMAGED, RESULTS, item_results
 from loriini.papers.reproduce.scales import SCALES, TINY, paper_run, scaled_run
-from loriini.train.launch import recipe
+from loriini.train.launch import resolve_recipe
 from loriini.train.records.metrics import METRICS, read_metrics
 from reproduce.conftest import TEST, results_of
 from together import CONTEXT
@@ -152,7 +152,7 @@ def test_a_printed_command_trains_the_papers_run(item: str) -> None:
         words = shlex.split(training_command(paper, text, 3, gpus=1))
         name, *options = words[words.index("train") + 1 : words.index("--corpus")]
         expected = replace(paper_run(paper), seed=3)
-        assert replace(recipe(name, options), name=expected.name) == expected
+        assert replace(resolve_recipe(name, options), name=expected.name) == expected
 
 
 def test_at_the_papers_scale_each_text_has_its_runs() -> None:

@@ -9,7 +9,7 @@ from loriini.recipes import with_design
 from loriini.recipes.redesign import multiple_of_8, scaled_shape
 from loriini.train.checkpoints.storage import CheckpointConfig
 from loriini.train.config import TrainConfig
-from loriini.train.launch import recipe
+from loriini.train.launch import resolve_recipe
 from loriini.train.speed import SpeedConfig
 
 EXPERT_POINTS = 20
@@ -89,7 +89,7 @@ def run_name(paper: PaperRun) -> str:
 
 def paper_run(paper: PaperRun) -> TrainConfig:
     """The run as the paper trained it."""
-    run = recipe(paper.recipe, paper.overrides)
+    run = resolve_recipe(paper.recipe, paper.overrides)
     return replace(with_design(run, paper.design) if paper.design else run, name=run_name(paper))
 
 

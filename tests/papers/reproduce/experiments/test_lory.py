@@ -21,7 +21,7 @@ from loriini.papers.reproduce.experiments.lory_experts import (
 )
 from loriini.papers.reproduce.measures import active
 from loriini.recipes import with_design
-from loriini.train.launch import recipe
+from loriini.train.launch import resolve_recipe
 
 
 def trained(**found: Any) -> dict[int, Any]:
@@ -74,7 +74,7 @@ def test_shares_are_judged_only_in_windows_as_long_as_the_papers() -> None:
 
 @pytest.mark.parametrize(("design", "segments"), [("lory", 3 * 2 * 4), ("smear", 3 * 2)])
 def test_windows_are_counted_in_segments(design: str, segments: int) -> None:
-    run = replace(with_design(recipe("tiny-lory", ()), design), batch_size=2)
+    run = replace(with_design(resolve_recipe("tiny-lory", ()), design), batch_size=2)
     run = replace(run, length=4 * run.routing.segment_length)
     steps = [{"active": [1 << (i % 2)], "experts": 2, "tokens": i} for i in range(6)]
     found = active(run, steps, 3)

@@ -1,11 +1,18 @@
-"""Overrides that change nothing are refused; those that change something are not."""
+"""What is checked before the first step: overrides without effect, and measures in all processes or none."""
+
+import os
+from pathlib import Path
+from unittest.mock import Mock, patch
 
 import pytest
 
 from loriini.common.errors import InputError
+from loriini.parallel.mesh import process_group
 from loriini.recipes import find_recipe
+from loriini.train import preflight
 from loriini.train.overrides.apply import override, override_flags
-from loriini.train.overrides.unused import refuse_unused
+from loriini.train.preflight import refuse_unused
+from together import job
 
 
 @pytest.mark.parametrize(
@@ -80,3 +87,22 @@ def test_gradients_of_a_single_micro_batch_are_reduced_once_anyway(size: str) ->
     run = override(find_recipe("tiny-lory"), overrides)
     with pytest.raises(InputError, match="reduce_once has no effect here: it needs several micro-batches"):
         refuse_unused(run, override_flags(overrides), processes=2)
+
+
+def measured_by_this_process() -> list[str]:
+    """The measures of a run that only the first process sees as finished."""
+    stubs = {
+        "read_corpora": Mock(),
+        "check_compiler": Mock(),
+        "check_trackers": Mock(),
+        "check_sizes": Mock(),
+        "without_auto": lambda run, corpus, out: None,
+        "has_model": lambda out: os.environ["RANK"] == "0",
+        "measures": lambda run, corpus: ["perplexity"],
+    }
+    with process_group(), patch.multiple(preflight, **stubs):
+        return list(preflight.preflight(Mock(), Path("run")).measures)
+
+
+def test_processes_that_see_another_folder_measure_alike() -> None:
+    assert job(2, measured_by_this_process) == [[], []]

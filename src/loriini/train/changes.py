@@ -1,0 +1,114 @@
+"""What may change when a run is resumed, and what would make it another run."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from loriini.common.checks import as_argument, by_dotted_name
+from loriini.common.errors import InputError
+from loriini.common.settings import settings_of, settings_of_kind
+from loriini.routing import RoutingConfig
+from loriini.routing.registry import REGISTERED
+from loriini.train.config import TrainConfig
+from loriini.train.optimizer import learning_rate_factor
+
+NOT_OF_TRAINING = settings_of_kind(TrainConfig, "path", "measure", "aside")
+"""Settings that leave what is trained unchanged, up to rounding, whatever the design."""
+MAY_CHANGE = (
+    *settings_of_kind(TrainConfig, "path", "aside"),
+    *(name for name, setting in settings_of(TrainConfig).items() if setting.may_change),
+)
+"""Settings that may change when a run is resumed. Text may move: its digest is compared."""
+PATHS = settings_of_kind(TrainConfig, "path")
+PLAN = settings_of_kind(TrainConfig, "plan")
+"""Settings that determine what every step does; they may differ where the steps so far were the same."""
+
+
+def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any], also: Sequence[str] = ()) -> str:
+    """The dotted names of the settings that differ, except those that may change and those in `also`.
+
+    `micro_batch_size` may change unless a loss or a selection is over the units of a micro-batch.
+    """
+    changeable = (*MAY_CHANGE, *free_micro_batch(RoutingConfig(**now["routing"])), *also)
+    may_change = tuple(f"{name}." for name in changeable)
+    return ", ".join(name for name in differing(before, now) if not f"{name}.".startswith(may_change))
+
+
+def differing(before: Mapping[str, Any], now: Mapping[str, Any], section: str = "") -> Iterator[str]:
+    """The dotted names of the settings of `now` that `before` has with other values, or has not."""
+    for name, value in sorted(now.items()):
+        other = before.get(name)
+        if isinstance(value, dict) and isinstance(other, dict) and value.keys() == other.keys():
+            yield from differing(other, value, f"{section}{name}.")
+        elif value != other:
+            yield f"{section}{name}"
+
+
+def described_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """The settings that differ, with both values, except where the text is."""
+    then, today = map(by_dotted_name, (before, now))
+    for name in differing(before, now):
+        if name not in PATHS:
+            yield f"{name} {as_argument(today.get(name))}, not {as_argument(then.get(name))}"
+
+
+def refuse_changes(before: Mapping[str, Any], now: Mapping[str, Any], path: Path) -> None:
+    """InputError for settings of another run than the one before, which `path` records."""
+    if changed := changed_settings(before, now):
+        only_text = {"corpus_digest", "heldout_digest"}.issuperset(changed.split(", "))
+        another = "choose another --out, or remove the folder"
+        remedy = "give the text that it began with" if only_text else another
+        raise InputError(f"{path}: this folder holds another run (different: {changed}); {remedy}")
+
+
+def compares_micro_batches(routing: RoutingConfig) -> bool:
+    """Whether a design has losses or selections over the units of a micro-batch."""
+    return routing.load_balance > 0 or compares_within_processes(routing)
+
+
+def compares_within_processes(routing: RoutingConfig) -> bool:
+    """Whether these are over the units of each process: selections, and losses of extensions."""
+    return routing.compares_units or not routing.loss_weights.keys().isdisjoint(REGISTERED["loss"])
+
+
+def free_micro_batch(routing: RoutingConfig) -> tuple[str, ...]:
+    """The setting of the micro-batch where it leaves what is trained unchanged, up to rounding."""
+    return () if compares_micro_batches(routing) else ("micro_batch_size",)
+
+
+def check_pool(run: TrainConfig, before: int, now: int, path: Path) -> None:
+    """InputError where another number of processes would compare units of other instances.
+
+    Load balance averages over all processes; what else compares units does so in each process.
+    """
+    compares = run.is_mixture and compares_micro_batches(run.routing)
+    if not compares or run.batch_size % before or run.batch_size % now:
+        return
+    within = compares_within_processes(run.routing)
+    then, here = (compared_at_once(run, processes, within) for processes in (before, now))
+    if then != here:
+        raise InputError(
+            f"{path}: this design compares the units of instances that go through the model together, and "
+            f"{now} processes would group other instances than {before} did; resume it in {before}"
+        )
+
+
+def compared_at_once(run: TrainConfig, processes: int, within: bool) -> Counter[int]:
+    """The numbers of instances that each process, or all together, compares at once, and how often a step."""
+    share = run.batch_size // processes
+    size = run.instances_at_once(share)
+    sizes = [size] * (share // size) + ([share % size] if share % size else [])
+    return Counter(sizes * processes if within else [each * processes for each in sizes])
+
+
+def shared_steps(one: TrainConfig, other: TrainConfig) -> int:
+    """How many steps two runs that differ in their PLAN begin with in the same way."""
+
+    def rate(run: TrainConfig, step: int) -> float:
+        return learning_rate_factor(run.optimizer, step, run.steps)
+
+    steps = range(min(one.steps, other.steps))
+    same_rates = next((i for i in steps if rate(one, i) != rate(other, i)), len(steps))
+    same_model = len(steps) if one.copy_step == other.copy_step else min(one.copy_step, other.copy_step)
+    return min(same_rates, same_model)

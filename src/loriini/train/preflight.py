@@ -1,0 +1,186 @@
+"""Everything between a run's settings and its first step, in one order: each check refuses in one line.
+
+`check_settings` is for what needs no text: sections against each other and the processes, and overrides
+without effect. `preflight` then checks trackers and the compiler, reads the corpora, checks the run against
+them and this machine's memory, chooses what is `auto`, and reads held-out text; the loop takes what it
+returns.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from loriini.common.checks import as_argument
+from loriini.common.errors import InputError
+from loriini.common.hardware import autocast, machine_memory, resolve_precision
+from loriini.common.hub import RUN
+from loriini.common.progress import inform, warn
+from loriini.common.settings import UNKNOWN, settings_of
+from loriini.data.prepare.overlap import warn_of_overlap
+from loriini.data.read import ReadOptions, read_documents
+from loriini.estimate.choice import choose, memory_here
+from loriini.estimate.memory import GIB, check_memory
+from loriini.evaluate.heldout import HeldOut, check_lengths, heldout_digest, tokenize_by_domain
+from loriini.evaluate.perplexity import evaluate
+from loriini.evaluate.samples import Generation, check_room, continue_text
+from loriini.model import LoriiniForCausalLM
+from loriini.model.weights.loading import tokenizer_in
+from loriini.parallel.mesh import on_first_rank, world_size
+from loriini.train.config import AUTO, TrainConfig, read_run
+from loriini.train.corpora import TrainingCorpus, model_config, read_corpora, sampled_positions
+from loriini.train.folder import check_length, has_model
+from loriini.train.measures import Measure
+from loriini.train.optimizer import A_MIXTURE
+from loriini.train.overrides.names import setting_name
+from loriini.train.records.metrics import EVALUATION, SAMPLES
+from loriini.train.records.trackers import check_trackers
+from loriini.train.speed import check_compiler
+
+FOR_ANY_DESIGN = "routing.segment_length"
+"""The field of a design that is accepted where it changes nothing, for commands that differ in the design."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A run that may start, its text, and what it measures."""
+
+    run: TrainConfig
+    corpus: TrainingCorpus
+    measures: Sequence[Measure] = ()
+
+
+def check_settings(run: TrainConfig, overridden: Iterable[str]) -> None:
+    """InputError for settings that do not fit each other or the processes, and for overrides without effect.
+
+    `overridden` are the flags of the command line, such as `--optimizer.warmup`.
+    """
+    run.check(processes=world_size())
+    refuse_unused(run, overridden, world_size())
+
+
+def preflight(run: TrainConfig, out: Path) -> Ready:
+    """A run on its corpora, checked against them and this machine, with everything chosen that is `auto`.
+
+    Called by all processes. InputError for a corpus, held-out text or a size that does not fit.
+    """
+    check_trackers(run.watch.trackers)
+    check_compiler(run.speed)
+    corpus = read_corpora(run.corpus, run.corpus_weights)
+    run.check(run.label_names(corpus.instances), world_size())
+    check_sizes(run, corpus)
+    run = on_first_rank(partial(without_auto, run, corpus, out))
+    finished = on_first_rank(lambda: has_model(out))  # `measures` is for all processes or for none
+    return Ready(run, corpus, () if finished else measures(run, corpus))
+
+
+def refuse_unused(run: TrainConfig, overridden: Iterable[str], processes: int) -> None:
+    """InputError for an override that has no effect on `run` in this many processes."""
+    for flag in overridden:
+        if needed := _missing(run, setting_name(flag), processes):
+            raise InputError(f"{flag} has no effect here: it needs {needed}; leave it out")
+
+
+def _missing(run: TrainConfig, name: str, processes: int) -> str | None:
+    """What a setting needs to change this run; None where it does."""
+    section, _, field = name.rpartition(".")
+    if section == "parallel" and processes == 1:
+        value = getattr(run.parallel, field)
+        if value is True or value not in (0, 1):
+            return "several processes, started by torchrun"
+    if name == "parallel.reduce_once" and run.parallel.reduce_once and run.micro_batch_size != AUTO:
+        share = run.batch_size // processes
+        if run.instances_at_once(share) == share:
+            return "several micro-batches, --micro_batch_size below a process's share of --batch_size"
+    of_design = name.startswith("routing")
+    if of_design and not run.is_mixture and name != FOR_ANY_DESIGN:
+        return None if name == "routing" and run.routing.constant_gates else A_MIXTURE.text
+    needs = settings_of(TrainConfig).get(name, UNKNOWN).needs
+    if needs is None or name == FOR_ANY_DESIGN or needs.met(run.routing if of_design else run):
+        return None
+    return needs.text
+
+
+def check_sizes(run: TrainConfig, corpus: TrainingCorpus) -> None:
+    """InputError for a run that this machine cannot hold, and for one without rows for all tokens."""
+    rows = run.model.vocab_size
+    if run.init is None and rows is not None and rows < corpus.vocab_size:  # else the tokenizers are compared
+        raise InputError(
+            f"--model.vocab_size {rows}: the corpus has {corpus.vocab_size} tokens; give at least as many"
+        )
+    memory = memory_here()
+    here = "this machine" if memory == machine_memory() else "each process of this machine"
+    check_memory(run, model_config(run, corpus), world_size(), memory, here)
+
+
+def without_auto(run: TrainConfig, corpus: TrainingCorpus, out: Path) -> TrainConfig:
+    """The run with what it leaves to `auto`: as `out` has it, or else chosen for this machine."""
+    if (out / RUN).exists():
+        run = run.chosen_as(read_run(out / RUN)[0])
+    run = replace(run, precision=resolve_precision(run.precision))
+    if not run.has_auto:
+        return run
+    check_length(run, corpus)
+    memory, positions = memory_here(), sampled_positions(run, corpus)
+    choice = choose(run, model_config(run, corpus), world_size(), memory, positions)
+    if choice.total is not None:
+        size, again = choice.run.micro_batch_size, as_argument(choice.run.model.recompute_merge)
+        text = f"micro_batch_size {size}, recompute_merge {again}: {choice.total / GIB:,.1f} GiB estimated"
+        (inform if choice.total <= memory else warn)(f"{text} of {memory / GIB:,.1f}")
+    return run.chosen_as(choice.run)
+
+
+def measures(run: TrainConfig, corpus: TrainingCorpus) -> list[Measure]:
+    """The measurements that a run asks for; InputError for held-out documents that cannot be used."""
+    tokenizer = tokenizer_in(corpus.tokenizer)
+    asked = []
+    if run.evaluate.heldout:
+        asked.append(perplexity_measure(run, corpus, tokenizer))
+    if run.evaluate.sample_every:
+        config = model_config(run, corpus)
+        how = Generation(run.evaluate.sample_tokens, label=next(iter(config.label_names or ()), None))
+        check_room(config, tokenizer, run.evaluate.prompt, how, "--evaluate.sample_tokens")
+        sample = partial(_sample, run, tokenizer, how)
+        asked.append(Measure(SAMPLES, run.evaluate.sample_every, sample))
+    return asked
+
+
+def perplexity_measure(
+    run: TrainConfig, corpus: TrainingCorpus, tokenizer: PreTrainedTokenizerBase
+) -> Measure:
+    """Perplexity of the held-out documents of a run, by domain; its score is the mean over domains."""
+    settings, config = run.evaluate, model_config(run, corpus)
+    documents = list(read_documents(settings.heldout, ReadOptions(on_error=settings.on_error)))
+    texts = tokenize_by_domain(
+        documents, tokenizer, run.length, settings.instances, config.label_names or None
+    )
+    # the dense warm-up skips the mixture's segment 1 too, so that all steps are comparable
+    skip = config.first_segment_length if settings.skip is None else settings.skip
+    check_lengths(texts, skip, run.length, "--evaluate.skip", run.document_mask)
+    on_first_rank(lambda: warn_of_overlap(run.corpus, documents))
+    perplexity = partial(_perplexity, run, texts, skip)
+    digest = heldout_digest(texts)
+    return Measure(EVALUATION, settings.every, perplexity, score="mean_perplexity", digest=digest)
+
+
+def _perplexity(
+    run: TrainConfig, texts: Mapping[str, HeldOut], skip: int, model: LoriiniForCausalLM
+) -> dict[str, Any]:
+    measured = evaluate(
+        model, texts, skip, precision=run.precision, shown=False, document_mask=run.document_mask
+    )
+    for of_instances in ("instance_losses", "instance_tokens"):  # too much to keep of every evaluation
+        measured.pop(of_instances, None)
+    by_domain = measured["perplexity"]
+    return {**measured, "mean_perplexity": sum(by_domain.values()) / len(by_domain)}
+
+
+def _sample(
+    run: TrainConfig, tokenizer: PreTrainedTokenizerBase, how: Generation, model: LoriiniForCausalLM
+) -> dict[str, Any]:
+    prompt = run.evaluate.prompt
+    with autocast(run.precision):  # shards are gathered in the dtype of computation
+        return {"prompt": prompt, "text": continue_text(model, tokenizer, prompt, how)}
