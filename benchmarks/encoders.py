@@ -1,4 +1,4 @@
-"""How fast documents are embedded: sentence-transformers' own `encode`, ours, and ours by OpenVINO.
+"""How fast documents are embedded: sentence-transformers' own `encode`, and ours.
 
 python benchmarks/encoders.py --text TEXT --encoder MODEL --results benchmarks/results/encoders.json
 
@@ -38,7 +38,6 @@ def systems(name: str) -> dict[str, Encoder]:
         "sentence-transformers": theirs(model, 16),
         "sentence-transformers, batches of 32": theirs(model, 32),
         "ours": load_encoder(name),
-        "ours, openvino": load_encoder(name, backend="openvino"),
     }
 
 

@@ -16,7 +16,7 @@ from loriini.common.atomic import write_json
 from loriini.common.hardware import describe_machine
 
 Result = TypeVar("Result")
-LIBRARIES = ("faiss-cpu", "numba", "numpy", "sentence-transformers", "transformers", "openvino")
+LIBRARIES = ("faiss-cpu", "numba", "numpy", "sentence-transformers", "transformers")
 
 
 def timed(work: Callable[[], Result]) -> tuple[Result, dict[str, float]]:

@@ -121,7 +121,7 @@ def test_the_real_entry_point() -> None:
         ("prepare c --documents DOCUMENTS --out . --length 99999 --tokenizer bpe:300", "shorter --length"),
         (
             "prepare c --documents DOCUMENTS --out . --order best",
-            "--order is best; it must be one of: similar, papers, random",
+            "--order is best; it must be one of: similar, plain, random",
         ),
         ("prepare c --documents DOCUMENTS --out . --tokenizer bpe:few", "bpe:few: "),
         (

@@ -30,7 +30,7 @@ def test_prepare_has_an_option_for_every_setting(made: Made, capsys: pytest.Capt
         assert f"  --{field.name.replace('_', '-')} " in shown
     prepare = ("prepare", "corpus", "--documents", made.documents, "--out", made.corpus.parent)
     settings = ("--domain-field", "topic", "--length", 64, "--tokenizer", "bpe:320")
-    for option, was, value in (("neighbors", 50, 7), ("order", "similar", "papers"), ("length", 64, 32)):
+    for option, was, value in (("neighbors", 50, 7), ("order", "similar", "plain"), ("length", 64, 32)):
         other = call(capsys, *prepare, *settings, f"--{option}", value)
         assert_refused(other, f": was made with other settings ({option} {was}, not {value}); choose another")
 

@@ -207,9 +207,6 @@ def tables() -> Iterator[Row]:
     harms = {name: at("embeddings/embeddings.npy", harm) for name, harm in floats.items()}
     line = "embeddings.npy (holds NaN or infinity|is not what was)"
     yield from rows("embeddings.npy", harms, ("inspect", "verify", "json"), line)
-    width = edited("counts", "width", value=math.nan, hashed=True)
-    harms = {"has a width of NaN": at("embeddings/manifest.json", width)}
-    yield from rows("embeddings/manifest.json", harms, ("inspect", "json"), "manifest.*NaN is no JSON")
     header = at("embeddings/embeddings.npy", old_header)
     yield Row("inspect: embeddings.npy has a header of Python 2", COMMANDS["inspect"], "", header, 0)
     ids = {"has ids outside the vocabulary": at("instances/instances.bin", largest_ids)}

@@ -205,7 +205,6 @@ PLACES = [
             "--encoder models/absent/deep": "no such folder",
             "--encoder corpus": "holds neither config.json nor modules.json",
             "--pooling cls": "--pooling has no effect",
-            "--encoder-backend openvino": "--encoder-backend has no effect",
             "--neighbors 0": "at least 1",
             "--order sideways": "must be one of",
             "--max-document-characters 0": "at least 1",

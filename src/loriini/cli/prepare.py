@@ -25,13 +25,12 @@ def prepare_arguments(add: Add) -> None:
         metavar="TOKENS",
         help="context of an instance in tokens, that of the runs that will read it (1024)",
     )
-    option("--order", help="similar, papers, random, or a NumPy file of document ids (similar)")
+    option("--order", help="similar, plain, random, or a NumPy file of document ids (similar)")
     option(
         "--encoder",
         help="lsa, or the path or Hub id of a sentence-transformers or Hugging Face encoder (lsa)",
     )
     option("--pooling", help="mean or cls, for a plain Hugging Face encoder (mean)")
-    option("--encoder-backend", help="torch or openvino (torch)")
     option("--neighbors", type=int, metavar="K", help="nearest neighbours kept of each document (50)")
     option(
         "--heldout-share", type=float, metavar="S", help="share of the documents to keep for evaluation (0)"

@@ -10,7 +10,7 @@ import torch
 from loriini.common.checks import Count, Seed, check_choice, check_fields, option_of
 from loriini.common.errors import InputError
 from loriini.data.jobs.artifact import MANIFEST, digest
-from loriini.data.jobs.claim import claim_folder
+from loriini.data.jobs.lock import claim_folder
 from loriini.data.prepare.settings import PrepareSettings
 from loriini.data.read import OnError
 from loriini.recipes import SIZES, quickstart_run

@@ -51,9 +51,9 @@ def test_a_finished_artifact_is_not_built_again(tmp_path: Path) -> None:
     ("settings", "inputs", "named"),
     [
         ({**SETTINGS, "length": 9}, INPUTS, r"other settings \(length\)"),
-        ({"length": 8, "more": 1}, INPUTS, r"other settings \(--sizes, more\)"),
+        ({"length": 8, "more": 1}, INPUTS, r"other settings \(more, sizes\)"),
         ({"length": 9, "more": 1}, INPUTS, r"other settings \(length\)"),
-        ({**SETTINGS, "sizes": []}, INPUTS, r"other settings \(--sizes\)"),
+        ({**SETTINGS, "sizes": []}, INPUTS, r"other settings \(sizes\)"),
         (SETTINGS, {"documents": "abd"}, r"other inputs \(documents\)"),
         (SETTINGS, INPUTS | dict.fromkeys("abcdefg", ""), r"other inputs \(a, b, c, d, e, and 2 more\)"),
     ],
@@ -63,7 +63,7 @@ def test_an_artifact_with_other_settings_or_inputs_is_not_overwritten(
 ) -> None:
     build_artifact(tmp_path / "stage", SETTINGS, INPUTS, write_numbers)
     with pytest.raises(InputError, match=f"stage: was made with {named}; choose another output folder"):
-        build_artifact(tmp_path / "stage", settings, inputs, write_nothing, options={"sizes": "--sizes"})
+        build_artifact(tmp_path / "stage", settings, inputs, write_nothing)
     assert load_artifact(tmp_path / "stage").counts == {"numbers": 8}
 
 

@@ -1,53 +1,52 @@
 """Slurm's jobs on stand-ins of its commands, and Ray on this machine."""
 
-import errno
 import os
 import signal
-import socket
-import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import chdir
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from jobs.test_tasks import build_with, raise_input_error, raise_value_error, squares
 
+from data.jobs.test_tasks import build_with, fill_the_memory, raise_input_error, raise_value_error, squares
 from loriini.common.errors import InputError, WorkerDied
 from loriini.common.progress import Advance, no_progress
 from loriini.data.jobs import executors
 from loriini.data.jobs.executors import make_executor
 from loriini.data.jobs.processes import WORKER_ENVIRONMENT
-from loriini.data.jobs.tasks import Task, result_of
+from loriini.data.jobs.tasks import Executor, Task, result_of
 
 pytest.importorskip("datatrove", reason="the extra loriini[scale] is not installed")
 from loriini.data.jobs import cluster
 
 OPTIONS = ("time=00:10:00", "partition=cpu", "mem_per_cpu_gb=4", "sbatch_args.account=lories")
 COMMANDS = {
-    # every job of the array, one after the other, as Slurm would start them
+    # every job of the array, one after the other, as `sbatch --wait`
     "sbatch": """
 script=${@: -1}
 cp "$script" "$SLURM_STAND_IN/script"
 last=$(sed -n 's/^#SBATCH --array=0-//p' "$script")
-for rank in $(seq 0 "$last"); do
-  SLURM_ARRAY_TASK_ID=$rank SLURM_NODELIST=here bash "$script" >> "$SLURM_STAND_IN/log" 2>&1
-done
 echo "Submitted batch job 7"
+for rank in $(seq 0 "$last"); do
+  SLURM_ARRAY_TASK_ID=$rank SLURM_NODELIST=here bash "$script" >> "$SLURM_STAND_IN/log" 2>&1 || exit 1
+done
 """,
     "srun": 'exec "$(dirname "$0")/launch_pickled_pipeline" "${@: -1}"\n',
     "launch_pickled_pipeline": f'exec {sys.executable} -m datatrove.tools.launch_pickled_pipeline "$@"\n',
     "scontrol": "echo here\n",
-    "squeue": "",
     "scancel": 'echo "$@" >> "$SLURM_STAND_IN/cancelled"\n',
 }
-
-
 IMPORTABLE = os.pathsep.join([*sys.path, str(Path(__file__).parents[1])])
 """The path on which jobs find the modules of tests."""
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(cluster, "GRACE_SECONDS", 0.1)
 
 
 @pytest.fixture
@@ -61,60 +60,61 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", IMPORTABLE)
     monkeypatch.setenv("SLURM_STAND_IN", str(folder))
-    monkeypatch.setattr("loriini.data.jobs.cluster.POLL_SECONDS", 0.1)
-    monkeypatch.setattr("loriini.data.jobs.cluster.GRACE_SECONDS", 0.1)
     return folder
 
 
+def in_this_process(monkeypatch: pytest.MonkeyPatch, ranks: Callable[[cluster.TaskShare], None]) -> Executor:
+    """An executor whose jobs are run by `ranks`, in the place of datatrove."""
+    monkeypatch.setattr(cluster.SlurmJobs, "run", lambda jobs: ranks(jobs.pipeline[0]))
+    return make_executor("slurm", 2, OPTIONS)
+
+
 def test_slurm_runs_the_tasks_in_an_array_of_jobs(tmp_path: Path, slurm: Path) -> None:
-    results = build_with(tmp_path / "stage", squares(5), make_executor("slurm", 2, OPTIONS))
+    given = ("sbatch_args.nice=0", "sbatch_args.exclusive=true")
+    results = build_with(tmp_path / "stage", squares(5), make_executor("slurm", 2, (*OPTIONS, *given)))
     assert (tmp_path / "stage" / "squares").read_text() == "014916"
     assert len({result["process"] for result in results} - {os.getpid()}) == 2
     script = (slurm / "script").read_text()
-    for line in ("time=00:10:00", "partition=cpu", "mem-per-cpu=4G", "account=lories", "array=0-1"):
+    lines = ("time=00:10:00", "partition=cpu", "mem-per-cpu=4G", "account=lories", "array=0-1", "nice=0")
+    for line in (*lines, "exclusive", "wait"):
         assert f"#SBATCH --{line}\n" in script
-
-
-def test_a_failure_on_the_cluster_is_raised_and_cancels_the_other_jobs(tmp_path: Path, slurm: Path) -> None:
-    """The jobs themselves are run above; here they run in this process, in the place of srun."""
-    tasks = [*squares(2), Task("wrong", raise_input_error), *squares(4)[3:]]
-
-    def run(executor: cluster.ClusterExecutor, tasks: Sequence[Task], parts: Path, logs: Path) -> None:
-        cluster.TaskShare(tasks, parts, logs).run(None)
-        (slurm / "sbatch").write_text("#!/bin/bash\necho Submitted batch job 7\n")
-        cluster._run_on_slurm(executor, tasks, parts, logs)
-
-    execute = make_executor("slurm", 1, OPTIONS)
-    with pytest.raises(InputError, match=r"^a\.jsonl:7: no text; fix the line$"):
-        build_with(tmp_path / "stage", tasks, replace(execute, run=run))
-    assert (slurm / "cancelled").read_text() == "7\n"
-    assert (tmp_path / "done").read_text() == "0 1 "
-
-
-def fail_to_write(folder: Path, advance: Advance) -> dict[str, Any]:
-    raise OSError(errno.EIO, "Input/output error")
-
-
-def use_too_much(folder: Path, advance: Advance) -> dict[str, Any]:
-    raise MemoryError("a bit more")
+    assert not (slurm / "cancelled").exists()
 
 
 @pytest.mark.parametrize(
-    ("run", "message"),
-    [(fail_to_write, r"OSError: \[Errno 5\] Input/output error"), (use_too_much, "MemoryError: a bit more")],
+    ("run", "error", "message"),
+    [
+        (raise_input_error, InputError, r"^a\.jsonl:7: no text; fix the line$"),
+        (fill_the_memory, WorkerDied, "^wrong failed on .*: MemoryError: Unable to allocate 9 GiB; rerun"),
+        (raise_value_error, RuntimeError, "^wrong failed:\nTraceback(.*\n)*.*not meant to be"),
+    ],
 )
-def test_an_error_of_a_machine_names_it_in_one_line(tmp_path: Path, run: Any, message: str) -> None:
-    """And the other jobs take no further task."""
-    tasks = [Task("failing", run), *squares(3)]
-
-    def run_all(executor: cluster.ClusterExecutor, tasks: Sequence[Task], parts: Path, logs: Path) -> None:
-        for rank in range(2):
-            cluster.TaskShare(tasks, parts, logs).run(None, rank, 2)
-
-    execute = replace(make_executor("slurm", 2, OPTIONS), run=run_all)
-    with pytest.raises(WorkerDied, match=f"^failing failed on {socket.gethostname()}: {message}; rerun"):
+def test_a_failure_on_the_cluster_is_raised_and_no_further_task_begun(
+    run: Any, error: Any, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = [*squares(2), Task("wrong", run), *squares(4)[3:]]
+    execute = in_this_process(monkeypatch, lambda share: share.run(None))
+    with pytest.raises(error, match=message):
         build_with(tmp_path / "stage", tasks, execute)
-    assert not list((tmp_path).rglob("square-*"))
+    assert (tmp_path / "done").read_text() == "0 1 "
+
+
+@pytest.mark.parametrize(
+    ("after", "error"), [("exit 1", WorkerDied), ("kill -INT $PPID; sleep 9", KeyboardInterrupt)]
+)
+def test_jobs_that_are_lost_or_no_longer_waited_for(
+    after: str, error: Any, tmp_path: Path, slurm: Path
+) -> None:
+    (slurm / "sbatch").write_text(f"#!/bin/bash\necho Submitted batch job 7\n{after}\n")
+    with pytest.raises(error):
+        build_with(tmp_path / "stage", squares(1), make_executor("slurm", 1, OPTIONS))
+    assert (slurm / "cancelled").exists() == (error is KeyboardInterrupt)
+
+
+def test_missing_slurm_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InputError, match="sbatch"):
+        build_with(tmp_path / "stage", squares(1), make_executor("slurm", 1, OPTIONS))
 
 
 def read_relative(folder: Path, advance: Advance) -> dict[str, Any]:
@@ -131,8 +131,7 @@ def test_relative_paths_are_those_of_the_folder_where_it_was_started(
         folder.mkdir()
         (folder / "input.txt").write_text(folder.name)
 
-    def run(executor: cluster.ClusterExecutor, tasks: Sequence[Task], parts: Path, logs: Path) -> None:
-        share = cluster.TaskShare(tasks, parts, logs)
+    def run(share: cluster.TaskShare) -> None:
         if not is_there:
             share.working_folder = tmp_path / "absent"
         with chdir(worker):
@@ -140,147 +139,79 @@ def test_relative_paths_are_those_of_the_folder_where_it_was_started(
             assert Path.cwd() == worker
 
     monkeypatch.chdir(user)
-    execute = replace(make_executor("slurm", 1, OPTIONS), run=run)
     task = Task("task", read_relative)
-    execute([task], Path("parts"), no_progress)
+    in_this_process(monkeypatch, run)([task], Path("parts"), no_progress)
     assert result_of(task, user / "parts") == {"read": "user" if is_there else "worker"}
 
 
-def test_a_job_of_a_killed_attempt_may_fail_during_the_next(tmp_path: Path) -> None:
-    killed: list[tuple[Path, Path]] = []
+def test_a_job_of_a_killed_attempt_may_fail_during_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed: list[cluster.TaskShare] = []
 
-    def run(executor: cluster.ClusterExecutor, tasks: Sequence[Task], parts: Path, logs: Path) -> None:
+    def run(share: cluster.TaskShare) -> None:
         if not killed:
-            killed.append((parts, logs))
+            killed.append(share)
             raise KeyboardInterrupt
-        cluster.TaskShare([Task("square-0", raise_value_error)], *killed[0]).run(None)
-        cluster.TaskShare(tasks, parts, logs).run(None)
+        cluster.TaskShare([Task("square-0", raise_value_error)], killed[0].parts, killed[0].logs).run(None)
+        share.run(None)
 
-    execute = replace(make_executor("slurm", 1, OPTIONS), run=run)
+    execute = in_this_process(monkeypatch, run)
     with pytest.raises(KeyboardInterrupt):
         build_with(tmp_path / "stage", squares(2), execute)
     build_with(tmp_path / "stage", squares(2), execute)
     assert (tmp_path / "stage" / "squares").read_text() == "01"
 
 
-def test_all_arrays_are_watched_and_cancelled(tmp_path: Path, slurm: Path) -> None:
-    """datatrove submits several where one would have more than `max_array_size` jobs."""
-    (slurm / "sbatch").write_text(
-        "#!/bin/bash\n"
-        'echo x >> "$SLURM_STAND_IN/submitted"\n'
-        'echo "Submitted batch job $(wc -l < "$SLURM_STAND_IN/submitted")"\n'
-    )
-    (slurm / "squeue").write_text('#!/bin/bash\necho "$@" >> "$SLURM_STAND_IN/watched"\n')
-    execute = make_executor("slurm", 5, (*OPTIONS, "max_array_size=2"))
-    with pytest.raises(RuntimeError, match="5 tasks were lost"):
-        build_with(tmp_path / "stage", squares(5), execute)
-    assert (slurm / "watched").read_text().splitlines()[0] == "-h -j 1,2,3"
-    assert (slurm / "cancelled").read_text() == "1 2 3\n"
-
-
-def test_arrays_submitted_before_a_failure_are_cancelled(tmp_path: Path, slurm: Path) -> None:
-    (slurm / "sbatch").write_text(
-        "#!/bin/bash\n"
-        '[ -e "$SLURM_STAND_IN/submitted" ] && exit 1\n'
-        'touch "$SLURM_STAND_IN/submitted"; echo Submitted batch job 7\n'
-    )
-    with pytest.raises(InputError, match="sbatch failed"):
-        build_with(tmp_path / "stage", squares(3), make_executor("slurm", 3, (*OPTIONS, "max_array_size=2")))
-    assert (slurm / "cancelled").read_text() == "7\n"
-
-
-def test_slurm_jobs_that_vanish_are_reported(tmp_path: Path, slurm: Path) -> None:
-    (slurm / "srun").write_text("#!/bin/bash\n")
-    with pytest.raises(RuntimeError, match=r"2 tasks were lost, square-0 the first; the jobs' logs: .*stage"):
-        build_with(tmp_path / "stage", squares(2), make_executor("slurm", 2, OPTIONS))
-    assert (slurm / "cancelled").read_text() == "7\n"
-
-
-@pytest.mark.parametrize(
-    ("code", "out", "err", "gone"),
-    [
-        (0, "7 cpu job R", "", False),
-        (0, "", "", True),
-        (1, "", "slurm_load_jobs error: Invalid job id specified", True),
-        (1, "", "slurm_load_jobs error: Unable to contact slurm controller", False),
-    ],
-)
-def test_a_job_is_gone_only_when_squeue_says_so(code: int, out: str, err: str, gone: bool) -> None:
-    assert cluster._is_gone(subprocess.CompletedProcess([], code, out, err)) is gone
-
-
 def test_options_are_parsed_to_their_types() -> None:
-    options = (*OPTIONS, "requeue=false", "cpus_per_task=2", "mem_per_cpu_gb=1.5")
-    found = cluster.slurm_executor(1, options).options
+    options = (*OPTIONS, "requeue=false", "cpus_per_task=2", "mem_per_cpu_gb=1.5", "qos=007")
+    found = cluster.cluster_executor("slurm", 1, options).options
     assert (found["requeue"], found["cpus_per_task"], found["time"]) == (False, 2, "00:10:00")
-    assert found["mem_per_cpu_gb"] == 1.5
-
-
-def test_options_of_sbatch_are_passed_on_as_they_are(tmp_path: Path, slurm: Path) -> None:
-    (slurm / "srun").write_text("#!/bin/bash\n")
-    given = ("sbatch_args.account=00123", "sbatch_args.nice=0", "sbatch_args.exclusive=true")
-    with pytest.raises(RuntimeError, match="1 tasks were lost"):
-        build_with(tmp_path / "stage", squares(1), make_executor("slurm", 1, (*OPTIONS, *given)))
-    script = (slurm / "script").read_text()
-    for line in ("account=00123", "nice=0", "exclusive"):
-        assert f"#SBATCH --{line}\n" in script
+    assert (found["mem_per_cpu_gb"], found["qos"]) == (1.5, "007")
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "named"),
     [
-        ((), "needs --executor-options partition="),
-        (("partition=cpu",), "needs --executor-options time="),
-        (("colour=red",), "executor option 'colour=red': give KEY=VALUE, KEY one of: .*time"),
-        (("time",), "executor option 'time': give KEY=VALUE"),
-        (("sbatch_args=x",), "executor option 'sbatch_args=x': give .*sbatch_args.KEY"),
-        (("sbatch_args.a=1", "sbatch_args=x"), "executor option 'sbatch_args=x': give"),
-        (("srun_args.=x",), "executor option 'srun_args.=x': give"),
-        (("requeue_signals=SIGUSR1",), "executor option 'requeue_signals=SIGUSR1': give KEY=VALUE"),
-        (("partition.x=cpu",), "executor option 'partition.x=cpu': give"),
+        ((), "partition|time"),
+        (("partition=cpu",), "time"),
+        ((*OPTIONS, "colour=red"), "colour"),
+        ((*OPTIONS, "tasks=3"), "tasks"),
+        (("time",), "'time'"),
+        (("sbatch_args=x",), "'sbatch_args=x'"),
+        (("srun_args.=x",), "'srun_args.=x'"),
+        (("partition.x=cpu",), "'partition.x=cpu'"),
     ],
 )
-def test_wrong_options_are_refused(options: tuple[str, ...], message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_wrong_options_are_refused(options: tuple[str, ...], named: str) -> None:
+    with pytest.raises(InputError, match=named):
         make_executor("slurm", 1, options)
-
-
-def test_missing_slurm_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(InputError, match="sbatch failed"):
-        build_with(tmp_path / "stage", squares(1), make_executor("slurm", 1, OPTIONS))
 
 
 @pytest.mark.parametrize(("where", "extra"), [("slurm", "scale"), ("ray", "ray")])
 def test_a_missing_extra_is_named(where: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executors, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match=rf"pip install 'loriini\[{extra}\]'"):
+    with pytest.raises(InputError, match=rf"loriini\[{extra}\]"):
         make_executor(where)  # type: ignore[arg-type]
 
 
+def stand_in_ray(monkeypatch: pytest.MonkeyPatch, init: Callable[..., Any]) -> Executor:
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, init=init))
+    monkeypatch.setattr(executors, "find_spec", lambda name: True)
+    return make_executor("ray", 2, ["mem_per_cpu_gb=1"])
+
+
 def test_ray_gets_the_options_and_all_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given: dict[str, Any] = {}
-
-    class Stub:
-        def __init__(self, pipeline: list, tasks: int, **options: Any) -> None:
-            self.share, self.tasks = pipeline[0], tasks
-            given.update(options)
-
-        def run(self) -> None:
-            for rank in range(self.tasks):
-                self.share.run(None, rank, self.tasks)
+    def run(jobs: Any) -> None:
+        assert (jobs.mem_per_cpu_gb, jobs.skip_completed) == (1, False)
+        for rank in range(jobs.tasks):
+            jobs.pipeline[0].run(None, rank, jobs.tasks)
 
     started: dict[str, Any] = {}
-    ray = SimpleNamespace(
-        is_initialized=lambda: bool(started), init=lambda **options: started.update(options)
-    )
-    monkeypatch.setitem(sys.modules, "ray", ray)
-    monkeypatch.setattr(executors, "find_spec", lambda name: True)
-    execute = make_executor("ray", 2, ["mem_per_cpu_gb=1"])
-    monkeypatch.setattr(cluster, "RayPipelineExecutor", Stub)
+    monkeypatch.setattr(cluster.RayPipelineExecutor, "run", run)
+    execute = stand_in_ray(monkeypatch, lambda **options: started.update(options))
     build_with(tmp_path / "stage", squares(3), execute)
     assert (tmp_path / "stage" / "squares").read_text() == "014"
-    assert (given["mem_per_cpu_gb"], given["skip_completed"]) == (1, False)
     assert started["runtime_env"] == {"env_vars": WORKER_ENVIRONMENT}
 
 
@@ -291,10 +222,8 @@ def test_a_ray_cluster_that_cannot_be_joined_is_reported(
     def refuse(**options: object) -> None:
         raise error
 
-    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, init=refuse))
-    monkeypatch.setattr(executors, "find_spec", lambda name: True)
-    with pytest.raises(InputError, match=r"executor 'ray': .*\(no Ray there\); check RAY_ADDRESS"):
-        build_with(tmp_path / "stage", squares(1), make_executor("ray", 1))
+    with pytest.raises(InputError, match="RAY_ADDRESS"):
+        build_with(tmp_path / "stage", squares(1), stand_in_ray(monkeypatch, refuse))
 
 
 @pytest.mark.drill

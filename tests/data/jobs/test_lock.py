@@ -1,6 +1,5 @@
-import errno
-import fcntl
-import os
+"""One process at a time works in a folder."""
+
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -28,41 +27,12 @@ def test_one_process_holds_the_lock_until_it_is_killed(tmp_path: Path) -> None:
     ) as other:
         assert other.stdout
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(InputError, match="another process is at work here"), folder_lock(tmp_path):
+        with pytest.raises(FolderLocked, match=str(tmp_path)), folder_lock(tmp_path):
             pass
         other.kill()
-    with folder_lock(tmp_path):
-        assert not list(tmp_path.iterdir())
-    with folder_lock(tmp_path):
-        pass
-
-
-def test_where_folders_cannot_be_locked_a_file_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """NFS makes an exclusive lock only of a file that is open for writing."""
-    flock = fcntl.flock
-
-    def as_on_nfs(descriptor: int, operation: int) -> None:
-        if not fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_RDWR:
-            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-        flock(descriptor, operation)
-
-    monkeypatch.setattr("fcntl.flock", as_on_nfs)
     for _ in range(2):
         with folder_lock(tmp_path), pytest.raises(FolderLocked), folder_lock(tmp_path):
             pass
-
-
-def test_a_file_system_without_locks_is_warned_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError("no locks here")
-
-    monkeypatch.setattr("fcntl.flock", refuse)
-    for _ in range(2):
-        with folder_lock(tmp_path):
-            pass
-    assert capsys.readouterr().err.count("cannot be locked (no locks here); let only one command") == 1
 
 
 def test_a_folder_is_waited_for_and_that_is_said_once(

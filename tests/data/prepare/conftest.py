@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
-from corpus import topics
 
+from data.prepare import topics
 from loriini.data.prepare.prepare import Corpus
 from loriini.data.prepare.similarity import lsa
 

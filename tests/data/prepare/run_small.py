@@ -7,8 +7,8 @@ if __name__ == "__main__":
     import sys
     from pathlib import Path
 
-    sys.path.insert(0, str(Path(__file__).parents[1]))
-    from corpus import small
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+    from data.prepare import small
 
     for (module, name), value in small.SMALL.items():
         setattr(module, name, value)

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from corpus import topics
 
+from data.prepare import topics
+from loriini.common.atomic import LOCK, is_unused
 from loriini.common.errors import InputError
 from loriini.data.jobs.artifact import load_artifact
 from loriini.data.jobs.lock import folder_lock
@@ -68,7 +69,7 @@ def test_a_finished_corpus_is_left_as_it_is(corpus: Corpus) -> None:
     ("change", "told"),
     [
         ({"length": 63}, r"length 127, not 63\); choose another name or --out, with --reuse"),
-        ({"order": "papers", "seed": 1}, "order similar, not papers, seed 0, not 1"),
+        ({"order": "plain", "seed": 1}, "order similar, not plain, seed 0, not 1"),
         ({"heldout_share": 0.1}, "heldout_share 0.0, not 0.1"),
         ({"tokenizer": "bpe:400"}, "tokenizer"),
     ],
@@ -167,7 +168,7 @@ def test_a_corpus_within_a_corpus_is_refused(corpus: Corpus) -> None:
 def test_a_folder_where_another_process_is_at_work_is_refused(tmp_path: Path) -> None:
     with folder_lock(tmp_path), pytest.raises(InputError, match="at work here"):
         topics.make(tmp_path)
-    assert not list(tmp_path.iterdir())
+    assert is_unused(tmp_path)
 
 
 def test_nothing_to_read_is_refused(tmp_path: Path) -> None:
@@ -192,7 +193,7 @@ def test_an_interrupted_run_resumes(corpus: Corpus, tmp_path: Path, monkeypatch:
             open_corpus(out)
     topics.make(out)
     assert array_hashes(out) == array_hashes(corpus.folder)
-    assert not list(out.glob(".*"))
+    assert [path.name for path in out.glob(".*")] == [LOCK]
 
 
 def test_random_order_holds_the_same_documents(corpus: Corpus, tmp_path: Path) -> None:

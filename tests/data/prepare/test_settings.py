@@ -25,10 +25,8 @@ from loriini.data.prepare.settings import PrepareSettings, check_encoder
         {"order": "alphabetical"},
         {"on_error": "ignore"},
         {"pooling": "max"},
-        {"encoder_backend": "onnx"},
         {"executor": "cloud"},
         {"pooling": "cls"},
-        {"encoder_backend": "openvino"},
     ],
 )
 def test_a_setting_that_cannot_be_is_refused(change: dict[str, Any]) -> None:
@@ -44,22 +42,19 @@ def test_check_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Path(name).write_text("{}")
     monkeypatch.setattr("loriini.data.prepare.settings.find_spec", lambda name: name)
     for name in ("lsa", "plain", "./plain", "~/plain", str(tmp_path / "plain"), "sentence"):
-        check_encoder(name, "mean", "openvino")
+        check_encoder(name, "mean")
     for name in ("typo", "models/typo/deep", "./typo", "~/typo", "plain/config.json"):
         with pytest.raises(InputError, match=f"encoder {name}: no such folder"):
-            check_encoder(name, "mean", "torch")
-    check_encoder("plain", "cls", "torch")
-    with pytest.raises(
-        InputError, match=r"--pooling has no effect on the encoder sentence, .*; leave it out"
-    ):
-        check_encoder("sentence", "cls", "torch")
+            check_encoder(name, "mean")
+    check_encoder("plain", "cls")
+    with pytest.raises(InputError, match="--pooling"):
+        check_encoder("sentence", "cls")
     with pytest.raises(InputError, match=r"encoder texts: holds neither config\.json nor modules\.json"):
-        check_encoder("texts", "mean", "torch")
+        check_encoder("texts", "mean")
     monkeypatch.setattr("loriini.data.prepare.settings.find_spec", lambda name: None)
-    check_encoder("plain", "mean", "torch")
-    for name, backend, extra in (("plain", "openvino", "openvino"), ("sentence", "torch", "encoders")):
-        with pytest.raises(InputError, match=rf"loriini\[{extra}\]"):
-            check_encoder(name, "mean", backend)
+    check_encoder("plain", "mean")
+    with pytest.raises(InputError, match=r"loriini\[encoders\]"):
+        check_encoder("sentence", "mean")
 
 
 def test_an_encoder_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,9 +67,9 @@ def test_an_encoder_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr("loriini.data.prepare.settings.local_folder", local_folder)
     with pytest.raises(InputError, match=r"encoder org/model: holds neither config\.json"):
-        check_encoder("org/model", "mean", "torch")
+        check_encoder("org/model", "mean")
     (tmp_path / "config.json").write_text("{}")
-    check_encoder("org/model", "mean", "torch")
+    check_encoder("org/model", "mean")
     assert set(asked) == {("org/model", ("config.json", "modules.json"))}
     with pytest.raises(InputError, match="encoder org/model@main: a revision cannot be chosen"):
-        check_encoder("org/model@main", "mean", "torch")
+        check_encoder("org/model@main", "mean")

@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from corpus import run_small, small
 
+from data.prepare import run_small, small
 from loriini.common.errors import InputError
 from loriini.data.jobs import tasks
 from loriini.data.jobs.artifact import Artifact, load_artifact

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from corpus import topics
 
+from data.prepare import topics
 from loriini.common.errors import InputError
 from loriini.data.jobs.artifact import load_artifact, write_manifest
 from loriini.data.prepare.prepare import Corpus

@@ -192,7 +192,7 @@ def _import_stages(out: Path, files: TokenFiles, tokenizer: str, length: int) ->
     )
     check_enough(stages["tokens"], stages["tokens"].counts["tokens"], length)
     documents = stages["tokens"].counts["documents"]
-    order = {"method": GIVEN, "documents": documents}
+    order = {"order": GIVEN, "documents": documents}
     stages["order"] = build_artifact(out / "order", order, {}, partial(_write_given_order, documents))
     stages["instances"] = write_instances(out / "instances", stages["tokens"], stages["order"], length)
     return stages

@@ -6,9 +6,9 @@ with the same settings and inputs is not run again. A folder without one was not
 replaced.
 
 What its tasks finish (`loriini.data.jobs.tasks`) is kept in another folder next to it, for the next attempt
-with the same settings and inputs. A digest of these is in both folders' names, so that a task of other
-settings that still runs somewhere cannot write into them. Where the tasks' names identify what they did
-(`named_parts`), it is the same digest for all settings and inputs.
+with the same settings and inputs. A digest of these is in both folders' names, so that tasks of other
+settings are not used, and cannot write there. Where the tasks' names identify what they did (`named_parts`),
+it is the same digest for all settings and inputs.
 """
 
 import errno
@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loriini.common.atomic import UNFINISHED, atomic, write_json
+from loriini.common.atomic import UNFINISHED, atomic, discard, write_json
 from loriini.common.errors import NO_SPACE, InputError
 from loriini.common.progress import Advance, no_progress
 
@@ -42,8 +42,6 @@ NAMES_SHOWN = 5
 PARTS = ("settings", "inputs", "counts", "files")
 OWN_HASH = "manifest"
 """Key of the hash of everything else in a manifest."""
-CLAIM = "claim.json"
-"""The settings and inputs that finished tasks belong to; without this file the tasks are not used."""
 
 
 class OtherContents(InputError):
@@ -96,41 +94,36 @@ def build_artifact(
     inputs: Mapping[str, str],
     write: Callable[[Path], dict[str, Any]],
     named_parts: bool = False,
-    options: Mapping[str, str] | None = None,
 ) -> Artifact:
     """Return the artifact at `folder`, created by `write(temporary_folder) -> counts` if it is absent.
 
     Args:
         folder: the artifact's folder.
-        settings: JSON values that, with `inputs`, determine the contents.
+        settings: JSON values that, with `inputs`, determine the contents, under the names of users' options.
         inputs: names to digests.
         write: writes the files and returns the counts for the manifest, JSON values.
         named_parts: keep the results of finished tasks for other settings and inputs as well. The name of a
             task must then identify its result.
-        options: the users' names of settings that they know by another name.
 
     Raises:
         OtherContents: a finished artifact has other settings or inputs. It is left as it is.
         InputError: the disk is full, or other files are at `folder`. Nothing is overwritten.
     """
     expected = {"settings": json.loads(json.dumps(settings)), "inputs": dict(inputs)}
-    claim: dict[str, Any] = {} if named_parts else expected
-    temporary = folder.with_name(f".{folder.name}.{digest(claim)}{UNFINISHED}")
+    whose = digest({} if named_parts else expected)
+    temporary = folder.with_name(f".{folder.name}.{whose}{UNFINISHED}")
     if (folder / MANIFEST).exists():
         artifact = load_artifact(folder)
         for part, values in expected.items():
-            there = getattr(artifact, part)
-            if there != values:
-                names = options or {}
-                changed = sorted(names.get(name, name) for name in _changed(there, values))
-                raise OtherContents(folder, f"other {part} ({first_few(changed)})")
+            if changed := _changed(getattr(artifact, part), values):
+                raise OtherContents(folder, f"other {part} ({first_few(sorted(changed))})")
         _discard_all(folder)
         return artifact
     check_unused(folder)
     with full_disk_as_input_error(folder), atomic(folder, temporary):
         _discard_all(folder, but=parts_folder(temporary))
         temporary.mkdir(parents=True)
-        _claim(parts_folder(temporary), claim)
+        parts_folder(temporary).mkdir(exist_ok=True)
         counts = write(temporary)
         files = file_hashes(temporary, sorted(path.name for path in temporary.iterdir()))
         write_manifest(temporary / MANIFEST, {**expected, "counts": counts, "files": files})
@@ -195,7 +188,7 @@ def is_disk_full(error: Exception) -> bool:
 
 
 def load_artifact(folder: Path) -> Artifact:
-    """Read an artifact's manifest; InputError when it is absent (so is the artifact) or unreadable."""
+    """Read an artifact's manifest; InputError when it is absent, as the artifact then is, or unreadable."""
     manifest = read_manifest(folder / MANIFEST, PARTS)
     if manifest is None:
         raise InputError(
@@ -219,7 +212,7 @@ def read_manifest(path: Path, parts: Sequence[str]) -> dict[str, Any] | None:
     written.
     """
     try:
-        manifest = json.loads(path.read_bytes(), parse_constant=_not_finite)
+        manifest = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
     except NotADirectoryError:
@@ -234,10 +227,6 @@ def read_manifest(path: Path, parts: Sequence[str]) -> dict[str, Any] | None:
         if not isinstance(manifest.get(name), dict):
             raise _unreadable(path, f"{name!r} is absent or not an object")
     return manifest
-
-
-def _not_finite(word: str) -> float:
-    raise ValueError(f"{word} is no JSON")
 
 
 def _unreadable(path: Path, reason: object) -> InputError:
@@ -282,22 +271,8 @@ def _changed(there: Mapping[str, Any], here: Mapping[str, Any]) -> set[str]:
     return {name for name in common if there[name] != here[name]} or there.keys() ^ here.keys()
 
 
-def _claim(parts: Path, claim: dict[str, Any]) -> None:
-    """Start the folder of finished tasks, unless an earlier attempt's is there with its claim."""
-    if not (parts / CLAIM).exists():
-        _discard(parts)
-        parts.mkdir()
-        write_json(parts / CLAIM, claim)
-
-
 def _discard_all(folder: Path, but: Path | None = None) -> None:
     """Remove what earlier attempts at the artifact left next to it, whatever their settings."""
     for left in folder.parent.glob(f".{glob.escape(folder.name)}.{'[0-9a-f]' * DIGITS}.*"):
         if left != but:
-            _discard(left)
-
-
-def _discard(parts: Path) -> None:
-    """Remove finished tasks, the claim first: if interrupted, the rest is not used."""
-    (parts / CLAIM).unlink(missing_ok=True)
-    shutil.rmtree(parts, ignore_errors=True)
+            discard(left)

@@ -1,28 +1,25 @@
 """Tasks on a Slurm or Ray cluster, by datatrove's executors (the extras `loriini[scale]`, `loriini[ray]`).
 
-Every machine must see inputs and output under the same paths. The process that the user started submits a
-stage's tasks, waits for them, joins their results and continues with the next stage.
+Every machine must see inputs and output under the same paths. The process that the user started runs a
+stage's tasks as jobs, waits for them, joins their results and continues with the next stage.
 """
 
 import json
 import logging
 import os
-import re
 import socket
 import subprocess
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager, nullcontext
 from dataclasses import dataclass
 from inspect import signature
-from operator import itemgetter
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
 from uuid import uuid4
 
-from datatrove.executor.base import PipelineExecutor
 from datatrove.executor.ray import RayPipelineExecutor
 from datatrove.executor.slurm import SlurmPipelineExecutor
 from datatrove.pipeline.base import PipelineStep
@@ -34,27 +31,9 @@ from loriini.common.progress import Advance, no_progress, repeated
 from loriini.data.jobs.processes import WORKER_ENVIRONMENT, environment_variables
 from loriini.data.jobs.tasks import Task, is_finished, run_task
 
-RESERVED = (
-    "self",
-    "pipeline",
-    "tasks",
-    "workers",
-    "logging_dir",
-    "skip_completed",
-    "depends",
-    "depends_job_id",
-    "job_id_retriever",
-    "ray_remote_kwargs",
-    "requeue_signals",
-)
-"""Arguments of datatrove's executors that are set here, or that no text can give."""
-DICTIONARIES = ("sbatch_args", "srun_args")
-"""Those that hold options of Slurm's commands, passed on unchanged."""
-BOOLEANS = {"true": True, "false": False}
-DECIMAL = re.compile(r"\d+\.\d+")
 FAILED = "{}.failed.json"
-WRONG_INPUT, MACHINE, BUG = "wrong input", "machine", "bug"
-"""Kinds of failure."""
+KINDS = {"InputError": InputError, "WorkerDied": WorkerDied, "RuntimeError": RuntimeError}
+"""Errors of tasks, as the process that waits for them raises them."""
 POLL_SECONDS = 5.0
 GRACE_SECONDS = 60.0
 """How long a file may take to become visible on another machine."""
@@ -77,35 +56,66 @@ class TaskShare(PipelineStep):
     def run(self, data: Any, rank: int = 0, world_size: int = 1) -> None:
         """Run the rank's unfinished tasks; a failure is written to a file in `logs`, which ends all ranks."""
         with chdir(self.working_folder) if os.access(self.working_folder, os.X_OK) else nullcontext():
-            self._run_rank(rank, world_size)
-
-    def _run_rank(self, rank: int, world_size: int) -> None:
-        for task in self.tasks[rank::world_size]:
-            if any(self.logs.glob(FAILED.format("*"))):
-                return
-            if is_finished(task, self.parts):
-                continue
-            try:
-                run_task(task, self.parts, no_progress)
-            except Exception as error:
-                write_json(self.logs / FAILED.format(task.name), _described(error))
-                return
+            for task in self.tasks[rank::world_size]:
+                if any(self.logs.glob(FAILED.format("*"))):
+                    return
+                if is_finished(task, self.parts):
+                    continue
+                try:
+                    run_task(task, self.parts, no_progress)
+                except Exception as error:
+                    write_json(self.logs / FAILED.format(task.name), _described(task, error))
+                    return
 
 
-def _described(error: Exception) -> dict[str, str]:
-    """An error as JSON: its kind, and its message or, for a bug, its traceback."""
+def _described(task: Task, error: Exception) -> tuple[str, str]:
+    """One of KINDS and its message: for a bug a traceback."""
     if isinstance(error, InputError):
-        return {"kind": WRONG_INPUT, "message": str(error)}
+        return "InputError", str(error)
     if is_system_error(error):
-        return {"kind": MACHINE, "message": f"{socket.gethostname()}: {type(error).__name__}: {error}"}
-    return {"kind": BUG, "message": traceback.format_exc()}
+        what = f"{type(error).__name__}: {error}"
+        return "WorkerDied", f"{task.name} failed on {socket.gethostname()}: {what}; rerun to continue"
+    return "RuntimeError", f"{task.name} failed:\n{traceback.format_exc()}"
+
+
+class SlurmJobs(SlurmPipelineExecutor):
+    """datatrove's array of jobs. It is waited for, and cancelled if the wait is cut short."""
+
+    def launch_job(self) -> None:
+        try:
+            super().launch_job()
+        except subprocess.CalledProcessError as error:
+            if not error.output:  # nothing was submitted; else a job failed
+                raise
+        except BaseException:
+            subprocess.run(["scancel", f"--name={self.job_name}"], capture_output=True)
+            raise
+
+    def launch_merge_stats(self) -> None:
+        """Nothing to merge."""
+
+
+class RayJobs(RayPipelineExecutor):
+    """datatrove's Ray tasks, on the cluster at RAY_ADDRESS, or on this machine."""
+
+    def run(self) -> None:
+        import ray
+
+        if not ray.is_initialized():
+            ray.init(
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                runtime_env={"env_vars": WORKER_ENVIRONMENT},
+            )
+        super().run()
 
 
 @dataclass(frozen=True)
 class ClusterExecutor:
     """Runs tasks as up to `workers` jobs of a cluster, each with an equal share of them."""
 
-    run: Callable[["ClusterExecutor", Sequence[Task], Path, Path], None]
+    kind: type[SlurmJobs] | type[RayJobs]
     workers: int
     options: Mapping[str, Any]
 
@@ -116,134 +126,78 @@ class ClusterExecutor:
         logs = parts / "logs" / f"{tasks[0].name}.{uuid4().hex}"
         logs.mkdir(parents=True)
         logger.disable("datatrove")
-        with _progress_of(tasks, parts, advance):
-            self.run(self, tasks, parts, logs)
-        _check_failures(tasks, logs)
+        with _progress_of(tasks, parts, advance), environment_variables(WORKER_ENVIRONMENT):
+            self._run(TaskShare(tasks, parts, logs), min(self.workers, len(tasks)))
+            _wait_for_files(tasks, parts, logs)
+        for path in sorted(logs.glob(FAILED.format("*"))):
+            kind, message = json.loads(path.read_text())
+            raise KINDS[kind](message)
         if lost := [task.name for task in tasks if not is_finished(task, parts)]:
             raise WorkerDied(f"{len(lost)} tasks were lost, {lost[0]} the first; the jobs' logs: {logs}")
 
-    def executor_of(
-        self, kind: type[PipelineExecutor], tasks: Sequence[Task], parts: Path, logs: Path
-    ) -> Any:
-        """datatrove's executor of the tasks."""
-        return kind(
-            pipeline=[TaskShare(tasks, parts, logs)],
-            tasks=min(self.workers, len(tasks)),
-            logging_dir=str(logs),
-            skip_completed=False,  # the tasks' own folders show what is finished
-            **self.options,
-        )
-
-
-def slurm_executor(workers: int, options: Sequence[str]) -> ClusterExecutor:
-    """Jobs of a Slurm array. `options` must give `partition` and `time`, the limit of a job."""
-    parsed = _parse(options, SlurmPipelineExecutor)
-    for name in ("partition", "time"):
-        if name not in parsed:
-            raise InputError(f"executor 'slurm' needs --executor-options {name}=…")
-    return ClusterExecutor(_run_on_slurm, workers, parsed)
-
-
-def ray_executor(workers: int, options: Sequence[str]) -> ClusterExecutor:
-    """Ray workers of the cluster at RAY_ADDRESS, or of this machine."""
-    return ClusterExecutor(_run_on_ray, workers, _parse(options, RayPipelineExecutor))
-
-
-class _Slurm(SlurmPipelineExecutor):
-    """With the ids of all arrays that it submits, and without the job that merges datatrove's own statistics.
-
-    It submits several where one would have more than `max_array_size` jobs, and keeps the last id.
-    """
-
-    def __init__(self, **options: Any) -> None:
-        self.submitted: list[str] = []
-        super().__init__(**options)
-
-    @property
-    def job_id(self) -> str | None:
-        return self.submitted[-1] if self.submitted else None
-
-    @job_id.setter
-    def job_id(self, job: str | None) -> None:
-        if job:
-            self.submitted.append(job)
-
-    def launch_merge_stats(self) -> None:
-        """Nothing to merge."""
-
-
-def _run_on_slurm(cluster: ClusterExecutor, tasks: Sequence[Task], parts: Path, logs: Path) -> None:
-    """Submit arrays of jobs and wait for them; when we stop earlier, the remaining jobs are cancelled."""
-    jobs = cluster.executor_of(_Slurm, tasks, parts, logs)
-    try:
-        _submit(jobs)
-        gone_since = None
-        while not all(is_finished(task, parts) for task in tasks):
-            _check_failures(tasks, logs)
-            arrays = ",".join(jobs.submitted)
-            queue = subprocess.run(["squeue", "-h", "-j", arrays], capture_output=True, text=True)
-            gone_since = (gone_since or time.monotonic()) if _is_gone(queue) else None
-            if gone_since and time.monotonic() - gone_since > GRACE_SECONDS:
-                _cancel(jobs.submitted)  # in case one is left
-                return
-            time.sleep(POLL_SECONDS)
-    except BaseException:
-        _cancel(jobs.submitted)
-        raise
-
-
-def _submit(jobs: _Slurm) -> None:
-    try:
-        with environment_variables(WORKER_ENVIRONMENT):  # sbatch passes it on
-            jobs.run()
-    except (FileNotFoundError, subprocess.CalledProcessError) as error:
-        raise InputError(
-            f"executor 'slurm': sbatch failed ({error}); run it where jobs are submitted"
-        ) from error
-
-
-def _cancel(arrays: Sequence[str]) -> None:
-    if arrays:
-        subprocess.run(["scancel", *arrays], capture_output=True)
-
-
-def _is_gone(queue: "subprocess.CompletedProcess[str]") -> bool:
-    """Whether squeue no longer lists the jobs; False when squeue fails for another reason."""
-    if queue.returncode:
-        return "invalid job id" in queue.stderr.lower()
-    return not queue.stdout.strip()
-
-
-def _run_on_ray(cluster: ClusterExecutor, tasks: Sequence[Task], parts: Path, logs: Path) -> None:
-    import ray
-
-    if not ray.is_initialized():
+    def _run(self, share: TaskShare, jobs: int) -> None:
         try:
-            ray.init(
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                runtime_env={"env_vars": WORKER_ENVIRONMENT},
-            )
-        except (ConnectionError, ValueError) as error:  # ValueError: an impossible address
+            self.kind(**_arguments(self.kind, share.logs, jobs, share), **self.options).run()
+        except (FileNotFoundError, subprocess.CalledProcessError, ConnectionError, ValueError) as error:
             raise InputError(
-                f"executor 'ray': no cluster can be joined ({shorten(str(error), 200)}); "
-                "check RAY_ADDRESS, or unset it for this machine's own"
+                f"the cluster takes no jobs ({shorten(str(error), 200)}); run this where sbatch submits "
+                "jobs, or check RAY_ADDRESS"
             ) from error
-    cluster.executor_of(RayPipelineExecutor, tasks, parts, logs).run()
 
 
-def _check_failures(tasks: Sequence[Task], logs: Path) -> None:
-    """Raise the failure of the first task that wrote one."""
-    for task in tasks:
-        path = logs / FAILED.format(task.name)
-        if path.exists():
-            kind, message = itemgetter("kind", "message")(json.loads(path.read_text()))
-            if kind == WRONG_INPUT:
-                raise InputError(message)
-            if kind == MACHINE:
-                raise WorkerDied(f"{task.name} failed on {message}; rerun to continue")
-            raise RuntimeError(f"{task.name} failed:\n{message}")
+def cluster_executor(name: str, workers: int, options: Sequence[str]) -> ClusterExecutor:
+    """The executor `slurm` or `ray` with arguments of datatrove's, KEY=VALUE each.
+
+    `sbatch_args.KEY=VALUE` and `srun_args.KEY=VALUE` are passed on to Slurm's commands. InputError for what
+    is not such an argument.
+    """
+    kind = SlurmJobs if name == "slurm" else RayJobs
+    parsed: dict[str, Any] = {}
+    for option in options:
+        key, equals, value = option.partition("=")
+        outer, dot, inner = key.partition(".")
+        if not equals or bool(dot) != (outer in ("sbatch_args", "srun_args")) or bool(dot) != bool(inner):
+            raise InputError(f"executor option {option!r}: give KEY=VALUE, or sbatch_args.KEY=VALUE")
+        if inner:  # `--exclusive`, not `--exclusive=true`
+            parsed.setdefault(outer, {})[inner] = "" if value.lower() == "true" else value
+        else:
+            parsed[outer] = _value(value)
+    if name == "slurm":
+        parsed["sbatch_args"] = {**parsed.get("sbatch_args", {}), "wait": ""}
+    try:
+        signature(kind.__init__).bind(None, **_arguments(kind, Path(), 1), **parsed)
+    except TypeError as error:
+        raise InputError(f"executor {name!r}: --executor-options: {error}") from None
+    return ClusterExecutor(kind, workers, parsed)
+
+
+def _arguments(kind: type, logs: Path, jobs: int, share: TaskShare | None = None) -> dict[str, Any]:
+    """The arguments of datatrove's executors that no user gives."""
+    named = {"job_name": f"loriini-{logs.name}"} if kind is SlurmJobs else {}
+    return {
+        **named,
+        "pipeline": [share],
+        "tasks": jobs,
+        "logging_dir": str(logs),
+        "skip_completed": False,  # the tasks' own folders show what is finished
+    }
+
+
+def _value(text: str) -> Any:
+    """A number, `true` or `false`, or else the text as it is."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _wait_for_files(tasks: Sequence[Task], parts: Path, logs: Path) -> None:
+    """Wait until all tasks are seen to be finished, or one to have failed, at most GRACE_SECONDS."""
+    end = time.monotonic() + GRACE_SECONDS
+    while time.monotonic() < end and not any(logs.glob(FAILED.format("*"))):
+        if all(is_finished(task, parts) for task in tasks):
+            return
+        time.sleep(POLL_SECONDS)
 
 
 @contextmanager
@@ -262,29 +216,3 @@ def _progress_of(tasks: Sequence[Task], parts: Path, advance: Advance) -> Iterat
             yield
     finally:
         poll()
-
-
-def _parse(options: Sequence[str], executor: type[PipelineExecutor]) -> dict[str, Any]:
-    """`KEY=VALUE` as the executor's arguments; `sbatch_args.KEY=VALUE` is an item of a dictionary."""
-    known = [name for name in signature(executor.__init__).parameters if name not in RESERVED]
-    keys = [f"{name}.KEY" if name in DICTIONARIES else name for name in known]
-    parsed: dict[str, Any] = {}
-    for option in options:
-        key, equals, value = option.partition("=")
-        name, dot, inner = key.partition(".")
-        if not equals or name not in known or (not inner if name in DICTIONARIES else dot):
-            raise InputError(f"executor option {option!r}: give KEY=VALUE, KEY one of: {', '.join(keys)}")
-        if name == "sbatch_args" and value.lower() == "true":
-            value = ""  # `--exclusive`, not `--exclusive=true`
-        if inner:
-            parsed.setdefault(name, {})[inner] = value
-        else:
-            parsed[name] = _value(value)
-    return parsed
-
-
-def _value(text: str) -> int | float | bool | str:
-    """A number or a truth value that is written so, else the text."""
-    if text.isdecimal() and str(int(text)) == text:  # 007 is a name
-        return int(text)
-    return float(text) if DECIMAL.fullmatch(text) else BOOLEANS.get(text.lower(), text)

@@ -27,6 +27,6 @@ def make_executor(name: ExecutorName = "local", workers: int = 1, options: Seque
     for package in PACKAGES[name]:
         if not find_spec(package):
             raise InputError(f"executor {name!r} needs {package}; run: pip install 'loriini[{EXTRAS[name]}]'")
-    from loriini.data.jobs import cluster
+    from loriini.data.jobs.cluster import cluster_executor
 
-    return (cluster.slurm_executor if name == "slurm" else cluster.ray_executor)(workers, options)
+    return cluster_executor(name, workers, options)

@@ -1,17 +1,18 @@
-"""A lock that lets one process at a time write into a folder."""
+"""Folders that one process at a time writes into, and the file that says which job a folder holds."""
 
-import fcntl
-import os
+import json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from loriini.common.atomic import LOCK
+from filelock import FileLock, Timeout
+
+from loriini.common.atomic import LOCK, is_unused, write_json
 from loriini.common.errors import InputError
-from loriini.common.progress import inform, warn
+from loriini.common.json_file import read_object
+from loriini.common.progress import inform
 
 Result = TypeVar("Result")
 POLL_SECONDS = 1.0
@@ -26,51 +27,26 @@ class FolderLocked(InputError):
 
 @contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Lock an existing folder; FolderLocked while another process holds the lock.
+    """Lock an existing folder by its file `.lock`, which stays; FolderLocked while another process holds it.
 
-    The operating system releases the lock when the process ends, however it ends. Network file systems lock
-    only files that are open for writing: there, `.lock` in the folder is locked, and left. Where that cannot
-    be locked either, it is warned of, and nothing is locked.
+    The operating system releases the lock when the process ends, however it ends.
     """
-    with ExitStack() as opened:
-        descriptor = _open(folder, os.O_RDONLY, opened)
-        try:
-            _lock(descriptor, folder)
-        except OSError:
-            try:
-                _lock(_open(folder / LOCK, os.O_RDWR | os.O_CREAT, opened), folder)
-            except OSError as error:
-                _warn_of_no_lock(folder, str(error))
-        yield
-
-
-def _open(path: Path, flags: int, opened: ExitStack) -> int:
-    """A descriptor of a path, which is closed with `opened`, and the lock with it."""
-    descriptor = os.open(path, flags)
-    opened.callback(os.close, descriptor)
-    return descriptor
-
-
-def _lock(descriptor: int, folder: Path) -> None:
-    """Lock what is open of a folder. OSError where the file system does not."""
+    lock = FileLock(folder / LOCK)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        lock.acquire(timeout=0)
+    except Timeout:
         raise FolderLocked(f"{folder}: {AT_WORK}; wait until it is done, or choose another folder") from None
-
-
-@cache
-def _warn_of_no_lock(folder: Path, reason: str) -> None:
-    """Once for each folder."""
-    warn(f"{folder}: cannot be locked ({reason}); let only one command at a time write there")
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @contextmanager
 def waiting_lock(folder: Path) -> Iterator[None]:
     """Wait for the lock of a folder, which is made if needed, and hold it."""
     folder.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as held:
-        when_free(lambda: held.enter_context(folder_lock(folder)))
+    with FileLock(folder / LOCK).acquire(poll_interval=POLL_SECONDS):
         yield
 
 
@@ -87,3 +63,24 @@ def when_free(function: Callable[[], Result], waiting: str = "") -> Result:
                 inform(waiting)
             waiting = ""
             time.sleep(POLL_SECONDS)
+
+
+def claim_folder(path: Path, settings: Mapping[str, Any], begun: bool, command: str) -> None:
+    """Record in the file `path` the settings of the job in its folder; the folder must be locked.
+
+    `begun` is whether the folder holds work of its recorded job. InputError if another job has begun, or the
+    folder holds other files.
+    """
+    settings = json.loads(json.dumps(settings))  # as they are read again: tuples are lists
+    if path.exists():
+        found = read_object(path, "choose another --out")
+        changed = sorted(name for name, value in settings.items() if found.get(name) != value)
+        if not changed:
+            return
+        if begun:
+            raise InputError(
+                f"{path}: this folder holds a job with other {', '.join(changed)}; choose another --out"
+            )
+    elif not is_unused(path.parent):
+        raise InputError(f"{path.parent}: exists and is no folder of `{command}`; choose another --out")
+    write_json(path, settings)

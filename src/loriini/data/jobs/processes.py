@@ -5,18 +5,21 @@ import os
 import signal
 import threading
 import traceback
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
-from loriini.common.errors import InputError, WorkerDied, is_out_of_memory
+from loriini.common.errors import WorkerDied
 from loriini.common.progress import Advance
+from loriini.common.signals import deferred_interrupts
 from loriini.data.jobs.tasks import SERIAL, Task, run_task
 
 WORKER_ENVIRONMENT = {
@@ -27,148 +30,106 @@ WORKER_ENVIRONMENT = {
 """Environment variables of a worker: one thread, also in the pool of the tokenizers library."""
 WORKER = "LORIINI_WORKER"
 """The variable of a worker's number, from 0, by which workers take turns on several GPUs."""
+PROGRESS_SECONDS = 0.25
 
-
-@dataclass
-class _Worker:
-    """A process, our end of its pipe, and its current task."""
-
-    process: BaseProcess
-    pipe: Connection
-    task: Task
-
-    def give(self, task: Task) -> None:
-        self.task = task
-        with suppress(BrokenPipeError):  # the process died: `_is_done` raises
-            self.pipe.send(task)
+_done: ContextVar[Any] = ContextVar("done")
+"""In a worker, the units that all workers have done: a number in shared memory."""
 
 
 @dataclass(frozen=True)
 class ProcessExecutor:
     """Runs tasks on up to `workers` processes; in this process when one is enough.
 
-    A task's InputError is raised as it is, and so is an error of the machine; any other exception as a
-    RuntimeError with its traceback, and the death of a process as a WorkerDied that names the task. Running
-    tasks are then lost, finished ones kept.
+    Raises what a task raised, or a RuntimeError with its traceback if no other process can read that error;
+    WorkerDied when a process died. Running tasks are then lost, finished ones kept.
     """
 
     workers: int
 
     def __call__(self, tasks: Sequence[Task], parts: Path, advance: Advance) -> None:
-        if min(self.workers, len(tasks)) <= 1:
+        count = min(self.workers, len(tasks))
+        if count <= 1:
             SERIAL(tasks, parts, advance)
             return
-        waiting = deque(tasks)
-        workers: list[_Worker] = []
+        with _starting_processes():
+            resource_tracker.ensure_running()
+        context = multiprocessing.get_context("spawn")
+        theirs, ours = context.Pipe(duplex=False)
+        number, done = context.Value("i"), context.Value("q")
+        pool = ProcessPoolExecutor(count, context, _begin, (theirs, number, done))
         try:
-            for number in range(min(self.workers, len(tasks))):
-                with _deferred_signals():
-                    workers.append(_start(number, waiting.popleft(), parts))
-            busy = {worker.pipe: worker for worker in workers}
-            while busy:
-                for pipe in wait(list(busy)):
-                    worker = busy[pipe]  # type: ignore[index]
-                    if _is_done(worker, advance):
-                        if waiting:
-                            worker.give(waiting.popleft())
-                        else:
-                            del busy[worker.pipe]
+            with _starting_processes():
+                running = {pool.submit(_run, task, parts) for task in tasks}
+            reported = 0
+            while running:
+                finished, running = wait(running, PROGRESS_SECONDS, FIRST_EXCEPTION)
+                for future in finished:
+                    future.result()
+                new = done.get_obj().value - reported  # its lock may be that of a process that died
+                advance(new)
+                reported += new
+        except BrokenProcessPool:
+            raise WorkerDied(
+                f"a process at one of the tasks {tasks[0].name} to {tasks[-1].name} died (is there enough "
+                "memory?); rerun to continue"
+            ) from None
         finally:
-            for worker in workers:
-                worker.process.terminate()
-            for worker in workers:
-                worker.process.join()
-                worker.pipe.close()
+            ours.close()  # ends the workers
+            pool.shutdown(cancel_futures=True)
+            theirs.close()
 
 
-def _start(number: int, task: Task, parts: Path) -> _Worker:
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_work, args=(theirs, parts), daemon=True)
-    with environment_variables({**WORKER_ENVIRONMENT, WORKER: str(number)}):
-        process.start()
-    theirs.close()  # so that the pipe ends when the process does
-    worker = _Worker(process, ours, task)
-    worker.give(task)
-    return worker
+def _begin(parent: Connection, number: Any, done: Any) -> None:
+    """A worker's first steps: its number, the common count, and its end with its parent."""
+    _done.set(done)
+    with number.get_lock():
+        os.environ[WORKER] = str(number.value)
+        number.value += 1
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 
-def _is_done(worker: _Worker, advance: Advance) -> bool:
-    """Receive a worker's message: whether its task is done. Raises what the task raised."""
-    try:
-        message = worker.pipe.recv()
-    except (EOFError, ConnectionError):
-        worker.process.join()
-        raise WorkerDied(
-            f"the process of task {worker.task.name} died (exit code {worker.process.exitcode}; "
-            "is there enough memory?); rerun to continue"
-        ) from None
-    if isinstance(message, Exception):
-        raise message
-    if isinstance(message, str):
-        raise RuntimeError(f"{worker.task.name} failed:\n{message}")
-    if isinstance(message, int):
-        advance(message)
-    return message is None
+def _end_with(parent: Connection) -> None:
+    """End this process when the parent closes its end of the pipe, or is killed."""
+    parent.poll(None)
+    os._exit(1)
 
 
-def _work(pipe: Connection, parts: Path) -> None:
-    """A worker: run the tasks received until the parent closes the pipe."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+def _run(task: Task, parts: Path) -> None:
+    done = _done.get()
 
     def advance(count: int = 1, note: str = "") -> None:
-        pipe.send(count)
+        with done.get_lock():
+            done.value += count
 
-    while True:
-        message: Any = None
-        try:
-            try:
-                task: Task = pipe.recv()
-            except EOFError:
-                return
-            run_task(task, parts, advance)
-        except Exception as error:
-            message = _sent(error)
-        pipe.send(message)
+    try:
+        run_task(task, parts, advance)
+    except Exception as error:
+        raise readable_elsewhere(task, error) from None
 
 
-def _sent(error: Exception) -> Exception | str:
-    """An error as the parent gets it: itself if the command line has a line for it, else its traceback."""
-    if isinstance(error, InputError):
+def readable_elsewhere(task: Task, error: Exception) -> Exception:
+    """The error, or one with its traceback if another process could not read it."""
+    try:
+        ForkingPickler.loads(ForkingPickler.dumps(error))
         return error
-    if is_out_of_memory(error):
-        return MemoryError(str(error))
-    if isinstance(error, OSError) and error.errno is not None:
-        plain = OSError(error.errno, error.strerror, error.filename)  # a subclass may not be picklable
-        plain.add_note(traceback.format_exc())
-        return plain
-    return traceback.format_exc()
+    except Exception:
+        return RuntimeError(f"{task.name} failed:\n{''.join(traceback.format_exception(error))}")
 
 
 @contextmanager
-def _deferred_signals() -> Iterator[None]:
-    """Signals that arrive inside are raised at its end; processes started inside get no SIGINT and SIGHUP.
+def _starting_processes() -> Iterator[None]:
+    """Start processes without SIGINT and SIGHUP, which a terminal sends to a whole group of processes.
 
-    A process that is interrupted while it starts prints a traceback; its parent is too, and ends it.
+    A process that is interrupted while it starts prints a traceback. Its parent gets the signal, and ends it.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    received: list[int] = []
-    handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)}
-    deferred = {n: handler for n, handler in handlers.items() if handler not in (signal.SIG_IGN, None)}
-    resource_tracker.ensure_running()  # starting it resets the mask
-    for number in deferred:
-        signal.signal(number, lambda number, frame: received.append(number))
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        for number, handler in deferred.items():
-            signal.signal(number, handler)
-    for arrived in received:
-        signal.raise_signal(arrived)
+    with deferred_interrupts() as interrupted, environment_variables(WORKER_ENVIRONMENT):
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    if interrupted():
+        raise KeyboardInterrupt
 
 
 @contextmanager
@@ -184,10 +145,3 @@ def environment_variables(variables: Mapping[str, str]) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent
-    wait([parent.sentinel])
-    os._exit(1)

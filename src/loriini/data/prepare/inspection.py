@@ -127,7 +127,8 @@ def _order(corpus: Corpus, cosines: NDArray[np.float32]) -> dict[str, Any]:
     order = load_artifact(corpus.folder / "order")
     made = {name: order.counts.get(name) for name in ("restarts", "jumps")}
     mean = float(cosines.mean(dtype=np.float64)) if len(cosines) else None
-    return {**order.settings, **made, "adjacent_cosine": mean}
+    settings = {("method" if name == "order" else name): value for name, value in order.settings.items()}
+    return {**settings, **made, "adjacent_cosine": mean}
 
 
 def _neighbors(corpus: Corpus) -> dict[str, Any] | None:
@@ -136,7 +137,7 @@ def _neighbors(corpus: Corpus) -> dict[str, Any] | None:
         return None
     mean_recall = recall(nearest.array("neighbors.npy"), embeddings.array("embeddings.npy"))
     return {
-        "k": min(nearest.settings["k"], nearest.counts["documents"] - 1),
+        "k": min(nearest.settings["neighbors"], nearest.counts["documents"] - 1),
         "cells": nearest.counts["cells"],
         "recall_at_10": None if np.isnan(mean_recall) else mean_recall,
         "encoder": corpus.manifest["settings"]["encoder"],

@@ -121,7 +121,7 @@ def _check(out: Path, settings: PrepareSettings) -> None:
     check_tokenizer(settings.tokenizer)
     if order_method(settings.order) == GIVEN:
         read_ids(Path(settings.order))
-    check_encoder(settings.encoder, settings.pooling, settings.encoder_backend)
+    check_encoder(settings.encoder, settings.pooling)
 
 
 def _check_reused(folder: str | None) -> None:

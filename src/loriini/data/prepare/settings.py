@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Annotated, Literal
 
-from loriini.common.checks import Bounds, Count, CountOrZero, FractionBelowOne, check_fields, option_of
+from loriini.common.checks import Bounds, Count, CountOrZero, FractionBelowOne, check_fields
 from loriini.common.errors import InputError
 from loriini.common.hub import is_hub_id, local_folder
 from loriini.data.jobs.executors import ExecutorName, make_executor
 from loriini.data.read import MAX_DOCUMENT_CHARACTERS, OnError
 
-OrderMethod = Literal["similar", "papers", "random"]
+OrderMethod = Literal["similar", "plain", "random"]
 
 
 class OrderFile:
@@ -25,14 +25,11 @@ class OrderFile:
 
 
 Pooling = Literal["mean", "cls"]
-EncoderBackend = Literal["torch", "openvino"]
 
 LSA = "lsa"
 """The encoder that is fitted on the corpus; any other name is that of a trained one."""
 ENCODER_FILES = ("config.json", "modules.json")
 """An encoder's folder holds one of these; that of a sentence-transformers model holds the latter."""
-OF_TRAINED_ENCODERS = ("pooling", "encoder_backend")
-"""Settings without effect on LSA."""
 EXECUTION = ("workers", "executor", "executor_options", "reuse")
 """Settings that do not change a corpus's contents."""
 
@@ -65,8 +62,6 @@ class PrepareSettings:
     """`lsa`, or the path or Hub id of a sentence-transformers or Hugging Face encoder."""
     pooling: Pooling = "mean"
     """Pooling of a plain Hugging Face encoder's states."""
-    encoder_backend: EncoderBackend = "torch"
-    """Library that runs a trained encoder."""
     neighbors: Count = 50
     """Nearest neighbours kept for each document."""
     heldout_share: FractionBelowOne = 0.0
@@ -84,13 +79,12 @@ class PrepareSettings:
 
     def __post_init__(self) -> None:
         check_fields(self, dashed=True)
-        for name in OF_TRAINED_ENCODERS:
-            if self.encoder == LSA and getattr(self, name) != getattr(type(self), name):
-                raise InputError(f"{option_of(name)} has no effect on the encoder {LSA!r}; leave it out")
+        if self.encoder == LSA and self.pooling != PrepareSettings.pooling:
+            raise InputError(f"--pooling has no effect on the encoder {LSA!r}; leave it out")
         make_executor(self.executor, self.workers, self.executor_options)
 
 
-def check_encoder(name: str, pooling: Pooling, backend: EncoderBackend) -> None:
+def check_encoder(name: str, pooling: Pooling) -> None:
     """InputError for what is not an encoder, a pooling without effect, and a package that is not installed.
 
     Loads no weights. For an id on the Hugging Face Hub, downloads the configuration.
@@ -112,5 +106,3 @@ def check_encoder(name: str, pooling: Pooling, backend: EncoderBackend) -> None:
         raise InputError(f"--pooling has no effect on the encoder {name}, which has its own; leave it out")
     if modules and not find_spec("sentence_transformers"):
         raise InputError(f"encoder {name} needs sentence-transformers; run: pip install 'loriini[encoders]'")
-    if backend == "openvino" and not find_spec("openvino"):
-        raise InputError("backend 'openvino' needs its extra; run: pip install 'loriini[openvino]'")

@@ -84,7 +84,7 @@ def _tokens(folder: Path, given: Preparation, documents: Artifact, tokenizer: Ar
 
 def _embeddings(folder: Path, given: Preparation, documents: Artifact) -> Artifact:
     s = given.settings
-    return write_embeddings(folder, documents, s.encoder, s.seed, s.pooling, s.encoder_backend, given.execute)
+    return write_embeddings(folder, documents, s.encoder, s.seed, s.pooling, given.execute)
 
 
 def _neighbors(folder: Path, given: Preparation, embeddings: Artifact) -> Artifact:

@@ -13,8 +13,7 @@ from loriini.common.checks import Bounds, check_fields
 from loriini.common.json_file import read_object
 from loriini.common.progress import inform, warn
 from loriini.compare.running import Trial, check_jobs, refuse_failures, train_trials
-from loriini.data.jobs.claim import claim_folder
-from loriini.data.jobs.lock import waiting_lock
+from loriini.data.jobs.lock import claim_folder, waiting_lock
 from loriini.data.read import OnError
 from loriini.evaluate.heldout import check_lengths
 from loriini.papers.reproduce.experiments.catalog import find_experiments

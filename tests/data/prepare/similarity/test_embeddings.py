@@ -30,7 +30,7 @@ def documents_of(folder: Path, texts: Iterable[str]) -> Artifact:
 def write(
     folder: Path, documents: Artifact, encoder: str = "lsa", seed: int = 0, pooling: str = "mean"
 ) -> Artifact:
-    return embeddings.write_embeddings(folder, documents, encoder, seed, pooling, "torch")  # type: ignore[arg-type]
+    return embeddings.write_embeddings(folder, documents, encoder, seed, pooling)  # type: ignore[arg-type]
 
 
 def vectors_of(folder: Path, texts: Iterable[str]) -> NDArray[np.float16]:
@@ -174,8 +174,8 @@ def test_a_trained_encoder_is_identified_by_its_settings_and_files(
     encoder.mkdir()
     (encoder / "model.safetensors").write_bytes(b"one")
     written = write(tmp_path / "e", stored, str(encoder), 0, "cls")
-    assert asked == [(str(encoder), "cls", "torch")]
-    assert written.settings == {"encoder": "path", "pooling": "cls", "backend": "torch"}
+    assert asked == [(str(encoder), "cls")]
+    assert written.settings == {"encoder": "path", "pooling": "cls"}
     assert np.allclose(np.load(written.path("embeddings.npy")), [0.6, 0.8], atol=1e-3)
     write(tmp_path / "e", stored, str(encoder), 1, "cls")  # the seed is for lsa alone
     write(tmp_path / "e", stored, f"{tmp_path}/./encoder/", 0, "cls")  # by another path

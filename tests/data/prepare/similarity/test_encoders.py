@@ -1,7 +1,6 @@
 import json
 import re
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -113,12 +112,6 @@ def test_a_plain_encoder_pools_its_own_states(sentence_model: Path, plain_model:
     assert cosines(first_token, mean).max() < 0.99
 
 
-def test_openvino_is_close_to_torch(sentence_model: Path) -> None:
-    pytest.importorskip("openvino", reason="the extra loriini[openvino] is not installed")
-    ours = vectors_of(sentence_model, "mean", "openvino")
-    assert (cosines(ours, vectors_of(sentence_model)) > 0.999).all()
-
-
 def test_the_number_of_threads_does_not_change_the_bytes(
     plain_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,7 +132,7 @@ def test_the_number_of_threads_does_not_change_the_bytes(
         for threads in (1, 3):
             torch.set_num_threads(threads)
             folder = tmp_path / f"{threads}"
-            written.append(write_embeddings(folder, stored, str(plain_model), 0, "mean", "torch"))
+            written.append(write_embeddings(folder, stored, str(plain_model), 0, "mean"))
             assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(before)
@@ -253,17 +246,6 @@ def test_the_reason_is_reported_in_one_line(tmp_path: Path, monkeypatch: pytest.
     ) as caught:
         encoders.load_encoder(str(tmp_path))
     assert "\n" not in str(caught.value)
-
-
-def test_a_missing_extra_is_named(
-    sentence_model: Path, plain_model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-    monkeypatch.setitem(sys.modules, "openvino", None)
-    with pytest.raises(InputError, match=r"loriini\[encoders\]"):
-        encoders.load_encoder(str(sentence_model))
-    with pytest.raises(InputError, match=r"loriini\[openvino\]"):
-        encoders.load_encoder(str(plain_model), backend="openvino")
 
 
 def test_workers_take_turns_on_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

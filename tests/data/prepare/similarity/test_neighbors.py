@@ -63,7 +63,7 @@ def test_no_more_columns_than_other_documents(tmp_path: Path, count: int, column
     found = np.load(artifact.path("neighbors.npy"))
     assert found.shape == np.load(artifact.path("similarities.npy")).shape == (count, columns)
     assert np.array_equal(found[:, : count - 1], nearest_reference(vectors, count - 1))
-    assert artifact.settings["k"] == 20_000
+    assert artifact.settings["neighbors"] == 20_000
 
 
 def test_self_is_removed_by_id_among_equal_vectors(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_each_method_writes_its_order_without_duplicates_and_held_out_documents(
     neighbors, *without = stages(tmp_path)
     expected = {
         "similar": similar_walk(RING, 1, LEFT_OUT, window=2),
-        "papers": plain_walk(RING, 1, LEFT_OUT),
+        "plain": plain_walk(RING, 1, LEFT_OUT),
         "random": random_order(30, 1, LEFT_OUT),
     }
     for method, order in expected.items():
@@ -71,7 +71,7 @@ def test_a_given_order_is_kept_without_those_left_out(tmp_path: Path) -> None:
     order = np.load(written.path("order.npy"))
     assert order.dtype == np.int64
     assert order.tolist() == [i for i in given if i not in LEFT_OUT]
-    assert written.settings["method"] == "given"
+    assert written.settings["order"] == "given"
     np.save(tmp_path / "mine.npy", np.flip(given))
     with pytest.raises(InputError, match="order"):  # another file is another order
         write_order(tmp_path / "order", neighbors, duplicates, heldout, f"{tmp_path / 'mine.npy'}", 1)

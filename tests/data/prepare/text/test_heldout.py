@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from corpus import topics
 
+from data.prepare import topics
 from loriini.common.errors import InputError
 from loriini.data.jobs.artifact import Artifact, load_artifact
 from loriini.data.prepare.prepare import Corpus
@@ -117,7 +117,7 @@ def test_stages_that_would_be_the_same_are_reused(
     divided: Corpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Another length, order or share keeps all that came before."""
-    changed = replace(SETTINGS, length=63, order="papers", reuse=str(divided.folder))
+    changed = replace(SETTINGS, length=63, order="plain", reuse=str(divided.folder))
     reused = topics.make(tmp_path / "reused", changed)
     told = capsys.readouterr().err
     anew = topics.make(tmp_path / "anew", replace(changed, reuse=None))

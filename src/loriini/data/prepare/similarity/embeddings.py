@@ -18,7 +18,7 @@ from loriini.common.progress import Advance
 from loriini.data.jobs.arrays import new_array
 from loriini.data.jobs.artifact import Artifact, build_artifact, file_hashes, parts_folder
 from loriini.data.jobs.tasks import SERIAL, Executor, Task, run_tasks
-from loriini.data.prepare.settings import LSA, EncoderBackend, Pooling
+from loriini.data.prepare.settings import LSA, Pooling
 from loriini.data.prepare.similarity import lsa
 from loriini.data.prepare.similarity.lsa import LsaEncoder, count_words, fit_lsa
 from loriini.data.prepare.text.stored import Slice, chosen_slices, slice_documents, slices
@@ -34,7 +34,7 @@ TEXT_CHARACTERS = 10_000
 SAMPLE = 50_000
 """Documents on which `lsa` is fitted, at most."""
 
-_Source = Path | tuple[str, Pooling, EncoderBackend]
+_Source = Path | tuple[str, Pooling]
 """The file of a fitted encoder, or what `load_encoder` takes for a trained one."""
 
 
@@ -44,7 +44,6 @@ def write_embeddings(
     encoder: str,
     seed: int,
     pooling: Pooling,
-    backend: EncoderBackend,
     execute: Executor = SERIAL,
 ) -> Artifact:
     """Write `embeddings.npy`: float16 (N, D), one unit vector per stored document, in their order.
@@ -57,7 +56,7 @@ def write_embeddings(
         documents: the `documents` artifact.
         encoder: `lsa`, or the path or name of a trained encoder (`loriini.data.prepare.similarity.encoders`).
         seed: for `lsa`.
-        pooling, backend: for a trained encoder.
+        pooling: for a trained encoder.
         execute: runs the tasks.
 
     Raises:
@@ -65,10 +64,10 @@ def write_embeddings(
     """
     files = _identity(encoder)
     settings: dict[str, Any] = {"encoder": "path" if files else encoder}
-    settings |= {"seed": seed} if encoder == LSA else {"pooling": pooling, "backend": backend}
+    settings |= {"seed": seed} if encoder == LSA else {"pooling": pooling}
     inputs = {"documents": documents.digest, **files}
     write = partial(_write, documents, encoder, settings, execute)
-    return build_artifact(folder, settings, inputs, write, options={"backend": "encoder_backend"})
+    return build_artifact(folder, settings, inputs, write)
 
 
 def normalize_rows(vectors_BD: NDArray[np.floating]) -> NDArray[np.float32]:
@@ -85,7 +84,7 @@ def _write(
     if encoder == LSA:
         tasks = _lsa_tasks(documents, settings["seed"], execute, folder)
     else:
-        source = (encoder, settings["pooling"], settings["backend"])
+        source = (encoder, settings["pooling"])
         tasks = [
             Task(f"vectors-{i:05d}", partial(_encode_slice, documents, source, None, part), len(part))
             for i, part in enumerate(slices(documents, TEXTS_AT_ONCE))

@@ -10,10 +10,9 @@ import json
 import math
 import os
 import re
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from textwrap import shorten
@@ -29,7 +28,7 @@ from loriini.common.hardware import has_bf16, pick_device
 from loriini.common.hub import check_weights
 from loriini.common.progress import console, without_progress_bars
 from loriini.data.jobs.processes import WORKER
-from loriini.data.prepare.settings import EncoderBackend, Pooling, check_encoder
+from loriini.data.prepare.settings import Pooling, check_encoder
 
 Encoder = Callable[[list[str]], NDArray[np.float32]]
 """Texts to vectors (N, D) of any length; D never changes."""
@@ -96,7 +95,7 @@ class SentenceEncoder(nn.Module):
         return self.model({"input_ids": ids_BL, "attention_mask": mask_BL})["sentence_embedding"]
 
 
-def load_encoder(name: str, pooling: Pooling = "mean", backend: EncoderBackend = "torch") -> Encoder:
+def load_encoder(name: str, pooling: Pooling = "mean") -> Encoder:
     """Load an encoder by path or Hub id.
 
     It computes in bfloat16 if the hardware supports it, on a GPU if there is one. A model with a
@@ -106,16 +105,15 @@ def load_encoder(name: str, pooling: Pooling = "mean", backend: EncoderBackend =
     Args:
         name: a folder, or an id on the Hugging Face Hub, ORG/NAME.
         pooling: for any other model.
-        backend: `openvino` (extra `loriini[openvino]`) runs on the CPU.
 
     Raises:
         InputError: there is no such model, `pooling` has no effect on it, or an extra is not installed.
     """
-    check_encoder(name, pooling, backend)
+    check_encoder(name, pooling)
     from transformers.utils import cached_file
 
-    device = worker_device() if backend == "torch" else torch.device("cpu")
-    dtype = torch.bfloat16 if backend == "torch" and has_bf16(device) else torch.float32
+    device = worker_device()
+    dtype = torch.bfloat16 if has_bf16(device) else torch.float32
     path = os.path.expanduser(name)
     with _readable(name), nullcontext() if console.is_terminal else without_progress_bars():
         modules = cached_file(path, "modules.json", _raise_exceptions_for_missing_entries=False)
@@ -125,8 +123,6 @@ def load_encoder(name: str, pooling: Pooling = "mean", backend: EncoderBackend =
         else:
             network = _pooled(path, pooling, device, dtype)
         encode(network, ["a text"])
-    if backend == "openvino":
-        network = replace(network, vectors=_by_openvino(network))
 
     def encoder(texts: list[str]) -> NDArray[np.float32]:
         with _readable(name):
@@ -268,21 +264,3 @@ def _sentence_encoder(path: str, device: torch.device, dtype: torch.dtype) -> Ne
 
     left_padded = getattr(model.tokenizer, "padding_side", "right") == "left"
     return Network(tokenize, SentenceEncoder(model.eval()), device, left_padded)
-
-
-def _by_openvino(network: Network) -> Callable[[Tensor, Tensor], Tensor]:
-    """Compile the network with OpenVINO for this CPU, in bfloat16 where the CPU has it."""
-    import openvino
-
-    ids_mask = network.tokenize(["one text", "and another, which is longer"])
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # about every branch on a shape
-        converted = openvino.convert_model(network.vectors, example_input=ids_mask)
-    precision = "bf16" if has_bf16(torch.device("cpu")) else "f32"
-    options = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": torch.get_num_threads()}
-    compiled = openvino.Core().compile_model(converted, "CPU", options)
-
-    def vectors(ids_BL: Tensor, mask_BL: Tensor) -> Tensor:
-        return torch.from_numpy(compiled((ids_BL.numpy(), mask_BL.numpy()))[0].copy())
-
-    return vectors

@@ -64,8 +64,8 @@ def write_neighbors(
     corpus into cells, the others search some cells each.
     """
     inputs = {"embeddings": embeddings.digest}
-    settings, write = {"k": k, "seed": seed}, partial(_write, embeddings, k, seed, execute)
-    return build_artifact(folder, settings, inputs, write, options={"k": "neighbors"})
+    write = partial(_write, embeddings, k, seed, execute)
+    return build_artifact(folder, {"neighbors": k, "seed": seed}, inputs, write)
 
 
 def single_cell(count: int) -> SearchCell:

@@ -44,15 +44,14 @@ def write_order(
     not linked). `window` is for `similar_walk`. InputError for a file that does not hold each id once.
     """
     method = order_method(order)
-    settings = {"method": method, "seed": seed, "documents": neighbors.counts["documents"]}
+    settings = {"order": method, "seed": seed, "documents": neighbors.counts["documents"]}
     if method == "similar":
         settings["window"] = window
     if method == GIVEN:
-        settings["ids"] = file_hash(Path(order))
+        settings["order_file"] = file_hash(Path(order))
     inputs = {"neighbors": neighbors.digest, "duplicates": duplicates.digest, "heldout": heldout.digest}
     write = partial(_write, neighbors, left_out(duplicates, heldout), order, seed, window)
-    options = {"method": "order", "window": "length and tokenizer", "ids": "order"}
-    return build_artifact(folder, settings, inputs, write, options=options)
+    return build_artifact(folder, settings, inputs, write)
 
 
 def order_method(order: str) -> str:

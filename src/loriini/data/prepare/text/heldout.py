@@ -36,15 +36,10 @@ def write_heldout(
     Raises:
         InputError: `share` is above 0, but no document is held out.
     """
-    settings = {"share": share}
+    settings = {"heldout_share": share}
     inputs = {"documents": documents.digest, "duplicates": duplicates.digest}
-    return build_artifact(
-        folder,
-        settings,
-        inputs,
-        partial(_write, documents, duplicates, share, execute),
-        options={"share": "heldout_share"},
-    )
+    write = partial(_write, documents, duplicates, share, execute)
+    return build_artifact(folder, settings, inputs, write)
 
 
 def check_share(documents: Artifact, share: float) -> None:
