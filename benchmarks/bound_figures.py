@@ -143,7 +143,7 @@ def product_text(experiment: Row) -> str:
         "of one large product, and of the bytes of these weights. What they take beyond that is due to the "
         "library's batched product (`benchmarks/products.py`).\n\n"
         "In bfloat16 on a CPU with AMX, the batched product is fastest with the wide states of a segment as "
-        "columns (`model/experts/affine.py`). With one weight, as in a dense FFN, the three products "
+        "columns (`model/kernels/products.py`). With one weight, as in a dense FFN, the three products "
         "together are not faster that way. Milliseconds:\n\n"
         f"{markdown(head, lines)}\n\n"
         f"{peaks_text(experiment, experiment['matrix_flops'], experiment['copy_bandwidth'])}"

@@ -13,7 +13,7 @@ from loriini.bench.models import bench_run, on_device, run_config
 from loriini.bench.parts import random_ids
 from loriini.bench.sizes import BenchSize
 from loriini.common.hardware import autocast, has_bf16, pick_device
-from loriini.model.experts.stacked import by_outputs_loop, by_parameters_loop
+from loriini.model.experts.stacked import ByOutputs, ByParameters, by_outputs_loop, by_parameters_loop
 from loriini.model.low_precision import experts_cast_once
 from loriini.routing.selection import SELECTIONS, fixed_counts
 from loriini.train.speed import SpeedConfig, speed_up
@@ -121,12 +121,12 @@ def twin_errors(
     logits = torch.randn(units, experts_count, device=device)
     gates = logits.softmax(-1) * SELECTIONS[routing.selection](logits, routing, None, True)
     if design in MERGED:
-        fast: Callable[..., Tensor] = lambda x, g: experts("by_parameters", x, g, recompute)  # noqa: E731
+        fast: Callable[..., Tensor] = lambda x, g: experts(x, ByParameters(g, recompute))  # noqa: E731
         naive: Callable[..., Tensor] = lambda x, g: by_parameters_loop(experts, x, g)  # noqa: E731
     else:
         counts = fixed_counts(routing, units, experts_count, training=True, padded=False)
         x = x.flatten(0, 1)
-        fast = lambda x, g: experts("by_outputs", x, g, {}, counts)  # noqa: E731
+        fast = lambda x, g: experts(x, ByOutputs(g, {}, counts))  # noqa: E731
         naive = lambda x, g: by_outputs_loop(experts, x, g)  # noqa: E731
     cast_once = torch.bfloat16 if precision == "cast once" else None
     with (

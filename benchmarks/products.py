@@ -18,7 +18,7 @@ from loriini.bench.peaks import measure_peaks
 from loriini.bench.sizes import BenchSize
 from loriini.bench.timing import Case, Work, in_rounds
 from loriini.common.hardware import keep_freed_memory, pick_device
-from loriini.model.experts.affine import batched_linear
+from loriini.model.kernels.products import batched_linear
 from measuring import measure_and_write
 
 ROUNDS = 15

@@ -1,11 +1,9 @@
 """The modes of inference, and the reference for all: one pass over a sequence alone, no cache, no padding."""
 
-import pytest
 import torch
 from torch import Tensor
 
 from loriini import DESIGNS, LoriiniForCausalLM
-from loriini.model import mixture
 from tiny import EVERY, SEGMENT, label_arguments
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
@@ -16,12 +14,6 @@ OTHERS = ["segment-then-token", "smear", "label", "global-top2", "aoe", "ec-toke
 GENERATING_CASES = [*MERGING_CASES, *((name, "prompt") for name in OTHERS)]
 """One design of every kind of unit and cache."""
 PROMPTS = [1, SEGMENT - 1, SEGMENT, 2 * SEGMENT + 1]
-
-
-def lay_out_after(tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """FFNs that are kept are laid out in blocks after so many single tokens, in any dtype."""
-    monkeypatch.setattr(mixture, "TOKENS_BEFORE_BLOCKS", tokens)
-    monkeypatch.setattr(mixture, "is_bfloat16_on_cpu", lambda x: True)
 
 
 def whole(

@@ -8,9 +8,15 @@ from torch import Tensor
 
 from covering import grid
 from loriini import LoriiniForCausalLM
+from loriini.model.experts.stacked import Experts
 from loriini.model.low_precision import experts_cast_once
 from loriini.train.speed import SpeedConfig, speed_up
 from tiny import assert_same_gradients, gradients, random_ids, run, tiny_model
+
+
+def cast_weights(experts: Experts) -> set[str]:
+    """The weights that experts compute on copies of, in bfloat16."""
+    return {name for name, weight in experts.stacked().items() if weight.dtype == torch.bfloat16}
 
 
 def gradients_of_two(
@@ -42,7 +48,7 @@ def test_gradients_are_those_of_casts_in_each_micro_batch(
     found = gradients_of_two(model, ids, torch.bfloat16, into_main_grads)
     assert_same_gradients(found, wanted, rtol=0.01, atol=1e-6)
     assert all(gradient.dtype == torch.float32 for gradient in found.values())
-    assert all(not mixture.experts.copies for mixture in model.model.mixtures)
+    assert all(not cast_weights(mixture.experts) for mixture in model.model.mixtures)
     assert_same_gradients(model.state_dict(), saved, rtol=0, atol=0)
 
 
@@ -79,23 +85,24 @@ def test_a_weight_without_gradient_or_in_another_dtype_is_left_as_it_is() -> Non
     experts = model.model.mixtures[0].experts
     experts.up_proj.requires_grad_(False)
     with experts_cast_once(model, torch.bfloat16):
-        assert experts.copies.keys() == {"gate_proj", "down_proj"}
-    with experts_cast_once(model.bfloat16(), torch.bfloat16):
-        assert not experts.copies
+        assert cast_weights(experts) == {"gate_proj", "down_proj"}
+    parameters = dict(experts.bfloat16().named_parameters())
+    with experts_cast_once(model, torch.bfloat16):
+        assert all(experts.stacked()[name] is weight for name, weight in parameters.items())
 
 
 @pytest.mark.parametrize(("design", "copied"), [("mixtral", True), ("lory", False)])
 def test_only_merges_that_are_recomputed_cast_for_themselves(design: str, copied: bool) -> None:
     model = tiny_model(design, num_hidden_layers=1, recompute_merge=True).train()
     with experts_cast_once(model, torch.bfloat16):
-        assert bool(model.model.mixtures[0].experts.copies) == copied
+        assert bool(cast_weights(model.model.mixtures[0].experts)) == copied
 
 
 def test_a_failed_step_leaves_no_copies() -> None:
     model = tiny_model("mixtral", num_hidden_layers=1).train()
     with pytest.raises(RuntimeError), experts_cast_once(model, torch.bfloat16):
         raise RuntimeError
-    assert not model.model.mixtures[0].experts.copies
+    assert not cast_weights(model.model.mixtures[0].experts)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute:UserWarning")

@@ -12,7 +12,7 @@ from loriini import LoriiniForCausalLM, RoutingConfig
 from loriini.model.mixture import Mixture
 from loriini.routing import Router, history
 from loriini.routing.unit import RoutingContext, unit_layout
-from model.inference import CASES, CLOSE, MERGING_CASES, PROMPTS, label_of, lay_out_after, whole
+from model.inference import CASES, CLOSE, MERGING_CASES, PROMPTS, label_of, whole
 from tiny import LENGTH, SEGMENT, label_arguments, over_blocks, random_ids, tiny_model
 
 
@@ -207,15 +207,11 @@ def test_routing_follows_what_happens_to_the_cache(
     change: str,
     prompt: int,
     last: int,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The prompt is short, or long enough to be summed, or its last token follows alone, so that FFNs are
-    kept in blocks."""
+    """The prompt is short or long, or its last token follows alone."""
     model, ids, more = tiny_model(name, block=block), random_ids(2, prompt), random_ids(4, SEGMENT)
     cache = DynamicCache()
     step = {"past_key_values": cache, "use_cache": True, "inference_routing": mode}
-    if last == 1:
-        lay_out_after(0, monkeypatch)
     lengths = {"prompt_lengths": torch.full((2,), prompt - last or prompt)}
     for part in ids.split([prompt - last, last], dim=1)[prompt == last :]:
         model(part, **step, **lengths)

@@ -183,20 +183,20 @@ class Walk(TorchDispatchMode):
 
 
 def _merge(gates_NE: Tensor, weight_EP: Tensor, main_grad_EP: Tensor | None) -> Tensor:
-    """The operations of `model.experts.merge_kernels.merge`."""
+    """The operations of `model.kernels.merge_kernels.merge`."""
     return torch.mm(gates_NE, weight_EP)
 
 
 def _merged_linear(
     x_NSD: Tensor, gates_NE: Tensor, weight_EOD: Tensor, main_grad_EP: Tensor | None
 ) -> Tensor:
-    """The operations of `model.experts.affine.merged_linear`."""
+    """The operations of `model.kernels.products.merged_linear`."""
     merged_NP = torch.mm(gates_NE, weight_EOD.to(gates_NE.dtype).flatten(1))
     return torch.bmm(x_NSD, merged_NP.unflatten(-1, weight_EOD.shape[1:]).mT)
 
 
 def _merge_gradients(dmerged_NP: Tensor, gates_NE: Tensor, weight_EP: Tensor) -> tuple[Tensor, Tensor]:
-    """The operations of `model.experts.merge_kernels.merge_gradients_twin`."""
+    """The operations of `model.kernels.merge_kernels.merge_gradients_twin`."""
     return torch.mm(dmerged_NP, weight_EP.T), torch.mm(gates_NE.T, dmerged_NP)
 
 

@@ -72,7 +72,7 @@ def combined_ffn(mixture: Mixture, gates_E: Tensor) -> dict[str, Tensor]:
     config = mixture.config
     if config.merges or not config.is_mixture:
         gates_1E = gates_E[None].to(like.device) if config.merges else like.new_ones(1, 1)
-        parts = [{name: weight[0] for name, weight in swiglu_weights(experts("merge", gates_1E)).items()}]
+        parts = [{name: weight[0] for name, weight in swiglu_weights(experts.merge(gates_1E)).items()}]
     else:
         stacked = swiglu_weights(experts.stacked())
         parts = []

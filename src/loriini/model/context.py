@@ -10,8 +10,8 @@ from transformers.cache_utils import Cache
 
 from loriini.model.arguments import check_labels, check_mode, check_not_empty, check_prompt, check_shapes
 from loriini.model.configuration import LoriiniConfig
-from loriini.model.experts.affine import product_dtype
 from loriini.model.generate.cache import RoutedCacheLayer
+from loriini.model.kernels.products import product_dtype
 from loriini.routing import RoutingConfig
 from loriini.routing.unit import RoutingContext
 

@@ -5,7 +5,7 @@ their gradients cast back before they are added.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -31,24 +31,25 @@ def experts_cast_once(
     if dtype is None:
         yield
         return
-    config = model.config
-    modules = [module for module in model.modules() if isinstance(module, Experts)]
-    try:
-        for module in modules:
+    merges, recomputes = model.config.merges, model.config.recompute_merge
+    with ExitStack() as stack:
+        for module in model.modules():
+            if not isinstance(module, Experts):
+                continue
             parameters = {name: getattr(module, name) for name in module.width_dims}
             weights = {name: weight for name, weight in parameters.items() if _is_castable(weight)}
-            if not (config.merges and config.recompute_merge):
-                module.copies = {name: _copy(weight, dtype) for name, weight in weights.items()}
-            kernel = any(
-                merge_kernels.runs_on(weight.device, dtype, len(weight)) for weight in weights.values()
+            adds = merges and into_main_grads
+            if merges and into_main_grads is None:
+                adds = any(merge_kernels.runs_on(w.device, dtype, len(w)) for w in weights.values())
+            gradients = {name: _gradient(weight) for name, weight in weights.items()} if adds else {}
+            copied = {} if merges and recomputes else weights
+            stack.enter_context(
+                module.computing_on(
+                    {name: _copy(weight, dtype) for name, weight in copied.items()},
+                    {name: g.view(len(g), -1) for name, g in gradients.items() if g.is_contiguous()},
+                )
             )
-            if config.merges and (kernel if into_main_grads is None else into_main_grads):
-                gradients = {name: _gradient(weight) for name, weight in weights.items()}
-                module.main_grads = {n: g.view(len(g), -1) for n, g in gradients.items() if g.is_contiguous()}
         yield
-    finally:
-        for module in modules:
-            module.copies, module.main_grads = {}, {}
 
 
 def _is_castable(weight: Tensor) -> bool:

@@ -1,16 +1,12 @@
 """One MoE layer: a router and its experts."""
 
-from functools import partial
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
 
 from loriini.model.block import make_experts, make_shared_experts
 from loriini.model.configuration import LoriiniConfig
-from loriini.model.experts.affine import is_bfloat16_on_cpu
+from loriini.model.experts.stacked import Activations, ByOutputs, ByParameters, BySums, Merge, Merged
 from loriini.model.generate.cache import RoutedCacheLayer
-from loriini.model.kernels.bags import in_blocks
 from loriini.routing import Router, Routing
 from loriini.routing.pooling import routing_states
 from loriini.routing.selection import fixed_counts
@@ -52,20 +48,20 @@ class Mixture(nn.Module):
         if cache is not None and design.pooled and not context.decided:
             cache.keep_decision(routing, layout, context)
         if self.num_experts == 1:
-            y_BLD = self.experts("single", x_BLD)
+            y_BLD = self.experts(x_BLD)
         elif design.combination == "parameters":
             y_NSD = self._by_parameters(layout.group(x_BLD).flatten(0, 1), routing.gates, layout, cache)
             y_BLD = layout.ungroup(y_NSD.unflatten(0, (-1, layout.units)), x_BLD.shape[1])
         else:
             known = {} if activations is None else {design.node: activations.flatten(0, 1)}
             y_BLD = self._by_outputs(x_BLD, routing, layout, known)
-        return (y_BLD if self.shared is None else y_BLD + self.shared("single", x_BLD)), routing
+        return (y_BLD if self.shared is None else y_BLD + self.shared(x_BLD)), routing
 
     def _activations(self, x_BLD: Tensor) -> Tensor | None:
         """The activations (B, L, E, W) by which experts score themselves; None for other designs."""
         if not self.config.scored_by_norm:
             return None
-        a_MEW: Tensor = self.experts("activations", x_BLD.flatten(0, 1), self.config.routing.node)
+        a_MEW: Tensor = self.experts(x_BLD.flatten(0, 1), Activations(self.config.routing.node))
         return a_MEW.unflatten(0, x_BLD.shape[:2])
 
     def _route(
@@ -102,65 +98,26 @@ class Mixture(nn.Module):
         units, padded = gates_NE.shape[0], routing.valid is not None
         counts = fixed_counts(self.config.routing, units, self.num_experts, self.training, padded)
         if layout.slots_per_unit > 1 and layout.slots_BL is None:
-            y_NSD = self.experts("by_outputs", layout.group(x_BLD).flatten(0, 1), gates_NE, known, counts)
+            y_NSD = self.experts(layout.group(x_BLD).flatten(0, 1), ByOutputs(gates_NE, known, counts))
             return layout.ungroup(y_NSD.unflatten(0, (-1, layout.units)), length)
         if layout.slots_BL is not None:  # units are not in the order of tokens, even where each is of one
             gates_BUSE = gates_NE.view(-1, layout.units, 1, gates_NE.shape[-1])
             gates_BUSE = gates_BUSE.expand(-1, -1, layout.slots_per_unit, -1)
             gates_NE = layout.ungroup(gates_BUSE, length).flatten(0, 1)
             counts = counts._replace(per_expert=None)
-        y_MD = self.experts("by_outputs", x_BLD.flatten(0, 1), gates_NE, known, counts)
+        y_MD = self.experts(x_BLD.flatten(0, 1), ByOutputs(gates_NE, known, counts))
         return y_MD.view_as(x_BLD)
 
     def _by_parameters(
         self, x_NSD: Tensor, gates_NE: Tensor, layout: UnitLayout, cache: RoutedCacheLayer | None
     ) -> Tensor:
-        """One merged FFN for each unit; with a cache, by the cheapest way of `cheapest_merge`."""
+        """One merged FFN for each unit; a cache keeps them for at most as many sequences as experts."""
         if cache is None or not self.experts_are_local or torch.is_grad_enabled():
-            return self.experts("by_parameters", x_NSD, gates_NE, self.config.recompute_merge)
+            return self.experts(x_NSD, ByParameters(gates_NE, self.config.recompute_merge))
         units, slots, _ = x_NSD.shape
-        cache.single_tokens += slots == 1
-        by_bags = slots == 1 and cache.single_tokens > TOKENS_BEFORE_BLOCKS and is_bfloat16_on_cpu(x_NSD)
-        cheapest = partial(cheapest_merge, units, experts=self.num_experts, by_bags=by_bags)
-        # a prompt keeps only what its single tokens will read
-        may_keep = layout.units == 1 and (bool(cache.merged) or cheapest(slots=1, may_keep=True) == "kept")
-        way = cheapest(slots=slots, may_keep=may_keep)
-        if way != "kept":
-            cache.merged = {}
-            return self.experts(way, x_NSD, gates_NE)
+        if layout.units > 1 or units > self.num_experts:  # kept, they would take more memory than experts
+            return self.experts(x_NSD, BySums(gates_NE) if slots == 1 else ByParameters(gates_NE))
         if not cache.merged:
             assert cache.decision is not None
-            cache.merged = self.experts("merge", cache.decision.gates_BE)
-        if by_bags:
-            for name, weight in cache.merged.items():  # one at a time, for the memory
-                cache.merged[name] = in_blocks(weight) if weight.dim() == 3 else weight
-        return self.experts("merged", x_NSD, cache.merged)
-
-
-PRODUCTS_PER_MOVE = 32
-"""Products of a weight with a token that take as long as reading or writing it: about 40 in bfloat16 on a CPU
-with AVX-512; more on a GPU, where few tokens a unit are then summed somewhat too rarely."""
-MOST_KEPT = 2
-"""The most merged FFNs that a cache keeps for each expert."""
-TOKENS_BEFORE_BLOCKS = 16
-"""Single tokens after which kept FFNs are laid out in blocks, on a CPU in bfloat16. This takes as long as
-reading them so saves in 10 to 40 tokens."""
-
-
-def cheapest_merge(
-    units: int, slots: int, experts: int, may_keep: bool, by_bags: bool
-) -> Literal["kept", "by_sums", "by_parameters"]:
-    """How to apply one merged FFN to each of N units of S tokens: `kept`, `by_sums` or `by_parameters`.
-
-    Costs are moves of one FFN's weights: a kept merge reads N FFNs; a sum of products reads E and multiplies
-    N·S tokens by each; merging now reads E, writes N and reads them. Kept merges take at most `MOST_KEPT`
-    times the memory of the experts; `by_bags` they are read about twice as fast.
-    """
-    products = units * slots / PRODUCTS_PER_MOVE
-    costs: dict[Literal["kept", "by_sums", "by_parameters"], float] = {
-        "by_sums": experts + products * experts,
-        "by_parameters": experts + 2 * units + (units / PRODUCTS_PER_MOVE) * experts + products,
-    }
-    if may_keep and units <= MOST_KEPT * experts:
-        costs["kept"] = (units / 2 if by_bags else units) + products
-    return min(costs, key=lambda way: costs[way])
+            cache.merged = self.experts(cache.decision.gates_BE, Merge())
+        return self.experts(x_NSD, Merged(cache.merged))

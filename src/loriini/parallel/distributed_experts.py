@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 
-from loriini.model.experts.affine import product_dtype
 from loriini.model.experts.stacked import Experts
+from loriini.model.kernels.products import product_dtype
 
 Collective = Callable[[Tensor], Tensor]
 """A linear exchange of rows between the processes of a group."""

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from covering import grid
-from loriini.model.experts.affine import WeightAndGrad, affine_by_merging, merged_weight
+from loriini.model.experts.affine import WeightAndGrad, affine_by_merging
 from loriini.model.kernels import merge_kernels
+from loriini.model.kernels.products import merged_weight
 
 INTERPRETED = """
 import itertools
@@ -113,36 +114,6 @@ def test_the_operator_has_the_gradients_of_its_definition(
     torch.testing.assert_close(found, w.grad)
     if gates == "trained":
         torch.testing.assert_close(dgates, g.grad)
-
-
-@pytest.mark.parametrize(
-    ("units", "experts", "parameters", "dtype", "bags"),
-    [
-        (2, 3, 1 << 16, torch.float32, True),
-        (3, 3, 1 << 16, torch.float32, False),
-        (3, 24, 1 << 16, torch.float32, True),
-        (2, 3, 1 << 15, torch.float32, False),
-        (1, 3, 1 << 16, torch.bfloat16, True),
-        (1, 3, 1 << 16, torch.float64, False),
-    ],
-)
-def test_few_units_are_summed_by_bags(
-    units: int,
-    experts: int,
-    parameters: int,
-    dtype: torch.dtype,
-    bags: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    g, w = torch.rand(units, experts).to(dtype), torch.randn(experts, parameters).to(dtype).requires_grad_()
-    used: list[Tensor] = []
-    by_bags = merge_kernels.weighted_sum_by_bags
-    monkeypatch.setattr(merge_kernels, "weighted_sum_by_bags", lambda g, w: used.append(w) or by_bags(g, w))
-    y = merge_kernels.merge(g, w, None)
-    torch.testing.assert_close(y, g @ w, **({"rtol": 0.02, "atol": 0.02} if dtype == torch.bfloat16 else {}))
-    assert bool(used) == bags
-    y.sum().backward()
-    torch.testing.assert_close(w.grad, g.sum(0)[:, None].expand_as(w))
 
 
 def test_the_operator_passes_gradcheck_and_opcheck() -> None:

@@ -7,20 +7,26 @@ import pytest
 import torch
 import transformers
 from torch import Tensor
-from torch.nn.functional import linear
 
 from covering import grid
-from loriini.model.experts import affine
-from loriini.model.experts.affine import FEW_TOKENS, affine_by_unit, batched_linear, merged_linear
 from loriini.model.experts.stacked import (
+    BySums,
     Experts,
     FactorizedExperts,
     GeluExperts,
+    Merge,
+    Merged,
     SwigluExperts,
     by_outputs_loop,
     by_parameters_loop,
 )
-from loriini.model.kernels import bags
+from loriini.model.kernels import products
+from loriini.model.kernels.products import (
+    batched_linear,
+    linear_by_unit,
+    linear_by_unit_twin,
+    merged_linear,
+)
 from tiny import assert_same_gradients, gradients
 
 Path = Callable[[Tensor, Tensor], Tensor]
@@ -76,36 +82,29 @@ def test_merging_equals_its_twin(kind: str, experts: int, size: tuple[int, int],
         assert_twins(module, merged, lambda x, g: by_parameters_loop(module, x, g), x, gates)
 
 
-@grid(
-    kind=list(KINDS), experts=[1, 4, 8], slots=[1, 3, 9], dtype=[*DTYPES, torch.bfloat16], amx=[False, True]
-)
+@grid(kind=list(KINDS), experts=[1, 4, 8], slots=[1, 3, 9], dtype=[*DTYPES, torch.bfloat16])
 @torch.no_grad()
 def test_sums_of_products_equal_the_merges_twin(
-    kind: str, experts: int, slots: int, dtype: torch.dtype, amx: bool, monkeypatch: pytest.MonkeyPatch
+    kind: str, experts: int, slots: int, dtype: torch.dtype
 ) -> None:
-    monkeypatch.setattr(affine, "AMX", amx)
     module = make_experts(experts, 16, 24, dtype, kind)
     gates = torch.randn(5, experts).softmax(-1) * (torch.rand(5, experts) < 0.8)
     x = torch.randn(5, slots, 16, dtype=dtype)
-    found = module.by_sums(x, gates)
+    found = module(x, BySums(gates))
     assert found.dtype == dtype
-    assert FEW_TOKENS in range(5 * 3, 5 * 9)  # both layouts are tried
     expected = by_parameters_loop(module.double(), x.double(), gates.double())
     tolerance = TOLERANCE.get(dtype, {"rtol": 0.05, "atol": 0.1})
     torch.testing.assert_close(found.double(), expected, **tolerance)
 
 
-@grid(kind=list(KINDS), slots=[1, 3], dtype=[*DTYPES, torch.bfloat16], widest=[4, 256])
+@grid(kind=list(KINDS), units=[1, 5], slots=[1, 3], dtype=[*DTYPES, torch.bfloat16])
 @torch.no_grad()
-def test_merges_in_blocks_equal_the_merges_twin(
-    kind: str, slots: int, dtype: torch.dtype, widest: int, monkeypatch: pytest.MonkeyPatch
+def test_merges_that_are_kept_equal_the_merges_twin(
+    kind: str, units: int, slots: int, dtype: torch.dtype
 ) -> None:
-    monkeypatch.setattr(bags, "WIDEST_BLOCK", widest)
-    monkeypatch.setattr(bags, "NARROWEST", 1)
     module = make_experts(4, 16, 24, dtype, kind)
-    gates, x = torch.randn(5, 4).softmax(-1), torch.randn(5, slots, 16, dtype=dtype)
-    merged = {name: w if w.dim() < 3 else bags.in_blocks(w) for name, w in module.merge(gates).items()}
-    found = module.merged(x, merged)
+    gates, x = torch.randn(units, 4).softmax(-1), torch.randn(units, slots, 16, dtype=dtype)
+    found = module(x, Merged(module(gates, Merge())))
     assert found.dtype == dtype
     expected = by_parameters_loop(module.double(), x.double(), gates.double())
     tolerance = TOLERANCE.get(dtype, {"rtol": 0.05, "atol": 0.1})
@@ -113,18 +112,28 @@ def test_merges_in_blocks_equal_the_merges_twin(
 
 
 @grid(
-    slots=[1, 3], outputs=[8, 24], columns=[False, True], dtype=[*DTYPES, torch.bfloat16], amx=[False, True]
+    units=[1, 5],
+    slots=[1, 3],
+    outputs=[8, 24],
+    columns=[False, True],
+    dtype=[*DTYPES, torch.bfloat16],
+    amx=[False, True],
 )
-def test_products_by_unit_equal_those_one_by_one(
-    slots: int, outputs: int, columns: bool, dtype: torch.dtype, amx: bool, monkeypatch: pytest.MonkeyPatch
+def test_products_by_unit_equal_their_twin(
+    units: int,
+    slots: int,
+    outputs: int,
+    columns: bool,
+    dtype: torch.dtype,
+    amx: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(affine, "AMX", amx)
-    x, weight = torch.randn(5, slots, 16, dtype=dtype), torch.randn(5, outputs, 16, dtype=dtype)
+    monkeypatch.setattr(products, "AMX", amx)
+    x, weight = torch.randn(units, slots, 16, dtype=dtype), torch.randn(units, outputs, 16, dtype=dtype)
     if columns:
         x = x.mT.contiguous().mT
     x, weight = x.requires_grad_(), weight.requires_grad_()
-    fast = affine_by_unit(x, weight)
-    naive = torch.stack([linear(x[i], weight[i]) for i in range(5)])
+    fast, naive = linear_by_unit(x, weight), linear_by_unit_twin(x, weight)
     close = {**TOLERANCE, **CLOSE}[dtype]
     torch.testing.assert_close(fast, naive, **close)
     dy = torch.randn_like(naive)
@@ -138,7 +147,7 @@ def test_products_by_unit_equal_those_one_by_one(
 def test_the_layout_of_a_product(
     outputs: int, dtype: torch.dtype, amx: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(affine, "AMX", amx)
+    monkeypatch.setattr(products, "AMX", amx)
     y = batched_linear(torch.ones(5, 3, 16, dtype=dtype), torch.ones(5, outputs, 16, dtype=dtype))
     assert y.is_contiguous() is not (amx and dtype == torch.bfloat16 and outputs > 16)  # else as columns
 
@@ -147,7 +156,7 @@ def test_the_layout_of_a_product(
 def test_a_recomputed_product_has_the_layout_that_compilers_are_told(
     outputs: int, dtype: torch.dtype, amx: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(affine, "AMX", amx)
+    monkeypatch.setattr(products, "AMX", amx)
     x, weight = torch.randn(5, 3, 16, dtype=dtype), torch.randn(4, outputs, 16, dtype=dtype)
     gates = torch.randn(5, 4, dtype=dtype).softmax(-1)
     torch.library.opcheck(merged_linear, (x, gates, weight, None), test_utils="test_faketensor")

@@ -7,9 +7,10 @@ Axes: N units, S slots in a unit, M tokens, P pairs of a unit and an expert it s
 width, F expert hidden width, R low rank, W the width of a node.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,23 +24,61 @@ from loriini.model.experts.affine import (
     affine_by_merging,
     affine_by_summing,
     affine_by_unit,
-    affine_in_blocks,
-    merged_weight,
 )
 from loriini.model.experts.dispatch import find_pairs
+from loriini.model.kernels.products import Kept, keep, merged_weight
 from loriini.routing.selection import FixedCounts
 
-Way = Literal["single", "activations", "merged", "by_parameters", "by_sums", "by_outputs"]
-"""Ways of applying experts to states, methods of `Experts`."""
 Tensors = Mapping[str, Tensor]
 NOT_FIXED = FixedCounts()
 NO_ACTIVATIONS: Tensors = {}  # a plain dict: torch.compile takes an empty MappingProxyType for a full one
 
 
+class ByOutputs(NamedTuple):
+    """Combine the outputs of the experts that units select: the arguments of `Experts.by_outputs`."""
+
+    gates_NE: Tensor
+    known: Tensors = NO_ACTIVATIONS
+    counts: FixedCounts = NOT_FIXED
+
+
+class ByParameters(NamedTuple):
+    """Merge experts for each unit: the arguments of `Experts.by_parameters`."""
+
+    gates_NE: Tensor
+    recompute: bool = False
+
+
+class BySums(NamedTuple):
+    """The same by sums of products: the arguments of `Experts.by_sums`."""
+
+    gates_NE: Tensor
+
+
+class Merged(NamedTuple):
+    """Apply what was merged before: the arguments of `Experts.merged`."""
+
+    weights: Mapping[str, Kept]
+
+
+class Activations(NamedTuple):
+    """Every expert's activation of this name: the arguments of `Experts.activations`."""
+
+    node: str
+
+
+class Merge(NamedTuple):
+    """Merge experts by gates, which take the place of states, for calls of `Merged`."""
+
+
+Way = ByOutputs | ByParameters | BySums | Merged | Activations | Merge
+"""What experts are asked for; tuples, whose tensors FSDP and accelerate find."""
+
+
 class Experts(nn.Module):
     """E FFNs of one shape; every parameter is stacked, experts first.
 
-    Other modules use experts by calling them, `experts("by_outputs", x, gates)`, because FSDP, offloading and
+    Other modules use experts by calling them, `experts(x, ByOutputs(gates))`, because FSDP, offloading and
     adapters prepare the parameters around `forward`.
 
     `width_dims` gives the dimension of each parameter that is F, None for one without. `output_bias` is the
@@ -52,24 +91,39 @@ class Experts(nn.Module):
     def __init__(self, num_experts: int) -> None:
         super().__init__()
         self.num_experts = num_experts
-        self.copies: dict[str, Tensor] = {}
-        """Copies of parameters in a lower precision, by name, on which `experts_cast_once` computes."""
-        self.main_grads: dict[str, Tensor] = {}
-        """The float32 gradients of parameters, by name, to which a merge's backward pass adds."""
+        self._copies: Tensors = {}
+        self._main_grads: Tensors = {}
 
-    if TYPE_CHECKING:
+    @contextmanager
+    def computing_on(self, copies: Tensors, main_grads: Tensors) -> Iterator[None]:
+        """Within it, experts compute on copies of some parameters, by name.
 
-        @overload
-        def __call__(self, way: Literal["merge"], gates_NE: Tensor, /) -> dict[str, Tensor]: ...
+        A merge's backward pass adds to the float32 `main_grads` (E, X) of those that have one, and returns no
+        gradient for them.
+        """
+        self._copies, self._main_grads = copies, main_grads
+        try:
+            yield
+        finally:
+            self._copies, self._main_grads = {}, {}
 
-        @overload
-        def __call__(self, way: Way, /, *args: Any) -> Tensor: ...
-
-        def __call__(self, *args: Any) -> Any: ...
-
-    def forward(self, way: Literal["merge"] | Way, *args: Any) -> Any:
-        """Merge experts, or apply them, by the method of this name."""
-        return getattr(self, way)(*args)
+    def forward(self, x: Tensor, way: Way | None = None) -> Any:
+        """Apply experts to states, or merge them; without a `way`, the only expert there is."""
+        match way:
+            case None:
+                return self.single(x)
+            case ByOutputs():
+                return self.by_outputs(x, *way)
+            case ByParameters():
+                return self.by_parameters(x, *way)
+            case BySums():
+                return self.by_sums(x, *way)
+            case Merged():
+                return self.merged(x, *way)
+            case Activations():
+                return self.activations(x, *way)
+            case Merge():
+                return {name: keep(weight) for name, weight in self.merge(x).items()}
 
     def node(
         self, name: str, x: Tensor, weights: Tensors, affine: Affine, known: Tensors = NO_ACTIVATIONS
@@ -94,12 +148,12 @@ class Experts(nn.Module):
 
     def stacked(self) -> dict[str, Tensor]:
         """All parameters by name, each (E, …); read as attributes, which adapters replace."""
-        return {name: self.copies.get(name, getattr(self, name)) for name in self.width_dims}
+        return {name: self._copies.get(name, getattr(self, name)) for name in self.width_dims}
 
     def merge(self, gates_NE: Tensor) -> dict[str, Tensor]:
         """θ̄ = Σ_i e_i θ_i for each unit (Lory equation 3): every parameter by name, (N, …)."""
         return {
-            name: merged_weight(gates_NE, weight, self.main_grads.get(name))
+            name: merged_weight(gates_NE, weight, self._main_grads.get(name))
             for name, weight in self.stacked().items()
         }
 
@@ -110,19 +164,14 @@ class Experts(nn.Module):
         """
         if recompute:
             stacked: Any = {
-                name: WeightAndGrad(weight, self.main_grads.get(name))
+                name: WeightAndGrad(weight, self._main_grads.get(name))
                 for name, weight in self.stacked().items()
             }
             return self.ffn(x_NSD, stacked, affine_by_merging(gates_NE))
         return self.merged(x_NSD, self.merge(gates_NE))
 
-    def merged(self, x_NSD: Tensor, weights: Tensors) -> Tensor:
-        """The FFN of each unit by its own weights, those of `merge`, or the same `in_blocks`; (N, S, D)."""
-        if any(weight.dim() == 4 for weight in weights.values()):
-            return self.ffn(x_NSD, weights, affine_in_blocks)
-        if x_NSD.shape[0] == 1:  # in bfloat16 on a CPU a batched product of one matrix is many times slower
-            x_SD = x_NSD[0].to(next(iter(weights.values())).dtype)
-            return self.ffn(x_SD, {name: weight[0] for name, weight in weights.items()}, linear)[None]
+    def merged(self, x_NSD: Tensor, weights: Mapping[str, Any]) -> Tensor:
+        """The FFN of each unit by its own weights, those of `merge`; (N, S, D)."""
         return self.ffn(x_NSD, weights, affine_by_unit)
 
     def by_sums(self, x_NSD: Tensor, gates_NE: Tensor) -> Tensor:

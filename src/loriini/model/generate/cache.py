@@ -1,7 +1,7 @@
 """The cache of a routed model: keys and values, and what the routing of later tokens needs."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -10,6 +10,7 @@ from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, Quantize
 from transformers.masking_utils import create_causal_mask
 
 from loriini.model.generate.buffer import Buffer, appended, may_grow_in_place
+from loriini.model.kernels.products import Kept
 from loriini.routing import Routing, RoutingConfig
 from loriini.routing.history import History
 from loriini.routing.pooling import routing_states, segment_routing_states, with_segment_before
@@ -35,7 +36,6 @@ class RoutedCacheLayer(DynamicLayer):
     - `decision`: the last one.
     - `decided_at`: how many tokens must stay for it to hold, 1 for a prompt's; 0: there is none.
     - `merged`: the FFNs (B, …) merged by it, by the names of their weights.
-    - `single_tokens`: how many calls of single tokens it has served.
     - `means` (B, N, D): those of the segments before it, where they route single tokens.
     - `history`: the sums by which later units are routed, where earlier tokens route them.
 
@@ -73,8 +73,7 @@ class RoutedCacheLayer(DynamicLayer):
         self.key_room = self.value_room = None
         self.decision: Decision | None = None
         self.decided_at = 0
-        self.merged: dict[str, Tensor] = {}
-        self.single_tokens = 0
+        self.merged: Mapping[str, Kept] = {}
         self.means: Tensor | None = None
         self.history: History | None = None
         self.prompt_lengths: Tensor | None = None
@@ -97,10 +96,8 @@ class RoutedCacheLayer(DynamicLayer):
         self.key_room = self.value_room = None  # of other sequences
         if self.decision is not None:
             selected = Decision(*map(function, self.decision))
-            if len(selected.gates_BE) > len(self.decision.gates_BE):
-                self.merged = {}  # more than may be kept, perhaps
-            elif not torch.equal(selected.gates_BE, self.decision.gates_BE):
-                self.merged = {name: function(tensor) for name, tensor in self.merged.items()}
+            if not torch.equal(selected.gates_BE, self.decision.gates_BE):
+                self.merged = {}
             self.decision = selected
         self.means = None if self.means is None else function(self.means)
         self.prompt_lengths = None if self.prompt_lengths is None else function(self.prompt_lengths)
@@ -165,7 +162,7 @@ class RoutedCacheLayer(DynamicLayer):
             there_B1 = layout.valid_BU.any(1, keepdim=True)
             last = Decision(*(torch.where(there_B1, *pair) for pair in zip(last, self.decision, strict=True)))
         self.decision = last
-        self.decided_at, self.merged, self.single_tokens = context.decided_at, {}, 0
+        self.decided_at, self.merged = context.decided_at, {}
 
     def last_routing(self, layout: UnitLayout) -> Routing:
         """The decision that is kept, as the routing of a call with one unit a sequence."""

@@ -19,8 +19,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from loriini.model.kernels.bags import bags_are_fast, weighted_sum_by_bags
-
 try:
     import triton
     from triton import language as tl
@@ -33,20 +31,6 @@ KERNEL_DTYPES = (torch.bfloat16, torch.float16)
 """Products of float32 do not run on tensor cores; the kernel would hold its blocks in local memory."""
 PROGRAMS = 2
 """Programs per multiprocessor: 65,536 registers hold two of 128 threads at 255 a thread."""
-FEW_UNITS = 2
-"""Units that are merged faster on a CPU by bags of rows than by a matrix product, however few the experts."""
-EXPERTS_PER_UNIT = 8
-"""With more experts so are more units, one for so many experts."""
-FEW_PARAMETERS = 1 << 16
-"""Smaller matrices are merged faster by a product, however few the units."""
-
-
-def weighted_sum(gates_NE: Tensor, weight_EP: Tensor) -> Tensor:
-    """Σ_i e_i W_i of each unit; (N, P)."""
-    few = len(gates_NE) <= max(FEW_UNITS, len(weight_EP) // EXPERTS_PER_UNIT)
-    if few and weight_EP.shape[1] >= FEW_PARAMETERS and bags_are_fast(weight_EP):
-        return weighted_sum_by_bags(gates_NE, weight_EP)
-    return gates_NE @ weight_EP
 
 
 def runs_on(device: torch.device, dtype: torch.dtype, experts: int) -> bool:
@@ -75,7 +59,7 @@ def merge(gates_NE: Tensor, weight_EP: Tensor, main_grad_EP: Tensor | None) -> T
     In the backward pass the experts' gradient is added to `main_grad_EP` (float32, detached) if it is given,
     else returned.
     """
-    return weighted_sum(gates_NE, weight_EP)
+    return gates_NE @ weight_EP
 
 
 @merge.register_fake
