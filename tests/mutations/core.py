@@ -55,7 +55,7 @@ CORE = (
     Mutation(
         "experts read their parameters past adapters",
         "model/experts/stacked.py",
-        "{name: self.copies.get(name, getattr(self, name)) for name in self.width_dims}",
+        "{name: self._copies.get(name, getattr(self, name)) for name in self.width_dims}",
         "dict(self.named_parameters())",
         "tests/model/test_wrappers.py",
     ),
