@@ -1,63 +1,156 @@
-"""Everything to measure on one GPU by one command; data is made on the spot.
+"""Everything to check and measure on one GPU by one command; its data are random tokens.
 
 PYTHONPATH=src python benchmarks/gpu.py --results gpu.json    # everything, or what begins within --minutes
-PYTHONPATH=src python benchmarks/gpu.py --tiny                # the same at tiny sizes, in a minute on a CPU
+PYTHONPATH=src python benchmarks/gpu.py --tiny                # the same at tiny sizes, also on a CPU
 
-In this order: fast paths on this device beside their naive twins, compiled steps beside eager ones, greedy
-decoding with a cache and without one; the merge's kernel and products beside copies; training steps of the
-smallest micro-batch; profiles; the other parts of the benchmark. The results file is rewritten after every
-result. What does not begin in time or does not fit into the memory is left out with a warning; `--layers`
-takes fewer layers, of which more fits. The exit status is 1 where a result was wrong or a measurement failed.
-Needs torch and transformers alone.
+First the results on this device are compared with those on the CPU: logits, losses and gradients, in float32
+and as in training (bfloat16 over float32 weights, experts cast once), compiled and not; and greedy decoding
+with a cache with that without one. Then training steps, decoding and memory are measured as by `loriini
+bench`, and the steps profiled. What fails is noted, and the rest goes on; the results file is rewritten after
+every row. The exit status is 1 where a result was wrong or something failed. Needs torch and transformers.
 """
 
 import argparse
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 import standins  # noqa: F401  first: loriini imports what it replaces
-from gpu_checks import checks
-from gpu_kernels import kernel_rows
-from loriini.bench import Attempts, measure
-from loriini.bench.fitting import that_fits
-from loriini.bench.models import bench_run, build_steps
-from loriini.bench.rows import DEFAULT_PARTS, PARTS
+from loriini.bench.measure import decoding, memory_rows, timed_rows, train_steps
+from loriini.bench.models import bench_run, build_steps, on_device, random_ids, run_config
 from loriini.bench.sizes import QUICK, BenchSize, bench_size
-from loriini.common.hardware import pick_device
-from loriini.common.progress import warn
-from loriini.train.config import TrainConfig
+from loriini.bench.timing import free
+from loriini.common.hardware import autocast, has_bf16, pick_device
+from loriini.model import LoriiniForCausalLM
+from loriini.model.low_precision import experts_cast_once
+from loriini.train.speed import SpeedConfig, speed_up
 from measuring import write_results
 
+Row = dict[str, Any]
+LIMITS = {"fp32": 1e-2, "bf16": 4e-2}
+"""Largest norm of a difference relative to the CPU's result in float32. In float32 too a token's experts may
+be a tie, and fall otherwise."""
+MERGED, SELECTED = ("lory", "prefix", "smear"), ("mixtral", "switch", "ec-token")
+"""Designs to check. In bfloat16 many tokens would select other experts than in float32: gradients of designs
+that select are compared in float32 alone."""
+COMPILED = ("dense", "lory", "mixtral")
+"""Designs that are also checked compiled, which takes a while."""
 SHOWN = 30
 """Operations of a profile."""
-Rows = Iterator[list[dict[str, Any]]]
-"""All rows of a result so far, after each."""
 
 
-def profiles(size: BenchSize, attempts: Attempts) -> Iterator[dict[str, Any]]:
+def checks(size: BenchSize) -> Iterator[Row]:
+    """Every check of models of two layers: its name, what differs, and whether it passed."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    shallow = replace(size, shape=replace(size.shape, num_hidden_layers=2))
+    cases = [("dense", 1), *(("lory", n) for n in size.experts)]
+    cases += [(name, size.experts[0]) for name in (*MERGED[1:], *SELECTED)]
+    cases += [("mixtral", 64)]  # some without any token
+    for design, experts in cases:
+        for precision in ("fp32", "bf16"):
+            for compiled in (False, True) if design in COMPILED else (False,):
+                if precision == "fp32" or (has_bf16(pick_device()) and design not in SELECTED):
+                    name = f"{design}, {experts} experts, {precision}, {'compiled' if compiled else 'eager'}"
+                    find = partial(differences, shallow, design, experts, precision, compiled)
+                    yield checked(name, find, LIMITS[precision])
+    for batch in size.decode_batches:
+        name = f"greedy decoding with and without a cache, batch {batch}"
+        yield checked(name, partial(decoding_differs, shallow, batch), 0.05)  # ties may fall either way
+
+
+def checked(name: str, find: Callable[[], dict[str, float]], limit: float) -> Row:
+    """A check's row; an error that it raises is a failure, and the other checks go on."""
+    try:
+        errors = find()
+    except Exception as error:
+        return {"check": name, "error": f"{type(error).__name__}: {error}", "passed": False}
+    finally:
+        free()
+    passed = all(error <= limit for error in errors.values())
+    return {"check": name, "errors": errors, "limit": limit, "passed": passed}
+
+
+def differences(
+    size: BenchSize, design: str, experts: int, precision: str, compiled: bool
+) -> dict[str, float]:
+    """Relative differences of logits, loss and every gradient of this device to those of the CPU.
+
+    Gradients are added up over two micro-batches, as in a step of training.
+    """
+    run = bench_run(size, design, experts, recompute_merge=design == "smear")
+    torch.manual_seed(0)
+    reference = LoriiniForCausalLM(run_config(run)).train()
+    model = deepcopy(reference).to(pick_device())
+    speed_up(model, SpeedConfig(compile=compiled))
+    expected, found = outcomes(reference, "fp32"), outcomes(model, precision)
+    return {name: relative(found[name], expected[name]) for name in expected}
+
+
+def outcomes(model: LoriiniForCausalLM, precision: str) -> dict[str, Tensor]:
+    """Logits, the loss, and the gradients of two micro-batches."""
+    ids_BL = random_ids(model.config.vocab_size, 2, 2 * model.config.routing.segment_length).to(model.device)
+    on = autocast("bf16" if precision == "bf16" else "fp32", model.device)
+    once = torch.bfloat16 if precision == "bf16" else None
+    with torch.no_grad(), on:
+        logits = model(ids_BL, use_cache=False).logits
+    for _ in range(2):
+        with on, experts_cast_once(model, once):
+            loss = model(ids_BL, shift_labels=ids_BL, skip_logits=True, use_cache=False).loss
+            loss.backward()
+    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    return {"logits": logits, "loss": loss.detach(), **gradients}
+
+
+def relative(value: Tensor, reference: Tensor) -> float:
+    value, reference = value.double().cpu(), reference.double().cpu()
+    return float((value - reference).norm() / reference.norm().clamp(min=1e-12))
+
+
+def decoding_differs(size: BenchSize, batch: int) -> dict[str, float]:
+    """The share of sequences whose greedy tokens with a cache differ from those without one, in float32."""
+    torch.manual_seed(0)
+    model = on_device(run_config(bench_run(size, "lory", size.experts[0]))).eval()
+    ids = random_ids(model.config.vocab_size, batch, size.new_tokens)
+    tokens = min(16, size.new_tokens)
+    settings = {"attention_mask": torch.ones_like(ids), "do_sample": False, "pad_token_id": 0}
+    cached = model.generate(ids, **settings, max_new_tokens=tokens, min_new_tokens=tokens)
+    prompts = {"prompt_lengths": torch.full((batch,), ids.shape[1], device=ids.device)}
+    with torch.no_grad():
+        for _ in range(tokens):
+            logits = model(ids, **prompts, inference_routing="prompt", use_cache=False).logits[:, -1:]
+            logits[..., 0] = -math.inf  # the end of a text, which `min_new_tokens` suppresses
+            ids = torch.cat([ids, logits.argmax(-1)], 1)
+    return {"sequences": float((cached != ids).any(1).float().mean())}
+
+
+def timed(size: BenchSize) -> Iterator[Row]:
+    """Rows of `loriini bench`."""
+    for compared in (*train_steps(size), *decoding(size)):
+        yield from timed_rows(compared, size.rounds)
+    yield from memory_rows(size)
+
+
+def profiles(size: BenchSize) -> Iterator[Row]:
     """The operations that take the time of a training step, dense and Lory."""
     for design, experts in (("dense", 1), *(("lory", n) for n in size.experts)):
-        run = that_fits(bench_run(size, design, experts))
-        if run is None:
-            continue
-        profiled = attempts.attempt(f"profile of {design}, {experts} experts", partial(profile_of, run))
-        if profiled:
-            again = run.model.recompute_merge
-            yield {"design": design, "experts": experts, "recompute_merge": again, **profiled}
+        yield {"design": design, "experts": experts, **profile_of(bench_run(size, design, experts))}
+        free()
 
 
-def profile_of(run: TrainConfig) -> dict[str, Any]:
+def profile_of(run: Any) -> Row:
     """The longest operations of a training step: kernels on a GPU, operators on a CPU."""
-    work = build_steps(run, 1)
+    work = build_steps(run)
     on_gpu = pick_device().type == "cuda"
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
     with profile(activities=activities, acc_events=True) as profiler:
@@ -75,57 +168,12 @@ def profile_of(run: TrainConfig) -> dict[str, Any]:
     return {"total_ms": round(total / 1e3, 3), "operations": shown}
 
 
-def so_far(name: str, rows: Iterator[dict[str, Any]], attempts: Attempts) -> Rows:
-    """All rows that begin in time, after each."""
-    found: list[dict[str, Any]] = []
-    while not attempts.over:
-        row = next(rows, None)
-        if row is None:
-            return
-        found.append(row)
-        print(shown(name, row))
-        yield found
-    warn(f"{name}: what has not begun is left out, since the time is over")
-
-
-def shown(name: str, row: dict[str, Any]) -> str:
-    """A result as lines."""
-    if name == "correctness":
-        return f"{'ok  ' if row['passed'] else 'FAIL'} {row['check']} {row['precision']}"
-    if name == "profile":
-        lines = [
-            f"  {op['ms']:9.2f} ms  {op['calls']:5d}  {op['operation']}" for op in row["operations"][:10]
-        ]
-        return "\n".join([f"{row['design']} {row['experts']}: {row['total_ms']:.1f} ms", *lines])
-    return "  ".join(f"{key} {value}" for key, value in row.items())
-
-
-def benchmark(parts: list[str], size: BenchSize, rounds: int | None, attempts: Attempts) -> Rows:
-    """Rows of the benchmark's parts."""
-    rows: list[dict[str, Any]] = []
-    for rows in measure(size.shape == QUICK.shape, parts, rounds, size, attempts):
-        yield rows
-    for row in rows:
-        print(row["what"], row["design"], row["experts"], row["baseline"], row["ratio"], row.get("bound"))
-
-
-def plan(
-    size: BenchSize, part: str | None, rounds: int | None, attempts: Attempts
-) -> Iterator[tuple[str, Rows]]:
-    """What is measured in turn: its key in the results, and its rows."""
-    first = replace(size, micro_batch_sizes=size.micro_batch_sizes[:1])
-    others = replace(size, micro_batch_sizes=size.micro_batch_sizes[1:])
-    yield "correctness", so_far("correctness", checks(size), attempts)
-    yield "kernels", so_far("kernels", kernel_rows(size, attempts), attempts)
-    if part is None:
-        yield "bench", benchmark(["train"], first, rounds, attempts)
-    yield "profile", so_far("profile", profiles(size, attempts), attempts)
-    if part:
-        yield "bench", benchmark([part], size, rounds, attempts)
-        return
-    if others.micro_batch_sizes:
-        yield "bench", benchmark(["train"], others, rounds, attempts)
-    yield "bench", benchmark([name for name in DEFAULT_PARTS if name != "train"], size, rounds, attempts)
+PARTS: dict[str, Callable[[BenchSize], Iterator[Row]]] = {
+    "correctness": checks,
+    "bench": timed,
+    "profile": profiles,
+}
+"""What is done, in this order, by its key in the results."""
 
 
 def main() -> None:
@@ -133,28 +181,45 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--tiny", action="store_true", help="tiny sizes, for a test on a CPU")
-    names = ("correctness", "kernels", "bench", "profile")
-    parser.add_argument("--only", choices=names, help="one of these alone")
-    parser.add_argument("--part", choices=PARTS, help="one part of the benchmark alone")
-    parser.add_argument("--rounds", type=int, help="how often each model of the benchmark is built")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="nothing begins after so many")
-    parser.add_argument("--layers", type=int, help="layers of the models, instead of those of the size")
+    parser.add_argument("--only", choices=PARTS, help="one of these alone")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="no row begins after so many")
     parser.add_argument("--results", type=Path, default=Path("gpu.json"))
     arguments = parser.parse_args()
-    attempts = Attempts(time.monotonic() + 60 * arguments.minutes)
-    size = QUICK if arguments.tiny else bench_size()
-    if arguments.layers:
-        size = replace(size, shape=replace(size.shape, num_hidden_layers=arguments.layers))
-    results: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-    for name, measured in plan(size, arguments.part, arguments.rounds, attempts):
-        before = results[name]
-        for rows in measured if arguments.only in (None, name) else ():
-            results[name] = [*before, *rows]
-            write_results(arguments.results, experiment="gpu", **results, errors=attempts.errors)
-    wrong = [check["check"] for check in results["correctness"] if not check["passed"]]
-    if wrong or attempts.errors:
-        print(*(f"wrong: {name}" for name in wrong), *attempts.errors, sep="\n", file=sys.stderr)
+    size, deadline = QUICK if arguments.tiny else bench_size(), time.monotonic() + 60 * arguments.minutes
+    results: dict[str, list[Row]] = {}
+    errors: list[str] = []
+
+    def write() -> None:
+        write_results(arguments.results, experiment="gpu", **results, errors=errors)
+
+    for name in [arguments.only] if arguments.only else PARTS:
+        rows = results[name] = []
+        try:
+            for row in PARTS[name](size):
+                rows.append(row)
+                print(shown(row), flush=True)
+                write()
+                if time.monotonic() > deadline:
+                    errors.append(f"{name}: the time is over")
+                    break
+        except Exception as error:
+            errors.append(f"{name}: {type(error).__name__}: {error}")
+        write()
+    errors += [f"wrong: {row['check']}" for row in results.get("correctness", []) if not row["passed"]]
+    if errors:
+        print(*errors, sep="\n", file=sys.stderr)
         sys.exit(1)
+
+
+def shown(row: Row) -> str:
+    """A row as a line."""
+    if "check" in row:
+        worst = max(row.get("errors", {"": math.nan}).items(), key=lambda item: item[1])
+        return f"{'ok  ' if row['passed'] else 'FAIL'} {row['check']}: {worst} {row.get('error', '')}"
+    first = [f"{op['ms']:.2f} ms {op['operation']}" for op in row.get("operations", [])[:5]]
+    return "  ".join(
+        [*(f"{k} {v}" for k, v in row.items() if not isinstance(v, list | tuple | dict)), *first]
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """Shared by the benchmarks: seconds, memory of a fresh process, the results file."""
 
-import argparse
 import json
 import resource
 import subprocess
@@ -11,7 +10,6 @@ from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Any, TypeVar
 
-from loriini.bench.sizes import BenchSize, bench_size
 from loriini.common.atomic import write_json
 from loriini.common.hardware import describe_machine
 
@@ -56,17 +54,3 @@ def write_results(path: Path, **results: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     about = {"date": time.strftime("%Y-%m-%d"), "machine": describe_machine(), "versions": versions}
     write_json(path, {**about, **results})
-
-
-def measure_and_write(
-    description: str | None, measure: Callable[[BenchSize], dict[str, Any]], listed: str
-) -> None:
-    """A script with the option `--results`: measure at this machine's size, and print what is `listed`."""
-    parser = argparse.ArgumentParser(description=(description or "").split("\n")[0])
-    parser.add_argument("--results", type=Path)
-    results = parser.parse_args().results
-    found = measure(bench_size())
-    for each in found[listed]:
-        print(each)
-    if results:
-        write_results(results, **found)

@@ -57,7 +57,7 @@ IMPORTS: dict[str, set[str]] = {
     "launch": {"recipes", "evaluate", "estimate", "train", "parallel", "model", "routing", *DATA, "common"},
     "reporting": {"evaluate", "routing", "common"},
     "analyze": {"reporting", "evaluate", "train", "model", "routing", *DATA, "common"},
-    "bench": {"estimate", "papers", "train", "parallel", "model", "routing", *DATA, "common"},
+    "bench": {"estimate", "train", "parallel", "model", "routing", *DATA, "common"},
     "compare": {"launch", "recipes", "reporting", "evaluate", "train", "model", "routing", *DATA, "common"},
     "quickstart": {
         "launch",

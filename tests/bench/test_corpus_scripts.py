@@ -1,7 +1,4 @@
-"""The scripts that measure orders, neighbours and tokens, tried at tiny sizes."""
-
-import json
-from pathlib import Path
+"""The scripts that measure orders, tried at tiny sizes."""
 
 import numpy as np
 import pytest
@@ -57,26 +54,3 @@ def test_walks_are_measured() -> None:
     row = script("walks").measure("similar", 1000)
     assert (row["walk"], row["documents"]) == ("similar", 1000)
     assert row["documents_per_cpu_s"] > 0
-
-
-def test_made_up_vectors_are_searched_and_ordered(vectors_ND: np.ndarray, tmp_path: Path) -> None:
-    scale = script("neighbors_at_scale")
-    np.save(tmp_path / "embeddings.npy", vectors_ND)
-    row = scale.measure(tmp_path / "embeddings.npy", 500, 1)
-    assert row["recall_at_10"] > 0.9
-    assert row["in_cells"]["in_instance_cosine"] > row["random"]["in_instance_cosine"]
-    assert row["in_one_cell"]["in_instance_cosine"] > row["random"]["in_instance_cosine"]
-
-
-def test_both_tokenise_the_same_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tokenising = script("tokenising")
-    for name, value in {"CHARACTERS": 20_000, "ROUNDS": 1, "WORKERS": (1,), "TOKENIZER": "bpe:300"}.items():
-        monkeypatch.setattr(tokenising, name, value)
-    text = tmp_path / "text.jsonl"
-    lines = (json.dumps({"text": f"{i} and {i * i} make {i * i + i}. " * 20}) for i in range(100))
-    text.write_text("\n".join(lines))
-    (tmp_path / "work").mkdir()
-    found = tokenising.measure([text], tmp_path / "work")
-    assert 20_000 <= found["characters"] < 22_000
-    (row,) = found["rows"]
-    assert row["ratio"] == row["median_s"]["tokenizers"] / row["median_s"]["ours"]

@@ -13,23 +13,16 @@ from loriini.bench.sizes import BenchSize
 from loriini.train.config import ModelShape
 
 TINY = BenchSize(
-    ModelShape(32, 48, 1, 2),
-    vocab_size=96,
+    ModelShape(32, 48, 1, 2, vocab_size=96),
     length=32,
     batch_size=4,
-    micro_batch_sizes=(2,),
-    sparse_batch_size=2,
-    low_ranks=(8,),
-    swept_segments=(16,),
+    micro_batch_size=2,
     rounds=2,
     experts=(2, 4),
-    mixtral_experts=(4,),
+    sparse_experts=(4,),
     segment_length=8,
     decode_batches=(1, 3),
-    prompt=4,
-    new_tokens=3,
-    prefill=16,
-    prompts=2,
+    new_tokens=4,
 )
 SCRIPTS = str(Path(__file__).parents[2] / "benchmarks")
 

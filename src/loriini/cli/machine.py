@@ -46,7 +46,7 @@ def prepare_process() -> None:
             setattr(sys, name, os.fdopen(number, "w" if number else "r"))
         elif isinstance(stream, io.TextIOWrapper):  # for paths that are not UTF-8
             stream.reconfigure(errors="backslashreplace" if number else "surrogateescape")
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # see benchmarks/busy_machine.py
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     if "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:  # the variable's older name
         os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")

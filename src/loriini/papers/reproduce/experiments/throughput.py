@@ -6,8 +6,7 @@ from functools import partial
 
 import torch
 
-from loriini.bench.memory import step_bytes
-from loriini.bench.models import on_device, run_config, step_case
+from loriini.bench.models import build_steps, on_device, run_config, step_bytes
 from loriini.bench.timing import Case, Work, in_rounds
 from loriini.common.progress import progress
 from loriini.evaluate.runs import RouterFree
@@ -46,7 +45,7 @@ def conditions(papers: Sequence[PaperRun], scale: Scale) -> Iterator[str]:
 
 def step_rates(runs: Mapping[str, TrainConfig], vocab_size: int, rounds: int) -> dict[str, list[float]]:
     """Tokens per second of each run's training step, for each of `rounds` rounds in which all take a turn."""
-    cases = [step_case(name, measurable(run, vocab_size)) for name, run in runs.items()]
+    cases = [Case(name, 1, partial(build_steps, measurable(run, vocab_size))) for name, run in runs.items()]
     by_run = zip(*reported_rounds("steps", cases, rounds), strict=True)
     return {
         name: [run.batch_size * run.length / seconds for seconds in of_run]
