@@ -23,7 +23,8 @@ from loriini.data.prepare.prepare import prepare_documents
 from loriini.data.prepare.settings import PrepareSettings
 from loriini.data.prepare.text.documents import document_line
 from loriini.data.read import input_identity
-from loriini.data.read.split import HELDOUT, TRAIN, split_documents
+from loriini.data.read.names import HELDOUT, TRAIN
+from loriini.data.read.split import split_documents
 from loriini.evaluate.runs import EvaluationSettings
 
 CHARACTERS, VOCAB_SIZE, LENGTH = 20_000_000, 2048, 512

@@ -8,11 +8,20 @@ from cli.calls import Made, assert_refused, call
 
 
 @pytest.mark.parametrize(
-    ("form", "source", "told"),
-    [("megatron", "instances", "instances: give Megatron --seq-length 65"), ("dataset", ".", "")],
+    ("form", "back_from", "source", "told"),
+    [
+        ("megatron", "megatron", "instances", "instances: give Megatron --seq-length 65"),
+        ("parquet", "hf", ".", ""),
+    ],
 )
 def test_a_corpus_goes_to_other_formats_and_back(
-    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str, source: str, told: str
+    made: Made,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    form: str,
+    back_from: str,
+    source: str,
+    told: str,
 ) -> None:
     there, back = tmp_path / "there", tmp_path / "back"
     ended = call(capsys, "convert", made.corpus, "--to", form, "--out", there)
@@ -20,9 +29,9 @@ def test_a_corpus_goes_to_other_formats_and_back(
     assert ended.err.split(",")[0] == told
     for option in ("--length", 64), ("--tokenizer", made.corpus / "tokenizer"):
         unused = call(capsys, "convert", made.corpus, "--to", form, "--out", tmp_path / "x", *option)
-        assert_refused(unused, f"{option[0]}: has no effect with --to {form}; leave it out")
-    to_corpus = ("convert", there / source, "--to", "corpus", "--length", 64, "--out", back)
-    assert_refused(call(capsys, *to_corpus), "--to corpus needs --tokenizer PATH")
+        assert_refused(unused, f"{option[0]}: has no effect with --to")
+    to_corpus = ("convert", there / source, "--from", back_from, "--length", 64, "--out", back)
+    assert_refused(call(capsys, *to_corpus), "--from needs --tokenizer PATH")
     assert call(capsys, *to_corpus, "--tokenizer", there / "tokenizer").code == 0
     names = [folder / "instances" / "instances.bin" for folder in (made.corpus, back)]
     assert names[0].read_bytes() == names[1].read_bytes()

@@ -19,7 +19,7 @@ COMMANDS = {
     "verify": "inspect corpus --verify",
     "json": "inspect corpus --json",
     "megatron": "convert corpus --to megatron --out there",
-    "dataset": "convert corpus --to dataset --out there",
+    "parquet": "convert corpus --to parquet --out there",
     "train": "train tiny-dense --corpus corpus --out run --steps 1 --length 64",
     "prepare": PREPARE,
 }
@@ -192,7 +192,7 @@ def tables() -> Iterator[Row]:
         )
         for name, value in sorted(VALUES, key=str)
     }
-    opened = ("inspect", "json", "megatron", "dataset", "train")
+    opened = ("inspect", "json", "megatron", "parquet", "train")
     yield from rows("old counts have", values, opened, r"corpus(/\w+)?: ")
     for i, file in enumerate((*OPENED, *OPENED_NUMPY)):
         kinds = ARRAYS | (NUMPY if file in OPENED_NUMPY else {"doubled": doubled})
@@ -211,7 +211,7 @@ def tables() -> Iterator[Row]:
     yield Row("inspect: embeddings.npy has a header of Python 2", COMMANDS["inspect"], "", header, 0)
     ids = {"has ids outside the vocabulary": at("instances/instances.bin", largest_ids)}
     yield from rows(
-        "instances.bin", ids, ("train", "megatron", "dataset"), r"holds the id 65535, but the .* the corpus"
+        "instances.bin", ids, ("train", "megatron", "parquet"), r"holds the id 65535, but the .* the corpus"
     )
     for file in ("tokenizer.json", "tokenizer_config.json"):
         kinds = {"absent": Path.unlink, "cut": halved, "another": replaced(b"{}"), "empty": replaced(b"")}
@@ -227,7 +227,7 @@ def tables() -> Iterator[Row]:
         "has no manifest": lambda folder: (folder / "corpus" / "manifest.json").unlink(),
         "has no instances": lambda folder: shutil.rmtree(folder / "corpus" / "instances"),
     }
-    commands = ("inspect", "json", "verify", "megatron", "dataset", "train")
+    commands = ("inspect", "json", "verify", "megatron", "parquet", "train")
     yield from rows("corpus", folders, commands, "loriini: .*")
 
 

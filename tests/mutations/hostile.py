@@ -34,8 +34,8 @@ HOSTILE = (
     Mutation(
         "a data set that fails halfway ends as if it were read",
         "data/read/hub.py",
-        "if reason := failure():",
-        "if reason := None:",
+        'raise BadRecord("unreadable data set", error, fix="data set") from None',
+        "return",
         "tests/data/read/test_hub.py",
     ),
     Mutation(

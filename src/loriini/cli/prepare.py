@@ -67,7 +67,7 @@ def prepare(arguments: argparse.Namespace) -> None:
     from loriini.data.prepare.prepare import prepare as prepare_corpus
     from loriini.data.prepare.settings import PrepareSettings
     from loriini.data.prepare.text.heldout import HELDOUT_DOCUMENTS
-    from loriini.data.read.options import NOT_SAMPLED
+    from loriini.data.read.records import NOT_SAMPLED
 
     settings = given(arguments, [field.name for field in fields(PrepareSettings)])
     corpus = prepare_corpus(arguments.out / arguments.name, PrepareSettings(**settings))

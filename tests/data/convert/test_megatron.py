@@ -1,5 +1,6 @@
 """Megatron's format, byte by byte."""
 
+import re
 import struct
 from pathlib import Path
 
@@ -48,38 +49,31 @@ def test_too_few_tokens_are_a_bug(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("suffix", "damage", "reason"),
+    ("suffix", "damage"),
     [
-        (".idx", lambda b: b"PK" + b[2:], "not a Megatron index"),
-        (".idx", lambda b: b[:20], "not a Megatron index"),
-        (".idx", lambda b: b[:9] + b"\x02" + b[10:], "version 2 cannot be read; write it as version 1"),
-        (
-            ".idx",
-            lambda b: b[:17] + b"\x07" + b[18:],
-            "tokens of type 7 cannot be read; write them as integers",
-        ),
-        (".idx", lambda b: b[:-1], "ends before its 2 sequences"),
-        (".idx", lambda b: b[:42] + b"\x02" + b[43:], "sequences do not follow one another"),
-        (".idx", lambda b: b[:-8] + bytes(8), "bounds do not cover its sequences"),
-        (".bin", lambda b: b[:-1], "ends before the 5 tokens of its index"),
+        (".idx", lambda b: b"PK" + b[2:]),
+        (".idx", lambda b: b[:20]),
+        (".idx", lambda b: b[:9] + b"\x02" + b[10:]),  # another version
+        (".idx", lambda b: b[:17] + b"\x07" + b[18:]),  # another type
+        (".idx", lambda b: b[:-1]),
+        (".idx", lambda b: b[:42] + b"\x02" + b[43:]),  # sequences that do not follow one another
+        (".idx", lambda b: b[:-8] + bytes(8)),  # documents that do not cover them
+        (".bin", lambda b: b[:-1]),
+        (".bin", None),
     ],
 )
-def test_damage_is_refused(tmp_path: Path, suffix: str, damage, reason: str) -> None:
+def test_damage_is_refused(tmp_path: Path, suffix: str, damage) -> None:
     write(tmp_path / "set")
     path = tmp_path / f"set{suffix}"
-    path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(InputError, match=reason):
+    if damage:
+        path.write_bytes(damage(path.read_bytes()))
+    else:
+        path.unlink()
+    with pytest.raises(InputError, match=re.escape(path.name)):
         read_megatron(tmp_path / "set")
 
 
 def test_a_set_without_tokens_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "set", ())
-    with pytest.raises(InputError, match=r"set\.idx: counts no tokens; give a data set"):
-        read_megatron(tmp_path / "set")
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    write(tmp_path / "set")
-    (tmp_path / "set.bin").unlink()
-    with pytest.raises(InputError, match=r"set\.bin: no such file"):
+    with pytest.raises(InputError, match=r"set\.idx"):
         read_megatron(tmp_path / "set")

@@ -63,5 +63,7 @@ def test_texts_that_a_tokenizer_normalizes_are_found_in_an_imported_corpus(tmp_p
     texts = ["One two   THREE", "three  one", "two"]
     rows = [[*wrapped(text)["input_ids"], 0] for text in texts]
     pyarrow.parquet.write_table(pyarrow.table({"input_ids": rows}), tmp_path / "rows.parquet")
-    corpus = import_corpus(tmp_path / "corpus", tmp_path / "rows.parquet", str(tmp_path / "tokenizer"), 3)
+    corpus = import_corpus(
+        tmp_path / "corpus", tmp_path / "rows.parquet", "hf", str(tmp_path / "tokenizer"), 3
+    )
     assert trained_texts(corpus, [*texts, "two two"]) == [0, 1, 2]

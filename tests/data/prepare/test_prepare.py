@@ -18,7 +18,7 @@ from loriini.data.prepare.prepare import Corpus, open_corpus, prepare_documents
 from loriini.data.prepare.tokenized import instances
 from loriini.data.read import streams
 from loriini.data.read.document import Document
-from loriini.data.read.dropped import OnDrop
+from loriini.data.read.records import OnDrop
 
 
 def times(out: Path) -> dict[Path, int]:

@@ -8,7 +8,7 @@ import numpy as np
 from loriini.data.prepare.prepare import Corpus, prepare_documents
 from loriini.data.prepare.settings import PrepareSettings
 from loriini.data.read.document import Document
-from loriini.data.read.dropped import Dropped, OnDrop, ignore_dropped
+from loriini.data.read.records import Dropped, OnDrop, ignore_dropped
 
 SETTINGS = PrepareSettings(tokenizer="bpe:300", length=127, neighbors=8)
 IDENTITY = {"topics": "1"}

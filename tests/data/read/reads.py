@@ -51,7 +51,6 @@ FORMATS = {
     "a.json": lines(*RECORDS),
     "a.ndjson": lines(*RECORDS),
     "a.jsonlines": lines(*RECORDS),
-    "a.jl": lines(*RECORDS),
     "a.csv": separated(","),
     "unix.csv": b"\xef\xbb\xbf" + separated(",", "\n"),
     "a.tsv": separated("\t"),

@@ -9,7 +9,7 @@ import pytest
 from loriini.data.jobs.tasks import SERIAL, Executor
 from loriini.data.prepare.text.documents import write_documents
 from loriini.data.prepare.text.stored import stored_documents
-from loriini.data.read import ReadOptions, streams
+from loriini.data.read import ReadOptions
 from loriini.data.read.inputs import identity_of, input_files, input_states
 from loriini.data.read.streams import FileStream, file_streams
 
@@ -29,17 +29,6 @@ def stored(
     opened, identity = open_streams(inputs, reading)
     built = write_documents(folder, opened, {"on_error": reading.on_error}, identity, execute)
     return [document.text for document in stored_documents(built)]
-
-
-def read_in_parts(
-    folder: Path, inputs: list[str], part_bytes: int, patch: pytest.MonkeyPatch, execute: Executor = SERIAL
-) -> tuple[list[str], int]:
-    """Check that parts of `part_bytes`, which stay set, give the bytes of one task; texts, tasks."""
-    built = stored(folder / "whole", inputs, SKIP)
-    patch.setattr(streams, "PART_BYTES", part_bytes)
-    assert stored(folder / "parts", inputs, SKIP, execute) == built
-    assert contents(folder / "parts") == contents(folder / "whole")
-    return built, len(open_streams(inputs, SKIP)[0])
 
 
 def read_then_interrupted(folder: Path, inputs: list[str], reading: ReadOptions) -> None:

@@ -1,8 +1,7 @@
 """Data sets by name, here by the path of a folder: nothing is fetched."""
 
-import json
 import shutil
-import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +14,6 @@ from loriini.data.read import (
     Fields,
     InputFile,
     ReadOptions,
-    decoder,
     input_files,
     input_identity,
     read_documents,
@@ -91,35 +89,40 @@ def test_identity_is_by_files_or_by_commit(folder: Path, monkeypatch: pytest.Mon
     assert commits[0] != commits[1]
 
 
-STAND_IN = """
 class Rows:
-    num_shards, column_names = 2, ["text"]
+    """A data set of two shards that fails, if it does, after its first row."""
 
-    def __init__(self, text):
-        self.text = text
+    num_shards, column_names = 2, None
 
-    shard = select_columns = lambda self, *_, **__: self
+    def __init__(self, text: str, error: Exception | None = None) -> None:
+        self.text, self.error = text, error
 
-    def __iter__(self):
+    def shard(self, num_shards: int, index: int) -> "Rows":
+        return self
+
+    def __iter__(self) -> Iterator[dict[str, str]]:
         yield {"text": self.text}
-
-def load_dataset(name, config, split, revision, streaming):
-    return Rows(f"{name} at {revision}")
-"""
+        if self.error:
+            raise self.error
 
 
-def test_every_shard_is_read_at_the_commit_that_was_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Though the data set has another one by then; the process that reads it imports a stand-in."""
-    (tmp_path / "datasets.py").write_text(STAND_IN)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+def test_every_shard_is_read_at_the_commit_that_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the data set has another one by then."""
+    monkeypatch.setattr(
+        "datasets.load_dataset", lambda name, *_, revision, **__: Rows(f"{name} at {revision}")
+    )
     commits = iter(["1234", "5678"])
     info = type("Info", (), {"sha": property(lambda self: next(commits))})()
     monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", lambda self, name: info)
     found = [document.text for document in read_documents(["hf:ORG/NAME"])]
     assert found == 2 * ["ORG/NAME at 1234"]
     assert next(commits) == "5678"
+
+
+def test_a_data_set_that_fails_halfway_is_flawed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("datasets.load_dataset", lambda *_, **__: Rows("one", ConnectionError("gone")))
+    with pytest.raises(InputError, match=r"shard 0\):2: unreadable data set \(gone\)"):
+        list(read_file(shard_of(folder), ReadOptions()))
 
 
 def test_a_damaged_shard_is_refused_or_left_out(folder: Path, tmp_path: Path) -> None:
@@ -129,25 +132,6 @@ def test_a_damaged_shard_is_refused_or_left_out(folder: Path, tmp_path: Path) ->
     read = read_file(shard_of(tmp_path), ReadOptions(on_error="skip", on_drop=dropped.append))
     assert list(read) == []
     assert [d.reason for d in dropped] == ["unreadable data set"]
-
-
-def test_a_crash_while_decoding_is_an_error_of_the_shard(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    crashing = tmp_path / "decoder.py"
-    lines = [{"columns": ["text"]}, {"text": "one"}]
-    crashing.write_text(
-        f"import os; print({chr(10).join(map(json.dumps, lines))!r}, flush=True); "
-        f"os.kill(os.getpid(), {int(signal.SIGSEGV)})"
-    )
-    monkeypatch.setattr(decoder, "__file__", str(crashing))
-    dropped = []
-    read = read_file(shard_of(folder), ReadOptions(on_error="skip", on_drop=dropped.append))
-    assert [d.text for d in read] == ["one"]
-    assert [d.detail for d in dropped] == [f"decoding it ended with signal {int(signal.SIGSEGV)}"]
-    crashing.write_text(f"import os; os.kill(os.getpid(), {int(signal.SIGSEGV)})")
-    with pytest.raises(InputError, match=r"cannot be opened \(decoding it ended with signal"):
-        input_files([f"hf:{folder}"])
 
 
 @pytest.mark.parametrize("added", [False, True])

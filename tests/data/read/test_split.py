@@ -1,8 +1,6 @@
 """Splits of the user's documents: what is held out, and how much of each domain is kept."""
 
-import gzip
 import json
-import os
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -10,12 +8,9 @@ from random import Random
 import pytest
 
 from loriini.common.errors import InputError
-from loriini.data.read import formats
 from loriini.data.read.document import Document
-from loriini.data.read.inputs import InputFile, input_files
-from loriini.data.read.read import text_next_to_records
 from loriini.data.read.sampling import hash_fraction
-from loriini.data.read.split import Side, heldout_files, split_documents
+from loriini.data.read.split import Side, split_documents
 
 PLENTY = 10**9
 
@@ -179,39 +174,10 @@ def test_text_beside_records_is_counted_and_read_when_named(
         (tmp_path / f"{i}.txt").write_text(f"a plain text {i}")
     sides = split_documents([str(tmp_path)], PLENTY, PLENTY)
     assert sum(map(len, sides.values())) == 50
-    reason = "text next to records; give the file by name to read it"
+    reason = "next to records; give the file by name to read it"
     assert capsys.readouterr().err == f"warning: 30 left out: {reason}\n"
     named = split_documents([str(tmp_path / "*.jsonl"), str(tmp_path / "*.txt")], PLENTY, PLENTY)
     assert sum(map(len, named.values())) == 80
-
-
-def test_only_text_next_to_records_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_lines(tmp_path / "a.jsonl", range(50))
-    contents = {
-        "README": b"caf\xc3\xa9 " * 2000,  # the first bytes end within a character
-        "notes.txt.gz": gzip.compress(b"some notes"),
-        "picture.png": b"\x89PNG\r\n\0\0",
-        "latin.txt": b"caf\xe9",
-        "old.zip": b"PK",
-        "empty": b"",
-        "damaged.txt.zst": b"no archive",
-    }
-    for name, content in contents.items():
-        (tmp_path / name).write_bytes(content)
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "absent").symlink_to("nowhere")
-    texts = text_next_to_records(input_files([tmp_path]))
-    assert [os.path.basename(path) for path in texts] == ["README", "notes.txt.gz"]
-    split_documents([str(tmp_path)], PLENTY, PLENTY)
-    reason = "text next to records; give the file by name to read it"
-    assert capsys.readouterr().err == f"warning: 2 left out: {reason}, 7 left out: not a text file\n"
-
-
-def test_remote_text_next_to_records_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(formats, "open_stream")
-    names = ["a.jsonl", "README", "old.zip"]
-    files = [InputFile(f"s3://bucket/{name}", name, "", in_folder=True) for name in names]
-    assert text_next_to_records(files) == ["s3://bucket/README"]
 
 
 def test_dropped_documents_are_counted_in_a_warning(
@@ -222,19 +188,3 @@ def test_dropped_documents_are_counted_in_a_warning(
     (tmp_path / "picture.png").write_bytes(b"\0")
     split_documents([str(tmp_path)], PLENTY, PLENTY)
     assert capsys.readouterr().err == "warning: 1 left out: not a text file\n"
-
-
-@pytest.mark.parametrize(
-    ("paths", "held"),
-    [
-        (("dev/wiki-train.jsonl", "dev/wiki-validation.jsonl"), (1,)),
-        (("/x/train/wiki-train.jsonl", "/x/train/wiki-test.jsonl"), (1,)),
-        (("s/train/a.jsonl", "s/train/dev-tools.jsonl", "s/test/a.jsonl"), (2,)),
-        (("s/train.jsonl", "s/a.jsonl", "s/test.jsonl"), (2,)),
-        (("s/test/en/a.jsonl", "s/train/en/a.jsonl"), ()),  # too far from the file
-        (("s/a.jsonl", "s/test.jsonl"), ()),
-    ],
-)
-def test_files_of_other_splits_than_train_are_held_out(paths: tuple[str, ...], held: tuple[int, ...]) -> None:
-    assert heldout_files(paths) == [paths[i] for i in held]
-    assert heldout_files(("s/test/en/a", "s/train/en/a"), folders=None) == ["s/test/en/a"]

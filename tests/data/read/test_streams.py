@@ -1,8 +1,10 @@
+import errno
 import json
 import os
-import signal
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pyarrow as pa
@@ -15,7 +17,6 @@ from stored import (
     dropped_places,
     finished_reads,
     open_streams,
-    read_in_parts,
     read_then_interrupted,
     stored,
 )
@@ -25,7 +26,7 @@ from loriini.data.jobs.artifact import digest
 from loriini.data.jobs.processes import ProcessExecutor
 from loriini.data.jobs.tasks import SERIAL, Executor
 from loriini.data.prepare.text.documents import write_documents
-from loriini.data.read import Fields, ReadOptions, decoder, streams
+from loriini.data.read import Fields, ReadOptions, read, streams
 from loriini.data.read.document import Document
 from loriini.data.read.inputs import InputFile
 from loriini.data.read.streams import file_streams
@@ -46,72 +47,19 @@ def test_documents_are_in_the_order_of_the_inputs(
     assert stored(tmp_path / "out", inputs) == ["b", "b too", "a", "a too"]
 
 
-LINES = [
-    *(json.dumps({"text": f"{word} {i}"}) for i, word in enumerate(["lory", "na\u00efve", "\U0001f600"] * 9)),
-    *("", "{", '{"text": 1}', '{"text": "with a CR"}\r', '{"text": "lory 0"}', '{"id": "a", "text": "last"}'),
-]
-
-
-@pytest.mark.parametrize(("part_bytes", "end"), [(100, ""), (300, "\n"), (500, "\n\n")])
-def test_the_parts_of_a_file_give_the_bytes_of_one_task(
-    part_bytes: int, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ids from line numbers, shards, repeated texts and dropped lines."""
-    monkeypatch.setattr("loriini.data.prepare.text.documents.SHARD_CHARACTERS", 50)
-    (tmp_path / "large.jsonl").write_text("\n".join(LINES) + end)
-    inputs = [lines(tmp_path / "small.jsonl", "small"), f"{tmp_path}/large.jsonl:0.7"]
-    built, tasks = read_in_parts(tmp_path, inputs, part_bytes, monkeypatch)
-    assert any("naïve" in text for text in built)
-    assert tasks == -(-(tmp_path / "large.jsonl").stat().st_size // part_bytes)
-    with pytest.raises(InputError, match=r"large\.jsonl:29: "):
-        stored(tmp_path / "stop", inputs, STOP)
-
-
-def test_a_line_that_is_too_long_is_dropped_from_the_part_in_which_it_begins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in ("readers", "records"):
-        monkeypatch.setattr(f"loriini.data.read.{module}.MAX_RECORD_BYTES", 100)
-    path = lines(tmp_path / "a.jsonl", "a", "b" * 500, "c")
-    assert stored(tmp_path / "whole", [path], SKIP) == ["a", "c"]
-    monkeypatch.setattr(streams, "PART_BYTES", 64)
-    assert stored(tmp_path / "parts", [path], SKIP) == ["a", "c"]
-    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
-
-
-@pytest.mark.parametrize("name", ["a.jsonl.zst", "a.txt", "a.csv", "a.arrow", "a.parquet.gz"])
-def test_other_files_are_read_whole(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "PART_BYTES", 10)
-    (tmp_path / name).write_text("text\n" * 20)
-    if name == "a.parquet.gz":  # by its name
-        parquet(tmp_path / name)
-    assert len(open_streams([str(tmp_path / name)], STOP)[0]) == 1
-
-
-def test_a_file_that_can_be_read_again_is_read_in_parts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After an attempt that could not count its lines; large files stay the same to us when they can."""
-
-    def refuse(*_: object) -> int:
-        raise PermissionError
-
-    path = lines(tmp_path / "a.jsonl", *"abcdef")
-    monkeypatch.setattr(streams, "PART_BYTES", 40)
-    with monkeypatch.context() as patch:
-        patch.setattr(streams, "count_newlines", refuse)
-        read_then_interrupted(tmp_path / "out", [path], STOP)
-    assert len(finished_reads(tmp_path)) == 1
-    read_then_interrupted(tmp_path / "out", [path], STOP)
-    assert len(finished_reads(tmp_path)) == 1 + len(open_streams([path], STOP)[0]) > 2
-
-
 TEXTS = [
     *(f"{word} {i}" for i, word in enumerate(["lory", "na\u00efve", "\U0001f600"] * 9)),
     *(None, "\xff", "lory 0", "long" * 100, "last"),
 ]
 ROWS_PER_GROUP = 5
-UNREADABLE = "unreadable parquet or Arrow"
+
+
+def json_lines(path: Path, end: str = "\n") -> str:
+    """Lines with flaws in lines 28 (null) and 29 (no object), a repeated text and a CR."""
+    records = [json.dumps({"text": text}) for text in TEXTS]
+    records[28], records[31] = "{", records[31] + "\r"
+    path.write_text("\n".join(records) + end)
+    return str(path)
 
 
 def parquet(path: Path) -> str:
@@ -132,27 +80,55 @@ def cut_into(parts: int, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "PART_BYTES", os.path.getsize(path) * rows // len(TEXTS) - groups)
 
 
+@pytest.mark.parametrize(("part_bytes", "end"), [(100, ""), (300, "\n"), (500, "\n\n")])
+def test_the_parts_of_json_lines_give_the_texts_of_one_task(
+    part_bytes: int, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shards over parts, repeated texts and dropped lines; records are counted from their part's start."""
+    monkeypatch.setattr("loriini.data.prepare.text.documents.SHARD_CHARACTERS", 50)
+    path = json_lines(tmp_path / "large.jsonl", end)
+    inputs = [lines(tmp_path / "small.jsonl", "small"), path]
+    built = stored(tmp_path / "whole", inputs, SKIP)
+    monkeypatch.setattr(streams, "PART_BYTES", part_bytes)
+    assert len(open_streams(inputs, SKIP)[0]) == -(-os.path.getsize(path) // part_bytes)
+    assert stored(tmp_path / "parts", inputs, SKIP) == built
+    shards = [
+        {name: data for name, data in contents(tmp_path / folder).items() if name.endswith("zst")}
+        for folder in ("whole", "parts")
+    ]
+    assert shards[0].keys() == shards[1].keys()
+    place, reason = dropped_places(tmp_path / "parts")[0]
+    start, number = map(int, place.removeprefix(f"{path}@").split(":"))
+    assert (start % part_bytes, reason) == (0, "no text")
+    assert Path(path).read_bytes()[start - 1 :].split(b"\n")[number] == b'{"text": null}'
+    with pytest.raises(InputError, match=r"large\.jsonl:28: no text"):
+        stored(tmp_path / "stop", inputs, STOP)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.zst", "a.txt", "a.csv", "a.arrow", "a.parquet.gz"])
+def test_other_files_are_read_whole(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "PART_BYTES", 10)
+    (tmp_path / name).write_text("text\n" * 20)
+    assert len(open_streams([str(tmp_path / name)], STOP)[0]) == 1
+
+
 @pytest.mark.parametrize(("parts", "execute"), [(3, ProcessExecutor(2)), (7, SERIAL)])
 def test_the_row_groups_of_a_file_give_the_bytes_of_one_task(
     parts: int, execute: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ids from row numbers, shards over parts, repeated texts and dropped rows; between other large files."""
     monkeypatch.setattr("loriini.data.prepare.text.documents.SHARD_CHARACTERS", 50)
-    if execute is SERIAL:  # other processes have their own limit
-        monkeypatch.setattr("loriini.data.read.columns.MAX_RECORD_BYTES", 300)
     monkeypatch.setattr(streams, "TASK_BYTES", 1)
-    (tmp_path / "large.jsonl").write_text("\n".join(LINES))
-    large = f"{tmp_path}/large.jsonl:0.7"
+    large = f"{json_lines(tmp_path / 'large.jsonl')}:0.7"
     inputs = [large, f"{parquet(tmp_path / 'large.parquet')}:0.8", f"again={large}"]
     built = stored(tmp_path / "whole", inputs, SKIP)
     assert any("na\u00efve" in text for text in built)
     cut_into(parts, inputs[1].removesuffix(":0.8"), monkeypatch)
     opened, _ = open_streams(inputs, SKIP)
     assert [bool(stream.files[-1].row_groups) for stream in opened].count(True) == parts
+    monkeypatch.setattr(streams, "read_json_lines", None)  # large.jsonl stays one task
     assert stored(tmp_path / "parts", inputs, SKIP, execute) == built
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
-    long_row = (f"{tmp_path}/large.parquet:31", "longer than 64 MiB")
-    assert (long_row in dropped_places(tmp_path / "parts")) == (execute is SERIAL)
 
 
 def test_finished_parts_of_a_parquet_file_are_not_read_again(
@@ -178,11 +154,11 @@ def test_a_damaged_row_group_ends_its_part_only(tmp_path: Path, monkeypatch: pyt
         file.write(b"\xff" * 40)
     cut_into(7, path, monkeypatch)
     assert stored(tmp_path / "parts", [path], SKIP) == [*TEXTS[:10], *TEXTS[15:27], *TEXTS[30:]]
-    assert dropped_places(tmp_path / "parts")[0] == (f"{path}:11", UNREADABLE)
+    assert dropped_places(tmp_path / "parts")[0] == (path, "truncated or damaged file")
 
 
-@pytest.mark.parametrize("flaw", ["cut short", "no footer", "no text", "crash"])
-def test_a_parquet_file_that_cannot_be_opened_is_reported_once(
+@pytest.mark.parametrize("flaw", ["cut short", "no footer", "no text"])
+def test_a_parquet_file_that_cannot_be_opened_is_reported(
     flaw: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = parquet(tmp_path / "a.parquet")
@@ -192,31 +168,13 @@ def test_a_parquet_file_that_cannot_be_opened_is_reported_once(
         Path(path).write_bytes(content[:-40])
     elif flaw == "no footer":
         Path(path).write_bytes(content[:-400] + b"\xff" * 392 + content[-8:])
-    elif flaw == "crash":
-        crashing = tmp_path / "decoder.py"
-        crashing.write_text(f"import os; os.kill(os.getpid(), {int(signal.SIGSEGV)})")
-        monkeypatch.setattr(decoder, "__file__", str(crashing))
     cut_into(7, path, monkeypatch)
     inputs = [lines(tmp_path / "b.jsonl", "b"), path]
     if flaw == "no text":
         (tmp_path / "b.jsonl").write_text('{"body": "b"}\n')
     assert stored(tmp_path / "out", inputs, ReadOptions(fields, on_error="skip")) == ["b"]
-    reason = "no text column" if flaw == "no text" else UNREADABLE
-    assert dropped_places(tmp_path / "out") == [(path, reason)]
-
-
-def test_a_parquet_file_whose_row_counts_disagree_is_read_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else the numbers of its rows would depend on the parts."""
-    path = parquet(tmp_path / "a.parquet")
-    cut_into(7, path, monkeypatch)
-    assert len(open_streams([path], STOP)[0]) == 7
-    content = Path(path).read_bytes()
-    five, four = b"\x16\x0a\x26", b"\x16\x08\x26"  # a row group's field num_rows, and the next field's head
-    assert content.count(five) == 6  # the last has two rows
-    Path(path).write_bytes(content.replace(five, four, 1))
-    assert len(open_streams([path], STOP)[0]) == 1
+    reason = "no text column" if flaw == "no text" else "truncated or damaged file"
+    assert dropped_places(tmp_path / "out")[0] == (path, reason)
 
 
 def test_a_file_that_is_not_cut_is_the_same_task_whatever_the_size_of_parts(
@@ -330,3 +288,50 @@ def test_an_empty_file_is_dropped_and_an_empty_folder_refused(tmp_path: Path) ->
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="empty: no document found"):
         open_streams([inputs[0], str(tmp_path / "empty")], STOP)
+
+
+def fail(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let reading end with an OSError after the first record of every file."""
+    records = read._records
+
+    def first(*arguments: Any) -> Iterator[Any]:
+        yield next(iter(records(*arguments)))
+        raise OSError(number, "it fails")
+
+    monkeypatch.setattr(read, "_records", first)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOMEM, errno.EACCES])
+@pytest.mark.parametrize("part_bytes", [20, 1 << 20])
+def test_a_machine_that_fails_ends_the_reading_and_loses_nothing(
+    number: int, part_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that cannot be opened is a flaw, unless other tasks have read parts of it."""
+    path = lines(tmp_path / "a.jsonl", "a", "b", "c")
+    monkeypatch.setattr(streams, "PART_BYTES", part_bytes)
+    with monkeypatch.context() as patch:
+        fail(number, patch)
+        if number == errno.EACCES and part_bytes > 20:
+            assert stored(tmp_path / "skip", [path], SKIP) == ["a"]
+        else:
+            with pytest.raises(InputError, match=r"a\.jsonl: .*it fails; check disk and memory, and rerun"):
+                stored(tmp_path / "out", [path], SKIP)
+    assert stored(tmp_path / "out", [path], SKIP) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("reading", [STOP, SKIP], ids=["stop", "skip"])
+def test_documents_of_a_flaw_that_vanished_are_compared_again(
+    reading: ReadOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan of what to keep was made without them, by a command that was killed after it."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    path = lines(tmp_path / "a.jsonl", "a", "b", "c")
+    with monkeypatch.context() as patch:
+        fail(errno.EACCES, patch)
+        patch.setattr("loriini.data.prepare.text.documents._rewrite", stop)
+        with pytest.raises(KeyboardInterrupt):
+            stored(tmp_path / "out", [path], SKIP)
+    assert stored(tmp_path / "out", [path], reading) == (["a"] if reading is SKIP else ["a", "b", "c"])

@@ -8,7 +8,7 @@ import pytest
 
 from loriini.common.errors import InputError
 from loriini.data.read.document import Document
-from loriini.data.read.split import HELDOUT, TRAIN
+from loriini.data.read.names import HELDOUT, TRAIN
 from loriini.papers.reproduce.scales import TINY
 from loriini.papers.reproduce.texts import MIXED, SHORT, Texts, counts_by_domain
 from reproduce.conftest import TEST

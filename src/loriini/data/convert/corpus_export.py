@@ -4,7 +4,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import pyarrow
@@ -19,8 +19,7 @@ from loriini.data.jobs.artifact import MANIFEST
 from loriini.data.prepare.prepare import Corpus
 from loriini.data.prepare.tokenized.instances import Instances
 
-CorpusFormat = Literal["megatron", "dataset"]
-CORPUS_FORMATS = get_args(CorpusFormat)
+CorpusFormat = Literal["megatron", "parquet"]
 BLOCK_TOKENS = 1 << 22
 ROWS_PER_FILE = 1 << 16
 ROWS_PER_BATCH = 1024
@@ -33,7 +32,7 @@ def export_corpus(corpus: Corpus, form: CorpusFormat, out: Path) -> Path:
       before it packs them and would otherwise undo the order. A sample begins `--seq-length` tokens after the
       one before it, so each is one instance only where that is length + 1; a message says so. Its last target
       is then the first token of the next instance.
-    - `dataset`: parquet files, which `datasets.load_dataset(FOLDER)` opens, with the columns `input_ids`
+    - `parquet`: files which `datasets.load_dataset(FOLDER)` opens, with the columns `input_ids`
       (length + 1), `domain` (of most of them), and for each piece of a document in the instance: `documents`
       (the document's number), `piece_lengths` (its tokens here) and `piece_domains` (the document's domain).
 

@@ -61,19 +61,14 @@ def read_megatron(prefix: Path) -> tuple[NDArray[np.integer], NDArray[np.int64]]
     tokens, index = megatron_files(prefix)
     for path in (index, tokens):
         if not path.exists():
-            raise InputError(
-                f"{path}: no such file; a Megatron data set is a .bin and an .idx of one name; "
-                "ids without an index, as nanoGPT's, are read from parquet, a row a document (input_ids)"
-            )
+            raise InputError(f"{path}: no such file; a Megatron data set is a .bin and an .idx of one name")
     with open(index, "rb") as file:
         head = file.read(HEADER.size)
     if len(head) < HEADER.size or not head.startswith(MAGIC):
         raise InputError(f"{index}: not a Megatron index (other first bytes); check the path")
     _, version, code, sequences, bounds = HEADER.unpack(head)
-    if version != VERSION:
-        raise InputError(f"{index}: version {version} cannot be read; write it as version {VERSION}")
-    if code not in TYPES:
-        raise InputError(f"{index}: tokens of type {code} cannot be read; write them as integers")
+    if version != VERSION or code not in TYPES:
+        raise InputError(f"{index}: version {version}, type {code} cannot be read; write integers, version 1")
     if index.stat().st_size < HEADER.size + 12 * sequences + 8 * bounds:
         raise InputError(f"{index}: ends before its {sequences} sequences; copy it again")
     kind = np.dtype(TYPES[code])
@@ -82,14 +77,13 @@ def read_megatron(prefix: Path) -> tuple[NDArray[np.integer], NDArray[np.int64]]
     pointers_S = np.fromfile(index, "<i8", sequences, offset=places[1])
     bounds_N = np.fromfile(index, "<i8", bounds, offset=places[2])
     starts_S = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths_S)])
-    if (lengths_S < 0).any() or not np.array_equal(pointers_S, starts_S[:-1] * kind.itemsize):
-        raise InputError(f"{index}: its sequences do not follow one another; write the data set again")
-    if not bounds or bounds_N[0] != 0 or bounds_N[-1] != sequences or (np.diff(bounds_N) < 0).any():
-        raise InputError(f"{index}: its document bounds do not cover its sequences; write the data set again")
+    follow = (lengths_S >= 0).all() and np.array_equal(pointers_S, starts_S[:-1] * kind.itemsize)
+    cover = bounds and bounds_N[0] == 0 and bounds_N[-1] == sequences and (np.diff(bounds_N) >= 0).all()
+    if not follow or not cover or not starts_S[-1]:
+        what = "its sequences do not follow one another, its documents do not cover them, or none has a token"
+        raise InputError(f"{index}: {what}; write the data set again")
     if tokens.stat().st_size < int(starts_S[-1]) * kind.itemsize:
         raise InputError(f"{tokens}: ends before the {starts_S[-1]} tokens of its index; copy it again")
-    if not starts_S[-1]:
-        raise InputError(f"{index}: counts no tokens; give a data set with tokens")
     return np.memmap(tokens, kind, mode="r", shape=(int(starts_S[-1]),)), starts_S[bounds_N]
 
 

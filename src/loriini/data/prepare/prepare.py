@@ -39,8 +39,8 @@ from loriini.data.prepare.verify import (
 )
 from loriini.data.read import Fields, ReadOptions
 from loriini.data.read.inputs import check_inputs, identity_of, input_files, input_states
+from loriini.data.read.names import heldout_files
 from loriini.data.read.read import warn_of_absent_fields, warn_of_text_next_to_records
-from loriini.data.read.split import heldout_files
 from loriini.data.read.streams import DocumentStream, ReadDocuments, file_streams
 
 

@@ -3,7 +3,6 @@
 Every error names its place in the input, and every document that is left out is reported.
 """
 
-from loriini.data.read.dropped import Dropped
 from loriini.data.read.inputs import (
     InputFile,
     InputSpec,
@@ -12,9 +11,8 @@ from loriini.data.read.inputs import (
     input_identity,
     parse_input,
 )
-from loriini.data.read.options import OnError, ReadOptions
 from loriini.data.read.read import read_documents, read_file
-from loriini.data.read.records import MAX_DOCUMENT_CHARACTERS, Fields
+from loriini.data.read.records import MAX_DOCUMENT_CHARACTERS, Dropped, Fields, OnError, ReadOptions
 
 __all__ = [
     "MAX_DOCUMENT_CHARACTERS",

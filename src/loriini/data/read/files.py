@@ -1,6 +1,7 @@
 """Files on this machine or behind any URL that fsspec reaches."""
 
 import glob
+import io
 import os
 import re
 import stat
@@ -15,7 +16,7 @@ import fsspec
 from loriini.common.errors import InputError
 
 _LOCAL = ("file://", "local://")
-_OF_VERSION = (
+_OF_VERSION = {
     "size",
     "etag",
     "lastmodified",
@@ -24,10 +25,8 @@ _OF_VERSION = (
     "created",
     "generation",
     "md5hash",
-    "contentmd5",
-    "digest",
     "blobid",
-)
+}
 """Metadata of a remote file that changes with its contents, by names without `-` and `_`."""
 
 
@@ -58,15 +57,11 @@ def open_binary(path: str | Path) -> IO[bytes]:
     if not is_remote(path):
         return open(local_path(path), "rb")
     system, name = _file_system(str(path))
-    opened: IO[bytes] = system.open(name, "rb")
-    return opened
+    return io.BufferedReader(system.open(name, "rb"))  # files of fsspec have no readline with a limit
 
 
 def machine_failed(path: str, error: object, what: str = "disk and memory") -> InputError:
-    """The error for a failure of the machine, not of the file.
-
-    Skipping it as a flaw would lose good documents.
-    """
+    """The error for a failure of the machine, not of the file: skipping it would lose good documents."""
     return InputError(f"{path}: {error}; check {what}, and rerun")
 
 
@@ -96,16 +91,6 @@ def matching_paths(path: str | Path) -> list[str]:
     )
 
 
-def _outermost(is_folder: Mapping[str, bool]) -> list[str]:
-    """Paths in sorted order, without those inside another of them, which would be read twice."""
-    folders = {path.rstrip("/") for path, folder in is_folder.items() if folder}
-    return [
-        path
-        for path in sorted(is_folder)
-        if folders.isdisjoint(accumulate(path.rstrip("/").split("/")[:-1], "{}/{}".format))
-    ]
-
-
 def files_at(path: str | Path) -> list[str] | None:
     """The files below a folder, sorted, without hidden ones; None if `path` is a file.
 
@@ -118,10 +103,7 @@ def files_at(path: str | Path) -> list[str] | None:
         if not os.path.lexists(path):
             raise InputError(f"{path}: no such file or folder; check the path")
         if is_special(path):
-            raise InputError(
-                f"{path}: neither a file nor a folder, and cannot be read twice; write it to a file, and "
-                "give that"
-            )
+            raise InputError(f"{path}: neither a file nor a folder; write it to a file, and give that")
         return list(_walk(path, set())) if os.path.isdir(path) else None
     system, name = _file_system(str(path))
     with _remote_errors(path):
@@ -133,26 +115,29 @@ def files_at(path: str | Path) -> list[str] | None:
 
 
 def is_special(path: str | Path) -> bool:
-    """Whether `path` is a pipe, a device or the like on this machine."""
+    """Whether `path` is a pipe, a device or the like on this machine: opening it could block."""
     if is_remote(path):
         return False
     try:
-        return not _is_ordinary(os.stat(local_path(path)))
+        mode = os.stat(local_path(path)).st_mode
     except OSError:
         return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def fingerprint(path: str | Path) -> dict[str, Any]:
-    """What changes when a file does: its size and mtime; for a remote file, all metadata, as the ETag."""
+    """What changes when a file does: its size and mtime; for a remote file, metadata such as the ETag.
+
+    OSError if it cannot be read, or is a pipe or device.
+    """
     if is_remote(path):
         system, name = _file_system(str(path))
         with _remote_errors(path):
             info = system.info(name)
-        # A URL may contain a signature that changes every time.
-        return {key: str(value) for key, value in info.items() if key != "url"}
+        return {key: str(info[key]) for key in info if re.sub("[-_]", "", key).lower() in _OF_VERSION}
+    if is_special(path):
+        raise OSError("neither a file nor a folder")
     status = os.stat(local_path(path))
-    if not _is_ordinary(status):
-        raise OSError("neither a file nor a folder")  # opening a pipe would block
     return {"size": status.st_size, "mtime": status.st_mtime_ns}
 
 
@@ -164,8 +149,7 @@ def is_changed_remotely(url: str, before: Mapping[str, Any]) -> bool:
     """
     _file_system(url)[0].invalidate_cache()
     now = fingerprint(url)
-    both = (key for key in now if key in before and re.sub("[-_]", "", key).lower() in _OF_VERSION)
-    return any(now[key] != before[key] for key in both)
+    return any(now[key] != before[key] for key in now.keys() & before.keys())
 
 
 def size_of(path: str | Path) -> int | None:
@@ -177,8 +161,14 @@ def size_of(path: str | Path) -> int | None:
     return int(size) if str(size).isdigit() else None
 
 
-def _is_ordinary(status: os.stat_result) -> bool:
-    return stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
+def _outermost(is_folder: Mapping[str, bool]) -> list[str]:
+    """Paths in sorted order, without those inside another of them, which would be read twice."""
+    folders = {path.rstrip("/") for path, folder in is_folder.items() if folder}
+    return [
+        path
+        for path in sorted(is_folder)
+        if folders.isdisjoint(accumulate(path.rstrip("/").split("/")[:-1], "{}/{}".format))
+    ]
 
 
 def _walk(folder: str, visited: set[str]) -> Iterator[str]:

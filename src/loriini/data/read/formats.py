@@ -1,64 +1,116 @@
-"""Readers of file formats, by file name."""
+"""Readers of file formats, by file name: bytes to records."""
 
 import codecs
-import io
+import csv
 import json
-from collections.abc import Callable
-from itertools import islice
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
-from loriini.data.read.compressed import COMPRESSED, DAMAGE, open_stream, suffixes
-from loriini.data.read.files import is_remote, is_special
-from loriini.data.read.readers import (
-    check_first_bytes,
-    parse_object,
-    read_arrow,
-    read_csv,
-    read_json_lines,
-    read_parquet,
-    read_tsv,
+import pyarrow
+import pyarrow.ipc
+import pyarrow.parquet
+
+from loriini.data.read.compressed import (
+    BOMB_BYTES,
+    BOMB_RATIO,
+    WHOLE,
+    Span,
+    open_stream,
+    read_lines,
+    suffixes,
 )
-from loriini.data.read.records import (
-    MAX_RECORD_BYTES,
-    ONE_LINE_A_RECORD,
-    TOO_LONG,
-    BadRecord,
-    Fields,
-    Records,
-)
+from loriini.data.read.files import open_binary
+from loriini.data.read.records import MAX_RECORD_BYTES, TOO_LONG, BadRecord, Fields, Records
 from loriini.data.read.web import read_warc
 
-HEAD_BYTES = 4096
-"""Bytes in which `begins_as_text` looks."""
-UNREADABLE_ARCHIVES = (
-    ".bz2",
-    ".xz",
-    ".lzma",
-    ".lz",
-    ".lz4",
-    ".lzo",
-    ".br",
-    ".sz",
-    ".snappy",
-    ".z",
-    ".gzip",
-    ".zstd",
-    ".zip",
-    ".7z",
-    ".rar",
-    ".tar",
-    ".tgz",
-    ".tbz",
-    ".tbz2",
-    ".txz",
-    ".tzst",
-    *COMPRESSED,  # compressed twice
-)
+BATCH_BYTES, BATCH_ROWS = 1 << 22, 256
+"""Parquet is decoded in batches of about this size, of at least one row."""
+ONE_LINE_A_RECORD = "file: write each record on one line, as jq -c '.[]' does"
+QUOTING = "file: write fields with quotes as in RFC 4180, or the file as JSON lines"
+UNREADABLE_ARCHIVES = re.compile(r"\.(7z|br|bz2|gz|gzip|lz4|rar|tar|tbz2?|tgz|txz|xz|z|zip|zst|zstd)")
+"""Suffixes of what is packed in other ways, or twice."""
+
+
+def read_json_lines(path: str, fields: Fields, span: Span = WHOLE) -> Records:
+    """JSON objects, one a line, numbered from the first line of the span; blank lines are skipped."""
+    for number, line in enumerate(read_lines(path, span, MAX_RECORD_BYTES), 1):
+        if line.strip():
+            try:
+                yield number, _parse_object(line)
+            except BadRecord as bad:
+                yield number, bad
+
+
+def read_csv(path: str, fields: Fields) -> Records:
+    """The rows of a table with a header line; quoted fields may hold commas and line ends."""
+    return _read_separated(path, fields, ",")
+
+
+def read_tsv(path: str, fields: Fields) -> Records:
+    """The rows of a table as in `read_csv`, separated by tabs."""
+    return _read_separated(path, fields, "\t")
+
+
+def read_parquet(path: str, fields: Fields, row_groups: tuple[int, int] | None = None) -> Records:
+    """The rows of a parquet file, or of its row groups [start, stop), numbered as in the whole."""
+    buffered = {"pre_buffer": False, "buffer_size": BATCH_BYTES}  # otherwise whole columns are read at once
+    with open_binary(path) as file, pyarrow.parquet.ParquetFile(file, **buffered) as table:
+        columns = fields.columns_of(table.schema_arrow.names)
+        start, stop = row_groups or (0, table.num_row_groups)
+        rows_before = sum(table.metadata.row_group(i).num_rows for i in range(start))
+        rows = batch_rows(table, file.seek(0, os.SEEK_END))
+        batches = table.iter_batches(rows, range(start, stop), columns)
+        yield from enumerate(_rows(batches), rows_before + 1)
+
+
+def batch_rows(table: pyarrow.parquet.ParquetFile, size: int) -> int:
+    """Rows of a parquet file of `size` bytes to decode at once; EOFError for a decompression bomb."""
+    groups = [table.metadata.row_group(i) for i in range(table.num_row_groups)]
+    if sum(group.total_byte_size for group in groups) > max(BOMB_BYTES, BOMB_RATIO * size):
+        raise EOFError(f"it unpacks to more than {BOMB_RATIO} times its size")
+    row_bytes = max([1, *(group.total_byte_size // max(1, group.num_rows) for group in groups)])
+    return max(1, min(BATCH_ROWS, BATCH_BYTES // row_bytes))
+
+
+def read_arrow(path: str, fields: Fields) -> Records:
+    """The rows of an Arrow file or stream, such as a data set saved by the datasets library."""
+    with open_binary(path) as file:
+        is_file = file.read(6) == b"ARROW1"
+        file.seek(0)
+        with pyarrow.ipc.open_file(file) if is_file else pyarrow.ipc.open_stream(file) as table:
+            columns = fields.columns_of(table.schema.names)
+            batches = map(table.get_batch, range(table.num_record_batches)) if is_file else table
+            yield from enumerate(_rows(_checked(batch.select(columns)) for batch in batches), 1)
+
+
+def read_text_file(path: str, fields: Fields, in_folder: bool = False) -> Records:
+    """A whole text file as record 0. In a folder, one that is not text is dropped, not flawed."""
+    fix = None if in_folder else "file"
+    with open_stream(path) as stream:
+        content = stream.read(MAX_RECORD_BYTES + 1)
+    if suffixes(path)[0] == ".json" and _holds_records(content, fields):
+        remedy = f"{ONE_LINE_A_RECORD}, and let its name end in .jsonl"
+        raise BadRecord("JSON records", "they would be one document of plain text", remedy)
+    if len(content) > MAX_RECORD_BYTES:
+        raise BadRecord(TOO_LONG, "a text file is one document", "file")
+    if b"\0" in content:
+        _check_first_bytes(content)
+        raise BadRecord("not a text file", fix=fix)
+    try:
+        text = content.removeprefix(codecs.BOM_UTF8).decode()
+    except UnicodeDecodeError as error:
+        raise BadRecord("not valid UTF-8", f"byte {error.start}", fix) from None
+    if not text.strip():
+        raise BadRecord("empty text", fix=fix)
+    yield 0, {fields.text: text}
+
 
 READERS: dict[str, Callable[[str, Fields], Records]] = {
     ".jsonl": read_json_lines,
     ".ndjson": read_json_lines,
     ".jsonlines": read_json_lines,
-    ".jl": read_json_lines,
     ".json": read_json_lines,
     ".csv": read_csv,
     ".tsv": read_tsv,
@@ -72,7 +124,7 @@ READERS: dict[str, Callable[[str, Fields], Records]] = {
 
 def is_archive(path: str) -> bool:
     """Whether a file is an archive or compressed in a way that is not read."""
-    return suffixes(path)[0] in UNREADABLE_ARCHIVES
+    return bool(UNREADABLE_ARCHIVES.fullmatch(suffixes(path)[0]))
 
 
 def reader_of(path: str, in_folder: bool) -> Callable[[str, Fields], Records] | None:
@@ -84,82 +136,107 @@ def reader_of(path: str, in_folder: bool) -> Callable[[str, Fields], Records] | 
     return None if in_folder and suffix == ".json" and not compression else READERS.get(suffix)
 
 
-RECORD = "a JSON record"
-"""What a text is called that is one record."""
-
-
-def begins_as_text(path: str) -> bool:
-    """Whether a file's first bytes can be those of a text, so that it is neither picture, archive nor pipe.
-
-    Remote files are not opened, since each would take a request.
-    """
-    if is_archive(path) or is_special(path):
-        return False
-    if is_remote(path):
-        return True
-    try:
-        with open_stream(path) as stream:
-            head = stream.read(HEAD_BYTES)
-        codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) < HEAD_BYTES)
-    except (OSError, UnicodeDecodeError, *DAMAGE):
-        return False
-    return bool(head.strip()) and b"\0" not in head
-
-
-def read_text_file(path: str, fields: Fields, in_folder: bool) -> Records:
-    """A whole text file as record 0. In a folder, one that is not text is dropped, unless it is JSON."""
-    fix = None if in_folder else "file"
-    with open_stream(path) as stream:
-        content = stream.read(MAX_RECORD_BYTES + 1)
-    too_long, content = len(content) > MAX_RECORD_BYTES, content.removeprefix(codecs.BOM_UTF8)
-    if reason := _json_of_records(path, content, fields):
-        detail = "it would be one document of plain text"
-        lines = "write it on one line, as jq -c . does" if reason == RECORD else ONE_LINE_A_RECORD
-        raise BadRecord(reason, detail, fix=f"file: {lines}, and let its name end in .jsonl")
-    if _is_json_lines(content, fields):
-        detail = "they would be one document of plain text"
-        raise BadRecord("JSON lines under another name", detail, fix="file's name: let it end in .jsonl")
-    if too_long:
-        raise BadRecord(TOO_LONG, "a text file is one document", fix="file")
-    if b"\0" in content:
-        check_first_bytes(content)
-        raise BadRecord("not a text file", fix=fix)
-    try:
-        text = content.decode()
-    except UnicodeDecodeError as error:
-        raise BadRecord("not valid UTF-8", f"byte {error.start}", fix=fix) from None
-    if not text.strip():
-        raise BadRecord("empty text", fix=fix)
-    yield 0, {fields.text: text}
-
-
-def _json_of_records(path: str, content: bytes, fields: Fields) -> str:
-    """What a text is called that is a JSON array of records, by its first item, or a `.json` of one record.
-
-    A record is an object with the text field. Empty for other text.
-    """
-    kinds = {b"[": "a JSON array of records", **({b"{": RECORD} if path.endswith(".json") else {})}
-    kind = kinds.get(content.lstrip()[:1], "")
-    if not kind:
-        return ""
-    try:
-        value = json.loads(content)
-    except (ValueError, RecursionError):
-        return ""
-    record = next(iter(value), None) if isinstance(value, list) else value
-    return kind if isinstance(record, dict) and fields.of(record)[0] is not None else ""
-
-
-def _is_json_lines(content: bytes, fields: Fields) -> bool:
-    """Whether the first two lines that are not blank are JSON objects with the text field."""
-    lines = list(islice(filter(bytes.strip, io.BytesIO(content)), 2))
-    if len(lines) < 2 or not lines[1].lstrip().startswith(b"{"):
-        return False
-    try:
-        return all(fields.of(parse_object(line))[0] is not None for line in lines)
-    except BadRecord:
-        return False
-
-
 def _refuse_archive(path: str, fields: Fields) -> Records:
-    raise BadRecord("packed in a way that is not read", "unpack it, or pack it as .gz or .zst", fix="file")
+    raise BadRecord("packed in a way that is not read", "unpack it, or pack it as .gz or .zst", "file")
+
+
+def _parse_object(line: bytes) -> dict[str, Any]:
+    """A line's JSON object; raises BadRecord."""
+    if len(line) > MAX_RECORD_BYTES:
+        raise BadRecord(TOO_LONG, "is this JSON lines?")
+    try:
+        value = json.loads(line.removeprefix(codecs.BOM_UTF8).decode())
+    except UnicodeDecodeError as error:
+        _check_first_bytes(line)
+        raise BadRecord("not valid UTF-8", f"byte {error.start}") from None
+    except (ValueError, RecursionError) as error:
+        over_lines = line.strip() in (b"[", b"{")
+        raise BadRecord("not valid JSON", error, ONE_LINE_A_RECORD if over_lines else "record") from None
+    if isinstance(value, list):
+        raise BadRecord("a JSON array", fix=ONE_LINE_A_RECORD)
+    if not isinstance(value, dict):
+        raise BadRecord("not a JSON object", f"a {type(value).__name__}")
+    return value
+
+
+def _check_first_bytes(content: bytes) -> None:
+    """BadRecord for what begins as UTF-16."""
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise BadRecord("not valid UTF-8", "it begins as UTF-16", "file: convert it to UTF-8")
+
+
+def _holds_records(content: bytes, fields: Fields) -> bool:
+    """Whether JSON text is a record with the text field, an array of them, or lines of them."""
+    content = content.removeprefix(codecs.BOM_UTF8).strip()
+    for part in (content, content.partition(b"\n")[0]):
+        try:
+            value = json.loads(part)
+        except (ValueError, RecursionError):
+            continue
+        record = next(iter(value), None) if isinstance(value, list) else value
+        return isinstance(record, dict) and fields.of(record)[0] is not None
+    return False
+
+
+def _read_separated(path: str, fields: Fields, delimiter: str) -> Records:
+    csv.field_size_limit(MAX_RECORD_BYTES)  # for the whole process; Python's default is 128 KiB
+    rows = csv.reader(_decoded_lines(path), delimiter=delimiter, strict=True)
+    header: list[str] = []
+    while True:
+        number = rows.line_num + 1
+        try:
+            row = next(rows, None)
+        except csv.Error as error:  # what follows may be inside or outside of a quoted field
+            yield number, BadRecord("misplaced quote or line end, and the rest of the file", error, QUOTING)
+            return
+        if row is None:
+            return
+        if row and not header:
+            header = [name.strip() for name in row]
+            fields.columns_of(header)
+        elif row:
+            yield number, _row(header, row)
+
+
+def _decoded_lines(path: str) -> Iterator[str]:
+    """The lines of a table. Bytes that are not UTF-8 become surrogates, so that the other rows are kept."""
+    mark = codecs.BOM_UTF8  # of the first line, and no part of its first name
+    for line in read_lines(path, longest=MAX_RECORD_BYTES):
+        if mark:
+            _check_first_bytes(line)
+        yield line.removeprefix(mark).decode(errors="surrogateescape") + "\n"
+        mark = b""
+
+
+def _row(header: list[str], row: list[str]) -> Mapping[str, str] | BadRecord:
+    if len(row) != len(header):
+        return BadRecord("wrong number of columns", f"{len(row)} where the header has {len(header)}")
+    try:
+        "".join(row).encode()
+    except UnicodeEncodeError:
+        return BadRecord("not valid UTF-8")
+    return dict(zip(header, row, strict=True))
+
+
+def _rows(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[Mapping[str, Any] | BadRecord]:
+    """Rows as dictionaries, one in memory at a time. One that cannot be converted is bad."""
+    for batch in batches:
+        names, columns = batch.schema.names, batch.columns
+        for i in range(len(batch)):
+            try:
+                row = {name: column[i].as_py() for name, column in zip(names, columns, strict=True)}
+            except UnicodeDecodeError:
+                yield BadRecord("not valid UTF-8")
+            except (ValueError, OverflowError, LookupError) as error:  # a date or time zone
+                yield BadRecord("a value that Python cannot hold", error)
+            else:
+                yield row
+
+
+def _checked(batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
+    """The batch; ArrowInvalid for offsets that lead outside, which the Arrow format does not check."""
+    for column in batch.columns:
+        is_text = pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type)
+        binary = pyarrow.binary() if pyarrow.types.is_string(column.type) else pyarrow.large_binary()
+        (column.view(binary) if is_text else column).validate(full=True)  # a text may be invalid UTF-8
+    return batch

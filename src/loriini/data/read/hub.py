@@ -1,24 +1,16 @@
-"""Data sets by name, streamed by the datasets library: `hf:NAME`, `hf:NAME:SPLIT`, `hf:NAME:CONFIG:SPLIT`.
+"""Data sets by name, streamed by the datasets library: `hf:NAME`, `hf:NAME:SPLIT`, `hf:NAME:CONFIG:SPLIT`."""
 
-They are read in another process: a damaged file can crash it, and then ends only its shard.
-"""
-
-import json
 import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from huggingface_hub import HfApi
 
 from loriini.common.errors import InputError
-from loriini.data.read.columns import run_decoder
-from loriini.data.read.optional import import_optional
-from loriini.data.read.records import MAX_RECORD_BYTES, TOO_LONG, BadRecord, Fields, Records
+from loriini.data.read.records import BadRecord, Fields, Records
+from loriini.data.read.web import import_optional
 
 PREFIX = "hf:"
-_Rows = tuple[dict[str, Any], Iterator[dict[str, Any] | None], Callable[[], str]]
 
 
 def is_data_set(path: str) -> bool:
@@ -40,23 +32,19 @@ def plain_name(path: str) -> str:
 
 def shard_count(path: str, commit: str | None) -> int:
     """The number of shards of a data set; InputError when it cannot be opened."""
-    import_optional("datasets", path)
-    with _rows(path, commit, None, []) as (info, _, failure):
-        if not info:
-            raise _unreachable(path, failure())
-        return int(info["shards"])
+    return int(_open(path, commit).num_shards)
 
 
 def read_shard(path: str, commit: str | None, shard: tuple[int, int], fields: Fields) -> Records:
     """The rows of shard i of n of a data set, only the columns needed where they are known."""
-    with _rows(path, commit, shard, sorted(fields.columns)) as (info, rows, failure):
-        if not info:
-            raise _unreachable(path, failure())
-        if info["columns"]:
-            fields.check_text_column(info["columns"])
-        yield from enumerate((BadRecord(TOO_LONG) if row is None else row for row in rows), 1)
-        if reason := failure():  # of the network, of any file format, or a crash
-            raise BadRecord("unreadable data set", reason, fix="data set")
+    index, count = shard
+    rows = _open(path, commit).shard(num_shards=count, index=index)
+    if rows.column_names:
+        rows = rows.select_columns(fields.columns_of(rows.column_names))
+    try:
+        yield from enumerate(rows, 1)
+    except Exception as error:  # of the network, or of any file format
+        raise BadRecord("unreadable data set", error, fix="data set") from None
 
 
 def revision(path: str) -> str | None:
@@ -69,17 +57,13 @@ def revision(path: str) -> str | None:
         raise _unreachable(path, error) from None
 
 
-@contextmanager
-def _rows(
-    path: str, commit: str | None, shard: tuple[int, int] | None, columns: list[str]
-) -> Iterator[_Rows]:
-    """A data set's shards or columns ({} if it cannot be opened), a shard's rows, and why they ended."""
-    index, count = shard or (None, 1)
-    place = json.dumps([*_split(path), commit, index, count])
-    with run_decoder(path, "dataset", place, json.dumps(columns), str(MAX_RECORD_BYTES)) as (stream, failure):
-        # A process that is killed may cut its last line.
-        whole = (json.loads(line) for line in stream if line.endswith(b"\n"))
-        yield next(whole, {}), whole, failure
+def _open(path: str, commit: str | None) -> Any:
+    datasets = import_optional("datasets", path)
+    name, config, split = _split(path)
+    try:
+        return datasets.load_dataset(name, config, split=split, revision=commit, streaming=True)
+    except Exception as error:
+        raise _unreachable(path, error) from None
 
 
 def _split(path: str) -> tuple[str, str | None, str]:

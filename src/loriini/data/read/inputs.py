@@ -11,8 +11,7 @@ from typing import Any
 
 from loriini.common.errors import InputError
 from loriini.data.jobs.artifact import digest, file_hash
-from loriini.data.read.compressed import suffixes
-from loriini.data.read.dropped import no_documents
+from loriini.data.read.compressed import Span, suffixes
 from loriini.data.read.files import (
     as_utf8,
     files_at,
@@ -26,7 +25,8 @@ from loriini.data.read.files import (
 )
 from loriini.data.read.formats import reader_of
 from loriini.data.read.hub import PREFIX, is_data_set, plain_name, revision, saved_folder, shard_count
-from loriini.data.read.records import domain_from_name, folders_above
+from loriini.data.read.names import domain_from_name, folders_above
+from loriini.data.read.records import no_documents
 
 HASHED_BYTES = 1 << 30
 """Inputs of at most this total size are identified by their bytes, larger ones by sizes and mtimes."""
@@ -77,15 +77,10 @@ class InputFile:
     """(i, n) for shard i of n of a data set."""
     revision: str | None = None
     """The commit of a data set on the Hub."""
-    span: tuple[int, int] | None = None
-    """(start, stop) for a part of a file: its lines that begin after byte `start`, up to and including byte
-    `stop`; in the first part also the line at byte 0. In a zstd file, frames begin at these bytes."""
-    newlines_before: int = 0
-    """Line ends before the span."""
+    span: Span | None = None
+    """A part of a plain file of JSON lines."""
     row_groups: tuple[int, int] | None = None
     """[start, stop) for a part of a parquet file: its row groups of these numbers."""
-    rows_before: int = 0
-    """Rows before those row groups."""
 
     @property
     def is_part(self) -> bool:
@@ -96,6 +91,14 @@ class InputFile:
     def continues(self) -> bool:
         """Whether it is a part of a file, and not the first."""
         return (self.span or self.row_groups or (0,))[0] > 0
+
+    def place(self, number: int) -> str:
+        """Where a record is in the file, ":7"; in a later part of JSON lines "@BYTE:7", counted from there.
+
+        Empty for 0, the file as a whole.
+        """
+        start = self.span[0] if self.span else 0
+        return f"@{start}:{number}" if number and start else f":{number}" if number else ""
 
 
 def parse_input(text: str | Path) -> InputSpec:

@@ -12,19 +12,30 @@ import pyarrow
 from loriini.common.errors import InputError, is_system_error
 from loriini.common.progress import warn
 from loriini.data.jobs.artifact import first_few
-from loriini.data.read.compressed import DAMAGE
+from loriini.data.read.compressed import lines_before
 from loriini.data.read.document import Document
-from loriini.data.read.dropped import count_dropped, describe_dropped, ignore_dropped, no_documents
 from loriini.data.read.files import is_remote, is_special, machine_failed
-from loriini.data.read.formats import begins_as_text, is_archive, read_text_file, reader_of
+from loriini.data.read.formats import (
+    is_archive,
+    read_json_lines,
+    read_parquet,
+    read_text_file,
+    reader_of,
+)
 from loriini.data.read.hub import read_shard
 from loriini.data.read.inputs import InputFile, input_files
-from loriini.data.read.options import ReadOptions
-from loriini.data.read.readers import read_json_lines_within, read_parquet
-from loriini.data.read.records import BadRecord, Fields, Records, to_document
-
-NOT_READABLE = (FileNotFoundError, PermissionError)
-"""What opening a file raises if it is absent or may not be read."""
+from loriini.data.read.records import (
+    BadRecord,
+    Dropped,
+    Fields,
+    ReadOptions,
+    Records,
+    count_dropped,
+    describe_dropped,
+    ignore_dropped,
+    no_documents,
+    to_document,
+)
 
 FIRST_FILES, FIRST_RECORDS = 10, 100
 """The files, and the records of each, in which `warn_of_absent_fields` looks."""
@@ -82,20 +93,19 @@ def warn_of_absent_fields(inputs: Sequence[str | Path], fields: Fields) -> None:
 
 
 def warn_of_text_next_to_records(files: Iterable[InputFile]) -> None:
-    """Warn of text files next to records, which are read as documents; the quickstart leaves them out."""
+    """Warn of text files next to records, such as a README, which are read as documents too."""
     if texts := text_next_to_records(files):
         warn(
-            f"{first_few(texts)}: text next to records, read as documents too; to leave it out, give the "
-            "other files by name or pattern"
+            f"{first_few([file.path for file in texts])}: next to records, read as documents too; to leave "
+            "them out, give the other files by name or pattern"
         )
 
 
-def text_next_to_records(files: Iterable[InputFile]) -> list[str]:
-    """The text files, such as a README, of the folders that hold records too."""
+def text_next_to_records(files: Iterable[InputFile]) -> list[InputFile]:
+    """The files without records of the folders that hold records too."""
     found = [(file.path.removesuffix(file.name), file) for file in files if file.in_folder]
     with_records = {folder for folder, file in found if has_records(file)}
-    others = (file for folder, file in found if folder in with_records and not has_records(file))
-    return [file.path for file in others if begins_as_text(file.path)]
+    return [file for folder, file in found if folder in with_records and not has_records(file)]
 
 
 def has_records(file: InputFile) -> bool:
@@ -109,63 +119,78 @@ def read_files(files: Iterable[InputFile], options: ReadOptions) -> Iterator[Doc
 
 
 def read_file(file: InputFile, options: ReadOptions) -> Iterator[Document]:
-    """Stream the documents of a file or shard; what is dropped is reported to `options`."""
+    """Stream the documents of a file, a part of one or a shard; what is dropped is reported to `options`.
+
+    Raises InputError for a flawed record with `on_error="stop"`.
+    """
+    path = f"{file.path} (shard {file.shard[0]})" if file.shard else file.path
     for number, record in _until_failure(file, options.fields):
-        line = f":{number}" if number else ""
-        where = (f"{file.path} (shard {file.shard[0]})" if file.shard else file.path) + line
+        place = file.place(number)
         try:
             if isinstance(record, BadRecord):
                 raise record
-            document = to_document(record, options.fields, file.name + line, file.domain)
+            document = to_document(record, options.fields, file.name + place, file.domain)
         except BadRecord as bad:
-            options.report(bad, where)
+            if options.on_error == "stop" and bad.fix:
+                line = place
+                if file.span and file.continues:
+                    line = f":{lines_before(file.path, file.span[0]) + number}"
+                remedy = f"fix the {bad.fix}, or pass --on-error skip to count and skip it"
+                raise InputError(f"{path}{line}: {' '.join(str(bad).split())}; {remedy}") from None
+            options.on_drop(Dropped(None, path + place, bad.reason, bad.detail, bool(bad.fix)))
         else:
-            yield from options.selected(document, where, file.weight, file.name)
+            if reason := options.reason_to_drop(document, file.weight, file.name):
+                options.on_drop(Dropped(document.id, path + place, reason))
+            else:
+                yield document
 
 
 def _until_failure(file: InputFile, fields: Fields) -> Iterator[tuple[int, Mapping[str, Any] | BadRecord]]:
-    """A file's records; an error that ends the reading is the last of them, as a BadRecord."""
-    number = file.rows_before
+    """A file's records; an error that ends the reading is the last of them, as a BadRecord.
+
+    InputError for a failure of the machine or the connection: skipping the file would lose good documents.
+    """
+    number = 0
     try:
         for number, record in _records(file, fields):
             if record is not None:
                 yield number, record
-    except BadRecord as bad:
-        yield number and number + 1, bad
     except InputError:
         raise
     except Exception as error:
-        if isinstance(error, OSError) and (file.is_part or is_system_error(error)):
-            raise machine_failed(file.path, error) from None  # other tasks read the other parts of a file
-        if isinstance(error, (*DAMAGE, pyarrow.ArrowException, *NOT_READABLE)):
-            pass
-        elif is_remote(file.path):  # its package may raise any error
-            if "range requests" in str(error):
-                raise InputError(
-                    f"{file.path}: its server sends no parts of files; download it, and give the file"
-                ) from None
-            raise machine_failed(file.path, error, "the connection") from None
-        elif not isinstance(error, OSError):
-            raise
-        yield number and number + 1, BadRecord(_failure(error), error, fix="file")
+        yield number and number + 1, _failure(file, error)
 
 
 def _records(file: InputFile, fields: Fields) -> Records:
     if file.shard:
         return read_shard(file.path, file.revision, file.shard, fields)
     if file.span:
-        return read_json_lines_within(file.path, file.span, file.newlines_before)
+        return read_json_lines(file.path, fields, file.span)
     if file.row_groups:
-        return read_parquet(file.path, fields, file.row_groups, file.rows_before)
+        return read_parquet(file.path, fields, file.row_groups)
     if is_special(file.path):
         raise BadRecord("neither file nor folder", fix=None)
     reader = reader_of(file.path, file.in_folder)
     return reader(file.path, fields) if reader else read_text_file(file.path, fields, file.in_folder)
 
 
-def _failure(error: Exception) -> str:
-    if "too much memory" in str(error):
-        return "zstd archive with a window above 128 MiB, packed with --long"
-    if isinstance(error, DAMAGE):
-        return "truncated or damaged archive"
-    return "unreadable parquet or Arrow" if isinstance(error, pyarrow.ArrowException) else "unreadable file"
+def _failure(file: InputFile, error: Exception) -> BadRecord:
+    """What is wrong with a file that cannot be read; InputError if nothing is."""
+    if isinstance(error, BadRecord):
+        return error
+    if is_system_error(error):
+        raise machine_failed(file.path, error) from None
+    of_arrow = type(error) is OSError and error.errno is None
+    if isinstance(error, EOFError | pyarrow.ArrowException) or of_arrow:
+        return BadRecord("truncated or damaged file", error, fix="file")
+    is_absent = isinstance(error, FileNotFoundError | PermissionError)
+    if is_remote(file.path) and not is_absent:  # its package may raise any error
+        if "range requests" in str(error):
+            remedy = "download it, and give the file"
+            raise InputError(f"{file.path}: its server sends no parts of files; {remedy}") from None
+        raise machine_failed(file.path, error, "the connection") from None
+    if not isinstance(error, OSError):
+        raise error
+    if file.is_part:  # other tasks read the other parts
+        raise machine_failed(file.path, error) from None
+    return BadRecord("unreadable file", error, fix="file")

@@ -1,19 +1,26 @@
-"""Records, the rows or objects of a file, and the documents that they hold."""
+"""Records, the documents that they hold, and what is left out."""
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from textwrap import shorten
-from typing import Any
+from typing import Any, Literal
 
+from loriini.common.checks import check_fields
+from loriini.common.errors import InputError
 from loriini.data.read.document import Document
+from loriini.data.read.sampling import hash_fraction
 
 MAX_RECORD_BYTES = 1 << 26
 """The longest record that is read, so that a file without line ends does not fill the memory."""
 MAX_DOCUMENT_CHARACTERS = 10_000_000
 """By default, longer documents are dropped: encoding one takes about 170 bytes a character."""
+TOO_LONG = f"longer than {MAX_RECORD_BYTES >> 20} MiB"
+NOT_SAMPLED = "not in the sample of "
+"""The beginning of the reason for dropping documents outside a sample."""
 NAME_THE_FIELD = "name the field of its text (--text-field, where the command has it)"
+SHOWN_CHARACTERS = 300
+"""Characters of a table's columns in a message."""
 KINDS = {
     dict: "an object",
     list: "a list",
@@ -22,10 +29,8 @@ KINDS = {
     int: "a number",
     float: "a number",
 }
-SHOWN_CHARACTERS = 300
-"""Of a table's columns in a message."""
-ONE_LINE_A_RECORD = "write each record on one line, as jq -c '.[]' does"
-TOO_LONG = f"longer than {MAX_RECORD_BYTES >> 20} MiB"
+
+OnError = Literal["stop", "skip"]
 
 
 class BadRecord(Exception):
@@ -51,6 +56,52 @@ A reader of a format is a function `(path, fields) -> Records`. It raises when i
 
 
 @dataclass(frozen=True)
+class Dropped:
+    """A document that is left out: its id and place where known, and why."""
+
+    id: str | None
+    where: str | None
+    reason: str
+    """The same text for all documents dropped for one reason, by which they are counted."""
+    detail: str = ""
+    """Details of this document."""
+    is_flaw: bool = False
+    """Whether it would have ended the reading with `on_error="stop"`."""
+
+
+OnDrop = Callable[[Dropped], None]
+
+
+def ignore_dropped(dropped: Dropped) -> None:
+    """Keep no record of what is dropped."""
+
+
+def count_dropped(on_drop: OnDrop) -> tuple[OnDrop, Counter[str]]:
+    """Wrap a callback; also returns a counter of its calls by reason."""
+    counts = Counter[str]()
+
+    def count(dropped: Dropped) -> None:
+        counts[dropped.reason] += 1
+        on_drop(dropped)
+
+    return count, counts
+
+
+def describe_dropped(counts: Mapping[str, int]) -> str:
+    """Counts by reason as text."""
+    return ", ".join(f"{count:,} left out: {reason}" for reason, count in counts.items())
+
+
+def no_documents(where: object, counts: Mapping[str, int]) -> InputError:
+    """The error for an input without documents, with the counts of what was dropped."""
+    if counts:
+        remedy = "correct what was left out, or give other files or limits"
+        return InputError(f"{where}: no document found ({describe_dropped(counts)}); {remedy}")
+    formats = ".jsonl, .csv, .tsv, .parquet, .arrow, .warc or text files"
+    return InputError(f"{where}: no document found; give {formats}")
+
+
+@dataclass(frozen=True)
 class Fields:
     """The names of the fields or columns that make a document; `a.b` is field b of the object a."""
 
@@ -62,18 +113,51 @@ class Fields:
         """The text, id and domain of a record; None for an absent one."""
         return _field(record, self.text), _field(record, self.id), _field(record, self.domain)
 
-    @property
-    def columns(self) -> set[str]:
-        """The columns of a table that may hold the fields."""
-        return {column for field in (self.text, self.id, self.domain) for column in _columns(field)}
+    def columns_of(self, columns: Sequence[str]) -> list[str]:
+        """Those of a table's columns that may hold the fields.
 
-    def check_text_column(self, columns: Sequence[str]) -> None:
-        """BadRecord when none of a table's columns may hold the text, or two have the name of one field."""
-        if twice := sorted(name for name in self.columns if columns.count(name) > 1):
+        BadRecord if none may hold the text, or if two have one name.
+        """
+        wanted = {column for name in (self.text, self.id, self.domain) for column in _columns(name)}
+        if twice := sorted(name for name in wanted if columns.count(name) > 1):
             raise BadRecord("two columns of one name", twice[0], fix="file")
         if not set(_columns(self.text)).intersection(columns):
             detail = f"{self.text!r} is not among {shorten(', '.join(columns), SHOWN_CHARACTERS)}"
             raise BadRecord("no text column", detail, fix=f"file or {NAME_THE_FIELD}")
+        return [column for column in columns if column in wanted]
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How documents are read and selected.
+
+    `on_error="stop"` turns a flawed record into an InputError, "skip" drops it. `on_drop` is called with
+    every dropped record or document.
+    """
+
+    fields: Fields = field(default_factory=Fields)
+    on_error: OnError = "stop"
+    on_drop: OnDrop = ignore_dropped
+    min_characters: int = 0
+    max_document_characters: int = MAX_DOCUMENT_CHARACTERS
+
+    def __post_init__(self) -> None:
+        check_fields(self, dashed=True)  # a misspelt on_error would drop flawed records
+
+    def reason_to_drop(self, document: Document, weight: float, file: str) -> str:
+        """Why a document is not selected: its length, or the sample of a share `weight`; "" if it is.
+
+        The sample is drawn by the hash of the whole document and the name of its `file`, since ids may repeat
+        between and within files.
+        """
+        length = len(document.text)
+        if length < self.min_characters:
+            return f"fewer than {self.min_characters} characters"
+        if length > self.max_document_characters:
+            return f"more than {self.max_document_characters} characters"
+        if weight < 1 and hash_fraction(f"{file}\0{document.id}\0{document.text}") >= weight:
+            return f"{NOT_SAMPLED}{weight:g}"
+        return ""
 
 
 def to_document(record: Mapping[str, Any], fields: Fields, name: str, domain: str) -> Document:
@@ -111,31 +195,6 @@ def name_of(value: Any, field: str, what: str) -> str:
 def kind_of(value: Any) -> str:
     """What a field holds that should be a string, in words."""
     return KINDS.get(type(value), f"a value of type {type(value).__name__}")
-
-
-SPLITS = ("train", "validation", "valid", "val", "dev", "test", "eval", "heldout")
-"""As the Hub names them."""
-SHARD = re.compile(r"(-\d+-of-\d+|([-_]\d+)*[-_](?!(19|20)\d\d(\d\d){0,2}$)\d{3,})$")
-"""How the name of a shard ends: `-3-of-64`, `_0012`, `_000_00003`. Dates such as `_2024` or `-20240131` and
-shorter numbers are no shard's."""
-SAYS_NOTHING = re.compile(rf"({'|'.join(SPLITS)}|part|shard|chunk|file|data)?([-_]?\d+)*")
-"""Names of files and folders that do not say what their text is: a split's, `part-0`, `0003`."""
-
-
-def domain_from_name(file: str, folders: Sequence[str] = ()) -> str:
-    """A file's name up to its first dot, without the numbers of a shard.
-
-    Where that says nothing, the first of `folders` whose name does, or else the last of them.
-    """
-    whole = file.rsplit("/", 1)[-1]
-    name = SHARD.sub("", whole.lstrip(".").split(".", 1)[0])
-    telling = (each for each in (name, *folders) if not SAYS_NOTHING.fullmatch(each))
-    return next(telling, "".join(folders[-1:]) or name or whole)
-
-
-def folders_above(path: Path) -> list[str]:
-    """The names of the two folders above a file, the nearest first: those that may name its domain."""
-    return [folder.name for folder in path.absolute().parents[:2]]
 
 
 def _columns(field: str) -> tuple[str, str]:

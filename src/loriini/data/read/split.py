@@ -1,33 +1,31 @@
 """The user's documents as a training side and a held-out side, each within a budget of characters."""
 
-import os
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from itertools import chain, takewhile
+from itertools import chain
 
 from loriini.common.errors import InputError
 from loriini.common.progress import warn
 from loriini.data.read.document import Document
-from loriini.data.read.dropped import Dropped, OnDrop, count_dropped, describe_dropped, ignore_dropped
-from loriini.data.read.formats import begins_as_text
 from loriini.data.read.inputs import InputFile, input_files
-from loriini.data.read.options import OnError, ReadOptions
-from loriini.data.read.read import has_records, read_files
-from loriini.data.read.records import MAX_DOCUMENT_CHARACTERS, SPLITS, Fields
+from loriini.data.read.names import HELDOUT, HELDOUT_MARK, TRAIN, is_marked
+from loriini.data.read.read import read_files, text_next_to_records
+from loriini.data.read.records import (
+    MAX_DOCUMENT_CHARACTERS,
+    Dropped,
+    Fields,
+    OnError,
+    ReadOptions,
+    count_dropped,
+    describe_dropped,
+    ignore_dropped,
+)
 from loriini.data.read.sampling import hash_fraction
 
-TRAIN, HELDOUT = "train", "heldout"
 DEFAULT_FIELDS = Fields()
 HELDOUT_SHARE = 0.08
-"""Of the documents, where no file is held out by name."""
-HELDOUT_MARK = f".{HELDOUT}."
-"""Part of the name of a held-out file."""
-SPLIT = re.compile(rf"(?:^|[-_./])({'|'.join(SPLITS)})(?=[-_./])")
-"""A split in a part of the path of a data set's file."""
-WHOLE_NAME = re.compile(rf"({'|'.join(SPLITS)})(?:[-_.]?\d[^.]*)?(?:\..*)?")
-"""A part that is a split's name, but for numbers and endings."""
+"""Fraction of documents held out if no input file is named `*.heldout.*`."""
 
 
 def split_documents(
@@ -55,8 +53,14 @@ def split_documents(
         InputError: a side has no documents.
     """
     on_drop, dropped = count_dropped(ignore_dropped)
-    files = [file for path in paths for file in _files(path, on_drop)]
-    marked, others = ([file for file in files if _is_marked(file) == held] for held in (True, False))
+    files: list[InputFile] = []
+    for path in paths:
+        found = input_files([path])
+        beside = text_next_to_records(found)
+        for file in beside:
+            on_drop(Dropped(None, file.path, "next to records; give the file by name to read it"))
+        files += [file for file in found if file not in beside]
+    marked, others = ([file for file in files if is_marked(file.name) == held] for held in (True, False))
     options = ReadOptions(fields, on_error, on_drop=on_drop, max_document_characters=longest)
     sides = {TRAIN: Side(train_characters), HELDOUT: Side(heldout_characters)}
     heldout_ranks = set[float]()
@@ -127,53 +131,3 @@ class Side:
     @property
     def _characters_per_domain(self) -> int:
         return max(1, self.characters // len(self.domains))
-
-
-def heldout_files(paths: Sequence[str], folders: int | None = 1) -> list[str]:
-    """The files that are held out by name: `*.heldout.*`, or those of another split than `train`.
-
-    A split is named by a file or one of its last `folders` (None: all) that not all files share, and counts
-    only if a split `train` is there. Empty if all files would be held out.
-    """
-    parts = [path.split("/") for path in paths]
-    columns = zip(*(each[:-1] for each in parts), strict=False)
-    shared = sum(1 for _ in takewhile(lambda names: len(set(names)) == 1, columns))
-    first = None if folders is None else -1 - folders
-    named = (split_of("/".join(each[shared:][first:])) for each in parts)
-    splits = {path: split for path, split in zip(paths, named, strict=True) if split}
-    is_split = TRAIN in splits.values()
-    held = [
-        path
-        for path in paths
-        if HELDOUT_MARK in os.path.basename(path) or (is_split and splits.get(path, TRAIN) != TRAIN)
-    ]
-    return held if len(held) < len(paths) else []
-
-
-def split_of(path: str) -> str | None:
-    """The split of a file of a data set; None for none.
-
-    It is that which is the file's whole name or the nearest folder's (`WHOLE_NAME`), or else one that the
-    file's name contains, or the nearest folder's.
-    """
-    parts = path.split("/")[::-1]
-    whole = (WHOLE_NAME.fullmatch(part) for part in parts)
-    within = (SPLIT.search(f"{part}/") for part in parts)
-    return next((match[1] for match in chain(whole, within) if match), None)
-
-
-def _files(path: str, on_drop: OnDrop) -> Iterator[InputFile]:
-    """The files behind a path; a folder's text files only where it has no records."""
-    files = input_files([path])
-    only_records = any(map(has_records, files))
-    for file in files:
-        if only_records and file.in_folder and not has_records(file):
-            is_text = begins_as_text(file.path)
-            what = "text next to records; give the file by name to read it" if is_text else "not a text file"
-            on_drop(Dropped(None, file.path, what))
-        else:
-            yield file
-
-
-def _is_marked(file: InputFile) -> bool:
-    return HELDOUT_MARK in os.path.basename(file.name)

@@ -1,7 +1,7 @@
 """Readers of web archives: the text of HTML pages (WARC), or text extracted from pages (WET).
 
-The record framing is parsed here, because warcio accepts a damaged archive and skips what it cannot parse.
-warcio undoes chunking and compression of a response, and trafilatura extracts the text of its HTML.
+warcio parses records, and undoes chunking and compression of a response; trafilatura extracts the text of its
+HTML.
 """
 
 import codecs
@@ -9,19 +9,15 @@ import io
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import IO
+from importlib import import_module
+from typing import IO, Any
 
+from loriini.common.errors import InputError
 from loriini.data.read.compressed import READ_BYTES, open_stream
-from loriini.data.read.optional import import_optional
 from loriini.data.read.records import MAX_RECORD_BYTES, TOO_LONG, BadRecord, Fields, Records
 
-Headers = Mapping[str, str]
-
-WARC_HEAD = "WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: http:\r\nContent-Length: {}\r\n\r\n"
-"""The header that warcio needs before a response; the address only has to be an HTTP one."""
-
 HEADER_BYTES, PAGE_BYTES = 1 << 20, 1 << 23
-"""The longest header of a record, and the longest page, unpacked: parsing takes many times its size."""
+"""The longest first line of a record, and the longest page, unpacked: parsing takes many times its size."""
 
 HTML = ("text/html", "application/xhtml+xml")
 CHARSET = re.compile(r"charset\s*=\s*[\"']?([a-z\d][\w.:-]{0,39})", re.ASCII | re.IGNORECASE)
@@ -30,22 +26,57 @@ BROWSERS = {"iso8859-1": "cp1252", "ascii": "cp1252"}
 NO_CHARSETS = {"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7"}
 """Python's codecs that no page uses: they take quadratic time, or make half a surrogate pair."""
 
+Headers = Mapping[str, str]
+
+
+def import_optional(module: str, path: str) -> Any:
+    """Import a module that reading `path` needs; InputError naming the extra when it is not installed."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        needs = f"reading this needs {module} ({str(error).splitlines()[0]})"
+        raise InputError(f"{path}: {needs}; run: pip install 'loriini[inputs]'") from None
+
 
 def read_warc(path: str, fields: Fields) -> Records:
     """The pages of a web archive, with their WARC-Record-ID as id. Records without text are dropped.
 
-    InputError when warcio or trafilatura is not installed.
+    InputError when warcio or trafilatura is not installed; BadRecord or EOFError where the archive is
+    damaged.
     """
-    import_optional("warcio", path)
-    import_optional("trafilatura", path)
-    # It logs pages that it cannot parse; they are counted here.
-    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
+    for module in ("warcio", "trafilatura"):
+        import_optional(module, path)
+        logging.getLogger(module).setLevel(logging.CRITICAL)  # what cannot be parsed is counted here
     with open_stream(path) as stream:
-        for number, (headers, content) in enumerate(_frames(stream), 1):
-            yield number, _record(headers, content, fields)
+        for number, (headers, content) in enumerate(_records(stream), 1):
+            yield number, _page_of(headers, content, fields)
 
 
-def _record(
+def _records(stream: IO[bytes]) -> Iterator[tuple[Headers, bytes | None]]:
+    """The headers, by lower-case name, and the content of every record; None for one above the size limit."""
+    from warcio.exceptions import ArchiveLoadFailed
+    from warcio.recordloader import ArcWarcRecordLoader
+
+    loader = ArcWarcRecordLoader()
+    while first := stream.readline(HEADER_BYTES):
+        if not first.strip():
+            continue
+        try:
+            record = loader.parse_record_stream(stream, first, "warc", no_record_parse=True)
+        except ArchiveLoadFailed as error:
+            raise BadRecord("damaged web archive", error, "file") from None
+        headers = {name.lower(): value for name, value in record.rec_headers.headers}
+        if not re.fullmatch(r"\d{1,18}", headers.get("content-length", ""), re.ASCII):
+            raise BadRecord("damaged web archive", "a record has no length", "file")
+        content = record.raw_stream.read(record.length) if record.length <= MAX_RECORD_BYTES else None
+        while record.raw_stream.read(READ_BYTES):
+            pass  # the rest of a record above the size limit
+        if record.raw_stream.limit:
+            raise EOFError("the file ends inside a record")
+        yield headers, content
+
+
+def _page_of(
     headers: Headers, content: bytes | None, fields: Fields
 ) -> Mapping[str, str | None] | BadRecord | None:
     extract = TEXT_OF.get(headers.get("warc-type", ""))
@@ -60,45 +91,6 @@ def _record(
     if not text.strip():
         return BadRecord("no text in the page", fix=None)
     return {fields.text: text, fields.id: headers.get("warc-record-id")}
-
-
-def _frames(stream: IO[bytes]) -> Iterator[tuple[Headers, bytes | None]]:
-    """The headers, by lower-case name, and the content of every record; None for one above the size limit.
-
-    Raises BadRecord where the archive is damaged.
-    """
-    while first := stream.readline(HEADER_BYTES):
-        if not first.strip():
-            continue
-        if not first.startswith(b"WARC/"):
-            raise BadRecord("damaged web archive", "a record does not begin with WARC/", fix="file")
-        lines, left = [stream.readline(HEADER_BYTES)], HEADER_BYTES
-        while lines[-1].strip():
-            left -= len(lines[-1])
-            if left < 0:
-                raise BadRecord("damaged web archive", "a header without an end", fix="file")
-            lines.append(stream.readline(HEADER_BYTES))
-        pairs = (line.decode(errors="replace").partition(":") for line in lines)
-        headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
-        length = headers.get("content-length", "")
-        if not lines[-1] or not re.fullmatch(r"\d{1,18}", length, re.ASCII):
-            raise BadRecord("damaged web archive", "a record has no length", fix="file")
-        yield headers, _content(stream, int(length))
-
-
-def _content(stream: IO[bytes], length: int) -> bytes | None:
-    """The next `length` bytes; None, with the bytes skipped, when they are above the size limit."""
-    content = None
-    missing = length
-    if length <= MAX_RECORD_BYTES:
-        content = stream.read(length)
-        missing -= len(content)
-    while missing:
-        skipped = len(stream.read(min(missing, READ_BYTES)))
-        if not skipped:
-            raise EOFError("the file ends inside a record")
-        missing -= skipped
-    return content
 
 
 def _text_of_response(headers: Headers, content: bytes) -> str:
@@ -189,16 +181,18 @@ def _unpacked(stream: IO[bytes]) -> bytes:
 
 
 def _http(content: bytes) -> tuple[str, str, bytes]:
-    """Status, content type and decoded body of a response."""
-    from warcio.archiveiterator import ArchiveIterator
+    """Status, content type and body of a response, without chunking and compression."""
+    from warcio.recordloader import ArcWarcRecord
+    from warcio.statusandheaders import StatusAndHeadersParser
 
     if not content.startswith(b"HTTP/"):
         raise BadRecord("no HTTP response", fix=None)
-    head = WARC_HEAD.format(len(content)).encode()
+    stream = io.BytesIO(content)
     try:
-        record = next(ArchiveIterator(io.BytesIO(head + content + b"\r\n\r\n")))
-        kind = record.http_headers.get_header("Content-Type", "")
-        return record.http_headers.get_statuscode(), kind, _unpacked(record.content_stream())
+        headers = StatusAndHeadersParser([], verify=False).parse(stream)
+        response = ArcWarcRecord("warc", "response", None, stream, headers, None, None)
+        body = _unpacked(response.content_stream())
+        return headers.get_statuscode(), headers.get_header("Content-Type", ""), body
     except BadRecord:
         raise
     except Exception as error:  # responses can be anything, and so can warcio's errors

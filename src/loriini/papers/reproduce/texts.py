@@ -16,7 +16,8 @@ from loriini.data.prepare.text.documents import document_line
 from loriini.data.read import OnError, input_identity, read_documents
 from loriini.data.read.document import Document
 from loriini.data.read.local_text import collect_local_text
-from loriini.data.read.split import HELDOUT, TRAIN, split_documents
+from loriini.data.read.names import HELDOUT, TRAIN
+from loriini.data.read.split import split_documents
 from loriini.evaluate.heldout import HeldOut, tokenize_by_domain
 from loriini.model.weights.loading import tokenizer_in
 from loriini.papers.reproduce.scales import Scale

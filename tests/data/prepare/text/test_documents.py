@@ -11,9 +11,8 @@ from loriini.data.jobs.artifact import Artifact
 from loriini.data.prepare.text.documents import _Chunk, _shards, _totals, write_documents
 from loriini.data.prepare.text.stored import stored_documents
 from loriini.data.read.document import Document
-from loriini.data.read.dropped import Dropped, OnDrop
 from loriini.data.read.inputs import input_files, input_states
-from loriini.data.read.options import ReadOptions
+from loriini.data.read.records import Dropped, OnDrop, ReadOptions
 from loriini.data.read.sampling import hash_fraction
 from loriini.data.read.streams import FunctionStream, file_streams
 

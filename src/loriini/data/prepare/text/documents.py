@@ -49,9 +49,8 @@ from loriini.data.prepare.text.distinct import (
 )
 from loriini.data.read.compressed import read_lines
 from loriini.data.read.document import Document
-from loriini.data.read.dropped import Dropped, count_dropped, no_documents
-from loriini.data.read.options import NOT_SAMPLED
-from loriini.data.read.streams import DocumentStream, FunctionStream, ReadDocuments, number_lines
+from loriini.data.read.records import NOT_SAMPLED, Dropped, count_dropped, no_documents
+from loriini.data.read.streams import DocumentStream, FunctionStream, ReadDocuments
 
 DOCUMENTS = "documents-{:05d}.jsonl.zst"
 DROPPED = "dropped.jsonl"
@@ -148,7 +147,6 @@ def _write(
 ) -> dict[str, Any]:
     parts, where = parts_folder(folder), first_few([str(path) for path in inputs or [folder]])
     streams = [FunctionStream(sources, digest([settings, inputs]))] if callable(sources) else list(sources)
-    streams = number_lines(streams, folder, execute)
     reads = [
         Task(name, partial(_read, stream.read, SHARD_CHARACTERS))
         for name, stream in zip(_task_names(streams), streams, strict=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from sources.reads import lines, read, texts
+from reads import lines, read, texts
 
 from loriini.common.errors import InputError
 from loriini.data.read import Dropped, Fields, ReadOptions

@@ -1,11 +1,11 @@
-"""The domains that documents have by the names of their files."""
+"""Domains and splits by the names of files."""
 
 from pathlib import Path
 
 import pytest
 
 from loriini.data.read.inputs import input_files
-from loriini.data.read.records import domain_from_name
+from loriini.data.read.names import domain_from_name, heldout_files
 
 
 @pytest.mark.parametrize(
@@ -75,3 +75,19 @@ def test_a_file_in_a_folder_has_the_domain_of_the_nearest_name_that_says_somethi
     path.write_text("{}")
     (found,) = input_files([f"{tmp_path}/crawl"])
     assert found.domain == domain
+
+
+@pytest.mark.parametrize(
+    ("paths", "held"),
+    [
+        (("dev/wiki-train.jsonl", "dev/wiki-validation.jsonl"), (1,)),
+        (("/x/train/wiki-train.jsonl", "/x/train/wiki-test.jsonl"), (1,)),
+        (("s/train/a.jsonl", "s/train/dev-tools.jsonl", "s/test/a.jsonl"), (2,)),
+        (("s/train.jsonl", "s/a.jsonl", "s/test.jsonl"), (2,)),
+        (("s/test/en/a.jsonl", "s/train/en/a.jsonl"), ()),  # too far from the file
+        (("s/a.jsonl", "s/test.jsonl"), ()),
+    ],
+)
+def test_files_of_other_splits_than_train_are_held_out(paths: tuple[str, ...], held: tuple[int, ...]) -> None:
+    assert heldout_files(paths) == [paths[i] for i in held]
+    assert heldout_files(("s/test/en/a", "s/train/en/a"), folders=None) == ["s/test/en/a"]
