@@ -227,7 +227,7 @@ def test_text_next_to_records_is_warned_of(tmp_path: Path, capsys: pytest.Captur
         documents = tuple(str(tmp_path / name) for name in given)
         settings = replace(topics.SETTINGS, documents=documents, order="random")
         prepare.prepare(tmp_path / f"corpus-{len(given)}", settings)
-        assert (f"{tmp_path}/set/README: text next to records" in capsys.readouterr().err) == warned
+        assert (f"{tmp_path}/set/README: next to records" in capsys.readouterr().err) == warned
 
 
 @pytest.mark.parametrize(
