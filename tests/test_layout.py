@@ -60,6 +60,7 @@ IMPORTS: dict[str, set[str]] = {
     "bench": {"estimate", "train", "parallel", "model", "routing", *DATA, "common"},
     "compare": {"launch", "recipes", "reporting", "evaluate", "train", "model", "routing", *DATA, "common"},
     "quickstart": {
+        "compare",
         "launch",
         "recipes",
         "analyze",

@@ -64,7 +64,7 @@ REPORTS = (
         "reporting/wording.py",
         "difference.decided and not rounds",
         "not rounds",
-        "tests/quickstart/test_sections.py",
+        "tests/quickstart/test_report.py",
     ),
     Mutation(
         "the lens shows the routing of the next segment",

@@ -1,12 +1,15 @@
-"""The report of a finished job: every section, no outside resource, nothing unescaped."""
+"""The report of a finished job: every section, nothing unescaped, and no more than intervals support."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from loriini.common.errors import InputError
-from loriini.quickstart.report import write_report
-from reports import HOSTILE, Page
+from loriini.quickstart import Quickstart, report
+from loriini.quickstart.report import Finished, print_table, write_report
+from reports import HOSTILE, Page, text_of, write_run
 
 SECTIONS = [
     "What was trained, on what",
@@ -21,23 +24,103 @@ SECTIONS = [
 ]
 
 
-def test_the_page_has_every_section_and_lets_nothing_through(job: Path) -> None:
-    path = write_report(job)
-    text = path.read_text()
-    page = Page(text)
-    assert path == job / "report.html"
+def difference(change: float, reach: float = 0.01) -> dict[str, float]:
+    return {"change": change, "low": change - reach, "high": change + reach}
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> Finished:
+    """A job without training, with a domain whose name and texts are hostile."""
+    dense, mixture = {"python": 20.0, HOSTILE: 40.0}, {"python": 18.0, HOSTILE: 41.0}
+    results = {
+        "dense": {"perplexity": dense, "perplexity_all": {**dense, "python": 22.0}, "loss": 3.0},
+        "lory": {"perplexity": mixture, "perplexity_all": mixture, "loss": 2.9},
+        "parameters": {"dense": 1000, "lory_total": 4100, "lory_active": 1100},
+        "tokens": {"train": 1536, "heldout": 200},
+        "skip": 8,
+        "order": {"random": 0.1, "similar": 0.4},
+        "difference": {"python": difference(-0.1), HOSTILE: difference(0.025), "all": difference(-0.017)},
+    }
+    cells = [
+        {
+            "name": name,
+            "causality": causality,
+            "state": "finished",
+            "steps": 3,
+            "tokens_per_second": speed,
+            "curve": {axis: [1.0, 2.0, 3.0] for axis in ("loss", "tokens", "flops", "seconds")},
+        }
+        for name, causality, speed in (("dense", "strict", 200.0), ("lory", "after_first_segment", 150.0))
+    ]
+    variants = [{"name": cell["name"], "training_causality": cell["causality"]} for cell in cells]
+    machine = dict.fromkeys(("processor", "jobs", "threads"), HOSTILE)
+    document = {"id": HOSTILE, "domain": HOSTILE, "text": HOSTILE}
+    write_run(tmp_path / "runs/lory", dense_steps=4)
+    return Finished(
+        Quickstart(),
+        tmp_path,
+        results,
+        {"cells": cells, "variants": variants, "machine": machine},
+        {side: {HOSTILE: {"documents": 3, "characters": 900}} for side in ("train", "heldout")},
+        [dict.fromkeys(("domain", "prompt", "dense", "lory"), HOSTILE)],
+        [{**document, "neighbors": [{**document, "similarity": 0.8}] * 2}] * 2,
+        {"train dense": {"seconds": 4.0, "peak_memory_bytes": 2_000_000}},
+    )
+
+
+def test_the_page_has_every_section_and_lets_nothing_through(finished: Finished) -> None:
+    page = Page(write_report(finished).read_text())
     assert page.headings[1:] == SECTIONS
     assert not page.tags & {"script", "img", "link", "iframe", "object"}
     assert all(link.startswith("#") for link in page.links)
-    assert not any(outside in text for outside in ("url(http", "@import", "<script"))
     assert HOSTILE in page.text
+    assert "0.75 of the dense model's speed" in page.text
+    assert "lory uses 1.10 times the dense parameters" in page.text
 
 
-def test_what_is_absent_is_left_out(job: Path) -> None:
-    for name in ("samples.json", "neighbors.json", "runs/lory/routes.npz", "runs/lory/metrics.jsonl"):
-        (job / name).unlink()
-    left_out = {"Use of experts", "Who routes where", "Samples"}
-    assert Page(write_report(job).read_text()).headings[1:] == [s for s in SECTIONS if s not in left_out]
-    (job / "results.json").unlink()
-    with pytest.raises(InputError, match=r"results\.json"):
-        write_report(job)
+def test_the_page_of_a_real_job_escapes_its_texts(out: Path) -> None:
+    page = (out / "report.html").read_text()
+    assert "&lt;b&gt;code&lt;/b&gt;" in page
+    assert "<b>code</b>" not in page
+    assert "['<script>']" not in page
+    assert Page(page).headings[1:] == SECTIONS
+
+
+@pytest.mark.parametrize(
+    ("causality", "change", "reach", "verdict"),
+    [
+        ("strict", -0.02, 0.01, "the lory mixture predicts unseen text better than the dense model"),
+        ("strict", 0.02, 0.01, "the dense model predicts unseen text better than the lory mixture"),
+        ("strict", -0.02, 0.03, "No clear difference"),
+        ("strict", 0.02, float("nan"), "No clear difference"),
+        ("strict", 0.0004, 0.0001, "No clear difference"),
+        ("none", -0.5, 0.01, "does not compare"),
+    ],
+)
+def test_the_headline_claims_what_the_interval_does(
+    finished: Finished,
+    causality: str,
+    change: float,
+    reach: float,
+    verdict: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = json.loads(json.dumps(finished.found))
+    found["cells"][1]["causality"] = causality
+    differences = dict.fromkeys(("python", HOSTILE, "all"), difference(change, reach))
+    job = replace(finished, found=found, results={**finished.results, "difference": differences})
+    text = text_of(report.headline(job))
+    assert verdict in text
+    assert "perplexity 29.50 against 30.00" in text
+    print_table(job)
+    assert verdict in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("unknown", [None, float("nan")])
+def test_an_unknown_cosine_has_its_reason(unknown: float | None, finished: Finished) -> None:
+    order: dict[str, Any] = {"random": unknown, "similar": 0.25}
+    job = replace(finished, results={**finished.results, "order": order}, neighbors=[])
+    text = text_of(report.similar_documents_section(job))
+    assert "no instance holds two documents" in text
+    assert "0.250 in similar order" in text
+    assert "nan" not in text

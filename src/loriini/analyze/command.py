@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from loriini.analyze.report import write_run_report
-from loriini.analyze.routes import ROUTES, instances_by_domain, routes_of_sequences
+from loriini.analyze.routes import ROUTES, Routes, instances_by_domain, routes_of_sequences
 from loriini.common.errors import InputError
 from loriini.common.hub import page_folder
 from loriini.common.progress import inform
@@ -20,6 +20,7 @@ from loriini.evaluate.heldout import check_label, check_tokens, documents_of, to
 from loriini.evaluate.runs import EvaluationSettings, check_files
 from loriini.model.weights.loading import (
     context_length,
+    load_config,
     load_model,
     run_precision,
     trained_with_document_mask,
@@ -42,6 +43,14 @@ def analyze_run(
     out = out or page_folder(run, "--out DIR")
     if (out / REPORT).exists() and not (out / ROUTES).exists():
         raise InputError(f"{out / REPORT}: of another command, which has no {ROUTES}; choose another --out")
+    routes = measure_routes(run, settings, per_document)
+    out.mkdir(parents=True, exist_ok=True)
+    routes.save(out / ROUTES)
+    return write_run_report(run, out, causality_warning(load_config(run).routing, training=True))
+
+
+def measure_routes(run: Path, settings: EvaluationSettings, per_document: bool = False) -> Routes:
+    """The routes of a run on documents by domain; see `analyze_run`."""
     model, tokenizer = load_model(run, settings.device)
     if not model.config.is_mixture:
         raise InputError(f"{run}: a dense model, so there is nothing to route; give the run of a mixture")
@@ -56,13 +65,9 @@ def analyze_run(
     else:
         heldout = tokenize_by_domain(read, tokenizer, length, most, names)
         sequences, of_documents = instances_by_domain(heldout), documents_of(heldout)
-    precision = run_precision(run)
-    routes = routes_of_sequences(
-        model, sequences, precision=precision, field=settings.fields.domain, documents=of_documents
+    return routes_of_sequences(
+        model, sequences, precision=run_precision(run), field=settings.fields.domain, documents=of_documents
     )
-    out.mkdir(parents=True, exist_ok=True)
-    routes.save(out / ROUTES)
-    return write_run_report(run, out, causality_warning(model.config.routing, training=True))
 
 
 def sequences_by_domain(

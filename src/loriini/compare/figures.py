@@ -61,22 +61,37 @@ def differences(variants: Sequence[VariantRow], baseline: str, places: Mapping[s
 
     `places` are those of the variants among all that the report shows, by name; each has one colour there.
     """
-    figure, axes = one_plot(1.1 + 0.55 * len(variants))
+    figure, axes = _rows([variant["name"].replace(" ", "\n") for variant in variants], baseline)
     for place, variant in enumerate(variants):
         difference = variant["difference"][OVERALL]
         color = COLORS[places[variant["name"]] % len(COLORS)]
         _interval(axes, place - 0.14, difference["seeds"], color, "o", 2.5)
         _interval(axes, place + 0.14, difference["documents"], color, "s", 1.0)
-    axes.axvline(0, color=INK, linewidth=1)
-    axes.set_yticks(range(len(variants)), [variant["name"].replace(" ", "\n") for variant in variants])
-    axes.set_ylim(len(variants) - 0.5, -0.5)
-    axes.set_title(fill(f"perplexity relative to {baseline}, %", TITLE_WIDTH))
-    axes.grid(axis="x", alpha=0.15)
-    axes.grid(axis="y", visible=False)
     axes.plot([], [], "o-", color=INK, linewidth=2.5, label="over seeds")
     axes.plot([], [], "s-", color=INK, linewidth=1.0, label="over held-out text")
     legend(figure, axes)
     return figure
+
+
+@picture
+def differences_by_domain(differences: Mapping[str, Change], baseline: str) -> Figure:
+    """Difference of one model's perplexity relative to the baseline by domain, with one interval each."""
+    figure, axes = _rows(list(differences), baseline)
+    for place, difference in enumerate(differences.values()):
+        _interval(axes, place, difference, COLORS[1], "s", 2.5)
+    return figure
+
+
+def _rows(names: Sequence[str], baseline: str) -> tuple[Figure, Axes]:
+    """A plot of relative perplexity with a row for each name."""
+    figure, axes = one_plot(1.1 + 0.55 * len(names))
+    axes.axvline(0, color=INK, linewidth=1)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_title(fill(f"perplexity relative to {baseline}, %", TITLE_WIDTH))
+    axes.grid(axis="x", alpha=0.15)
+    axes.grid(axis="y", visible=False)
+    return figure, axes
 
 
 @picture

@@ -24,6 +24,7 @@ from loriini.compare.cells import Cell
 from loriini.data.jobs.lock import AT_WORK, FolderLocked, folder_lock
 from loriini.train.corpora import read_corpora
 from loriini.train.folder import check_length, claim_run, has_model, make_folder
+from loriini.train.loop import train
 from loriini.train.records.metrics import METRICS, read_metrics
 
 State = Literal["new", "started", "finished", "diverged"]
@@ -93,6 +94,13 @@ def train_trials(
     with progress("trainings", len(trials)) as advance:
         advance(len(trials) - len(left))
         return _Processes(left, jobs, advance, on_end).run() if left else {}
+
+
+def train_here(trial: Trial) -> None:
+    """Train in this process, unless it is done."""
+    if not trial.is_done:
+        run = trial.cell.run
+        train(run, read_corpora(run.corpus, run.corpus_weights), trial.folder)
 
 
 def refuse_failures(trials: Sequence[Trial], failures: Mapping[Path, str]) -> None:

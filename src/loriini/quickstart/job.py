@@ -1,53 +1,47 @@
-"""The stages of `loriini quickstart`."""
+"""The stages of `loriini quickstart`: documents, a corpus, two trainings, and a comparison of them."""
 
-from collections.abc import Mapping
-from dataclasses import replace
-from functools import cache
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from loriini.analyze.routes import ROUTES, routes_by_domain
-from loriini.common.atomic import write_json
+import torch
+
+from loriini.analyze.command import measure_routes
+from loriini.analyze.routes import ROUTES
+from loriini.common.atomic import write_json, write_text
+from loriini.common.hardware import describe_machine, peak_resident
 from loriini.common.json_file import read_object
-from loriini.common.progress import inform, progress
-from loriini.data.jobs.artifact import Artifact
+from loriini.common.progress import announce, inform
+from loriini.compare.cells import Cell
+from loriini.compare.job import check_heldout, measure_trials, with_shared_skip
+from loriini.compare.running import Trial, train_here
 from loriini.data.jobs.lock import folder_lock
 from loriini.data.prepare.inspection import neighbor_examples
 from loriini.data.prepare.prepare import Corpus, prepare_documents
-from loriini.data.prepare.text.documents import write_documents
-from loriini.data.prepare.text.stored import stored_documents
+from loriini.data.prepare.text.documents import document_line, parse_line
 from loriini.data.read import Fields, input_identity
 from loriini.data.read.document import Document
 from loriini.data.read.local_text import collect_local_text
 from loriini.data.read.split import split_documents
-from loriini.evaluate.heldout import (
-    HeldOut,
-    check_domains,
-    check_label,
-    check_lengths,
-    documents_of,
-    tokenize_by_domain,
-)
-from loriini.evaluate.intervals import differences_by_domain
-from loriini.evaluate.perplexity import evaluate
+from loriini.evaluate.runs import EvaluationSettings
 from loriini.evaluate.samples import Generation, continue_text
-from loriini.model.weights.loading import load_model, run_precision, tokenizer_in
-from loriini.quickstart.report import write_report
-from loriini.quickstart.results import RESULTS, print_table, write_results
-from loriini.quickstart.settings import DENSE, Quickstart
-from loriini.quickstart.stages import Stages
-from loriini.train.config import TrainConfig
-from loriini.train.corpora import read_corpora
-from loriini.train.loop import train
+from loriini.model.weights.loading import load_model
+from loriini.quickstart.report import Finished, print_table, write_report
+from loriini.quickstart.settings import DENSE, HELDOUT, Quickstart
 
 TRAIN_CHARACTERS, HELDOUT_CHARACTERS = 40_000_000, 2_000_000
 HELDOUT_INSTANCES = 160
 """Instances of each domain that are evaluated: some 80,000 tokens."""
-PROMPT_TOKENS, SAMPLE_TOKENS = 48, 64
-MORE_TEXT = (
-    "give more documents of it, or join it with others (by --domain-field, or as one file), and another --out"
-)
-"""The remedy for a domain with too little held-out text; a folder keeps its documents."""
+PROMPT_CHARACTERS, SAMPLE_TOKENS = 200, 64
+RESULTS, STAGES, SAMPLES = "results.json", "stages.json", "samples.json"
+GATHER, PREPARE, MEASURE = "gather documents", "prepare corpus", "evaluate and analyze"
+
+Sizes = dict[str, dict[str, int]]
+"""By domain, `documents` and `characters`."""
 
 
 def run_quickstart(settings: Quickstart, out: Path) -> None:
@@ -64,39 +58,52 @@ def run_quickstart(settings: Quickstart, out: Path) -> None:
 
 
 def _run_stages(settings: Quickstart, identity: Mapping[str, str], out: Path) -> None:
-    runs = settings.runs
-    training = {name: f"train {run.name}" for name, run in runs.items()}
-    names = ("gather documents", "prepare corpus", *training.values(), "evaluate and analyze")
-    stage = Stages(out, names, finished=(out / RESULTS).exists())
-    sides = cache(lambda: read_sides(settings))
-    with stage("gather documents"), progress("held-out text"):
-        folder = out / "corpora/heldout/documents"
-        heldout = write_documents(folder, lambda drop: sides()["heldout"], {"side": "heldout"}, identity)
-    check_domains(heldout.counts["domains"])
-    with stage("prepare corpus"):
-        folder = out / "corpora/train"
+    training = {name: f"train {name}" for name in settings.runs}
+    stage = Stages(out, (GATHER, PREPARE, *training.values(), MEASURE), finished=(out / RESULTS).exists())
+    with stage(GATHER):
+        documents = gather(settings, out)
+    with stage(PREPARE):
         corpus = prepare_documents(
-            folder,
-            lambda drop: drop_heldout(heldout, sides()["train"]),
+            out / "corpus",
+            lambda drop: read_side(out, "train"),
             identity,
             settings.prepare_settings(),
         )
-    check_labels(runs[settings.design], corpus, heldout)
-    texts, skip = heldout_texts(heldout, corpus), runs[settings.design].config().first_segment_length
-    check_lengths(texts, skip, more=MORE_TEXT)
-    for name, run in runs.items():
-        with stage(training[name]):
-            run = replace(run, corpus=(corpus.folder.resolve(),))
-            train(run, read_corpora(run.corpus), out / "runs" / name)
-    with stage("evaluate and analyze"):
-        evaluations = {name: evaluate_run(out / "runs" / name, texts, skip) for name in runs}
-        write_samples(out, tuple(runs), texts)
-        write_json(out / "neighbors.json", neighbor_examples(corpus))
-        dense, mixture = (evaluations[name]["instance_losses"] for name in runs)
-        differences = differences_by_domain(dense, mixture, documents_of(texts))
-    write_results(out, settings, corpus, evaluations, differences, stage.costs())
-    print_table(evaluations, differences, settings.design)
-    print(write_report(out))
+    folder = (corpus.folder.resolve(),)
+    trials = [
+        Trial(Cell(name, replace(run, corpus=folder)), out / "runs" / name)
+        for name, run in settings.runs.items()
+    ]
+    cells = [trial.cell for trial in trials]
+    evaluation = EvaluationSettings((str(out / HELDOUT),), instances=HELDOUT_INSTANCES)
+    evaluation = with_shared_skip(cells, evaluation)
+    check_heldout(cells, evaluation)
+    for trial in trials:
+        with stage(training[trial.cell.variant]):
+            train_here(trial)
+    with stage(MEASURE):
+        found = measure_trials(trials, evaluation, {}, out / "evaluations")
+        mixture = trials[-1].folder
+        if not (mixture / ROUTES).exists():
+            measure_routes(mixture, evaluation).save(mixture / ROUTES)
+        samples = write_samples(out, [trial.folder for trial in trials])
+    found |= {"machine": {**describe_machine(), "jobs": 1, "threads": torch.get_num_threads()}}
+    results = contract_results(found, corpus, stage.costs())
+    write_json(out / RESULTS, results)
+    neighbors = neighbor_examples(corpus)
+    job = Finished(settings, out, results, found, documents, samples, neighbors, stage.costs())
+    print_table(job)
+    print(write_report(job))
+
+
+def gather(settings: Quickstart, out: Path) -> dict[str, Sizes]:
+    """Write the training and the held-out documents, unless they are there; how many each domain has."""
+    if not (out / HELDOUT).exists():
+        (out / HELDOUT).parent.mkdir(exist_ok=True)
+        for side, documents in read_sides(settings).items():
+            lines = b"".join(map(document_line, documents))
+            write_text(out / "documents" / f"{side}.jsonl", lines.decode())
+    return {side: domain_sizes(read_side(out, side)) for side in ("train", "heldout")}
 
 
 def read_sides(settings: Quickstart) -> dict[str, list[Document]]:
@@ -113,59 +120,96 @@ def read_sides(settings: Quickstart) -> dict[str, list[Document]]:
     )
 
 
-def drop_heldout(heldout: Artifact, documents: list[Document]) -> list[Document]:
-    """The documents whose text is not held out.
-
-    Text of this machine may have changed sides if packages came or went since an attempt was interrupted.
-    """
-    texts = {document.text for document in stored_documents(heldout)}
-    return [document for document in documents if document.text not in texts]
+def read_side(out: Path, side: str) -> Iterator[Document]:
+    """The documents of one side that `gather` wrote."""
+    with open(out / "documents" / f"{side}.jsonl", "rb") as file:
+        yield from map(parse_line, file)
 
 
-def check_labels(run: TrainConfig, corpus: Corpus, heldout: Artifact) -> None:
-    """InputError if the mixture routes by domain and a held-out document's domain has no expert."""
-    names = run.label_names(corpus.instances)
-    run.check(names)
-    if names:
-        for document in stored_documents(heldout):
-            check_label(document, names)
+def domain_sizes(documents: Iterator[Document]) -> Sizes:
+    """How many documents and characters each domain has."""
+    counts, characters = Counter[str](), Counter[str]()
+    for document in documents:
+        counts[document.domain] += 1
+        characters[document.domain] += len(document.text)
+    return {domain: {"documents": counts[domain], "characters": characters[domain]} for domain in counts}
 
 
-def heldout_texts(heldout: Artifact, corpus: Corpus) -> dict[str, HeldOut]:
-    """The held-out documents in the corpus's tokens, as instances of its length by domain."""
-    tokenizer, length = tokenizer_in(corpus.tokenizer), corpus.instances.length
-    return tokenize_by_domain(stored_documents(heldout), tokenizer, length, HELDOUT_INSTANCES)
-
-
-def evaluate_run(run: Path, texts: Mapping[str, HeldOut], skip: int) -> dict[str, Any]:
-    """Write a model's `evaluation.json`, and a mixture's `routes.npz`, unless they are there.
-
-    Returns what `evaluate` does, with the losses of each instance.
-    """
-    path = run / "evaluation.json"
-    evaluation = read_object(path, "remove it; it is made again") if path.exists() else {}
-    if "instance_losses" not in evaluation:
-        model, _ = load_model(run)
-        evaluation = evaluate(model, texts, skip, precision=run_precision(run), title=f"evaluate {run.name}")
-        if model.config.is_mixture:
-            routes_by_domain(model, texts, run_precision(run)).save(run / ROUTES)
-        write_json(path, evaluation)
-    return evaluation
-
-
-def write_samples(out: Path, names: tuple[str, ...], texts: Mapping[str, HeldOut]) -> None:
-    """Write `samples.json`: for each domain a held-out prompt, and each model's continuation."""
-    path = out / "samples.json"
-    if path.exists():
-        return
-    models = {name: load_model(out / "runs" / name) for name in names}
-    tokenizer = models[DENSE][1]
-    samples = []
-    for domain, text in texts.items():
-        prompt = tokenizer.decode(text.ids[len(text.ids) // 2, :PROMPT_TOKENS], skip_special_tokens=True)
-        continuations = {
-            name: continue_text(model, tokenizer, prompt, Generation(SAMPLE_TOKENS, label=domain))
-            for name, (model, _) in models.items()
+def write_samples(out: Path, runs: Sequence[Path]) -> list[dict[str, str]]:
+    """For each domain a held-out prompt, and each model's continuation; written to SAMPLES, or read there."""
+    path = out / SAMPLES
+    if not path.exists():
+        prompts = {
+            document.domain: document.text[:PROMPT_CHARACTERS] for document in read_side(out, "heldout")
         }
-        samples.append({"domain": domain, "prompt": prompt, **continuations})
-    write_json(path, samples)
+        samples = {domain: {"domain": domain, "prompt": prompt} for domain, prompt in prompts.items()}
+        for run in runs:
+            model, tokenizer = load_model(run)
+            for domain, sample in samples.items():
+                how = Generation(SAMPLE_TOKENS, label=domain)
+                sample[run.name] = continue_text(model, tokenizer, sample["prompt"], how)
+        write_json(path, {"samples": list(samples.values())})
+    found: list[dict[str, str]] = read_object(path, "remove it; it is made again")["samples"]
+    return found
+
+
+def contract_results(
+    found: Mapping[str, Any], corpus: Corpus, costs: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """`results.json`: perplexities by domain, their differences, sizes, seconds and the documents' order."""
+    dense, mixture = found["cells"]
+    design = mixture["name"]
+    return {
+        **{
+            cell["name"]: {
+                "perplexity": cell["perplexity"],
+                "perplexity_all": cell["perplexity_all"],
+                "loss": cell["training_loss"],
+            }
+            for cell in (dense, mixture)
+        },
+        "difference": {
+            domain: difference["documents"]
+            for domain, difference in found["variants"][1].get("difference", {}).items()
+        },
+        "skip": mixture["skip"],
+        "parameters": {
+            DENSE: dense["parameters"]["total"],
+            f"{design}_total": mixture["parameters"]["total"],
+            f"{design}_active": mixture["parameters"]["active"],
+        },
+        "tokens": {"train": int(mixture["tokens"]), "heldout": sum(mixture["heldout_tokens"].values())},
+        "seconds": {name: round(cost["seconds"], 1) for name, cost in costs.items()},
+        "order": corpus.manifest["shared_instance_cosine"],
+    }
+
+
+@dataclass(frozen=True)
+class Stages:
+    """The stages of a job in their order; a finished job keeps their costs, `FOLDER/stages.json`."""
+
+    folder: Path
+    names: tuple[str, ...]
+    finished: bool = False
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Announce a stage and what is left, run it, and add its seconds to those of interrupted attempts."""
+        announce(name, self.names)
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            if not self.finished:
+                costs = self.costs()
+                before = costs.get(name, {"seconds": 0.0, "peak_memory_bytes": 0})
+                costs[name] = {
+                    "seconds": before["seconds"] + time.perf_counter() - started,
+                    "peak_memory_bytes": max(peak_resident(), before["peak_memory_bytes"]),
+                }
+                write_json(self.folder / STAGES, costs)
+
+    def costs(self) -> dict[str, dict[str, Any]]:
+        """{stage: {"seconds", "peak_memory_bytes"}}; the peak of the process by the end of the stage."""
+        path = self.folder / STAGES
+        return read_object(path, "remove it; only the stages' costs are lost") if path.exists() else {}

@@ -1,56 +1,292 @@
-"""The quickstart's `report.html`, made from the files in its folder alone."""
+"""What the quickstart found: the table on the terminal, and `report.html`."""
 
-import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from shlex import join
+from statistics import fmean
 from typing import Any
 
-from loriini.analyze.report import read_routes, routing_of
+from rich.console import Console
+from rich.table import Table
+
+from loriini.analyze.report import read_routes
 from loriini.analyze.routes import ROUTES
-from loriini.analyze.sections import expert_use_plots, learning_section, who_routes_where
-from loriini.common.errors import InputError
-from loriini.common.json_file import UNREADABLE
-from loriini.quickstart import sections
-from loriini.quickstart.next_commands import what_next
-from loriini.quickstart.results import RESULTS
-from loriini.quickstart.sections import QuickstartFiles
-from loriini.quickstart.settings import DENSE
-from loriini.reporting.page import REPORT, write_page
+from loriini.analyze.sections import document_and_nearest, expert_use_plots, who_routes_where
+from loriini.common.extension import extension_arguments
+from loriini.compare import figures
+from loriini.compare.sections import learning_section
+from loriini.evaluate.intervals import OVERALL, Difference
+from loriini.quickstart.settings import DENSE, HELDOUT, Quickstart
+from loriini.reporting import page as p
+from loriini.reporting.page import REPORT, Html, write_page
+from loriini.reporting.wording import (
+    ALONE,
+    NO_CLEAR_DIFFERENCE,
+    NO_VALUE,
+    byte_size,
+    cosine,
+    duration,
+    interval,
+    is_clear,
+    large,
+    listing,
+    percent,
+    sentence_case,
+)
 from loriini.train.records.metrics import METRICS, read_metrics
 
+CAUSALITY = {
+    "strict": "Every token is predicted from earlier tokens alone.",
+    "after_first_segment": "The mixture routes the first {skip} tokens of an instance by themselves, which "
+    "reveals a little of what is to be predicted: they are left out for both models.",
+    "none": "The mixture routes by text that includes the tokens to be predicted. Its perplexity does not "
+    "compare with the dense model's.",
+}
+UNCERTAINTY = (
+    "Intervals cover the choice of held-out documents (a paired bootstrap), not that of the seed: these are "
+    "single trainings, and another seed gives another difference, easily by a per cent or more at this size."
+)
+MEAN = "The mean is over the domains' perplexities, in which hard domains weigh more."
+COLUMNS = ("domain", DENSE, "{design}", "difference", "95 % interval")
 
-def write_report(folder: Path) -> Path:
-    """Write the report on a finished job and return its path.
 
-    InputError without `results.json` and `settings.json`; sections without their files are left out.
+@dataclass(frozen=True)
+class Finished:
+    """A finished job.
+
+    Attributes:
+        results: those of `results.json`.
+        found: the comparison of both trainings, as `loriini compare` makes it.
+        documents: by side and domain, `documents` and `characters`.
+        samples: a `prompt` of each `domain`, and each model's continuation.
+        neighbors: documents with their nearest ones.
+        costs: by stage, `seconds` and `peak_memory_bytes`.
     """
-    settings = read_json(folder / "settings.json")
-    runs = {name: folder / "runs" / name for name in (DENSE, settings["design"])}
-    metrics = {name: read_metrics(run / METRICS) for name, run in runs.items()}
-    c = QuickstartFiles(read_json(folder / RESULTS), settings, metrics)
-    design = routing_of(runs[c.design])
-    shown = {
-        "What was trained, on what": sections.setup_section(c),
-        "Learning": learning_section(metrics, design),
-        "Perplexity by domain": sections.perplexity_section(c),
-        "Use of experts": expert_use_plots(metrics[c.design], design),
-        "Who routes where": who_routes_where(read_routes(runs[c.design] / ROUTES)),
-        "Similar documents": sections.similar_documents_section(c, read_json(folder / "neighbors.json", [])),
-        "Samples": sections.samples_section(c, read_json(folder / "samples.json", [])),
-        "Time and memory": sections.cost_section(c),
-        "What to try next": what_next(settings, folder),
+
+    settings: Quickstart
+    out: Path
+    results: Mapping[str, Any]
+    found: Mapping[str, Any]
+    documents: Mapping[str, Mapping[str, Mapping[str, int]]]
+    samples: Sequence[Mapping[str, str]]
+    neighbors: Sequence[Mapping[str, Any]]
+    costs: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def design(self) -> str:
+        """The mixture's name."""
+        return self.settings.design
+
+    @property
+    def causality(self) -> str:
+        """The mixture's, when text is scored."""
+        causality: str = self.found["cells"][1]["causality"]
+        return causality
+
+    @property
+    def overall(self) -> Difference | None:
+        """The difference of the mean over domains; None where the models do not compare."""
+        return self._difference(OVERALL)
+
+    def rows(self) -> list[list[str]]:
+        """A row of COLUMNS for every domain and their mean."""
+        dense, mixture = (self.results[name]["perplexity"] for name in (DENSE, self.design))
+        rows = [(domain, dense[domain], mixture[domain], self._difference(domain)) for domain in dense]
+        rows.append(("mean", fmean(dense.values()), fmean(mixture.values()), self.overall))
+        return [
+            [
+                name,
+                f"{before:.2f}",
+                f"{after:.2f}",
+                percent(after / before - 1),
+                interval(difference) if difference else NO_VALUE,
+            ]
+            for name, before, after, difference in rows
+        ]
+
+    def verdict(self) -> str:
+        """The headline; it names a winner only where `is_clear`."""
+        *_, (_, dense_mean, mixture_mean, *_) = self.rows()
+        scores = f"perplexity {mixture_mean} against {dense_mean}"
+        mixture, dense = f"the {self.design} mixture", "the dense model"
+        if self.causality == "none" or self.overall is None:
+            return f"{sentence_case(mixture)} sees later tokens, so its perplexity does not compare: {scores}"
+        if not is_clear(self.overall):
+            return f"{sentence_case(NO_CLEAR_DIFFERENCE)} between {mixture} and {dense}: {scores}"
+        better, worse = (mixture, dense) if self.overall.change < 0 else (dense, mixture)
+        return f"With one seed, {better} predicts unseen text better than {worse}: {scores}"
+
+    def _difference(self, domain: str) -> Difference | None:
+        values = self.results["difference"].get(domain)
+        return values and Difference.from_dict(values)
+
+
+def print_table(job: Finished) -> None:
+    """Print both models' perplexity by domain, the differences, and no more than their intervals show."""
+    table = Table()
+    for column in COLUMNS:
+        table.add_column(column.format(design=job.design), justify="left" if column == "domain" else "right")
+    for row in job.rows():
+        table.add_row(*row)
+    output = Console(width=None if sys.stdout.isatty() else 80, markup=False, emoji=False, highlight=False)
+    output.print(f"Perplexity of held-out text, {_counted(job)}", table, f"{job.verdict()}.", sep="\n")
+
+
+def _counted(job: Finished) -> str:
+    """Which tokens are compared."""
+    skip = job.results["skip"]
+    return f"without the first {skip} tokens of each instance" if skip else "all tokens"
+
+
+def write_report(job: Finished) -> Path:
+    """Write the page and return its path."""
+    run = job.out / "runs" / job.design
+    metrics, routing = read_metrics(run / METRICS), job.settings.runs[job.design].routing
+    sections = {
+        "What was trained, on what": setup_section(job),
+        "Learning": learning_section(job.found, job.found["variants"]),
+        "Perplexity by domain": perplexity_section(job),
+        "Use of experts": expert_use_plots(metrics, routing),
+        "Who routes where": who_routes_where(read_routes(run / ROUTES)),
+        "Similar documents": similar_documents_section(job),
+        "Samples": samples_section(job),
+        "Time and memory": cost_section(job),
+        "What to try next": what_next(job),
     }
-    return write_page(folder / REPORT, f"Loriini: {c.design} and dense", sections.headline(c), shown.items())
+    return write_page(job.out / REPORT, f"Loriini: {job.design} and dense", headline(job), sections.items())
 
 
-def read_json(path: Path, default: Any = None) -> Any:
-    """A JSON file's value, or `default` if the file is missing. InputError without a default."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        if default is None:
-            raise InputError(
-                f"{path}: missing, so there is nothing to report; finish the run first"
-            ) from None
-        return default
-    except UNREADABLE as error:
-        raise InputError(f"{path}: not JSON ({error}); remove it and run the command again") from None
+def headline(job: Finished) -> Html:
+    """The result in words, as far as the interval supports it, and what was measured."""
+    tokens, (_, dense, mixture, change, bounds) = job.results["tokens"], job.rows()[-1]
+    parameters = job.results["parameters"]
+    ratio = parameters[f"{job.design}_active"] / parameters[DENSE]
+    more = f" {job.design} uses {ratio:.2f} times the dense parameters a token." if ratio > 1.05 else ""
+    return p.join(
+        p.element("p", "Loriini · a mixture and a dense model", class_="kicker"),
+        p.element("h1", job.verdict()),
+        p.paragraph(
+            f"Both models were trained on {large(tokens['train'])} tokens and scored on "
+            f"{large(tokens['heldout'])} tokens of text that neither has seen."
+        ),
+        p.cards(
+            {
+                f"perplexity, {job.design}": mixture,
+                "perplexity, dense": dense,
+                "difference": change,
+                "95 % interval": bounds,
+            }
+        ),
+        p.note(f"{CAUSALITY[job.causality].format(skip=job.results['skip'])} {MEAN}{more} {UNCERTAINTY}"),
+    )
+
+
+def setup_section(job: Finished) -> Html:
+    """The two models, the documents and the machine."""
+    runs, parameters, machine = job.settings.runs, job.results["parameters"], job.found["machine"]
+    dense, total, active = (
+        large(parameters[k]) for k in (DENSE, f"{job.design}_total", f"{job.design}_active")
+    )
+    models = [
+        ["parameters", dense, total],
+        ["parameters active for a token", dense, active],
+        ["experts in each layer", *(str(run.model.num_experts) for run in runs.values())],
+        ["feed-forward width", *(str(run.model.intermediate_size) for run in runs.values())],
+    ]
+    train, heldout = job.documents["train"], job.documents["heldout"]
+    texts = [[d, *_amount(train.get(d)), *_amount(heldout.get(d))] for d in {**train, **heldout}]
+    run = runs[job.design]
+    return p.join(
+        p.table(["", DENSE, job.design], models),
+        p.note(
+            f"Both: {run.model.num_hidden_layers} layers of width {run.model.hidden_size}, {run.steps:,} "
+            f"steps of {run.batch_size} instances, each {run.length:,} tokens of concatenated documents, "
+            f"learning rate {run.optimizer.learning_rate:g}, seed {run.seed}. Machine: "
+            f"{', '.join(f'{key} {value}' for key, value in machine.items())}."
+        ),
+        p.table(["domain", "documents", "characters", "held-out documents", "characters"], texts),
+    )
+
+
+def _amount(part: Mapping[str, int] | None) -> list[str]:
+    return [f"{part['documents']:,}", large(part["characters"])] if part else [NO_VALUE, NO_VALUE]
+
+
+def perplexity_section(job: Finished) -> Html:
+    """Perplexity of both models by domain, and its difference."""
+    columns = [column.format(design=job.design) for column in COLUMNS]
+    compared = p.join(p.paragraph(f"Lower is better; {_counted(job)}. {MEAN}"), p.table(columns, job.rows()))
+    if job.overall is not None:
+        caption = f"Left of 0, {job.design} predicts better than the dense model. 95 % intervals."
+        drawn = figures.differences_by_domain(job.results["difference"], DENSE)
+        compared = p.join(compared, p.figure(drawn, caption))
+    return compared
+
+
+def similar_documents_section(job: Finished) -> Html:
+    """How similar the documents of an instance are, and some documents with their nearest neighbours."""
+    order = {name: cosine(mean, ALONE) for name, mean in job.results["order"].items()}
+    first, *others = [document_and_nearest(document) for document in job.neighbors] or [Html()]
+    return p.join(
+        p.paragraph(
+            "Documents are ordered so that similar ones follow each other, then concatenated and cut into "
+            "instances. Mean cosine similarity of documents that share an instance: "
+            f"{listing([f'{mean} in {name} order' for name, mean in order.items()])}."
+        ),
+        first,
+        p.folded("More documents and their nearest neighbours", *others) if others else "",
+    )
+
+
+def samples_section(job: Finished) -> Html:
+    """How both models continue the same prompts."""
+    lead = "Both models continue the same prompts. Models this small write the form of a text, not its sense."
+    return p.join(
+        p.paragraph(lead),
+        *(
+            p.join(
+                p.element("h3", text["domain"]),
+                p.quotation("prompt", text["prompt"]),
+                p.pair(p.quotation(DENSE, text[DENSE]), p.quotation(job.design, text[job.design])),
+            )
+            for text in job.samples
+        ),
+    )
+
+
+def cost_section(job: Finished) -> Html:
+    """Time and memory of each stage, and the speed of both trainings."""
+    dense, mixture = (cell["tokens_per_second"] for cell in job.found["cells"])
+    rows = [
+        [stage, duration(cost["seconds"]), byte_size(cost["peak_memory_bytes"])]
+        for stage, cost in job.costs.items()
+    ]
+    return p.join(
+        p.paragraph(
+            f"In training, {job.design} processed {large(mixture)} tokens a second and the dense model "
+            f"{large(dense)} (medians over steps): {mixture / dense:.2f} of the dense model's speed. "
+            "`loriini bench` measures it side by side."
+        ),
+        p.table(["stage", "time", "peak memory by its end"], rows),
+    )
+
+
+def what_next(job: Finished) -> Html:
+    """Commands to run next; they can be copied as they are."""
+    out, run = job.out, str(job.out / "runs" / job.design)
+    by_label = job.settings.runs[job.design].routing.scorer == "label"
+    label = ["--label", min(job.documents["train"])] if by_label else []
+    designs = [DENSE, job.design, "lory" if job.design == "mixtral" else "mixtral"]
+    text = ["--corpus", str(out / "corpus"), "--heldout", str(out / HELDOUT)]
+    same = ["--recipe", job.settings.size, "--steps", str(job.settings.runs[DENSE].steps)]
+    commands = {
+        ("compare", *designs, *same, *text, "--out", f"{out}-compared"): "with three seeds each",
+        ("lens", run, "--prompt", "The", *label, "--out", f"{out}-lens.html"): "how the experts read a text",
+        ("generate", run, "--prompt", "The", *label): "continue a text",
+    }
+    return p.items(
+        p.join(p.code(join(["loriini", *words, *extension_arguments()])), f" – {meaning}")
+        for words, meaning in commands.items()
+    )

@@ -9,7 +9,7 @@ import torch
 
 from loriini.common.checks import Count, Seed, check_choice, check_fields, option_of
 from loriini.common.errors import InputError
-from loriini.data.jobs.artifact import MANIFEST, digest
+from loriini.data.jobs.artifact import digest
 from loriini.data.jobs.lock import claim_folder
 from loriini.data.prepare.settings import PrepareSettings
 from loriini.data.read import OnError
@@ -19,6 +19,8 @@ from loriini.train.config import TrainConfig
 
 DENSE = "dense"
 """The dense model's name in the files; the mixture's is its design."""
+HELDOUT = "documents/heldout.jsonl"
+"""The held-out documents in the folder; written after those of training."""
 
 
 @dataclass(frozen=True)
@@ -78,5 +80,4 @@ class Quickstart:
         del recorded["on_error"]  # a flawed record may be skipped in a job that stopped at it
         if identity:
             recorded["contents of documents"] = digest(identity)
-        begun = any(out.glob(f"corpora/*/documents/{MANIFEST}"))
-        claim_folder(out / "quickstart.json", recorded, begun, "loriini quickstart")
+        claim_folder(out / "quickstart.json", recorded, (out / HELDOUT).exists(), "loriini quickstart")
