@@ -9,20 +9,14 @@ from pathlib import Path
 from loriini.analyze.routes import ROUTES, Routes
 from loriini.reporting import plots
 from loriini.reporting.plots import GREY
-from loriini.train.records.metrics import METRICS, read_metrics
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 
 
 def of_quickstart(folder: Path) -> dict[str, str]:
-    """The pictures by name."""
-    metrics = {name: read_metrics(folder / "runs" / name / METRICS) for name in ("dense", "lory")}
+    """The picture of which experts each domain chooses, from the mixture of a finished quickstart."""
     routes = Routes.load(folder / "runs" / "lory" / ROUTES)
-    return {
-        "loss_difference": plots.loss_difference(metrics["dense"], metrics["lory"]),
-        "utilisation": plots.utilisation_curves(metrics["lory"]),
-        "gates_by_domain": plots.shares_by_domain(routes.choice_shares, routes.domains),
-    }
+    return {"gates_by_domain": plots.shares_by_domain(routes.choice_shares, routes.domains)}
 
 
 def main() -> None:

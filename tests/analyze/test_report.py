@@ -10,9 +10,8 @@ import pytest
 
 from loriini.analyze.report import write_run_report
 from loriini.analyze.routes import Routes
-from loriini.analyze.sections import expert_use_plots, learning_section, who_routes_where
+from loriini.analyze.sections import expert_use_plots, who_routes_where
 from loriini.common.errors import InputError
-from loriini.reporting.page import table
 from loriini.routing import DESIGNS
 from reports import HOSTILE, Page, dump, text_of, write_run
 
@@ -33,7 +32,6 @@ def test_only_a_soft_design_has_a_threshold_of_activity(trained: Path) -> None:
         text_of(expert_use_plots(steps_of(trained), DESIGNS[name])) for name in ("lory", "mixtral")
     )
     assert "38 % of the experts get more than twice the even weight" in soft
-    assert "a weight above 2/4" in soft
     assert "active" not in sparse
     assert "the busiest expert of a layer gets 35.0 % of the choices and the least busy 15.0 %" in sparse
     assert "(averaged over layers; 25.0 % if the load were even)" in sparse
@@ -65,25 +63,6 @@ def test_a_last_step_that_was_skipped_is_left_out(trained: Path) -> None:
     assert "spreads its weight over 3.4 of 4 experts" in text_of(expert_use_plots(metrics, DESIGNS["lory"]))
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "words"),
-    [
-        ("mixtral", {}, "lory predicts these batches better."),
-        ("lory", {}, "better. The loss of lory counts the first segment of an instance, 256 tokens whose"),
-        ("lory", {"first_segment": "skip_loss"}, "The loss of lory leaves out the first segment of an"),
-        ("ec-token", {}, "the experts of lory depend on later tokens: the two losses do not compare."),
-        ("smear", {}, "the experts of lory depend on later tokens: the two losses do not compare."),
-    ],
-)
-def test_losses_that_do_not_compare_are_not_compared(
-    name: str, changes: dict[str, str], words: str, trained: Path
-) -> None:
-    runs = {"dense": steps_of(trained), "lory": steps_of(trained)}
-    text = text_of(learning_section(runs, replace(DESIGNS[name], **changes)))
-    assert words in text
-    assert ("predicts these batches better" in text) == ("do not compare" not in words)
-
-
 def test_choices_and_weights_are_two_pictures_where_they_differ(trained: Path) -> None:
     routes = Routes.load(trained / "routes.npz")
     assert "Share of choices" not in text_of(who_routes_where(routes))
@@ -91,7 +70,6 @@ def test_choices_and_weights_are_two_pictures_where_they_differ(trained: Path) -
     text = text_of(who_routes_where(sparse))
     assert "Share of choices: how much of all choices falls on each expert (columns) for each topic" in text
     assert "Mean weight of each expert (columns) for each topic (rows), 0 where it is not chosen" in text
-    assert "python: expert 0 of layer 0 has a share of 0.90, elsewhere 0.50" in text
     bits, agreement = sparse.domain_bits[0], sparse.domain_agreement[0]
     assert f"agrees with the topic by {agreement:.2f} (averaged over layers; 0 is chance" in text
     assert f"layer\N{NO-BREAK SPACE}1{np.exp(sparse.load_entropy[1]):.2f}0.700" in text
@@ -101,7 +79,6 @@ def test_choices_and_weights_are_two_pictures_where_they_differ(trained: Path) -
     one = replace(one, confidence_entropy=one.confidence_entropy[:, :1], units=one.units[:1])
     text = text_of(who_routes_where(replace(one, sequences=one.sequences[:1], domains=("python",))))
     assert "agrees with the topic" not in text
-    assert "elsewhere" not in text
 
 
 def test_the_report_of_one_run(trained: Path, tmp_path: Path) -> None:
@@ -130,8 +107,3 @@ def test_the_report_of_a_model_folder_has_its_routes_alone(trained: Path, tmp_pa
     of_run = tmp_path / "a-run" / "model"
     of_run.mkdir(parents=True)
     assert Page(write_run_report(of_run, trained).read_text()).headings[0] == "a-run"
-
-
-def test_a_sentence_in_a_table_wraps_and_a_number_does_not() -> None:
-    made = table(["", "said", "number"], [["a", "word " * 30, "1.5 (1.2 to 1.8)"]])
-    assert made.count('<td class="words">word') == made.count("<td>1.5") == 1

@@ -37,7 +37,7 @@ def write_run_report(run: Path, out: Path, remark: str | None = None) -> Path:
         training_cards(metrics) if metrics else "",
     )
     sections = {
-        "Learning": learning_section({name: metrics}),
+        "Learning": learning_section(name, metrics),
         "Use of experts": expert_use_plots(metrics, routing_of(run)),
         "Who routes where": who_routes_where(routes),
         "Settings": table(["setting", "value"], settings_rows(settings)) if settings else None,

@@ -1,6 +1,6 @@
 """Sections that several reports have; None if there is nothing to show."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -40,33 +40,14 @@ def training_cards(metrics: Metrics) -> Html:
     )
 
 
-def learning_section(runs: Mapping[str, Metrics], design: RoutingConfig | None = None) -> Html | None:
-    """Loss over training; with two runs, also their difference, where the second is of `design`."""
-    runs = {name: metrics for name, metrics in runs.items() if metrics}
-    if not runs:
+def learning_section(name: str, metrics: Metrics) -> Html | None:
+    """A run's loss over training; None without steps."""
+    if not metrics:
         return None
     caption = "Every step faint, the running mean strong; the initial drop is cut off."
-    if any(metrics[0].get("experts", 1) < metrics[-1].get("experts", 1) for metrics in runs.values()):
+    if metrics[0].get("experts", 1) < metrics[-1].get("experts", 1):
         caption += " Dotted line: the dense model is copied into the experts."
-    curves = p.figure(plots.loss_curves(runs), caption)
-    if len(runs) != 2:
-        return curves
-    (first, dense), (second, mixture) = runs.items()
-    caption = f"Training loss of {second} minus that of {first} at the same step{_compares(second, design)}"
-    return p.pair(curves, p.figure(plots.loss_difference(dense, mixture), caption))
-
-
-def _compares(name: str, design: RoutingConfig | None) -> str:
-    """How far the training loss of a mixture compares with that of a dense model."""
-    better = f": below the line, {name} predicts these batches better."
-    if design is None or design.training_causality == "strict":
-        return better
-    if design.training_causality == "none":
-        return f". In training the experts of {name} depend on later tokens: the two losses do not compare."
-    first = f"the first segment of an instance, {design.segment_length:,} tokens"
-    if design.first_segment == "skip_loss":
-        return f"{better} The loss of {name} leaves out {first}."
-    return f"{better} The loss of {name} counts {first} whose experts depend on them; it may be too low."
+    return p.figure(plots.loss_curve(name, metrics), caption)
 
 
 def expert_use_plots(metrics: Metrics, design: RoutingConfig | None) -> Html | None:
@@ -106,12 +87,7 @@ def _activity(routed: Metrics) -> Html:
         f" {100 * active:.0f} % of the experts get more than twice the even weight at least once in "
         f"{UTILISATION_WINDOW} steps (averaged over layers)."
     )
-    use = p.figure(
-        plots.utilisation_curves(routed),
-        f"Experts with a weight above 2/{experts}, twice the even share, at least once in "
-        f"{UTILISATION_WINDOW} steps.",
-    )
-    return p.join(p.paragraph(*spread, often), p.pair(use, entropy))
+    return p.join(p.paragraph(*spread, often), entropy)
 
 
 def _busiest(routed: Metrics) -> Html:
@@ -154,40 +130,29 @@ def _same(metrics: Metrics, one: str, other: str) -> bool:
 
 
 def _scores(routed: Metrics) -> Html:
-    """The entropy of the scores where it differs from the gates', and norms that are scores."""
-    last, figures = routed[-1], []
-    if "confidence_entropy" in last and not _same(routed, "confidence_entropy", "gate_entropy"):
-        figures.append(
-            p.figure(
-                plots.entropy_curves(routed, "confidence_entropy", "effective number of experts by score"),
-                "The exponential of the confidence entropy, the mean entropy of the softmax of all scores: "
-                f"1 if decisions are certain, {last['experts']} (dotted) if all scores are the same.",
-            )
-        )
-    if sum("activation_norms" in m for m in routed) >= 2:
-        figures.append(
-            p.figure(
-                plots.activation_norms(routed),
-                "The mean norm of each expert's own activations, which is its score: a line for each expert, "
-                "from expert 0 (blue) to the last (red).",
-            )
-        )
-    return p.pair(*figures)
+    """The entropy of the scores, where it differs from that of the gates."""
+    last = routed[-1]
+    if "confidence_entropy" not in last or _same(routed, "confidence_entropy", "gate_entropy"):
+        return p.join()
+    return p.figure(
+        plots.entropy_curves(routed, "confidence_entropy", "effective number of experts by score"),
+        "The exponential of the confidence entropy, the mean entropy of the softmax of all scores: "
+        f"1 if decisions are certain, {last['experts']} (dotted) if all scores are the same.",
+    )
 
 
 def who_routes_where(routes: Routes | None) -> Html | None:
     """Share of choices and mean weight by domain, and how far they depend on the domain."""
     if routes is None or routes.choices.shape[-1] == 1:
         return None
-    several, shown = len(routes.domains) > 1, routes.largest(DOMAINS_SHOWN)
+    shown = routes.largest(DOMAINS_SHOWN)
     left_out = len(routes.domains) - len(shown.domains)
     return p.join(
-        _agreement(routes) if several else "",
+        _agreement(routes) if len(routes.domains) > 1 else "",
         _heat_maps(shown),
         p.element("h3", "Load and agreement, by layer"),
         _statistics(routes),
         p.items(_explanations(routes)),
-        _set_apart(routes, shown.domains) if several else "",
         p.element("h3", f"The expert that each {routes.field} chooses most"),
         _favourites(shown),
         p.note(
@@ -281,21 +246,6 @@ def document_and_nearest(document: Mapping[str, Any]) -> Html:
             )
         ),
     )
-
-
-def _set_apart(routes: Routes, shown: Sequence[str]) -> Html:
-    """For each domain shown, the expert that it chooses most often beyond the mean of all other domains."""
-    shares_LDE = routes.choice_shares
-    others_LDE = (shares_LDE.sum(1, keepdims=True) - shares_LDE) / (shares_LDE.shape[1] - 1)
-    sentences = []
-    for name in shown:
-        i = list(routes.domains).index(name)
-        lead_LE = shares_LDE[:, i] - others_LDE[:, i]
-        layer, expert = np.unravel_index(lead_LE.argmax(), lead_LE.shape)
-        here, elsewhere = shares_LDE[layer, i, expert], others_LDE[layer, i, expert]
-        shares = f": expert {expert} of layer {layer} has a share of {here:.2f}, elsewhere {elsewhere:.2f}"
-        sentences.append(p.join(p.strong(name), shares))
-    return p.join(p.element("h3", f"What sets each {routes.field} apart"), p.items(sentences))
 
 
 def _favourites(routes: Routes) -> Html:

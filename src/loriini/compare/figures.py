@@ -20,8 +20,7 @@ from matplotlib.ticker import (
 from loriini.compare.rows import Change, LadderDesign, VariantRow
 from loriini.evaluate.intervals import OVERALL
 from loriini.reporting.curves import seed_band
-from loriini.reporting.plots import INK, in_legend, one_plot, picture
-from loriini.reporting.series import COLORS, DASHES, draw_curves, legend
+from loriini.reporting.plots import COLORS, DASHES, INK, draw_curves, in_legend, legend, one_plot, picture
 
 AXIS_TITLES = {
     "tokens": "tokens of training",

@@ -7,7 +7,7 @@ give the same bytes.
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from io import StringIO
 from typing import Any, ParamSpec
@@ -19,11 +19,10 @@ from matplotlib.collections import PatchCollection
 from matplotlib.colors import LinearSegmentedColormap, Normalize, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, PercentFormatter, StrMethodFormatter
+from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, StrMethodFormatter
 from numpy.typing import ArrayLike, NDArray
 
-from loriini.reporting.curves import Floats, Metrics, column, running_mean, smooth, thin, utilisation
-from loriini.reporting.wording import percent
+from loriini.reporting.curves import Floats, Metrics, column, running_mean, smooth, thin
 
 P = ParamSpec("P")
 
@@ -35,6 +34,14 @@ DENSE_COLOR, MIXTURE_COLOR = "#8391a1", "#e5484d"
 LESS, MORE = "#3b7dd8", "#e5484d"
 CLEAR_AT_ZERO = [(0.0, to_rgba(LESS)), (0.5, to_rgba(LESS, 0)), (0.5, to_rgba(MORE, 0)), (1.0, to_rgba(MORE))]
 FIGURE_WIDTH = 4.8
+COLORS = (DENSE_COLOR, "#e5484d", "#3b7dd8", "#2f9e6e", "#c77d0a", "#9a63e0", "#0e9aa7", "#d4569c")
+"""Colours of the lines, in order; each is legible on white and on black."""
+ROWS, ROW_HEIGHT = 4, 0.22
+"""Rows of a legend that a figure has room for, and the height of another one in inches."""
+DASHES = ("-", "--", "-.", ":")
+"""Line styles, so that colour alone distinguishes nothing: every line of four has another."""
+INITIAL_SHARE = 0.15
+"""Initial share of a loss curve that is ignored when the limits of the axis are chosen."""
 SCALES = (1.5, 2, 4, 8)
 """The multiples of the even share that a heat map's strongest colour can stand for."""
 
@@ -95,62 +102,21 @@ def in_legend(name: str) -> str:
 
 
 @picture
-def loss_curves(runs: Mapping[str, Metrics]) -> Figure:
+def loss_curve(name: str, metrics: Metrics) -> Figure:
     """Training loss over tokens: every step faint, the running mean strong; the initial drop is cut off."""
     figure, axes = one_plot(2.9)
-    means = []
-    for (name, metrics), color in zip(runs.items(), (DENSE_COLOR, MIXTURE_COLOR)[-len(runs) :], strict=True):
-        tokens, loss = column(metrics, "tokens"), column(metrics, "loss")
-        mean = running_mean(loss)
-        axes.plot(*thin(tokens, loss), color=color, alpha=0.3, linewidth=0.8)
-        label = in_legend(f"{name}, {mean[-1]:.2f} at the end")
-        axes.plot(*thin(tokens, mean), color=color, linewidth=2, label=label)
-        means.append(mean[len(mean) // 10 :])
-        _mark_copy(axes, metrics)
-    low, high = np.nanmin(np.concatenate(means)), np.nanmax(np.concatenate(means))
+    tokens, loss = column(metrics, "tokens"), column(metrics, "loss")
+    mean = running_mean(loss)
+    axes.plot(*thin(tokens, loss), color=MIXTURE_COLOR, alpha=0.3, linewidth=0.8)
+    label = in_legend(f"{name}, {mean[-1]:.2f} at the end")
+    axes.plot(*thin(tokens, mean), color=MIXTURE_COLOR, linewidth=2, label=label)
+    dense = [m["tokens"] for m in metrics if m.get("experts", 1) == 1]
+    if 0 < len(dense) < len(metrics):  # where the dense model was copied into experts
+        axes.axvline(dense[-1], color=INK, linestyle=":", linewidth=1)
+    low, high = np.nanmin(mean[len(mean) // 10 :]), np.nanmax(mean[len(mean) // 10 :])
     axes.set_ylim(low - 0.1 * (high - low) - 0.01, high + 0.01)
     _over_tokens(axes, "training loss, nats a token")
     axes.legend(loc="upper right")
-    return figure
-
-
-@picture
-def loss_difference(dense: Metrics, mixture: Metrics) -> Figure:
-    """The mixture's loss minus the dense model's over their common steps; below 0 the mixture is better."""
-    figure, axes = one_plot(2.9)
-    steps = min(len(dense), len(mixture))
-    tokens = column(mixture[:steps], "tokens")
-    difference = column(mixture[:steps], "loss") - column(dense[:steps], "loss")
-    mean = running_mean(difference)
-    axes.plot(*thin(tokens, difference), color=MIXTURE_COLOR, alpha=0.3, linewidth=0.8)
-    axes.plot(*thin(tokens, mean), color=MIXTURE_COLOR, linewidth=2)
-    axes.axhline(0, color=INK, linewidth=1)
-    reach = 1.5 * np.nanmax(np.abs(mean[steps // 20 :]), initial=0.01)
-    axes.set_ylim(-reach, reach)
-    _mark_copy(axes, mixture)
-    _over_tokens(axes, "mixture − dense, nats a token")
-    return figure
-
-
-@picture
-def perplexity_bars(dense: Mapping[str, float], mixture: Mapping[str, float], name: str) -> Figure:
-    """Two bars a domain; the mixture's is labelled with its difference in per cent."""
-    figure, axes = one_plot(0.7 + 0.55 * len(dense))
-    places = np.arange(len(dense))
-    differences = [f"{mixture[d]:.1f}, {percent(mixture[d] / dense[d] - 1)}" for d in dense]
-    _bars(axes, places - 0.2, dense.values(), [f"{x:.1f}" for x in dense.values()], DENSE_COLOR, "dense")
-    _bars(axes, places + 0.2, [mixture[d] for d in dense], differences, MIXTURE_COLOR, name)
-    _label_bars(axes, list(dense))
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderpad=0)
-    return figure
-
-
-@picture
-def bars(values: Mapping[str, float], labels: Sequence[str]) -> Figure:
-    """A horizontal bar for each value, with its name and its label."""
-    figure, axes = one_plot(0.3 + 0.36 * len(values))
-    _bars(axes, np.arange(len(values)), values.values(), labels, MIXTURE_COLOR, height=0.6)
-    _label_bars(axes, list(values))
     return figure
 
 
@@ -197,17 +163,6 @@ def shares_by_domain(shares: ArrayLike, domains: Sequence[str]) -> Figure:
 
 
 @picture
-def utilisation_curves(metrics: Metrics) -> Figure:
-    """Share of experts active in windows of ten steps: a line a layer, and their mean."""
-    figure, axes = one_plot(2.9)
-    _layer_lines(axes, *utilisation(metrics))
-    axes.set_ylim(0, 1.04)
-    axes.yaxis.set_major_formatter(PercentFormatter(1))
-    _over_tokens(axes, "experts active")
-    return figure
-
-
-@picture
 def entropy_curves(metrics: Metrics, key: str, title: str) -> Figure:
     """Effective number of experts, the exponential of an entropy: a line a layer, and their mean."""
     figure, axes = one_plot(2.9)
@@ -234,32 +189,53 @@ def load_bands(metrics: Metrics) -> Figure:
     return figure
 
 
-@picture
-def activation_norms(metrics: Metrics) -> Figure:
-    """One panel a layer: a line for each expert's mean activation norm."""
-    tokens, norms_SLE = smooth(metrics, "activation_norms")
-    figure, panels = _panels(norms_SLE.shape[1], 1, sharey=False)
-    for layer, axes in enumerate(panels):
-        for expert, shade in enumerate(_shades(norms_SLE.shape[2])):
-            axes.plot(*thin(tokens, norms_SLE[:, layer, expert], 100), color=shade, linewidth=1)
-        _over_tokens(axes, f"layer {layer}", ticks=2)
-        axes.set_ylim(bottom=0)
-        axes.yaxis.set_major_locator(MaxNLocator(3))
-    return figure
-
-
 def one_plot(height: float) -> tuple[Figure, Axes]:
     """A figure of the usual width with one plot."""
     figure = Figure(figsize=(FIGURE_WIDTH, height), layout="constrained")
     return figure, figure.add_subplot()
 
 
-def _panels(count: int, height: float, sharey: bool = True) -> tuple[Figure, Sequence[Axes]]:
+def draw_curves(axes: Axes, curves: Mapping[str, Mapping[str, ArrayLike]], falling: bool = False) -> None:
+    """A line for each of several curves by name, `y` over `x`, in a band from `low` to `high` if it has one.
+
+    The initial drop of `falling` ones, such as losses, is cut off.
+    """
+    shown = []
+    for i, (name, curve) in enumerate(curves.items()):
+        color, dash = COLORS[i % len(COLORS)], DASHES[i % len(DASHES)]
+        values = {key: np.asarray(column, np.float64) for key, column in curve.items()}
+        x = values.pop("x")
+        axes.plot(x, values["y"], dash, color=color, linewidth=1.6, label=in_legend(name))
+        if "low" in values:
+            axes.fill_between(x, values["low"], values["high"], color=color, alpha=0.15, linewidth=0)
+        shown += [column[int(INITIAL_SHARE * len(x)) :] for column in values.values()]
+    if falling:
+        limit_to(axes, shown)
+
+
+def limit_to(axes: Axes, shown: Sequence[NDArray[np.float64]]) -> None:
+    """Limits of the vertical axis that show some finite values, with a margin."""
+    finite = np.concatenate([values[np.isfinite(values)] for values in shown])
+    if len(finite):
+        margin = 0.05 * np.ptp(finite) + 0.005
+        axes.set_ylim(finite.min() - margin, finite.max() + margin)
+
+
+def legend(figure: Figure, axes: Axes, width: int = 48, **style: Any) -> None:
+    """Names below the plot, in columns that fit them into a `width` in characters; many make it taller."""
+    handles, labels = axes.get_legend_handles_labels()
+    columns = max(1, min(3, width // (max(map(len, labels)) + 6)))
+    more_rows = max(0, math.ceil(len(labels) / columns) - ROWS)
+    figure.set_figheight(figure.get_figheight() + ROW_HEIGHT * more_rows)
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, **style)
+
+
+def _panels(count: int, height: float) -> tuple[Figure, Sequence[Axes]]:
     """A figure of `count` panels of a height, in two or four columns."""
     columns = min(count, 2 if count <= 8 else 4)
     lines = math.ceil(count / columns)
     figure = Figure(figsize=(FIGURE_WIDTH, 0.8 + lines * (0.4 + height)), layout="constrained")
-    panels = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=sharey).ravel()
+    panels = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True).ravel()
     for axes in panels[count:]:
         axes.remove()
     return figure, list(panels[:count])
@@ -279,13 +255,6 @@ def _over_tokens(axes: Axes, title: str, ticks: int = 4) -> None:
     axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
 
 
-def _mark_copy(axes: Axes, metrics: Metrics) -> None:
-    """Draw a dotted line where the dense model was copied into experts."""
-    dense = [m["tokens"] for m in metrics if m.get("experts", 1) == 1]
-    if 0 < len(dense) < len(metrics):
-        axes.axvline(dense[-1], color=INK, linestyle=":", linewidth=1)
-
-
 def _layer_lines(axes: Axes, x: Floats, values: Floats) -> None:
     """Draw a thin line for each column of `values` (points, layers), and their mean."""
     layers = values.shape[1]
@@ -294,31 +263,6 @@ def _layer_lines(axes: Axes, x: Floats, values: Floats) -> None:
         axes.plot(*thin(x, values[:, layer]), color=shade, alpha=0.7, linewidth=1, label=label)
     axes.plot(*thin(x, values.mean(1)), color=INK, linewidth=2, label="mean")
     axes.figure.legend(loc="outside lower center", ncols=3)
-
-
-def _bars(
-    axes: Axes,
-    places: NDArray[Any],
-    values: Iterable[float],
-    labels: Sequence[str],
-    color: str,
-    name: str = "",
-    height: float = 0.36,
-) -> None:
-    """Draw horizontal bars, each with its label behind it."""
-    drawn = axes.barh(places, list(values), height=height, color=color, label=name)
-    axes.bar_label(drawn, labels, padding=4, fontsize=9.5)
-
-
-def _label_bars(axes: Axes, names: Sequence[str]) -> None:
-    """Name the bars instead of an axis, leave room for their labels, put the first on top."""
-    axes.set_yticks(range(len(names)), [_short(name, 20) for name in names])
-    axes.set_xlim(0, axes.dataLim.xmax * 1.45)
-    axes.xaxis.set_visible(False)
-    axes.grid(False)
-    axes.spines["bottom"].set_visible(False)
-    axes.tick_params("y", length=0)
-    axes.invert_yaxis()
 
 
 def _tiles(axes: Axes, values: Floats, reach: float) -> PatchCollection:

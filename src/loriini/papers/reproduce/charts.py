@@ -8,8 +8,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from loriini.papers.reproduce.claims.quantities import Values, rounded, rounded_interval
 from loriini.reporting.curves import seed_band
-from loriini.reporting.plots import one_plot, picture, shares_by_domain
-from loriini.reporting.series import COLORS, draw_curves, legend
+from loriini.reporting.plots import COLORS, draw_curves, legend, one_plot, picture, shares_by_domain
 
 Chart = dict[str, Any]
 """`kind` (lines, dots or tiles), `title`, and `x`, `y` and `series`, or `panels` and `rows`."""
