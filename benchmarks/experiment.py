@@ -25,7 +25,7 @@ from loriini.data.prepare.text.documents import document_line
 from loriini.data.read import input_identity
 from loriini.data.read.names import HELDOUT, TRAIN
 from loriini.data.read.split import split_documents
-from loriini.evaluate.runs import EvaluationSettings
+from loriini.evaluate.settings import EvaluationSettings
 
 CHARACTERS, VOCAB_SIZE, LENGTH = 20_000_000, 2048, 512
 SKIPPED_TOKENS = 128

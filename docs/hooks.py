@@ -1,6 +1,5 @@
 """Pages of the site that are not files in `docs/`: those of the repository's root, and the commands."""
 
-import argparse
 import os
 import re
 from pathlib import Path
@@ -9,8 +8,8 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 from loriini.cli import COMMANDS
-from loriini.cli.overrides import format_overrides
-from loriini.cli.parser import make_parser
+from loriini.cli.command import CommandParser, find_commands, load_command
+from loriini.cli.train import format_overrides
 from loriini.train.launch import resolve_recipe
 from loriini.train.overrides.names import describe_overrides
 
@@ -35,8 +34,8 @@ def on_files(files: Files, config: Any) -> Files:
 def commands() -> str:
     """The help of every command, as Markdown."""
     os.environ["COLUMNS"] = "100"  # argparse breaks lines there
-    (added,) = (a for a in make_parser(COMMANDS)._actions if isinstance(a, argparse._SubParsersAction))
-    parts = [f"## {name}\n\n```text\n{parser.format_help()}```\n" for name, parser in added.choices.items()]
+    parsers = {name: CommandParser(name, load_command(e)) for name, e in find_commands(COMMANDS).items()}
+    parts = [f"## {name}\n\n```text\n{parser.format_help()}```\n" for name, parser in parsers.items()]
     overrides = format_overrides(describe_overrides(resolve_recipe(EXAMPLE, [])))
     about = f"Of `loriini train {EXAMPLE}`; the values in parentheses are this recipe's."
     parts.append(f"## Overrides\n\n{about}\n\n```text\n{overrides}```\n")

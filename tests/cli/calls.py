@@ -1,12 +1,15 @@
 """Calls of the command line in this process: how they end, and what they are called on."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from loriini.cli import main
+from loriini.cli import COMMANDS, main
+from loriini.cli.command import find_commands, load_command, make_command
 
 TRAIN = ["--steps", "24", "--batch_size", "2", "--length", "64", "--routing.segment_length", "16"]
 PROGRESS = re.compile(r"^(.*  \d+:\d\d:\d\d(, .* left)?|corpus stage \d of \d: .*)\n", re.MULTILINE)
@@ -29,6 +32,12 @@ class Made:
     documents: Path
     corpus: Path
     run: Path
+
+
+def parsed(words: Sequence[str]) -> Any:
+    """The command that these words give."""
+    name, *arguments = words
+    return make_command(name, load_command(find_commands(COMMANDS)[name]), arguments)
 
 
 def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> Ended:

@@ -11,7 +11,8 @@ import pytest
 
 from cli.calls import TRAIN, Ended, Made, assert_refused, call
 from loriini import __version__
-from loriini.cli.machine import LESS_MEMORY
+from loriini.cli import COMMANDS
+from loriini.cli.command import find_commands, load_command
 from loriini.common.errors import WorkerDied
 from runs import after_step, metrics, signal_self
 
@@ -29,147 +30,94 @@ def test_the_real_entry_point() -> None:
     assert_refused(Ended(done.returncode, done.stdout, done.stderr), r"--out o\udce9: the name is not UTF-8")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("", "COMMAND"),
-        ("nothing", "invalid choice: 'nothing'"),
-        ("genarate RUN", "; the nearest is generate; see `loriini --help`"),
-        ("inspect RUN", "no finished corpus here (it is a run); give DIR/NAME of"),
-        ("inspect absent", "no finished corpus here (there is no such folder); give"),
-        (
-            "generate CORPUS --prompt owl",
-            "no trained model here (it is a corpus, or a stage of one); give a run",
-        ),
-        ("train --resume CORPUS", "no run to resume here (it is a corpus, or a stage of one); start one"),
-        (
-            "compare dense lory --corpus CORPUS --heldout DOCUMENTS --out RUN",
-            "it is a run; choose another folder",
-        ),
-        ("designs --colour", "unknown argument '--colour'; see `loriini designs --help`"),
-        ("quickstart --desing lory", "unknown argument '--desing', the nearest is --design; see"),
-        ("quickstart --steps many", "--steps: invalid int value: 'many'"),
-        ("quickstart --size huge", "--size huge: unknown; choose one of: small, "),
-        ("quickstart --design none", "--design none: unknown; choose one of: lory, "),
-        ("quickstart --design dense", "the dense model is always trained"),
-        ("quickstart --steps -1", "--steps is -1; it must be at least 1"),
-        ("quickstart --documents absent", "absent: no such file or folder; check the path"),
-        ("train", "give a recipe and --out RUN, or --resume RUN"),
-        ("train tiny-lory", "give a recipe and --out RUN"),
-        ("train tiny-lory --out", "--out: expected one argument"),
-        ("train tiny-lory --out /proc/run", "--out /proc/run: nothing can be written in /proc (No such file"),
-        ("evaluate RUN --documents DOCUMENTS --out /proc/e.json", "--out /proc/e.json: nothing can be writ"),
-        ("train nothing --out run", "no recipe is named 'nothing'; `loriini recipes` lists them all"),
-        ("train tiny-lory --out run --model.sise 8", "--model.sise: no such setting"),
-        ("train tiny-lory --out run --optimizer.lr 1", "the nearest is --optimizer.learning_rate"),
-        ("train tiny-lory --out run --steps", "--steps has no value"),
-        ("train tiny-lory --out run --steps 0 --corpus CORPUS", "steps is 0; it must be at least 1"),
-        ("train tiny-lory --out run --corpus absent", "absent: no finished corpus here"),
-        ("train 0.3b-dense --out run", "needs a corpus"),
-        ("train tiny-lory --dry-run --gpus 3", "batch_size is 8, not a multiple of the 3 processes"),
-        ("train tiny-lory --dry-run --memory 9Q", "--memory 9Q: give it as 80GiB or 80GB"),
-        ("train tiny-lory --dry-run --vocab-size 0", "--vocab-size 0: give at least 1"),
-        ("train tiny-lory --dry-run --gpus 0", "--gpus 0: give at least 1"),
-        ("train tiny-lory --out run --gpus 0", "--gpus: is only for estimates; add --dry-run"),
-        ("train tiny-lory --out run --memory 80", "--memory: is only for estimates"),
-        ("train tiny-lory --out run --vocab-size 9", "--vocab-size: is only for estimates"),
-        ("train tiny-lory --out run --json", "--json: is only for estimates"),
-        (
-            "train tiny-lory --out run --init absent",
-            "absent: no such folder; give a run, a checkpoint,",
-        ),
-        ("train tiny-lory --out run --init empty", "empty: no trained model here"),
-        ("train tiny-lory --dry-run --init empty", "empty: no trained model here"),
-        ("train tiny-lory --out run --init RUN --model.hidden_size 8", "--model.hidden_size 8: "),
-        ("train tiny-dense --out run --init RUN --corpus CORPUS --warmup.dense_share 0.5", "is a mixture"),
-        ("train --resume RUN --init RUN", "--init: --resume keeps"),
-        ("train RUN --out run", "a run's folder; give"),
-        ("train tiny-lory --out run --init RUN", "tiny-lory needs a corpus"),
-        ("train absent.toml --out run", "absent.toml: cannot be read (No such file or directory)"),
-        ("train bad.jsonl --out run", "bad.jsonl: not a file of settings; give FILE.toml"),
-        ("train tiny-lory --resume RUN", "tiny-lory: --resume keeps the run as it is; leave this out"),
-        (
-            "train --resume RUN --out run",
-            "--resume with --out is for another number of steps than 24; give --steps",
-        ),
-        ("train --resume RUN --steps 30", "a resumed run keeps its steps; leave the override out, or start"),
-        (
-            "train --resume RUN --parallel.experts 2",
-            "--parallel.experts has no effect here: it needs several",
-        ),
-        ("train --resume RUN --init_digest abc", "--init_digest: no such setting"),
-        ("train tiny-lory --dry-run --on-error skip", "--on-error: --dry-run trains nothing; leave this out"),
-        ("train tiny-lory --dry-run --max-minutes 3", "--max-minutes: --dry-run trains nothing; leave"),
-        ("train nothing --dry-run", "no recipe is named 'nothing'"),
-        ("train tiny-lory --out run --max-minutes 0", "--max-minutes 0: give more than 0"),
-        (
-            "train tiny-dense --out run --corpus CORPUS --length 64 --heldout absent",
-            "absent: no such file or folder",
-        ),
-        ("train tiny-lory --out run --watch.trackers print", "one of: tensorboard, wandb, trackio"),
-        (
-            "train tiny-lory --out run --watch.every 0 --corpus CORPUS",
-            "watch.every is 0; it must be at least 1",
-        ),
-        ("train tiny-lory --out run --guard.max_skips 0 --corpus CORPUS", "guard.max_skips is 0"),
-        ("train --resume absent", "absent: no run to resume here"),
-        ("prepare c --documents absent --out .", "absent: no such file or folder"),
-        ("prepare ../c --documents DOCUMENTS --out o", "'../c': a corpus's name is one folder in --out"),
-        ("prepare .. --documents DOCUMENTS --out o", "'..': a corpus's name is one folder"),
-        ("prepare c --documents empty --out .", "empty: no document found; give .jsonl"),
-        ("prepare c --documents bad.jsonl --out .", "bad.jsonl:2: "),
-        ("prepare c --documents DOCUMENTS --out . --length 99999 --tokenizer bpe:300", "shorter --length"),
-        (
-            "prepare c --documents DOCUMENTS --out . --order best",
-            "--order is best; it must be one of: similar, plain, random",
-        ),
-        ("prepare c --documents DOCUMENTS --out . --tokenizer bpe:few", "bpe:few: "),
-        (
-            "prepare c --documents DOCUMENTS --out . --min-characters -1",
-            "--min-characters is -1; it must be at least 0",
-        ),
-        ("prepare c --documents DOCUMENTS --out . --min-characters 999", "(240 left out: fewer than 999"),
-        ("prepare c --documents DOCUMENTS:2 --out .", "the weight 2 is not in (0, 1]"),
-        ("prepare c --documents DOCUMENTS --out . --on-error cry", "--on-error: invalid choice: 'cry'"),
-        (
-            "prepare c --documents DOCUMENTS --out . --executor cloud",
-            "--executor is cloud; it must be one of: local",
-        ),
-        ("prepare c --documents DOCUMENTS --out . --executor slurm", "--executor-options partition="),
-        ("inspect empty", "empty: no finished corpus here"),
-        ("inspect PARENT", "give the folder of a corpus in it: corpus"),
-        ("evaluate empty --documents DOCUMENTS", "empty: no trained model here; give a run's folder"),
-        ("evaluate RUN", "give --documents PATH"),
-        ("evaluate RUN --documents DOCUMENTS --skip 70", "lower --skip below 64, or raise --length"),
-        ("evaluate RUN --documents DOCUMENTS DOCUMENTS", "given twice, it would count twice; leave one out"),
-        ("evaluate RUN --documents absent", "absent: no such file or folder"),
-        ("evaluate RUN --documents DOCUMENTS --tasks piqa", "or --tasks NAME…, one of them"),
-        ("evaluate RUN --documents DOCUMENTS --num-fewshot 2", "--num-fewshot: is for --tasks; leave it out"),
-        ("evaluate RUN --tasks piqa --skip 2", "--skip: is for --documents; leave it out"),
-        ("evaluate RUN --tasks piqa --mask-documents", "--mask-documents: is for --documents; leave it out"),
-        ("compare RUN --corpus CORPUS --out o", "--corpus: "),
-        ("evaluate RUN --tasks piqa --text-field t", "--text-field: is for --documents; leave it out"),
-        ("evaluate RUN --tasks piqa --limit 0", "--limit is 0; it must be at least 1"),
-        (
-            "evaluate RUN --tasks piqaa --tasks-data .",
-            "task or group is named 'piqaa'; the nearest is piqa",
-        ),
-        ("evaluate RUN --tasks aoe --tasks-data .", ".: no file for task 'arc_easy'; put arc_easy.jsonl"),
-        ("evaluate empty --tasks piqa --tasks-data .", "empty: no trained model here; give a run's folder"),
-        ("analyze empty --documents DOCUMENTS", "empty: no trained model here"),
-        ("analyze RUN --documents absent", "absent: no such file or folder"),
-        ("generate absent --prompt owl", "absent: no trained model here"),
-        ("generate RUN", "give --prompt TEXT or --interactive"),
-        ("generate RUN --prompt owl --max-new-tokens 0", "--max-new-tokens is 0; it must be at least 1"),
-        ("export absent --to hf --out o", "absent: no trained model here"),
-        ("export RUN --to onnx --out o", "--to: invalid choice: 'onnx'"),
-        ("export RUN --to llama --prompt-file absent --out o", "absent: not a readable text file"),
-        ("export RUN --to hf --out RUN", "exists and is not empty; choose another --out"),
-    ],
-)
+WRONG = """
+                                                      | COMMAND
+nothing                                               | nothing
+genarate RUN                                          | generate
+inspect RUN                                           | it is a run
+inspect absent                                        | absent
+inspect empty                                         | empty
+inspect PARENT                                        | corpus
+designs --colour                                      | --colour
+quickstart --desing lory                              | --design
+quickstart --size huge                                | --size huge
+quickstart --design none                              | --design none
+quickstart --design dense                             | --design dense
+quickstart --steps -1                                 | --steps
+quickstart --documents absent                         | absent
+train                                                 | --out
+train tiny-lory                                       | --out
+train tiny-lory --out /proc/run                       | --out /proc/run
+train nothing --out run                               | nothing
+train tiny-lory --out run --model.sise 8              | --model.sise
+train tiny-lory --out run --optimizer.lr 1            | --optimizer.learning_rate
+train tiny-lory --out run --steps                     | --steps
+train tiny-lory --out run --steps 0 --corpus CORPUS   | steps is 0
+train tiny-lory --out run --corpus absent             | absent
+train 0.3b-dense --out run                            | corpus
+train tiny-lory --dry-run --gpus 3                    | batch_size
+train tiny-lory --dry-run --memory 9Q                 | --memory 9Q
+train tiny-lory --dry-run --vocab-size 0              | --vocab-size
+train tiny-lory --dry-run --max-minutes 3             | --max-minutes
+train tiny-lory --dry-run --init empty                | empty
+train tiny-lory --out run --gpus 2                    | --gpus
+train tiny-lory --out run --json                      | --json
+train tiny-lory --out run --init absent               | absent
+train tiny-lory --out run --init RUN                  | corpus
+train tiny-lory --out run --init RUN --model.hidden_size 8 | --model.hidden_size 8
+train tiny-lory --out run --max-minutes 0             | --max-minutes
+train tiny-lory --out run --watch.trackers print      | tensorboard
+train tiny-dense --out run --corpus CORPUS --length 64 --heldout absent | absent
+train absent.toml --out run                           | absent.toml
+train bad.jsonl --out run                             | bad.jsonl
+train RUN --out run                                   | --resume
+train tiny-lory --resume RUN                          | tiny-lory
+train --resume absent                                 | absent
+train --resume CORPUS                                 | it is a corpus
+train --resume RUN --init RUN                         | --init
+train --resume RUN --out run                          | --steps
+train --resume RUN --steps 30                         | steps
+train --resume RUN --parallel.experts 2               | --parallel.experts
+train --resume RUN --init_digest abc                  | --init_digest
+prepare c --documents absent --out .                  | absent
+prepare c --out .                                     | --documents
+prepare ../c --documents DOCUMENTS --out o            | ../c
+prepare c --documents empty --out .                   | empty
+prepare c --documents bad.jsonl --out .               | bad.jsonl:2
+prepare c --documents DOCUMENTS --out . --length 99999 --tokenizer bpe:300 | --length
+prepare c --documents DOCUMENTS --out . --order best  | --order is best
+prepare c --documents DOCUMENTS --out . --tokenizer bpe:few | bpe:few
+prepare c --documents DOCUMENTS:2 --out .             | weight 2
+prepare c --documents DOCUMENTS --out . --executor slurm | --executor-options
+evaluate empty --documents DOCUMENTS                  | empty
+evaluate RUN                                          | --documents
+evaluate RUN --documents DOCUMENTS --skip 70          | --skip
+evaluate RUN --documents DOCUMENTS DOCUMENTS          | twice
+evaluate RUN --documents absent                       | absent
+evaluate RUN --documents DOCUMENTS --tasks piqa       | --tasks
+evaluate RUN --documents DOCUMENTS --num-fewshot 2    | --num-fewshot
+evaluate RUN --documents DOCUMENTS --out /proc/e.json | --out /proc/e.json
+evaluate RUN --tasks piqa --document-mask             | --document-mask
+evaluate RUN --tasks piqa --limit 0                   | --limit
+evaluate RUN --tasks piqaa --tasks-data .             | piqa
+evaluate RUN --tasks aoe --tasks-data .               | arc_easy.jsonl
+compare RUN --corpus CORPUS --out o                   | --corpus
+compare dense lory --corpus CORPUS --heldout DOCUMENTS --out RUN | it is a run
+analyze empty --documents DOCUMENTS                   | empty
+analyze RUN --out o                                   | --documents
+generate CORPUS --prompt owl                          | it is a corpus
+generate absent --prompt owl                          | absent
+generate RUN --prompt owl --max-new-tokens 0          | --max-new-tokens
+export RUN --to onnx --out o                          | --to onnx
+export RUN --to llama --prompt-file absent --out o    | absent
+export RUN --to hf --out RUN                          | --out
+"""
+"""A command, and what its error names."""
+
+
+@pytest.mark.parametrize("row", WRONG.strip("\n").splitlines(), ids=lambda row: " ".join(row.split()))
 def test_wrong_input_is_one_line_and_makes_nothing(
-    arguments: str,
-    message: str,
+    row: str,
     made: Made,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -178,6 +126,7 @@ def test_wrong_input_is_one_line_and_makes_nothing(
     monkeypatch.chdir(tmp_path)
     Path("empty").mkdir()
     Path("bad.jsonl").write_text('{"text": "fine"}\n{"text": \n')
+    arguments, _, named = map(str.strip, row.partition("|"))
     paths = {
         "PARENT": made.corpus.parent,
         "RUN": made.run,
@@ -187,7 +136,7 @@ def test_wrong_input_is_one_line_and_makes_nothing(
     for name, path in paths.items():
         arguments = arguments.replace(name, str(path))
     ended = call(capsys, *arguments.split())
-    assert_refused(ended, message)
+    assert_refused(ended, named)
     assert not any(Path(name).exists() for name in ("run", "o", "loriini-quickstart"))
 
 
@@ -237,16 +186,15 @@ def test_an_error_of_the_machine_is_one_line(
     assert ended.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", LESS_MEMORY)
-def test_what_lowers_memory_is_an_option_of_the_command(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shown = call(capsys, command, "--help").out
-    if command in ("train", "compare"):
-        shown += call(capsys, "train", "tiny-lory", "--help").out
-    options = set(re.findall(r"--\w+", LESS_MEMORY[command]))
-    assert options
-    assert not {option for option in options if option not in shown}
+def test_what_lowers_memory_is_an_option_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    overrides = call(capsys, "train", "tiny-lory", "--help").out
+    remedies = {
+        name: getattr(load_command(e), "less_memory", "") for name, e in find_commands(COMMANDS).items()
+    }
+    assert sum(map(bool, remedies.values())) >= 6
+    for name, remedy in remedies.items():
+        shown = call(capsys, name, "--help").out + overrides * (name in ("train", "compare"))
+        assert not {option for option in re.findall(r"--\w+", remedy) if option not in shown}
 
 
 def test_after_a_full_disk_finished_stages_are_kept(
@@ -274,7 +222,7 @@ def test_only_commands_that_resume_say_so(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("loriini.cli._run", interrupt)
+    monkeypatch.setattr("loriini.cli.make_command", interrupt)
     assert call(capsys, command).err == f"\ninterrupted; run the same command again{said}\n"
 
 
@@ -303,3 +251,30 @@ def test_a_closed_pipe_gives_no_traceback() -> None:
         process.stdout.close()
         assert process.stderr.read() == ""
     assert process.returncode == 141  # as of any program that a closed pipe ends
+
+
+def test_threads_wait_without_spinning_unless_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for before, after in ((None, "passive"), ("active", "active")):
+        monkeypatch.setenv("OMP_WAIT_POLICY", before or "")
+        if before is None:
+            monkeypatch.delenv("OMP_WAIT_POLICY")
+        call(capsys, "designs")
+        assert os.environ["OMP_WAIT_POLICY"] == after
+
+
+@pytest.mark.parametrize("given", ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", None])
+def test_a_gpus_memory_grows_in_place_unless_told(
+    given: str | None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    if given:
+        monkeypatch.setenv(given, "max_split_size_mb:128")
+    call(capsys, "designs")
+    found = {name: os.environ[name] for name in os.environ if name.endswith("ALLOC_CONF")}
+    assert found == (
+        {given: "max_split_size_mb:128"} if given else {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+    )

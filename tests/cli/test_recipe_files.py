@@ -144,7 +144,7 @@ def test_a_python_file_is_executed_where_it_is_named(tmp_path: Path) -> None:
     assert find_recipe(f"{path}:made").name == "made"
     for name, message in {
         "other": "has no 'other'; it has mine, made, fails",
-        "number": "is a int; it must be a Run",
+        "number": "is a int; it must be a TrainConfig",
         "fails": "fails .RuntimeError: no.",
     }.items():
         with pytest.raises(InputError, match=message):

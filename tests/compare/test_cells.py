@@ -9,9 +9,10 @@ import pytest
 
 from compare.conftest import Compared
 from loriini.common.errors import InputError
-from loriini.compare.cells import Cell, base_run, make_cells, parse_grid, run_digest
-from loriini.compare.job import CompareSettings
+from loriini.compare.cells import Cell, base_run, make_cells, run_digest
+from loriini.compare.job import has_small_corpus
 from loriini.compare.running import place_cells
+from loriini.compare.settings import CompareSettings, parse_grid
 from loriini.recipes import RECIPES, quickstart_run, with_design
 from loriini.recipes.redesign import active_ffns
 from loriini.routing import DESIGNS
@@ -55,7 +56,7 @@ def test_tiny_recipes_train_on_the_standard_library(
     monkeypatch.chdir(tmp_path)
     if values:
         Path(recipe).write_text(values)
-    assert CompareSettings(("dense",), recipe).has_small_corpus == small
+    assert has_small_corpus(CompareSettings(("dense",), recipe)) == small
 
 
 def test_a_design_varies_over_the_settings_that_it_depends_on() -> None:

@@ -11,9 +11,10 @@ import pytest
 from compare.conftest import Compared
 from loriini.common.errors import InputError
 from loriini.compare.existing import existing_trials
-from loriini.compare.job import CompareSettings, place_designs, refuse_less
+from loriini.compare.job import place_designs, refuse_less
 from loriini.compare.results import compare_trials
-from loriini.evaluate.runs import EvaluationSettings
+from loriini.compare.settings import CompareSettings
+from loriini.evaluate.settings import EvaluationSettings
 
 
 @pytest.mark.parametrize(

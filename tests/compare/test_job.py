@@ -4,8 +4,9 @@ import json
 from pathlib import Path
 
 from compare.conftest import SETTINGS, Compared
-from loriini.compare.job import CompareSettings, place_designs
-from loriini.evaluate.runs import EvaluationSettings
+from loriini.compare.job import place_designs
+from loriini.compare.settings import CompareSettings
+from loriini.evaluate.settings import EvaluationSettings
 
 
 def test_long_documents_after_short_ones_are_enough_for_documents_apart(

@@ -17,7 +17,8 @@ from loriini.compare.existing import existing_trials
 from loriini.compare.job import measure_trials
 from loriini.compare.measures import evaluate_trials
 from loriini.compare.results import compare_trials
-from loriini.evaluate.runs import EvaluationSettings, evaluate_runs, shared_heldout
+from loriini.evaluate.runs import evaluate_runs, shared_heldout
+from loriini.evaluate.settings import EvaluationSettings
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,8 @@ from loriini.compare.existing import existing_trials
 from loriini.compare.job import measure_trials
 from loriini.compare.results import compare_trials
 from loriini.compare.running import Trial
-from loriini.evaluate.runs import EvaluationSettings, evaluate_runs
+from loriini.evaluate.runs import evaluate_runs
+from loriini.evaluate.settings import EvaluationSettings
 from loriini.train.records.metrics import METRICS, read_metrics
 
 
@@ -263,7 +264,7 @@ def test_bad_input_is_refused_in_a_line(
         ([dense], ["--steps", 2], "--steps: these runs are trained already; leave it out"),
         ([dense], ["--skip", 3], "--skip: is for --heldout; give that too, or leave this out"),
         ([dense], ["--instances", 3], "--instances: is for --heldout"),
-        ([dense], ["--mask-documents"], "--mask-documents: is for --heldout"),
+        ([dense], ["--document-mask"], "--document-mask: is for --heldout"),
         ([dense], ["--domain-field", "topic"], "--domain-field: is for --heldout"),
         ([dense, dense], [], "given twice"),
         ([tmp_path / "not-a-run"], [], "not-a-run: no run here (no run.json)"),

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from loriini.common.errors import InputError
-from loriini.compare.cells import base_run, make_cells, parse_grid
+from loriini.compare.cells import base_run, make_cells
 from loriini.compare.fit import points_and_line, power_law
-from loriini.compare.sizes import at_width, parse_widths
+from loriini.compare.settings import parse_grid, parse_widths
+from loriini.compare.sizes import at_width
 from loriini.recipes import RECIPES
 from loriini.train.config import ModelShape, TrainConfig
 from runs import tiny_run

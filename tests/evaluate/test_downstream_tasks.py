@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from loriini.common.errors import InputError
-from loriini.evaluate.runs import RouterFree
+from loriini.evaluate.settings import RouterFree
 from loriini.evaluate.tasks import TaskSettings, evaluate_tasks, loading, running, table_of
 from loriini.evaluate.tasks.catalog import GROUPS, TASKS, Request, requested
 from loriini.evaluate.tasks.local import read_splits

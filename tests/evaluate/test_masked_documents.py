@@ -14,7 +14,8 @@ from loriini.data.read.document import Document
 from loriini.evaluate.heldout import HeldOut, documents_of, tokenize_by_domain
 from loriini.evaluate.intervals import differences_by_domain
 from loriini.evaluate.perplexity import evaluate, score_tokens
-from loriini.evaluate.runs import EvaluationSettings, evaluate_runs
+from loriini.evaluate.runs import evaluate_runs
+from loriini.evaluate.settings import EvaluationSettings
 from loriini.model.weights.loading import load_model
 from runs import write_tokenizer
 from tiny import SEGMENT, tiny_model
@@ -108,4 +109,4 @@ def test_several_runs_are_compared_by_the_predictions_that_count(
     expected = differences_by_domain(*losses, documents_of(heldout), tokens)["all"]
     assert lory["difference"]["all"] == expected.to_dict()
     evaluate_runs(runs[:1], replace(settings, document_mask=False))
-    assert "--mask-documents keeps them apart" in capsys.readouterr().err
+    assert "--document-mask keeps them apart" in capsys.readouterr().err

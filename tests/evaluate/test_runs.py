@@ -17,7 +17,8 @@ from loriini.data.read import read_documents
 from loriini.evaluate.heldout import documents_of, tokenize_by_domain
 from loriini.evaluate.intervals import differences_by_domain
 from loriini.evaluate.perplexity import evaluate
-from loriini.evaluate.runs import ENOUGH, EvaluationSettings, RouterFree, evaluate_runs
+from loriini.evaluate.runs import ENOUGH, evaluate_runs
+from loriini.evaluate.settings import EvaluationSettings, RouterFree
 from loriini.model.weights.loading import find_device, load_config, load_model, run_precision
 from runs import EOS, VOCABULARY, write_tokenizer
 from tiny import SEGMENT, tiny_model

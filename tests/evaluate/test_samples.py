@@ -10,7 +10,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from loriini import LoriiniForCausalLM
 from loriini.common.errors import InputError
-from loriini.evaluate.samples import Generation, check_room, continue_text
+from loriini.evaluate.samples import check_room, continue_text
+from loriini.evaluate.settings import Generation
 from loriini.model.weights.loading import opening_ids
 from runs import EOS, VOCABULARY, write_tokenizer
 from tiny import tiny_model

@@ -8,7 +8,7 @@ import pytest
 from local_tasks import EXAMPLES, mmlu_rows, write_all, write_rows
 
 from loriini.common.errors import InputError
-from loriini.evaluate.runs import RouterFree
+from loriini.evaluate.settings import RouterFree
 from loriini.evaluate.tasks import TaskSettings, evaluate_tasks, loading
 from loriini.evaluate.tasks.catalog import TASKS, Request, requested
 from runs import write_tokenizer

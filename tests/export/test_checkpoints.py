@@ -33,10 +33,10 @@ def unfinished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_step_is_exported_with_its_numbers(unfinished: Path, tmp_path: Path) -> None:
-    out = export_run(unfinished, ExportSettings("hf", steps=(6,)), tmp_path / "six")
+    out = export_run(unfinished, ExportSettings("hf", step=(6,)), tmp_path / "six")
     assert AutoModelForCausalLM.from_pretrained(out).config.num_experts == 3
     assert "- **steps**: 6 of 10\n- **training tokens**: 768\n" in (out / "README.md").read_text()
-    dense = export_run(unfinished, ExportSettings("llama", steps=(COPIED_AT,)), tmp_path / "dense")
+    dense = export_run(unfinished, ExportSettings("llama", step=(COPIED_AT,)), tmp_path / "dense")
     assert json.loads((dense / "config.json").read_text())["model_type"] == "llama"
     assert "- **design**: dense, one FFN a layer" in (dense / "README.md").read_text()
 
@@ -44,7 +44,7 @@ def test_a_step_is_exported_with_its_numbers(unfinished: Path, tmp_path: Path) -
 def test_a_step_of_a_run_made_again_is_not_taken_for_the_one_that_was_exported(
     unfinished: Path, tmp_path: Path
 ) -> None:
-    settings, run, out = ExportSettings("hf", steps=(2,)), tmp_path / "run", tmp_path / "two"
+    settings, run, out = ExportSettings("hf", step=(2,)), tmp_path / "run", tmp_path / "two"
     shutil.copytree(unfinished, run)
     written = export_run(run, settings, out)
     before = (written / "config.json").stat().st_mtime_ns
@@ -88,12 +88,12 @@ def test_another_step_is_refused_with_those_there_are(unfinished: Path, tmp_path
     with pytest.raises(InputError, match=r"--step 5: no checkpoint .*; there are: 2, 4, 6$"):
         load_checkpoints(unfinished, [5])
     with pytest.raises(InputError, match=r"no run here \(no run\.json\); --step needs the folder of a run"):
-        export_run(tmp_path, ExportSettings("hf", steps=(5,)), tmp_path / "out")
+        export_run(tmp_path, ExportSettings("hf", step=(5,)), tmp_path / "out")
 
 
 def test_a_step_is_loaded_on_the_device_asked_for(unfinished: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--device cuda:99: this machine has no such device"):
-        export_run(unfinished, ExportSettings("hf", steps=(2,)), tmp_path / "out", "cuda:99")
+        export_run(unfinished, ExportSettings("hf", step=(2,)), tmp_path / "out", "cuda:99")
 
 
 def test_a_mean_of_random_routers_keeps_the_last_draws(tmp_path: Path) -> None:
@@ -107,10 +107,10 @@ def test_a_mean_of_random_routers_keeps_the_last_draws(tmp_path: Path) -> None:
 def test_several_steps_are_exported_as_the_mean_of_their_weights(unfinished: Path, tmp_path: Path) -> None:
     run, _ = read_run(unfinished / RUN)
     train(run, read_corpora(run.corpus), tmp_path / "run")
-    settings = ExportSettings("hf", steps=(6, 8, 10))
+    settings = ExportSettings("hf", step=(6, 8, 10))
     out = export_run(tmp_path / "run", settings, tmp_path / "mean")
     model, _ = load_model(out)
-    each = [load_checkpoints(tmp_path / "run", [step])[0].state_dict() for step in settings.steps]
+    each = [load_checkpoints(tmp_path / "run", [step])[0].state_dict() for step in settings.step]
     for name, weight in model.state_dict().items():
         expected = torch.stack([weights[name].double() for weights in each]).mean(0)
         assert torch.equal(weight, expected.float()), name
@@ -119,7 +119,7 @@ def test_several_steps_are_exported_as_the_mean_of_their_weights(unfinished: Pat
     assert "loss" not in card
     assert export_run(tmp_path / "run", settings, out) == out
     with pytest.raises(InputError, match=r"holds another export \(different: source, steps\)"):
-        export_run(tmp_path / "run", ExportSettings("hf", steps=(8, 10)), out)
+        export_run(tmp_path / "run", ExportSettings("hf", step=(8, 10)), out)
 
 
 @pytest.mark.parametrize(
@@ -134,4 +134,4 @@ def test_what_has_no_mean_is_refused(
     steps: tuple[int, ...], message: str, unfinished: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match=message):
-        export_run(unfinished, ExportSettings("hf", steps=steps), tmp_path / "out")
+        export_run(unfinished, ExportSettings("hf", step=steps), tmp_path / "out")

@@ -8,7 +8,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from loriini.evaluate import samples
-from loriini.evaluate.samples import Generation, continue_text
+from loriini.evaluate.samples import continue_text
+from loriini.evaluate.settings import Generation
 from loriini.model.weights.loading import tokenizer_in
 from loriini.parallel.mesh import ParallelConfig, join_mesh
 from loriini.parallel.sharding import build_model

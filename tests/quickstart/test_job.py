@@ -16,7 +16,9 @@ from loriini.compare import running
 from loriini.data.jobs.artifact import load_artifact
 from loriini.data.jobs.lock import folder_lock
 from loriini.data.read.document import Document
-from loriini.quickstart import Quickstart, job, run_quickstart
+from loriini.quickstart import job
+from loriini.quickstart.job import run_quickstart
+from loriini.quickstart.settings import Quickstart
 from loriini.train.records.metrics import METRICS, read_metrics
 from quickstart.conftest import DOMAINS, STEPS, arguments
 from runs import after_step, signal_self

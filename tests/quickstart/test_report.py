@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from loriini.quickstart import Quickstart, report
+from loriini.quickstart import report
 from loriini.quickstart.report import Finished, print_table, write_report
+from loriini.quickstart.settings import Quickstart
 from reports import HOSTILE, Page, text_of, write_run
 
 SECTIONS = [

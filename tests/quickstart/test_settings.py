@@ -8,7 +8,9 @@ import pytest
 
 from cli.calls import call
 from loriini.common.errors import InputError
-from loriini.quickstart import Quickstart, job, run_quickstart
+from loriini.quickstart import job
+from loriini.quickstart.job import run_quickstart
+from loriini.quickstart.settings import Quickstart
 
 
 def write_lines(path: Path, count: int) -> None:

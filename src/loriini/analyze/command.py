@@ -17,7 +17,8 @@ from loriini.data.read import read_documents
 from loriini.data.read.document import Document
 from loriini.evaluate.document_tokens import document_ids
 from loriini.evaluate.heldout import check_label, check_tokens, documents_of, tokenize_by_domain
-from loriini.evaluate.runs import EvaluationSettings, check_files
+from loriini.evaluate.runs import check_files, read_options
+from loriini.evaluate.settings import EvaluationSettings
 from loriini.model.weights.loading import (
     context_length,
     load_config,
@@ -58,7 +59,7 @@ def measure_routes(run: Path, settings: EvaluationSettings, per_document: bool =
         inform(f"{run} was trained with document_mask, so each document is routed by itself (--per-document)")
         per_document = True
     check_files(settings.documents)
-    read, most = read_documents(settings.documents, settings.options), settings.instances
+    read, most = read_documents(settings.documents, read_options(settings)), settings.instances
     length, names = context_length(run, model.config), model.config.label_names
     if per_document:
         sequences, of_documents = sequences_by_domain(read, tokenizer, length, most, names), None
@@ -66,7 +67,7 @@ def measure_routes(run: Path, settings: EvaluationSettings, per_document: bool =
         heldout = tokenize_by_domain(read, tokenizer, length, most, names)
         sequences, of_documents = instances_by_domain(heldout), documents_of(heldout)
     return routes_of_sequences(
-        model, sequences, precision=run_precision(run), field=settings.fields.domain, documents=of_documents
+        model, sequences, precision=run_precision(run), field=settings.domain_field, documents=of_documents
     )
 
 

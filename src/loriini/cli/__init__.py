@@ -1,54 +1,38 @@
-"""The command line: one module a command, with its function and a second that adds its arguments.
+"""The command line. A command is a documented dataclass with `run` (`cli.command`), imported when it is used.
 
-It imports every other package, inside the functions, so that `--help` answers at once; none imports it.
+Commands import the rooms that do the work inside `run`, where that keeps `--help` quick.
 """
 
 import os
 import sys
 from collections.abc import Sequence
 
-from loriini.cli import (
-    analyze,
-    bench,
-    compare,
-    convert,
-    designs,
-    evaluate,
-    export,
-    generate,
-    inspect_corpus,
-    lens,
-    prepare,
-    quickstart,
-    reproduce,
-    train,
-)
+from loriini.cli.command import find_commands, list_parser, load_command, make_command
 from loriini.cli.machine import again, one_line, prepare_process
 from loriini.cli.output import print_once
-from loriini.cli.parser import Arguments, Command, make_parser
 from loriini.common.errors import InputError, Unfinished, WorkerDied
 
 WRONG_INPUT, INTERRUPTED, BUG_STATUS = 2, 130, 1
 READER_GONE = 141
 """As for any program that SIGPIPE ends, such as one before `| head`."""
 
-COMMANDS: dict[Command, Arguments] = {
-    quickstart.quickstart: quickstart.quickstart_arguments,
-    designs.designs: designs.designs_arguments,
-    designs.recipes: designs.recipes_arguments,
-    prepare.prepare: prepare.prepare_arguments,
-    convert.convert: convert.convert_arguments,
-    inspect_corpus.inspect: inspect_corpus.inspect_arguments,
-    train.train: train.train_arguments,
-    evaluate.evaluate: evaluate.evaluate_arguments,
-    compare.compare: compare.compare_arguments,
-    reproduce.reproduce: reproduce.reproduce_arguments,
-    analyze.analyze: analyze.analyze_arguments,
-    lens.lens: lens.lens_arguments,
-    generate.generate: generate.generate_arguments,
-    export.export: export.export_arguments,
-    bench.bench: bench.bench_arguments,
+COMMANDS = {
+    "quickstart": "loriini.cli.quickstart:QuickstartCommand",
+    "designs": "loriini.cli.designs:Designs",
+    "recipes": "loriini.cli.designs:Recipes",
+    "prepare": "loriini.cli.prepare:Prepare",
+    "inspect": "loriini.cli.corpora:Inspect",
+    "convert": "loriini.cli.corpora:Convert",
+    "train": "loriini.cli.train:Train",
+    "evaluate": "loriini.cli.evaluate:Evaluate",
+    "compare": "loriini.cli.compare:Compare",
+    "analyze": "loriini.cli.analyze:Analyze",
+    "lens": "loriini.cli.analyze:Lens",
+    "generate": "loriini.cli.generate:Generate",
+    "export": "loriini.cli.export:Export",
+    "bench": "loriini.cli.bench:Bench",
 }
+"""Our commands, each with its module and dataclass; other packages add theirs by entry points."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -56,12 +40,16 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     `loriini.__main__` calls it where SIGTERM and SIGHUP interrupt as Ctrl-C does.
     """
-    argv = sys.argv[1:] if argv is None else argv
-    command = argv[0] if argv else ""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    kind: type | None = None
     try:
         prepare_process()
+        commands = find_commands(COMMANDS)
         try:
-            _run(argv)
+            if not arguments or arguments[0] not in commands:
+                list_parser(commands).parse_args(arguments)
+            kind = load_command(commands[arguments[0]])
+            code = make_command(arguments[0], kind, arguments[1:]).run()
         finally:
             sys.stdout.flush()  # here, where a closed pipe is caught
     except InputError as error:
@@ -71,23 +59,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     except Unfinished as note:
         print_once(f"loriini: {note}", sys.stderr)
     except KeyboardInterrupt as error:
-        _fail(f"\ninterrupted; {str(error) or again(command)}", INTERRUPTED)
+        _fail(f"\ninterrupted; {str(error) or again(kind)}", INTERRUPTED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(READER_GONE)
     except (OSError, MemoryError, RuntimeError, ImportError) as error:
-        message = one_line(error, command)
+        message = one_line(error, kind)
         if message is None:
             raise
         _fail(f"loriini: {message}", WRONG_INPUT)
-
-
-def _run(argv: Sequence[str]) -> None:
-    arguments, overrides = make_parser(COMMANDS).parse_known_args(argv)
-    if overrides and arguments.run not in (train.train, compare.compare):
-        arguments.parser.refuse(overrides[0])
-    arguments.overrides = overrides
-    arguments.run(arguments)
+    else:
+        if code:
+            sys.exit(code)
 
 
 def _fail(message: str, code: int) -> None:

@@ -1,43 +1,44 @@
 """The commands that list what can be trained: designs and recipes."""
 
-import argparse
 import json
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from loriini.cli.arguments import check_models
 from loriini.cli.output import print_rows
-from loriini.cli.parser import Add, check_models, extension_option
 from loriini.common.errors import InputError
+from loriini.common.options import Option
 
 
-def designs_arguments(add: Add) -> None:
-    """Arguments of `loriini designs`."""
-    add("--json", action="store_true", help="print JSON, with all settings")
-    audit = "instead measure whether a trained model's logits depend on later tokens"
-    add("--audit", type=Path, metavar="MODEL", help=audit)
-    extension_option(add)
-
-
-def designs(arguments: argparse.Namespace) -> None:
+@dataclass(frozen=True)
+class Designs:
     """List the routing designs, or measure whether a trained model's logits depend on later tokens."""
-    if arguments.audit:
-        _audit(arguments.audit, arguments.json)
-        return
-    from loriini.routing import DESIGNS
 
-    rows = [
-        {
-            "name": name,
-            **design.to_dict(),
-            "causality": design.causality,
-            "training_causality": design.training_causality,
-        }
-        for name, design in DESIGNS.items()
-    ]
-    if not arguments.json:
-        rows = [{**row, **_in_a_table(row)} for row in rows]
-    columns = ("name", "unit", "scope", "scorer", "selection", "gates", "combination", "causality")
-    print_rows(rows, columns, arguments.json)
+    json: bool = False
+    """Print JSON, with all settings."""
+    audit: Annotated[Path | None, Option("MODEL")] = None
+    """Instead measure whether this trained model's logits depend on later tokens."""
+
+    def run(self) -> None:
+        if self.audit:
+            _audit(self.audit, self.json)
+            return
+        from loriini.routing import DESIGNS
+
+        rows = [
+            {
+                "name": name,
+                **design.to_dict(),
+                "causality": design.causality,
+                "training_causality": design.training_causality,
+            }
+            for name, design in DESIGNS.items()
+        ]
+        if not self.json:
+            rows = [{**row, **_in_a_table(row)} for row in rows]
+        columns = ("name", "unit", "scope", "scorer", "selection", "gates", "combination", "causality")
+        print_rows(rows, columns, self.json)
 
 
 def _in_a_table(design: dict[str, Any]) -> dict[str, str]:
@@ -52,8 +53,6 @@ def _in_a_table(design: dict[str, Any]) -> dict[str, str]:
 def _audit(path: Path, as_json: bool) -> None:
     """Print whether the logits of a trained model depend on later tokens."""
     check_models(path)
-    from dataclasses import asdict
-
     from loriini.evaluate.audit import audit, random_instances
     from loriini.model.weights.loading import load_model
 
@@ -62,24 +61,25 @@ def _audit(path: Path, as_json: bool) -> None:
     print(json.dumps(asdict(leak), indent=1) if as_json else leak)
 
 
-def recipes_arguments(add: Add) -> None:
-    """Arguments of `loriini recipes`."""
-    add("--json", action="store_true", help="print JSON")
-
-
-def recipes(arguments: argparse.Namespace) -> None:
+@dataclass(frozen=True)
+class Recipes:
     """List the recipes with their sizes, and parameters at their papers' vocabularies."""
-    from loriini.common.progress import warn
-    from loriini.recipes import RECIPES, describe, installed_recipes, shape_of
 
-    def row(name: str) -> dict[str, Any]:
-        described = describe(name)
-        return described if arguments.json else {"name": name, **shape_of(name), **described}
+    json: bool = False
+    """Print JSON."""
 
-    rows = [row(name) for name in RECIPES]
-    for name in installed_recipes():
-        try:
-            rows.append(row(name))
-        except (InputError, ValueError) as error:
-            warn(error)
-    print_rows(rows, tuple(rows[0]), arguments.json)
+    def run(self) -> None:
+        from loriini.common.progress import warn
+        from loriini.recipes import RECIPES, describe, installed_recipes, shape_of
+
+        def row(name: str) -> dict[str, Any]:
+            described = describe(name)
+            return described if self.json else {"name": name, **shape_of(name), **described}
+
+        rows = [row(name) for name in RECIPES]
+        for name in installed_recipes():
+            try:
+                rows.append(row(name))
+            except (InputError, ValueError) as error:
+                warn(error)
+        print_rows(rows, tuple(rows[0]), self.json)

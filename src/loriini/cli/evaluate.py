@@ -1,154 +1,86 @@
 """The command that measures perplexity, or runs downstream tasks."""
 
-import argparse
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any, ClassVar
 
+from loriini.cli.arguments import check_models, output_file
 from loriini.cli.output import format_table
-from loriini.cli.parser import (
-    SKIP,
-    Add,
-    check_models,
-    device_option,
-    document_options,
-    evaluation_settings,
-    extension_option,
-    given,
-    mask_option,
-    output_file,
-    refuse_given,
-)
 from loriini.common.errors import InputError, printable
+from loriini.common.options import Only, Option, refuse_given
+from loriini.evaluate.settings import EvaluationRouting, EvaluationSettings, TaskSettings
 
-if TYPE_CHECKING:
-    from loriini.evaluate.runs import RouterFree
-
-RUNS = "runs' folders, model folders or Hub ids; several are compared on the same tokens"
-BATCH = "instances, or questions of tasks, computed at once (16, fewer where their logits are many)"
-TASKS = "tasks of lm-evaluation-harness, NAME or NAME@SHOTS, or the groups lory, aoe and router-free"
+OF_DOCUMENTS = ("documents", "text_field", "domain_field", "on_error", "length", "skip", "instances")
+SHARED = ("device", "router_free", "batch_size")
 
 
-def evaluate_arguments(add: Add) -> None:
-    """Arguments of `loriini evaluate`."""
-    add("runs", type=Path, nargs="+", metavar="RUN", help=RUNS)
-    add("--documents", nargs="+", metavar="PATH", help="held-out text")
-    document_options(add)
-    add("--tasks", nargs="+", metavar="NAME", help=TASKS)
-    add("--tasks-data", type=Path, metavar="DIR", help="local files of the tasks, in place of the Hub's data")
-    add("--limit", type=int, metavar="N", help="questions of each task, at most (all)")
-    add(
-        "--num-fewshot",
-        type=int,
-        metavar="K",
-        help="examples before each question (as the task or group says)",
-    )
-    add("--label", metavar="NAME", help="domain whose expert answers, for a model that routes by label")
-    add(
-        "--length",
-        type=int,
-        metavar="TOKENS",
-        help="context of an instance in tokens (the smallest of the models)",
-    )
-    add("--batch-size", type=int, metavar="N", default=argparse.SUPPRESS, help=BATCH)
-    add("--skip", type=int, metavar="N", help=SKIP)
-    add("--instances", type=int, metavar="N", help="instances of each domain, at most (all)")
-    mask_option(add)
-    add(
-        "--routing",
-        choices=("training", "prompt", "segment"),
-        help="how tokens are routed (training for --documents, prompt for --tasks)",
-    )
-    router_free = (
-        "replace the routers: select experts by the norm (1, 2 or inf) of their activations at NODE: gate, "
-        "up, activated_gate, hidden, output, or of factorised experts low_rank; NORM is 2 and GATES "
-        "softmax_selected by default"
-    )
-    add("--router-free", metavar="NODE[:NORM[:GATES]]", help=router_free)
-    device_option(add)
-    out = output_file('"perplexity"', '"tasks"')
-    add("--out", type=out, metavar="FILE", help="also write the JSON to this file")
-    extension_option(add)
-
-
-def _router_free(arguments: argparse.Namespace) -> "RouterFree | None":
-    """The value of --router-free; None without it."""
-    from loriini.evaluate.runs import RouterFree
-
-    return None if arguments.router_free is None else RouterFree.parse(arguments.router_free)
-
-
-def evaluate(arguments: argparse.Namespace) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Evaluate:
     """Measure perplexity on held-out text, by domain, or run downstream tasks."""
-    if bool(arguments.documents) == bool(arguments.tasks):
-        raise InputError("give --documents PATH… or --tasks NAME…, one of them")
-    if arguments.documents:
-        of_tasks = ("--tasks-data", "--limit", "--num-fewshot", "--label")
-        refuse_given(arguments, of_tasks, "is for --tasks; leave it out")
-    else:
-        of_documents = (
-            "--length",
-            "--skip",
-            "--instances",
-            "--mask-documents",
-            "--domain-field",
-            "--text-field",
-            "--on-error",
+
+    runs: Annotated[tuple[Path, ...], Option("RUN", positional=True)]
+    """Runs' folders, model folders or Hub ids; several are compared on the same tokens."""
+    text: Annotated[EvaluationSettings, Only(*OF_DOCUMENTS, "document_mask", *SHARED)] = field(
+        default_factory=EvaluationSettings
+    )
+    questions: Annotated[TaskSettings, Only("tasks", "limit", "num_fewshot", "label")] = field(
+        default_factory=TaskSettings
+    )
+    tasks_data: Annotated[Path | None, Option("DIR")] = None
+    """Local files of the tasks, in place of the Hub's data."""
+    routing: EvaluationRouting | None = None
+    """How tokens are routed (training for `--documents`, prompt for `--tasks`)."""
+    out: Annotated[Path | None, Option("FILE", parse=output_file('"perplexity"', '"tasks"'))] = None
+    """Also write the JSON to this file."""
+
+    less_memory: ClassVar = "lower --batch-size"
+
+    def run(self) -> None:
+        if bool(self.text.documents) == bool(self.questions.tasks):
+            raise InputError("give --documents PATH… or --tasks NAME…, one of them")
+        if self.text.documents:
+            refuse_given(self, ("tasks_data",), "is for --tasks; leave it out")
+            refuse_given(self.questions, ("limit", "num_fewshot", "label"), "is for --tasks; leave it out")
+        else:
+            names = (*OF_DOCUMENTS[1:], "document_mask")
+            refuse_given(self.text, names, "is for --documents; leave it out")
+        check_models(*self.runs)
+        results = self._perplexities() if self.text.documents else self._answers()
+        written = results if len(results) > 1 else results[0]
+        print(json.dumps(written, indent=1), flush=True)  # first, as the file may not be written
+        if self.text.documents:
+            print(_perplexity_table(results), *_differences(results), sep="\n", file=sys.stderr)
+        else:
+            from loriini.evaluate.tasks import table_of
+
+            print(format_table(*table_of(results), align_right=True), file=sys.stderr)
+        if self.out:
+            from loriini.common.atomic import write_json
+
+            self.out.parent.mkdir(parents=True, exist_ok=True)
+            write_json(self.out, written)
+
+    def _perplexities(self) -> list[dict[str, Any]]:
+        from loriini.evaluate.runs import evaluate_runs
+
+        return evaluate_runs(self.runs, replace(self.text, routing=self.routing or "training"))
+
+    def _answers(self) -> list[dict[str, Any]]:
+        from loriini.evaluate.tasks import evaluate_tasks
+
+        settings = replace(
+            self.questions,
+            data=self.tasks_data,
+            routing=self.routing or "prompt",
+            device=self.text.device,
+            router_free=self.text.router_free,
+            batch_size=self.text.batch_size or TaskSettings.batch_size,
         )
-        refuse_given(arguments, of_documents, "is for --documents; leave it out")
-    check_models(*arguments.runs)
-    results = _run_tasks(arguments) if arguments.tasks else _perplexities(arguments)
-    written = results if len(results) > 1 else results[0]
-    print(json.dumps(written, indent=1), flush=True)  # first, as the file may not be written
-    print(_tasks_table(results) if arguments.tasks else _perplexity_table(results), file=sys.stderr)
-    for line in () if arguments.tasks else _differences(results):
-        print(line, file=sys.stderr)
-    if arguments.out:
-        from loriini.common.atomic import write_json
-
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        write_json(arguments.out, written)
-
-
-def _run_tasks(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    from loriini.evaluate.tasks import TaskSettings, evaluate_tasks
-
-    settings = TaskSettings(
-        tasks=tuple(arguments.tasks),
-        data=arguments.tasks_data,
-        limit=arguments.limit,
-        num_fewshot=arguments.num_fewshot,
-        routing=arguments.routing or "prompt",
-        label=arguments.label,
-        device=arguments.device,
-        router_free=_router_free(arguments),
-        **given(arguments, ("batch_size",)),
-    )
-    return evaluate_tasks(arguments.runs, settings)
-
-
-def _tasks_table(results: Sequence[dict[str, Any]]) -> str:
-    from loriini.evaluate.tasks import table_of
-
-    return format_table(*table_of(results), align_right=True)
-
-
-def _perplexities(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    from loriini.evaluate.runs import evaluate_runs
-
-    settings = evaluation_settings(
-        arguments,
-        arguments.documents,
-        length=arguments.length,
-        **given(arguments, ("batch_size",)),
-        routing=arguments.routing or "training",
-        device=arguments.device,
-        router_free=_router_free(arguments),
-    )
-    return evaluate_runs(arguments.runs, settings)
+        return evaluate_tasks(self.runs, settings)
 
 
 def _perplexity_table(results: Sequence[Mapping[str, Any]]) -> str:

@@ -4,116 +4,144 @@ import argparse
 import json
 import math
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from loriini.cli.arguments import output_folder
 from loriini.cli.output import print_once
-from loriini.cli.overrides import RecipeHelp
-from loriini.cli.parser import Add, extension_option, on_error_option, output_path, refuse_given
 from loriini.common.errors import InputError
+from loriini.common.options import Option, refuse_given
+
+if TYPE_CHECKING:
+    from loriini.train.overrides.names import Override
 
 
-def train_arguments(add: Add) -> None:
-    """Arguments of `loriini train`."""
-    add("-h", "--help", action=RecipeHelp, help="show this help; after a recipe also list its overrides")
-    source = "a recipe of `loriini recipes`, FILE.json or FILE.toml with a run's settings, or FILE.py:NAME"
-    add("recipe", nargs="?", metavar="RECIPE", help=source)
-    add("--out", type=output_path, metavar="RUN", help="the run's folder")
-    add("--corpus", type=Path, nargs="+", default=[], metavar="DIR", help="corpora to train on")
-    init = "start from the weights of a run, a checkpoint, a model's folder or a Hub id (ORG/NAME)"
-    add("--init", metavar="MODEL", help=init)
-    resumed = (
-        "resume the run in this folder (--corpus and --heldout say where its text is now, if moved); with "
-        "--out and --steps, go on from a checkpoint of it in a new run of so many steps"
-    )
-    add("--resume", type=Path, metavar="RUN", help=resumed)
-    heldout = "documents to evaluate on while training, as for `loriini evaluate`"
-    add("--heldout", nargs="+", default=[], metavar="PATH", help=heldout)
-    on_error_option(add, " of --heldout")
-    minutes = "save and stop after this time (none)"
-    add("--max-minutes", type=float, metavar="MINUTES", help=minutes)
-    estimate = "only estimate memory, computation and communication; --out and --corpus are ignored"
-    add("--dry-run", action="store_true", help=estimate)
-    add("--gpus", type=int, metavar="N", help="GPUs of the estimate (1)")
-    add("--memory", metavar="SIZE", help="memory of each of these GPUs, such as 80GiB or 80GB")
-    add("--vocab-size", type=int, metavar="N", help="vocabulary of the estimate (that of the recipe's paper)")
-    add("--json", action="store_true", help="print the estimate as JSON")
-    extension_option(add)
+@dataclass(frozen=True, kw_only=True)
+class Train:
+    """Train a recipe or the run of a file, resume a run, or estimate a run's memory and cost.
 
+    Any other `--dotted.name VALUE` changes a setting of the run.
+    """
 
-def train(arguments: argparse.Namespace) -> None:
-    """Train a recipe or the run of a file, resume a run, or estimate a run's memory and cost."""
-    minutes = math.inf if arguments.max_minutes is None else arguments.max_minutes
-    if not minutes > 0:
-        raise InputError(f"--max-minutes {minutes:g}: give more than 0")
-    deadline = time.monotonic() + 60 * minutes  # from here, since reading text and models may take long
-    _refuse_unused(arguments)
-    if arguments.dry_run:
-        _dry_run(arguments)
-        return
-    if arguments.resume is None and not (arguments.recipe and arguments.out):
-        raise InputError("give a recipe and --out RUN, or --resume RUN; see `loriini recipes`")
-    if arguments.out and (arguments.out / "manifest.json").exists():
-        raise InputError(f"--out {arguments.out}: holds a corpus; choose another folder")
-    from loriini.train.launch import resume, train_longer, train_recipe
+    recipe: Annotated[str | None, Option("RECIPE", positional=True)] = None
+    """A recipe of `loriini recipes`, FILE.json or FILE.toml with a run's settings, or FILE.py:NAME."""
+    out: Annotated[Path | None, Option("RUN", parse=output_folder)] = None
+    """The run's folder."""
+    corpus: tuple[Path, ...] = ()
+    """Corpora to train on."""
+    init: Annotated[str | None, Option("MODEL")] = None
+    """Start from the weights of a run, a checkpoint, a model's folder or a Hub id (ORG/NAME)."""
+    resume: Annotated[Path | None, Option("RUN")] = None
+    """Resume the run in this folder (`--corpus` and `--heldout` say where its text is now, if moved); with
+    `--out` and `--steps`, go on from a checkpoint of it in a new run of so many steps."""
+    heldout: tuple[str, ...] = ()
+    """Documents to evaluate on while training, as for `loriini evaluate`."""
+    on_error: Literal["stop", "skip"] | None = None
+    """What to do with a flawed record of `--heldout` (stop)."""
+    max_minutes: float | None = None
+    """Save and stop after this time (none)."""
+    dry_run: bool = False
+    """Only estimate memory, computation and communication; `--out` and `--corpus` are ignored."""
+    gpus: int = 1
+    """GPUs of the estimate."""
+    memory: Annotated[str | None, Option("SIZE")] = None
+    """Memory of each of these GPUs, such as 80GiB or 80GB."""
+    vocab_size: int | None = None
+    """Vocabulary of the estimate (that of the recipe's paper)."""
+    json: bool = False
+    """Print the estimate as JSON."""
+    overrides: Annotated[tuple[str, ...], Option(rest=True)] = ()
 
-    if arguments.resume and arguments.out:
-        model = train_longer(
-            arguments.resume,
-            arguments.out,
-            arguments.overrides,
-            deadline=deadline,
-            corpora=arguments.corpus,
-            heldout=arguments.heldout,
+    less_memory: ClassVar = "lower --micro_batch_size or --length, set --speed.activation_checkpointing true"
+    resumes: ClassVar = True
+
+    def run(self) -> None:
+        minutes = math.inf if self.max_minutes is None else self.max_minutes
+        if not minutes > 0:
+            raise InputError(f"--max-minutes {minutes:g}: give more than 0")
+        deadline = time.monotonic() + 60 * minutes  # from here, since reading text and models may take long
+        self._refuse_unused()
+        if self.dry_run:
+            self._estimate()
+            return
+        if self.resume is None and not (self.recipe and self.out):
+            raise InputError("give a recipe and --out RUN, or --resume RUN; see `loriini recipes`")
+        if self.out and (self.out / "manifest.json").exists():
+            raise InputError(f"--out {self.out}: holds a corpus; choose another folder")
+        from loriini.train.launch import resume, train_longer, train_recipe
+
+        text: dict[str, Any] = {"corpora": self.corpus, "heldout": self.heldout}
+        if self.resume and self.out:
+            model = train_longer(self.resume, self.out, self.overrides, deadline=deadline, **text)
+        elif self.resume:
+            model = resume(self.resume, overrides=self.overrides, deadline=deadline, **text)
+        else:
+            assert self.recipe
+            assert self.out
+            model = train_recipe(
+                self.recipe,
+                self.out,
+                self.corpus,
+                self.overrides,
+                heldout=self.heldout,
+                deadline=deadline,
+                init=self.init,
+                on_error=self.on_error,
+            )
+        print_once(model)
+
+    def _refuse_unused(self) -> None:
+        if self.resume is not None:
+            why = "--resume keeps the run as it is; leave this out"
+            if self.recipe:
+                raise InputError(f"{self.recipe}: {why}")
+            refuse_given(self, ("on_error", "init"), why)
+        if self.dry_run:
+            refuse_given(self, ("on_error", "max_minutes"), "--dry-run trains nothing; leave this out")
+        else:
+            why = "is only for estimates; add --dry-run or leave it out"
+            refuse_given(self, ("gpus", "memory", "vocab_size", "json"), why)
+
+    def _estimate(self) -> None:
+        from loriini.cli.estimate_table import estimate_text
+        from loriini.estimate.memory import GpuCluster, parse_memory
+        from loriini.train.launch import dry_run
+
+        if not self.recipe:
+            raise InputError("--dry-run needs a recipe; see `loriini recipes`")
+        memory = None if self.memory is None else parse_memory(self.memory)
+        estimate = dry_run(
+            self.recipe,
+            self.overrides,
+            GpuCluster(self.gpus, memory),
+            vocab_size=self.vocab_size,
+            init=self.init,
+            heldout=self.heldout,
         )
-    elif arguments.resume:
-        model = resume(
-            arguments.resume,
-            overrides=arguments.overrides,
-            deadline=deadline,
-            corpora=arguments.corpus,
-            heldout=arguments.heldout,
-        )
-    else:
-        model = train_recipe(
-            arguments.recipe,
-            arguments.out,
-            arguments.corpus,
-            arguments.overrides,
-            heldout=arguments.heldout,
-            deadline=deadline,
-            init=arguments.init,
-            on_error=arguments.on_error,
-        )
-    print_once(model)
+        print(json.dumps(estimate.to_dict(), indent=1) if self.json else estimate_text(estimate))
+
+    @staticmethod
+    def more_help(given: Mapping[str, Any]) -> str:
+        """After a recipe, its overrides; extensions named before `--help` are loaded by then."""
+        if "recipe" not in given:
+            return "overrides: `loriini train RECIPE --help` lists every --dotted.name VALUE of a recipe\n"
+        from loriini.train.launch import resolve_recipe
+        from loriini.train.overrides.names import describe_overrides
+
+        name = given["recipe"]
+        listed = format_overrides(describe_overrides(resolve_recipe(name, [])))
+        return f"overrides of {name}, each with its value in parentheses:\n\n{listed}"
 
 
-def _refuse_unused(arguments: argparse.Namespace) -> None:
-    of_an_estimate = ("--gpus", "--memory", "--vocab-size", "--json")
-    if arguments.resume is not None:
-        why = "--resume keeps the run as it is; leave this out"
-        refuse_given(arguments, ("recipe", "--on-error", "--init"), why)
-    if arguments.dry_run:
-        why = "--dry-run trains nothing; leave this out"
-        refuse_given(arguments, ("--on-error", "--max-minutes"), why)
-    else:
-        refuse_given(arguments, of_an_estimate, "is only for estimates; add --dry-run or leave it out")
-
-
-def _dry_run(arguments: argparse.Namespace) -> None:
-    from loriini.cli.estimate_table import estimate_text
-    from loriini.estimate.memory import GpuCluster, parse_memory
-    from loriini.train.launch import dry_run
-
-    if not arguments.recipe:
-        raise InputError("--dry-run needs a recipe; see `loriini recipes`")
-    memory = None if arguments.memory is None else parse_memory(arguments.memory)
-    cluster = GpuCluster(1 if arguments.gpus is None else arguments.gpus, memory)
-    estimate = dry_run(
-        arguments.recipe,
-        arguments.overrides,
-        cluster,
-        vocab_size=arguments.vocab_size,
-        init=arguments.init,
-        heldout=arguments.heldout,
-    )
-    print(json.dumps(estimate.to_dict(), indent=1) if arguments.json else estimate_text(estimate))
+def format_overrides(overrides: "list[Override]") -> str:
+    """Overrides as argparse formats options, in groups, one for each part of a run."""
+    options = argparse.ArgumentParser(add_help=False, usage=argparse.SUPPRESS)
+    for part, members in groupby(overrides, key=lambda override: override.name.rpartition(".")[0]):
+        group = options.add_argument_group(part or "run")
+        for override in members:
+            text = f"{override.meaning} ({override.default})".replace("%", "%%")
+            group.add_argument(f"--{override.name}", metavar=override.type, help=text)
+    return options.format_help()

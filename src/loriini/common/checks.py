@@ -13,7 +13,7 @@ import math
 import sys
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -70,14 +70,15 @@ def check_fields(config: Any, section: str = "", dashed: bool = False) -> None:
 def wrong_fields(config: Any) -> Iterator[tuple[str, Any, str]]:
     """The fields of a dataclass that are not of their annotated types: name, value, what it must be."""
     kind: Any = type(config)
-    for name, hint in _hints(kind).items():
-        if expected := mismatch(value := getattr(config, name), hint):
-            yield name, value, expected
+    hints = _hints(kind)
+    for each in fields(config):
+        if expected := mismatch(value := getattr(config, each.name), hints[each.name]):
+            yield each.name, value, expected
 
 
 def option_of(name: str) -> str:
     """The option of a command that sets the field of a name."""
-    return f"--{name.replace('_', '-')}"
+    return f"--{name.rstrip('_').replace('_', '-')}"  # from_ is --from
 
 
 def check_choice(option: str, value: str, choices: Iterable[str]) -> None:
@@ -131,10 +132,11 @@ def mismatch(value: Any, hint: Any) -> str | None:
     """What a value of this annotated type must be; None when it is."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        kind, bounds = arguments
-        if kind is str:
-            return None if isinstance(value, str) and bounds.admit(value) else str(bounds)
-        return mismatch(value, kind) or (None if bounds.admit(value) else str(bounds))
+        kind, *marks = arguments
+        bounds = [mark for mark in marks if hasattr(mark, "admit")]
+        if kind is str and bounds:
+            return None if isinstance(value, str) and bounds[0].admit(value) else str(bounds[0])
+        return mismatch(value, kind) or next((str(b) for b in bounds if not b.admit(value)), None)
     if origin is Literal:
         among = any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in arguments)
         return None if among else f"one of: {', '.join(map(str, arguments))}"

@@ -7,6 +7,7 @@ from itertools import product
 from loriini.common.checks import as_argument, by_dotted_name, nearest
 from loriini.common.errors import InputError
 from loriini.common.grouping import grouped
+from loriini.compare.settings import Grid
 from loriini.compare.sizes import at_width, check_widths
 from loriini.data.jobs.artifact import digest
 from loriini.recipes import families, with_routing
@@ -19,9 +20,6 @@ from loriini.train.corpora import TrainingCorpus
 from loriini.train.launch import resolve_recipe
 from loriini.train.overrides.apply import override, override_pairs
 from loriini.train.overrides.names import setting_name
-
-Grid = Mapping[str, Sequence[str]]
-"""Dotted name of a setting → its values, as text."""
 
 NOT_IN_GRID = {
     "seed": "give --seeds N",
@@ -129,33 +127,6 @@ def check_grid(grid: Grid, base: TrainConfig) -> None:
                 override(base, [f"--{name}={value}"])
             except InputError as error:
                 raise InputError(f"--grid {name}: {error}") from error
-
-
-def parse_grid(texts: Sequence[str]) -> dict[str, list[str]]:
-    """From `FIELD=V,V…`, each a dimension of the grid."""
-    grid: dict[str, list[str]] = {}
-    for text in texts:
-        name, _, values = text.partition("=")
-        name = setting_name(name)
-        parsed = [value for value in _split_values(values) if value]
-        if not name or not parsed:
-            raise InputError(f"--grid {text}: give FIELD=V,V, such as routing.segment_length=64,128")
-        if name in grid:
-            raise InputError(f"--grid {text}: {name} was given before; give all its values at once")
-        grid[name] = parsed
-    return grid
-
-
-def _split_values(text: str) -> list[str]:
-    """A text at its commas, except those within brackets."""
-    values, depth = [""], 0
-    for character in text:
-        depth += (character in "[{") - (character in "]}")
-        if character == "," and depth <= 0:
-            values.append("")
-        else:
-            values[-1] += character
-    return values
 
 
 def _variants(

@@ -2,17 +2,17 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from loriini.common.atomic import write_json
-from loriini.common.checks import Bounds, as_argument, check_fields
+from loriini.common.checks import as_argument
 from loriini.common.errors import InputError
 from loriini.common.hardware import describe_machine
 from loriini.common.hub import kind_of
 from loriini.common.json_file import read_object
-from loriini.compare.cells import Cell, Grid, base_run, make_cells
+from loriini.compare.cells import Cell, base_run, make_cells
 from loriini.compare.existing import existing_trials
 from loriini.compare.measures import evaluate_trials
 from loriini.compare.report import write_comparison
@@ -25,16 +25,13 @@ from loriini.compare.running import (
     threads_of,
     train_trials,
 )
+from loriini.compare.settings import CompareSettings
 from loriini.data.jobs.lock import waiting_lock
 from loriini.data.prepare.overlap import warn_of_overlap
 from loriini.data.read.inputs import input_files
 from loriini.evaluate.heldout import check_domains, check_lengths, documents_of, tokenize_by_domain
-from loriini.evaluate.runs import (
-    EvaluationSettings,
-    document_counts,
-    shared_heldout,
-    warn_of_few_documents,
-)
+from loriini.evaluate.runs import document_counts, read_heldout, shared_heldout, warn_of_few_documents
+from loriini.evaluate.settings import EvaluationSettings
 from loriini.model.weights.loading import tokenizer_in
 from loriini.recipes import default_vocabulary, is_tiny
 from loriini.reporting.page import REPORT
@@ -43,44 +40,16 @@ from loriini.train.corpora import SMALL_VOCABULARY, read_corpora, small_corpus, 
 RESULTS = "results.json"
 
 
-@dataclass(frozen=True)
-class CompareSettings:
-    """What to train. InputError for a wrong one.
+def has_small_corpus(settings: CompareSettings) -> bool:
+    """Whether the cells train on the standard library's text."""
+    return not settings.corpus and (settings.recipe == "tiny" or is_tiny(settings.recipe))
 
-    Attributes:
-        designs: names in `DESIGNS`; differences are to the first.
-        recipe: the base run, whose routing each design replaces: tiny, small, medium, large, or a recipe.
-        overrides: `--dotted.name=value`, for all cells.
-        grid: dotted name → values, a product.
-        seeds: trainings of each, with seeds that count up.
-        ladder: widths that each is trained at; none: that of the recipe alone.
-        corpus: prepared corpora; none, for a tiny recipe: a small one of the standard library.
-        jobs: cells trained at once.
-    """
 
-    designs: tuple[str, ...]
-    recipe: str = "tiny"
-    overrides: tuple[str, ...] = ()
-    grid: Grid = field(default_factory=dict)
-    seeds: Annotated[int, Bounds(least=1, most=1000)] = 3
-    ladder: tuple[int, ...] = ()
-    corpus: tuple[Path, ...] = ()
-    jobs: int = 1
-
-    def __post_init__(self) -> None:
-        check_fields(self, dashed=True)
-        check_jobs(self.jobs)
-
-    @property
-    def has_small_corpus(self) -> bool:
-        """Whether the cells train on the standard library's text."""
-        return not self.corpus and (self.recipe == "tiny" or is_tiny(self.recipe))
-
-    def cells(self) -> list[Cell]:
-        """The cells; the corpus is empty if they are to train on the standard library's text."""
-        corpus = tuple(path.resolve() for path in self.corpus)
-        base = replace(base_run(self.recipe), corpus=corpus)
-        return make_cells(self.designs, base, self.overrides, self.grid, self.seeds, self.ladder)
+def cells_of(settings: CompareSettings) -> list[Cell]:
+    """The cells; the corpus is empty if they are to train on the standard library's text."""
+    corpus = tuple(path.resolve() for path in settings.corpus)
+    base, grid = replace(base_run(settings.recipe), corpus=corpus), settings.grid
+    return make_cells(settings.designs, base, settings.overrides, grid, settings.seeds, settings.ladder)
 
 
 def compare_designs(settings: CompareSettings, evaluation: EvaluationSettings, out: Path) -> Path:
@@ -108,12 +77,13 @@ def place_designs(
     settings: CompareSettings, evaluation: EvaluationSettings, out: Path
 ) -> tuple[list[Trial], EvaluationSettings]:
     """The cells in `out/runs`, and how all of them are evaluated; InputError for wrong settings and text."""
+    check_jobs(settings.jobs)
     if "runs" in results_before(out):
         raise InputError(f"{out / RESULTS}: compares runs, not designs; choose another --out")
-    cells = settings.cells()
+    cells = cells_of(settings)
     evaluation = with_shared_skip(cells, evaluation)
     input_files(evaluation.documents)  # InputError for a missing path
-    if settings.has_small_corpus:
+    if has_small_corpus(settings):
         length = cells[0].run.length
         corpus = small_corpus(small_corpus_folder(out, length), length).resolve()
         cells = [replace(cell, run=replace(cell.run, corpus=(corpus,))) for cell in cells]
@@ -217,7 +187,7 @@ def with_shared_skip(cells: Sequence[Cell], evaluation: EvaluationSettings) -> E
 
 def check_heldout(cells: Sequence[Cell], evaluation: EvaluationSettings) -> None:
     """InputError, before these cells are trained, for held-out text that cannot be used."""
-    documents = evaluation.read() if cells else []
+    documents = read_heldout(evaluation) if cells else []
     # the first instance says how long all are, but not how long the documents are that are kept apart
     most = evaluation.instances if evaluation.document_mask else 1
     assert evaluation.length is not None
@@ -235,14 +205,14 @@ def check_heldout(cells: Sequence[Cell], evaluation: EvaluationSettings) -> None
 
 def describe_cells(settings: CompareSettings, out: Path) -> list[dict[str, Any]]:
     """What `--dry-run` lists: every cell with its parameters, training FLOPs and tokens, and its state."""
-    cells, states = settings.cells(), dict[int, str]()
+    cells, states = cells_of(settings), dict[int, str]()
     small = small_corpus_folder(out, cells[0].run.length)
-    if settings.has_small_corpus and small.exists():
+    if has_small_corpus(settings) and small.exists():
         cells = [replace(cell, run=replace(cell.run, corpus=(small.resolve(),))) for cell in cells]
     if cells[0].run.corpus:
         vocabulary = read_corpora(cells[0].run.corpus).vocab_size
         states = {i: trial.state for i, trial in enumerate(place_cells(cells, out / "runs"))}
-    elif settings.has_small_corpus:
+    elif has_small_corpus(settings):
         vocabulary = SMALL_VOCABULARY
     else:
         vocabulary = default_vocabulary(cells[0].run)

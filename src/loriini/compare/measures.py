@@ -19,7 +19,8 @@ from loriini.data.jobs.artifact import digest
 from loriini.data.jobs.lock import waiting_lock
 from loriini.evaluate.heldout import HeldOut, heldout_digest
 from loriini.evaluate.perplexity import EVALUATION_VERSION
-from loriini.evaluate.runs import EvaluationSettings, evaluate_on
+from loriini.evaluate.runs import evaluate_on
+from loriini.evaluate.settings import EvaluationSettings
 from loriini.reporting.curves import Floats, Metrics, column, routed_steps, utilisation, with_load_entropy
 from loriini.train.config import read_run, recorded_corpus
 from loriini.train.records.metrics import METRICS, read_metrics

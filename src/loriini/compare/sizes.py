@@ -8,20 +8,6 @@ from loriini.common.errors import InputError
 from loriini.recipes.redesign import scaled_shape
 from loriini.train.config import TrainConfig
 
-MULTIPLE = 8
-"""Every width is a multiple of it, as the products of grouped matrices need."""
-
-
-def parse_widths(text: str) -> tuple[int, ...]:
-    """The widths of `W,W…`, the smallest first. InputError for a wrong one, and for fewer than two."""
-    words = text.split(",")
-    widths = {int(word) for word in words if word.isdecimal() and int(word) % MULTIPLE == 0} - {0}
-    if len(widths) < max(2, len(words)):
-        raise InputError(
-            f"--ladder {text}: give two or more different widths, multiples of {MULTIPLE}, such as 64,128"
-        )
-    return tuple(sorted(widths))
-
 
 def at_width(run: TrainConfig, width: int) -> TrainConfig:
     """`run` at another width, with the same depth and steps.

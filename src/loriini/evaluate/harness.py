@@ -23,7 +23,8 @@ from loriini.common.checks import check_choice
 from loriini.common.errors import InputError
 from loriini.common.hardware import pick_device
 from loriini.common.progress import progress, warn
-from loriini.evaluate.perplexity import EvaluationRouting, check_routing
+from loriini.evaluate.perplexity import check_routing
+from loriini.evaluate.settings import EvaluationRouting
 from loriini.evaluate.windows import Window, batches, log_probs_of
 from loriini.model import LoriiniForCausalLM
 from loriini.model.generate.routing_inputs import labels_of

@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from loriini.common.errors import InputError
 from loriini.common.hardware import Precision, autocast
 from loriini.common.progress import progress
 from loriini.evaluate.heldout import HeldOut, check_lengths, estimated_domains
+from loriini.evaluate.settings import EvaluationRouting
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.arguments import segment_problem
 from loriini.model.generate.mode import evaluation_mode
@@ -20,7 +21,6 @@ from loriini.model.outputs import LoriiniOutput
 from loriini.parallel.mesh import group_size
 from loriini.parallel.rows import gather_rows, own_rows
 
-EvaluationRouting = Literal["training", "prompt", "segment"]
 EVALUATION_VERSION = 1
 """Version of what `evaluate` measures: evaluations of another are not reused."""
 LARGE_BATCH = 1 << 28

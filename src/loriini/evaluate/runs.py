@@ -2,23 +2,21 @@
 
 import os
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from loriini.common.checks import Bounds, Count, ShortCount, check_fields
 from loriini.common.errors import InputError
 from loriini.common.hub import TOKENIZER_FILES, model_folder
 from loriini.common.progress import warn
 from loriini.data.prepare.overlap import warn_of_overlap
-from loriini.data.read import Fields, OnError, ReadOptions, read_documents
+from loriini.data.read import Fields, ReadOptions, read_documents
 from loriini.data.read.document import Document
 from loriini.data.read.files import is_remote
 from loriini.data.read.inputs import input_files
@@ -31,15 +29,14 @@ from loriini.evaluate.heldout import (
     tokenize_by_domain,
 )
 from loriini.evaluate.intervals import differences_by_domain
-from loriini.evaluate.perplexity import EvaluationRouting, check_routing, counts_first_segment, evaluate
+from loriini.evaluate.perplexity import check_routing, counts_first_segment, evaluate
+from loriini.evaluate.settings import EvaluationSettings
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.model.weights.conversion import router_free
 from loriini.model.weights.loading import (
     check_finite,
     check_ids,
     context_length,
     corpora_of,
-    find_device,
     load_config,
     load_model,
     load_tokenizer,
@@ -55,82 +52,21 @@ ENOUGH = 10
 """Documents of a domain from which on the interval of a difference is not warned of."""
 
 
-@dataclass(frozen=True)
-class RouterFree:
-    """Evaluation without routers: experts chosen by the `norm` of their activations at `node` (AoE §3.1)."""
-
-    node: str
-    norm: str = "2"
-    gates: str = "softmax_selected"
-
-    @classmethod
-    def parse(cls, text: str) -> "RouterFree":
-        """From `NODE[:NORM[:GATES]]`."""
-        return cls(*text.split(":", 2))
-
-    def __str__(self) -> str:
-        return f"{self.node}:{self.norm}:{self.gates}"
-
-    def apply(self, model: LoriiniForCausalLM) -> None:
-        """Drop the routers of a model, in place. InputError where its design does not admit it."""
-        try:
-            router_free(model, self.node, int(self.norm) if self.norm.isdigit() else self.norm, self.gates)
-        except ValueError as error:
-            raise InputError(f"--router-free {self}: {error}") from error
-
-    def check(self, run: Path, config: LoriiniConfig) -> None:
-        """InputError, before its weights are loaded, for a run whose design does not admit it."""
-        try:
-            self.apply(without_weights(config))
-        except InputError as error:
-            raise InputError(f"{run}: {error}") from error
-
-
 def without_weights(config: LoriiniConfig) -> LoriiniForCausalLM:
     """A model with a copy of this config and no weights, which shows what its design admits."""
     with torch.device("meta"):
         return LoriiniForCausalLM(deepcopy(config))
 
 
-@dataclass(frozen=True)
-class EvaluationSettings:
-    """What to evaluate on and how; InputError for a wrong number or device.
+def read_heldout(settings: EvaluationSettings) -> list[Document]:
+    """The documents. InputError for those that cannot be read, and for a file that is given twice."""
+    check_files(settings.documents)
+    return list(read_documents(settings.documents, read_options(settings)))
 
-    `length` is the number of predicted tokens in an instance (default: the smallest context of the models),
-    `skip` the predictions left out at its start (default: the longest first segment of the models),
-    `instances` the most instances of a domain (default: all), and `on_error` says whether a flawed record
-    stops the reading or is skipped. `batch_size` are the instances computed at once (default: as many as have
-    a large batch's logits). With `document_mask` the documents of an instance are kept apart, and
-    `skip` counts from the start of each.
-    """
 
-    documents: tuple[str, ...]
-    fields: Fields = field(default_factory=Fields)
-    length: ShortCount | None = None
-    skip: Annotated[int, Bounds(least=0, most=1 << 20)] | None = None
-    routing: EvaluationRouting = "training"
-    device: str | None = None
-    router_free: RouterFree | None = None
-    instances: ShortCount | None = None
-    on_error: OnError = "stop"
-    document_mask: bool = False
-    batch_size: Count | None = None
-
-    def __post_init__(self) -> None:
-        check_fields(self, dashed=True)
-        if twice := next((path for path, n in Counter(self.documents).items() if n > 1), None):
-            raise InputError(f"{twice}: given twice, it would count twice; leave one out")
-        find_device(self.device)
-
-    @property
-    def options(self) -> ReadOptions:
-        """How the documents are read."""
-        return ReadOptions(self.fields, self.on_error)
-
-    def read(self) -> list[Document]:
-        """The documents. InputError for those that cannot be read, and for a file that is given twice."""
-        check_files(self.documents)
-        return list(read_documents(self.documents, self.options))
+def read_options(settings: EvaluationSettings) -> ReadOptions:
+    """How the documents are read."""
+    return ReadOptions(Fields(text=settings.text_field, domain=settings.domain_field), settings.on_error)
 
 
 def check_files(inputs: Sequence[str]) -> None:
@@ -247,7 +183,7 @@ def shared_heldout(
                 f"--skip {skip}: the loss of {run} counts tokens of segment 1, which is routed by itself; it "
                 f"compares with other models' from --skip {config.first_segment_length} on"
             )
-    documents = settings.read()
+    documents = read_heldout(settings)
     heldout = _same_tokens(configs, documents, length, settings.instances)
     check_domains(heldout)
     check_lengths(heldout, skip, length, document_mask=settings.document_mask)
@@ -296,7 +232,7 @@ def warn_of_conditions(
     if trained_with_document_mask(run) and not settings.document_mask:
         warn(
             f"{run} was trained with document_mask, and here its documents attend to those before them; "
-            "--mask-documents keeps them apart"
+            "--document-mask keeps them apart"
         )
     warning = causality_warning(model.config.design)
     if warning and settings.routing != "prompt":

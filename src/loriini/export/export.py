@@ -4,7 +4,7 @@ import json
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 from textwrap import shorten
@@ -14,7 +14,6 @@ import torch
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from loriini.common.atomic import atomic, write_json
-from loriini.common.checks import as_argument, check_choice
 from loriini.common.errors import InputError
 from loriini.common.hub import TOKENIZER_FILES, check_weights, model_folder
 from loriini.common.json_file import read_object
@@ -22,7 +21,7 @@ from loriini.common.progress import warn
 from loriini.export.checkpoints import checkpoint_folder, load_checkpoints
 from loriini.export.converting import RoutedBy, convert, decide
 from loriini.export.earlier import add_earlier_settings
-from loriini.export.formats import DTYPES, FORMATS
+from loriini.export.formats import FORMATS, ExportSettings
 from loriini.export.gguf_file import FILE, check_gguf, import_gguf, write_gguf
 from loriini.export.merged import not_dense
 from loriini.export.weights import Probe, cast, probe
@@ -31,7 +30,6 @@ from loriini.model.weights.card import Exported, TrainingRecord, model_card
 from loriini.model.weights.conversion import soft_to_top_k
 from loriini.model.weights.loading import find_device, load_model, run_of
 from loriini.model.weights.saving import CARD, save_model_folder
-from loriini.routing.design import Combination
 from loriini.train.checkpoints.state import read_state
 from loriini.train.folder import training_record
 
@@ -48,36 +46,6 @@ TOLERANCE = 1e-3
 """The largest logit difference of a float32 export, relative to the largest logit if that is above 1."""
 
 
-@dataclass(frozen=True)
-class ExportSettings:
-    """What is exported: a format, a number type, and the decision of formats without a router."""
-
-    to: str
-    dtype: str | None = None
-    """The dtype of the written weights; None: as trained."""
-    steps: tuple[int, ...] = ()
-    """The step of the checkpoint, or those whose weights are averaged; none: the final model."""
-    top_k: int | None = None
-    """Narrow a soft mixture to its top k experts first."""
-    combination: Combination | None = None
-    """How the narrowed mixture combines its experts; None: as it did."""
-    prompt: str | None = None
-    label: str | None = None
-
-    def __post_init__(self) -> None:
-        check_choice("--to", self.to, FORMATS)
-        if self.dtype is not None:
-            check_choice("--dtype", self.dtype, DTYPES)
-        if (self.prompt or self.label) and not FORMATS[self.to].decided:
-            raise InputError(
-                f"--prompt and --label are for formats without a router, not --to {self.to}; leave them out"
-            )
-        if len(set(self.steps)) < len(self.steps):
-            raise InputError(f"--step {as_argument(self.steps)}: a step is given twice; give each once")
-        if self.combination and self.top_k is None:
-            raise InputError("--combination is that of --top-k; give both, or leave it out")
-
-
 def export_run(run: str | Path, settings: ExportSettings, out: str | Path, device: str | None = None) -> Path:
     """Export a run, or a Hugging Face model folder, into the folder `out`; returns what was written.
 
@@ -85,19 +53,19 @@ def export_run(run: str | Path, settings: ExportSettings, out: str | Path, devic
     existing `out`, and for a model that the format does not have.
     """
     run, out = Path(run), Path(out)
-    source = _source(run, settings.steps)
-    wanted = {**asdict(settings), "steps": list(settings.steps), "source": source}  # as JSON has it
+    source = _source(run, settings.step)
+    wanted = {**asdict(settings), "step": list(settings.step), "source": source}  # as JSON has it
     if _is_exported(out, wanted):
         return _written(out, settings)
     if settings.to == "gguf":
         import_gguf()
-    if not settings.steps:
+    if not settings.step:
         model, tokenizer = load_model(run, device)
         folder = run_of(run)
     else:
-        model, tokenizer = load_checkpoints(run, settings.steps)
+        model, tokenizer = load_checkpoints(run, settings.step)
         model, folder = model.to(find_device(device)), run
-    record = None if folder is None else training_record(folder, settings.steps)
+    record = None if folder is None else training_record(folder, settings.step)
     return export_model(model, tokenizer, settings, out, record, source)
 
 

@@ -1,6 +1,11 @@
-"""The table of export formats, without heavy imports; `export.converting` has their functions."""
+"""What is exported, and the formats, without heavy imports; `export.converting` has their functions."""
 
 from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from loriini.common.checks import Count, as_argument, check_choice, check_fields
+from loriini.common.errors import InputError
+from loriini.common.options import Option
 
 
 @dataclass(frozen=True)
@@ -26,3 +31,37 @@ FORMATS = {
 DTYPES = ("float32", "bfloat16", "float16")
 SHORT_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 """Number types of exported weights."""
+
+
+@dataclass(frozen=True)
+class ExportSettings:
+    """What is exported. InputError for settings that do not belong together."""
+
+    to: Annotated[str, Option("FORMAT")]
+    """One of `FORMATS`."""
+    dtype: Annotated[str | None, Option("TYPE", parse=lambda name: SHORT_DTYPES.get(name, name))] = None
+    """Type of the weights: float32 (fp32), bfloat16 (bf16) or float16 (fp16) (as trained)."""
+    step: tuple[int, ...] = ()
+    """Export the checkpoint of this step, or the mean of several (the final model)."""
+    top_k: Annotated[Count | None, Option("K")] = None
+    """First make a soft mixture a top-K one."""
+    combination: Literal["outputs", "parameters"] | None = None
+    """How to combine the K experts (as before)."""
+    prompt: str | None = None
+    """Text that chooses the experts, for formats without a router."""
+    label: str | None = None
+    """Domain whose expert is exported, for a model that routes by label."""
+
+    def __post_init__(self) -> None:
+        check_choice("--to", self.to, FORMATS)
+        check_fields(self, dashed=True)
+        if self.dtype is not None:
+            check_choice("--dtype", self.dtype, DTYPES)
+        if (self.prompt or self.label) and not FORMATS[self.to].decided:
+            raise InputError(
+                f"--prompt and --label are for formats without a router, not --to {self.to}; leave them out"
+            )
+        if len(set(self.step)) < len(self.step):
+            raise InputError(f"--step {as_argument(self.step)}: a step is given twice; give each once")
+        if self.combination and self.top_k is None:
+            raise InputError("--combination is that of --top-k; give both, or leave it out")

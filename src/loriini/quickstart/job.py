@@ -27,8 +27,8 @@ from loriini.data.read import Fields, input_identity
 from loriini.data.read.document import Document
 from loriini.data.read.local_text import collect_local_text
 from loriini.data.read.split import split_documents
-from loriini.evaluate.runs import EvaluationSettings
-from loriini.evaluate.samples import Generation, continue_text
+from loriini.evaluate.samples import continue_text
+from loriini.evaluate.settings import EvaluationSettings, Generation
 from loriini.model.weights.loading import load_model
 from loriini.quickstart.report import Finished, print_table, write_report
 from loriini.quickstart.settings import DENSE, HELDOUT, Quickstart

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from loriini.common.checks import Count, Seed, check_choice, check_fields, option_of
 from loriini.common.errors import InputError
@@ -13,9 +12,9 @@ from loriini.data.jobs.artifact import digest
 from loriini.data.jobs.lock import claim_folder
 from loriini.data.prepare.settings import PrepareSettings
 from loriini.data.read import OnError
-from loriini.recipes import SIZES, quickstart_run
-from loriini.routing import DESIGNS
-from loriini.train.config import TrainConfig
+
+if TYPE_CHECKING:
+    from loriini.train.config import TrainConfig
 
 DENSE = "dense"
 """The dense model's name in the files; the mixture's is its design."""
@@ -25,26 +24,24 @@ HELDOUT = "documents/heldout.jsonl"
 
 @dataclass(frozen=True)
 class Quickstart:
-    """The settings of the quickstart. InputError for invalid ones.
-
-    Attributes:
-        documents: what to read, as in `PrepareSettings`; by default text that is on this machine.
-        design: the mixture to compare with the dense model, a name in `DESIGNS`.
-        size: of both models, a name in `recipes.SIZES`.
-        steps: training steps of each model; None for the default of the size.
-        seed: of the corpus and of both trainings.
-        text_field, domain_field: of a record of `documents`.
-        on_error: `stop` at the first flawed record of `documents`, or `skip` and count them.
-    """
+    """The settings of the quickstart. InputError for invalid ones."""
 
     documents: tuple[str, ...] = ()
+    """Your own documents, as for `loriini prepare` (text found on this machine)."""
     design: str = "lory"
+    """The mixture to train beside the dense model."""
     size: str = "small"
+    """Size of both models: small, medium or large."""
     steps: Count | None = None
+    """Training steps of each model (those of the size)."""
     seed: Seed = 0
+    """Seed of every random choice."""
     text_field: str = "text"
+    """Field of a document's text."""
     domain_field: str = "domain"
+    """Field of a document's domain."""
     on_error: OnError = "stop"
+    """What to do with a flawed record."""
 
     def __post_init__(self) -> None:
         check_fields(self, dashed=True)
@@ -53,6 +50,9 @@ class Quickstart:
                 raise InputError(f"{option_of(name)}: there are no --documents to read; leave it out")
         if self.design == DENSE:
             raise InputError("--design dense: the dense model is always trained; choose a mixture")
+        from loriini.recipes import SIZES
+        from loriini.routing import DESIGNS
+
         mixtures = [name for name in DESIGNS if name != DENSE]
         for name, choices in (("size", list(SIZES)), ("design", mixtures)):
             check_choice(f"--{name}", getattr(self, name), choices)
@@ -60,12 +60,18 @@ class Quickstart:
         self.prepare_settings()  # InputError for settings that no corpus has
 
     @cached_property
-    def runs(self) -> Mapping[str, TrainConfig]:
+    def runs(self) -> Mapping[str, "TrainConfig"]:
         """Both trainings by name: the dense model's, then the mixture's; without a corpus."""
+        from loriini.recipes import quickstart_run
+
         return {name: quickstart_run(name, self.size, self.steps, self.seed) for name in (DENSE, self.design)}
 
     def prepare_settings(self) -> PrepareSettings:
         """How the training documents become instances; documents stay whole."""
+        import torch
+
+        from loriini.recipes import SIZES
+
         return PrepareSettings(
             documents=self.documents,
             tokenizer=f"bpe:{SIZES[self.size].vocab_size}",

@@ -11,10 +11,11 @@ from typing import Any, get_origin, get_type_hints
 
 from loriini.common.errors import InputError
 from loriini.common.extension import execute
+from loriini.common.options import type_text
 from loriini.routing import DESIGNS, RoutingConfig
 from loriini.routing.design import design_and_fields
 from loriini.train.config import TrainConfig, run_of_json, value_from_json
-from loriini.train.overrides.names import no_such_setting, setting_names, type_text
+from loriini.train.overrides.names import no_such_setting, setting_names
 
 READERS: dict[str, Callable[[str], Any]] = {".json": json.loads, ".toml": tomllib.loads}
 

@@ -26,7 +26,8 @@ from loriini.estimate.choice import choose, memory_here
 from loriini.estimate.memory import GIB, check_memory
 from loriini.evaluate.heldout import HeldOut, check_lengths, heldout_digest, tokenize_by_domain
 from loriini.evaluate.perplexity import evaluate
-from loriini.evaluate.samples import Generation, check_room, continue_text
+from loriini.evaluate.samples import check_room, continue_text
+from loriini.evaluate.settings import Generation
 from loriini.model import LoriiniForCausalLM
 from loriini.model.weights.loading import tokenizer_in
 from loriini.parallel.mesh import on_first_rank, world_size

@@ -1,12 +1,12 @@
 """Every figure and table has an item whose runs exist."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from cli.calls import parsed
 from loriini import DESIGNS
-from loriini.cli import COMMANDS, evaluate
-from loriini.cli.parser import make_parser
 from loriini.papers.published import ITEMS, TABLES, published_values
 from loriini.papers.published.values import SETUP
 from loriini.recipes import RECIPES
@@ -57,9 +57,7 @@ def test_the_runs_of_an_item_exist(name: str) -> None:
         assert not run.design or replace(trained, routing=DESIGNS[run.design]) != trained
         assert not run.overrides or trained != RECIPES[run.recipe]
     for options in {item.evaluate, *(run.evaluate for run in item.runs.values())}:
-        arguments, unknown = make_parser(COMMANDS).parse_known_args(["evaluate", "run", *options])
-        assert arguments.run is evaluate.evaluate
-        assert not unknown
+        assert parsed(["evaluate", "run", *options]).runs == (Path("run"),)
 
 
 def test_columns_are_the_texts_where_runs_are_trained_on_several() -> None:

@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 import pytest
 
 from bench.tinybench import script
-from loriini.cli import COMMANDS, main
-from loriini.cli.parser import make_parser
+from cli.calls import parsed
+from loriini.cli import main
 from loriini.common.atomic import write_json
 from loriini.common.errors import InputError
 from loriini.papers.reproduce.experiments.catalog import ITEM_ORDER
@@ -58,9 +58,9 @@ def test_the_command_of_an_item_can_be_given() -> None:
     item = {"item": "lory-fig3", "scale": "tiny", "seeds": 1, "text": ["a.txt"]}
     for found in (item, {**item, "text": [], "reasons": True}):
         program, *words = command(found).split()
-        arguments, left = make_parser(COMMANDS).parse_known_args(words)
-        assert (program, left, arguments.items, arguments.out) == ("loriini", [], ["lory-fig3"], Path("DIR"))
-        assert ("text" in arguments) == bool(found["text"])
+        arguments = parsed(words)
+        assert (program, arguments.settings.items, arguments.out) == ("loriini", ("lory-fig3",), Path("DIR"))
+        assert bool(arguments.settings.text) == bool(found["text"])
 
 
 def test_every_picture_of_the_page_is_drawn(reproduced: Path, page: Path) -> None:

@@ -42,10 +42,14 @@ class PrepareSettings:
     """
 
     documents: tuple[str, ...] = ()
-    """Inputs, each `[NAME=]PATH[:WEIGHT]`."""
+    """Files, folders, URLs or data sets, each `[NAME=]PATH[:WEIGHT]`: NAME is the domain of documents without
+    one, WEIGHT the share that is read."""
     text_field: str = "text"
+    """Field of a record that holds its text."""
     id_field: str = "id"
+    """Field of a record that holds its id."""
     domain_field: str = "domain"
+    """Field of a record that holds its domain."""
     on_error: OnError = "stop"
     """`stop` at the first flawed record, or `skip` and count such records."""
     min_characters: CountOrZero = 0
@@ -55,9 +59,9 @@ class PrepareSettings:
     tokenizer: str = "bpe:8192"
     """`bpe:SIZE` to train one on the documents, or a tokenizer's path or id on the Hugging Face Hub."""
     length: Count = 1024
-    """Tokens predicted in an instance; it holds one more."""
+    """Context of an instance in tokens, that of the runs that will read it; it holds one token more."""
     order: OrderMethod | Annotated[str, OrderFile()] = "similar"
-    """How documents are ordered; or a NumPy file of their ids, in the order to read them."""
+    """similar, plain or random; or a NumPy file of documents' ids, in the order to read them."""
     encoder: str = LSA
     """`lsa`, or the path or Hub id of a sentence-transformers or Hugging Face encoder."""
     pooling: Pooling = "mean"
@@ -66,12 +70,12 @@ class PrepareSettings:
     """Nearest neighbours kept for each document."""
     heldout_share: FractionBelowOne = 0.0
     """Share of the documents, in [0, 1), that is written to `heldout/documents.jsonl` and not trained on."""
-    seed: Annotated[int, Bounds(least=0, below=1 << 31)] = 0
-    """FAISS accepts no larger seed."""
+    seed: Annotated[int, Bounds(least=0, below=1 << 31)] = 0  # FAISS accepts no larger seed
+    """Seed of embeddings, neighbours and orders; samples and held-out documents do not depend on it."""
     workers: Count = 1
     """Tasks that run at once, each on one thread."""
     executor: ExecutorName = "local"
-    """Where tasks run: see `loriini.data.jobs.executors`."""
+    """Where tasks run."""
     executor_options: tuple[str, ...] = ()
     """`KEY=VALUE` each, for the Slurm or Ray executor."""
     reuse: str | None = None

@@ -7,28 +7,27 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass
 from math import isclose
 from numbers import Real
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Any
+from typing import Any
 
 from tqdm import tqdm
 
-from loriini.common.checks import Bounds, Count, check_fields
 from loriini.common.errors import InputError
 from loriini.common.hardware import autocast_dtype
 from loriini.common.progress import Advance, progress, warn
 from loriini.data.jobs.processes import environment_variables
 from loriini.evaluate.intervals import difference_of_means
-from loriini.evaluate.perplexity import EvaluationRouting, check_routing
-from loriini.evaluate.runs import RouterFree, without_weights
+from loriini.evaluate.perplexity import check_routing
+from loriini.evaluate.runs import without_weights
+from loriini.evaluate.settings import TaskSettings
 from loriini.evaluate.tasks.catalog import requested
 from loriini.evaluate.tasks.loading import Loaded, check_installed, load_tasks
 from loriini.model import LoriiniConfig
 from loriini.model.generate.routing_inputs import labels_of, refuse_unused_label
-from loriini.model.weights.loading import find_device, load_config, load_model, run_precision
+from loriini.model.weights.loading import load_config, load_model, run_precision
 from loriini.routing import causality_warning
 
 BOOTSTRAP = 1000
@@ -36,30 +35,6 @@ BOOTSTRAP = 1000
 EXAMPLES_SEED = 1234
 PREFERRED = ("acc_norm", "acc", "exact_match", "word_perplexity")
 """The metric that stands for a task that has several."""
-
-
-@dataclass(frozen=True)
-class TaskSettings:
-    """What to run and how; InputError for a wrong number or device.
-
-    `tasks` are names of tasks and groups, `data` a folder of local files to read instead of the Hub, `limit`
-    the number of questions of each task (and of each subject of MMLU), `num_fewshot` the number of examples
-    before each question. Answers are routed as `routing` and `label` say (see `LoriiniLM`).
-    """
-
-    tasks: tuple[str, ...]
-    data: Path | None = None
-    limit: Count | None = None
-    num_fewshot: Annotated[int, Bounds(least=0, most=1000)] | None = None
-    routing: EvaluationRouting = "prompt"
-    label: str | None = None
-    device: str | None = None
-    router_free: RouterFree | None = None
-    batch_size: Count = 16
-
-    def __post_init__(self) -> None:
-        check_fields(self, dashed=True)
-        find_device(self.device)
 
 
 def evaluate_tasks(runs: Sequence[Path], settings: TaskSettings) -> list[dict[str, Any]]:

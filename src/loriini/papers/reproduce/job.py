@@ -11,6 +11,7 @@ from typing import Annotated
 
 from loriini.common.checks import Bounds, check_fields
 from loriini.common.json_file import read_object
+from loriini.common.options import Option
 from loriini.common.progress import inform, warn
 from loriini.compare.running import Trial, check_jobs, refuse_failures, train_trials
 from loriini.data.jobs.lock import claim_folder, waiting_lock
@@ -31,25 +32,22 @@ MORE_TEXT = "give more held-out text of it by --text, or leave its files out, an
 
 @dataclass(frozen=True)
 class ReproduceSettings:
-    """What to reproduce. InputError for a wrong setting.
+    """What to reproduce. InputError for a wrong setting."""
 
-    Attributes:
-        items: names in `ITEMS`, or `all`.
-        scale: tiny, small or paper.
-        text: documents to train on, as for `quickstart`; by default text that is on this machine.
-        seeds: trainings of each run.
-        jobs: trainings at once.
-        reasons: also train the further runs of findings that do not hold.
-        on_error: `stop` at the first flawed record of `text`, or `skip` and count them.
-    """
-
-    items: tuple[str, ...]
+    items: Annotated[tuple[str, ...], Option("ITEM", positional=True)] = ()
+    """Figures and tables, as `--list` names them, or all."""
     scale: str = "tiny"
+    """tiny, small or paper."""
     text: tuple[str, ...] = ()
+    """Documents to train on, as for `loriini quickstart --documents` (text found on this machine)."""
     seeds: Annotated[int, Bounds(least=1, most=100)] = 3
+    """Trainings of each run."""
     jobs: int = 1
+    """Trainings at once, which share the cores."""
     reasons: bool = False
+    """Also train runs that test likely reasons why a finding does not hold."""
     on_error: OnError = "stop"
+    """What to do with a flawed record of `--text`."""
 
     def __post_init__(self) -> None:
         find_experiments(self.items)

@@ -25,8 +25,8 @@ from loriini.compare.measures import last_part, learning_curve, mean_or_none, mo
 from loriini.compare.running import Trial, training_seconds
 from loriini.data.jobs.lock import waiting_lock
 from loriini.evaluate.heldout import HeldOut, documents_of
-from loriini.evaluate.perplexity import EVALUATION_VERSION, EvaluationRouting, evaluate, score_tokens
-from loriini.evaluate.runs import RouterFree
+from loriini.evaluate.perplexity import EVALUATION_VERSION, evaluate, score_tokens
+from loriini.evaluate.settings import EvaluationRouting, RouterFree
 from loriini.model import LoriiniForCausalLM
 from loriini.model.generate.routing_inputs import prompt_routing, routing_inputs
 from loriini.model.weights.loading import load_model, run_precision

@@ -7,9 +7,10 @@ from dataclasses import is_dataclass, replace
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from loriini.common.errors import InputError
+from loriini.common.options import type_text
 from loriini.routing import RoutingConfig
 from loriini.routing.design import find_design
-from loriini.train.overrides.names import OPTIONS, no_such_setting, setting_name, setting_names, type_text
+from loriini.train.overrides.names import OPTIONS, no_such_setting, setting_name, setting_names
 
 Config = TypeVar("Config")
 Changes = dict[str, Any]

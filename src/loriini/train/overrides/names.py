@@ -1,16 +1,13 @@
 """The settings of a run that the command line can change, by name, and those nearest to a wrong name."""
 
-import ast
-import inspect
 import re
-import textwrap
-import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, is_dataclass
 from difflib import get_close_matches
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 from loriini.common.checks import as_argument, the_nearest
+from loriini.common.options import field_meanings, type_text
 from loriini.routing import DESIGNS, RoutingConfig
 from loriini.train.config import TrainConfig
 
@@ -60,34 +57,6 @@ def _describe(config: Any, section: str) -> Iterator[Override]:
             known = (design for design, routing in DESIGNS.items() if routing == part)
             yield Override(f"{section}{name}", "design", next(known, "as below"), meanings.get(name, ""))
         yield from _describe(part, f"{section}{name}.")
-
-
-def type_text(hint: Any) -> str:
-    """What the command line takes for a field of this type: `int`, `a|b`, `path,…`, `float|none`."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Literal:
-        return "|".join(map(str, arguments))
-    if origin is tuple:
-        return ",".join("…" if kind is ... else type_text(kind) for kind in arguments)
-    if origin in (Union, types.UnionType):
-        named = any(
-            get_origin(kind) is Literal for kind in arguments
-        )  # then other text is an extension's name
-        return "|".join("NAME" if named and kind is str else type_text(kind) for kind in arguments)
-    names = {bool: "true|false", str: "text", dict: "json", types.NoneType: "none"}
-    return names.get(origin or hint, hint.__name__.lower())
-
-
-def field_meanings(kind: type) -> dict[str, str]:
-    """The meaning of a dataclass's fields: the string below each."""
-    meanings = {}
-    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
-    assert isinstance(tree, ast.ClassDef)
-    for node, below in zip(tree.body, tree.body[1:], strict=False):
-        if isinstance(node, ast.AnnAssign) and isinstance(below, ast.Expr):
-            assert isinstance(below.value, ast.Constant)
-            meanings[ast.unparse(node.target)] = " ".join(str(below.value.value).split())
-    return meanings
 
 
 def setting_names(kind: Any, section: str = "") -> Iterator[str]:

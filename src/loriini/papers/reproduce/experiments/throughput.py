@@ -9,7 +9,7 @@ import torch
 from loriini.bench.models import build_steps, on_device, run_config, step_bytes
 from loriini.bench.timing import Case, Work, in_rounds
 from loriini.common.progress import progress
-from loriini.evaluate.runs import RouterFree
+from loriini.evaluate.settings import RouterFree
 from loriini.papers.published.items import PaperRun
 from loriini.papers.reproduce.scales import Scale, scaled_run
 from loriini.train.config import TrainConfig

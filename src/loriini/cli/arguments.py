@@ -1,0 +1,142 @@
+"""What several commands take: places to write, models, texts."""
+
+import os
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Annotated
+
+from loriini.common.atomic import unfinished
+from loriini.common.errors import InputError
+from loriini.common.hub import is_hub_id, model_folder
+from loriini.common.options import Option
+
+MOST_BYTES = 64 << 20
+"""Largest file that is read as the text of an argument."""
+
+
+def output_folder(text: str) -> Path:
+    """A folder to write. InputError where there cannot be one."""
+    return _output(text, is_file=False)
+
+
+def output_file(*marks: str) -> Callable[[str], Path]:
+    """A reader of arguments: a file to write. Links are followed.
+
+    InputError where there cannot be one, and for a file that exists and holds none of `marks`: it may be
+    somebody's text, or a part of a run.
+    """
+
+    def parse(text: str) -> Path:
+        path = _output(text, is_file=True)
+        path = _output(os.path.realpath(path), is_file=True) if path.is_symlink() else path
+        content = path.read_bytes() if path.exists() else b""
+        if marks and content and not any(mark.encode() in content for mark in marks):
+            raise InputError(f"--out {text}: exists, and is no output of this command; choose another file")
+        return path
+
+    return parse
+
+
+def text_argument(text: str) -> str:
+    """Text that a tokenizer reads. InputError for bytes that are not UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InputError("the text is not UTF-8; convert it") from None
+    return text
+
+
+def read_text_file(path: Path) -> str:
+    """The text of a file in UTF-8. InputError if it is not a regular file, too large, or not UTF-8."""
+    try:
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path}: a folder, pipe or device; give a file")
+        if path.exists() and path.stat().st_size > MOST_BYTES:
+            raise InputError(f"{path}: larger than {MOST_BYTES >> 20} MiB; give a part of it")
+        return path.read_text(encoding="utf-8-sig")  # a byte order mark is not text
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not valid UTF-8 (byte {error.start}); save it as UTF-8") from error
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        raise InputError(f"{path}: not a readable text file ({reason}); check the path") from error
+
+
+OutFolder = Annotated[Path, Option("DIR", parse=output_folder)]
+Text = Annotated[str, Option("TEXT", parse=text_argument)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfModel:
+    """Options of the commands that run one trained model."""
+
+    model: Annotated[Path, Option("RUN", positional=True)]
+    """A run's folder, a Hugging Face model folder such as RUN/model, or a Hub id (ORG/NAME)."""
+    device: str | None = None
+    """cpu, cuda or cuda:N (the GPU if there is one)."""
+
+
+def check_models(*models: Path) -> None:
+    """InputError for a folder without a trained model, before anything heavy is imported; Hub ids pass."""
+    for model in models:
+        if not is_hub_id(model):
+            model_folder(model)
+
+
+def check_output(option: str, path: Path, is_file: bool) -> None:
+    """InputError for a path that no file, or no folder, can be written to; before any work is done.
+
+    A file is written whole and renamed, so a pipe or a device would be replaced: it is refused.
+    """
+    text = str(path)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # some libraries cannot write there
+        raise InputError(f"{option} {text}: the name is not UTF-8; choose another") from None
+    if "\0" in text:
+        raise InputError(f"{option} {text}: the name has a NUL; choose another")
+    try:
+        if path.is_dir():
+            if is_file:
+                raise InputError(f"{option} {text}: is a folder; give the name of a file")
+            return
+        if is_file:
+            with suppress(FileNotFoundError):
+                os.lstat(unfinished(path))  # its name is longer
+        found = os.stat(path)
+    except FileNotFoundError:
+        above = next(parent for parent in (*path.parents, Path.cwd()) if parent.exists())
+        if not above.is_dir():
+            raise InputError(f"{option} {text}: {above} is a file; choose another place") from None
+        _check_writable(option, text, above)
+        return
+    except NotADirectoryError:
+        raise InputError(f"{option} {text}: a file is where a folder must be; choose another place") from None
+    except OSError as error:
+        raise InputError(f"{option} {text}: {error.strerror}; choose another path") from None
+    if not is_file:
+        raise InputError(f"{option} {text}: is a file; choose another place")
+    if not stat.S_ISREG(found.st_mode):
+        raise InputError(f"{option} {text}: is a pipe or device; give the name of a file")
+    _check_writable(option, text, path.parent)
+
+
+def _output(text: str, is_file: bool) -> Path:
+    if not text:
+        raise InputError("--out is empty; give a path")
+    check_output("--out", Path(text), is_file)
+    return Path(text)
+
+
+def _check_writable(option: str, text: str, folder: Path) -> None:
+    """InputError for a folder in which no file can be made; one is made there and removed."""
+    try:
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InputError(
+            f"{option} {text}: nothing can be written in {folder} ({error.strerror}); choose another place"
+        ) from None

@@ -1,0 +1,277 @@
+"""A command is a documented dataclass: its docstring is its help, its fields are its options, `run` does it.
+
+@dataclass(frozen=True)
+class Longest:
+    '''Print the longest documents of a corpus.'''
+
+    corpus: Annotated[Path, Option("DIR", positional=True)]
+    '''The corpus's folder.'''
+    most: Count = 10
+    '''Documents to print.'''
+
+    def run(self) -> None: ...
+
+Every field is checked against its type (`common.checks`). A field that is a dataclass of settings brings the
+options of its fields, or of some (`common.options.Only`). `run` may return an exit code. Other packages add
+commands by entry points of the group `loriini.commands`.
+"""
+
+import argparse
+import ast
+import inspect
+import re
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from difflib import get_close_matches
+from functools import partial
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, Union, get_args, get_origin, get_type_hints
+
+from loriini import __version__
+from loriini.common.checks import as_argument, check_fields, nearest, option_of
+from loriini.common.errors import InputError
+from loriini.common.extension import load_extension
+from loriini.common.options import Only, Option, field_meanings, type_text
+
+GROUP = "loriini.commands"
+"""Entry points of commands: each a dataclass with `run`."""
+INVALID_CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)")
+"""argparse's message."""
+EXTENSION = "Your Python code, executed first, which adds scorers, selections, gates, losses or designs."
+
+
+@dataclass(frozen=True)
+class _Field:
+    """A field of a command, or of its settings, as the command line sees it."""
+
+    name: str
+    hint: Any
+    """Its type, without what annotates it and without None."""
+    option: Option
+    only: tuple[str, ...] | None
+    """Of settings: the fields that are options."""
+    default: Any
+    """MISSING where there is none."""
+    meaning: str
+
+    @property
+    def is_settings(self) -> bool:
+        return is_dataclass(self.hint) and not hasattr(self.hint, "parse")
+
+
+def _fields(kind: type) -> Iterator[_Field]:
+    hints, meanings = get_type_hints(kind, include_extras=True), field_meanings(kind)
+    for each in fields(kind):
+        hint, marks = _plain(hints[each.name])
+        option = next((mark for mark in marks if isinstance(mark, Option)), Option())
+        only = next((mark.names for mark in marks if isinstance(mark, Only)), None)
+        default = each.default
+        if each.default_factory is not MISSING and not is_dataclass(hint):
+            default = each.default_factory()
+        yield _Field(each.name, hint, option, only, default, meanings.get(each.name, ""))
+
+
+def _plain(hint: Any) -> tuple[Any, list[Any]]:
+    """A type without annotations and None, and the annotations; text for a choice of types."""
+    marks: list[Any] = []
+    while (origin := get_origin(hint)) in (Annotated, Union, types.UnionType):
+        if origin is Annotated:
+            hint, *more = get_args(hint)
+            marks += more
+        else:
+            kinds = [kind for kind in get_args(hint) if kind is not types.NoneType]
+            hint = kinds[0] if len(kinds) == 1 else str
+    return hint, marks
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with its errors as InputError, and no abbreviated options."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise InputError, which names the nearest choice to a wrong one."""
+        wrong = INVALID_CHOICE.search(message)
+        hint = nearest(wrong[1], re.findall(r"[\w-]+", wrong[2])) if wrong else ""
+        raise InputError(f"{message}; {hint}see `{self.prog} --help`")
+
+
+class CommandParser(Parser):
+    """The parser of one command."""
+
+    def __init__(self, name: str, kind: type) -> None:
+        super().__init__(prog=f"loriini {name}", description=inspect.getdoc(kind), add_help=False)
+        self.kind = kind
+        self.add_argument("-h", "--help", action=_Help, help="Show this help.")
+        self.rest = self._add_fields(kind, None)
+        self.add_argument(
+            "--extension",
+            action="append",
+            type=load_extension,
+            default=argparse.SUPPRESS,
+            metavar="MODULE|FILE.py",
+            help=EXTENSION,
+        )
+
+    def _add_fields(self, kind: type, only: tuple[str, ...] | None) -> str | None:
+        """Add an option for each field; returns the name of that for all other options, if there is one."""
+        rest = None
+        for field in _fields(kind):
+            if only is not None and field.name not in only:
+                continue
+            if field.is_settings:
+                self._add_fields(field.hint, field.only)
+            elif field.option.rest:
+                rest = field.name
+            else:
+                self._add_field(field)
+        return rest
+
+    def _add_field(self, field: _Field) -> None:
+        names = [field.name if field.option.positional else option_of(field.name)]
+        shown = field.default not in (MISSING, None, False, (), "", {})
+        default = f" ({as_argument(field.default)})" if shown else ""
+        settings: dict[str, Any] = {"default": argparse.SUPPRESS}
+        if not field.option.positional:
+            settings["dest"] = field.name
+        settings["help"] = f"{field.meaning}{default}".replace("%", "%%").replace("`", "")
+        if field.hint is bool:
+            self.add_argument(*names, action="store_true", **settings)
+            return
+        item, several = field.hint, False
+        if get_origin(field.hint) is tuple and get_args(field.hint)[0] is not int:
+            item, several = get_args(field.hint)[0], True
+        elif isinstance(get_origin(field.hint), type) and issubclass(get_origin(field.hint), Mapping):
+            item, several = str, True  # as texts, which `option.parse` takes together
+        settings["type"] = partial(_value, item, None if item is str and several else field.option.parse)
+        settings["metavar"] = field.option.metavar or _metavar(item)
+        optional = field.default is not MISSING
+        if field.option.positional:
+            settings["nargs"] = ("*" if optional else "+") if several else "?" if optional else None
+        else:
+            settings |= {"required": not optional} | ({"nargs": "+", "action": "extend"} if several else {})
+        self.add_argument(*names, **settings)
+
+    def values(self, arguments: list[str]) -> dict[str, Any]:
+        """The values that are given, by field. InputError for what the command does not take."""
+        joined: list[str] = []
+        for argument in arguments:  # an override is joined with its value, which is no positional argument
+            last = joined[-1] if joined else ""
+            option = last.startswith("--") and last != "--" and "=" not in last
+            if option and last not in self._option_string_actions and not argument.startswith("--"):
+                joined[-1] = f"{last}={argument}"
+            else:
+                joined.append(argument)
+        namespace, others = self.parse_known_args(joined)
+        values = vars(namespace)
+        values.pop("extension", None)
+        for other in others:
+            if not (self.rest and other.startswith("--")):
+                self.refuse(other)
+        return values | ({self.rest: tuple(others)} if self.rest else {})
+
+    def refuse(self, argument: str) -> NoReturn:
+        """Raise InputError for an argument that the command does not have; it names the nearest."""
+        name = argument.partition("=")[0]
+        options = [option for option in self._option_string_actions if option not in ("-h", "--help")]
+        near = get_close_matches(name, options, 1)
+        self.error(f"unknown argument {name!r}" + (f", the nearest is {near[0]}" if near else ""))
+
+
+class _Help(argparse.Action):
+    """`--help`, with what the command's `more_help` adds for the arguments before it."""
+
+    def __init__(self, option_strings: list[str], dest: str, help: str) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help=help, default=argparse.SUPPRESS)
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: Any) -> None:
+        assert isinstance(parser, CommandParser)
+        more = getattr(parser.kind, "more_help", None)
+        print(parser.format_help() + (f"\n{more(vars(namespace))}" if more else ""), end="")
+        parser.exit()
+
+
+def _value(kind: Any, parse: Any, text: str) -> Any:
+    """A text as a value of this type."""
+    if parse := parse or getattr(kind, "parse", None):
+        return parse(text)
+    numbers = get_origin(kind) is tuple
+    try:
+        if numbers:
+            return tuple(map(int, text.split(",")))
+        return kind(text) if kind in (int, float, Path) else text
+    except ValueError:
+        wanted = "whole numbers with commas between them" if numbers else type_text(kind)
+        raise argparse.ArgumentTypeError(f"{text!r} is not {wanted}") from None
+
+
+def _metavar(kind: Any) -> str:
+    if get_origin(kind) is tuple:
+        return "N[,N…]"
+    return {int: "N", float: "X", str: "TEXT", Path: "PATH"}.get(kind) or type_text(kind)
+
+
+def make_command(name: str, kind: type, arguments: list[str]) -> Any:
+    """The command with the values of its arguments. InputError for a wrong one."""
+    values = CommandParser(name, kind).values(arguments)
+    command = _build(kind, values, None)
+    check_fields(command, dashed=True)
+    return command
+
+
+def _build(kind: type, values: Mapping[str, Any], only: tuple[str, ...] | None) -> Any:
+    arguments = dict[str, Any]()
+    for field in _fields(kind):
+        if only is not None and field.name not in only:
+            continue
+        if field.is_settings:
+            arguments[field.name] = _build(field.hint, values, field.only)
+        elif field.name in values:
+            value = values[field.name]
+            if isinstance(value, list):
+                parse = None if get_origin(field.hint) is tuple else field.option.parse
+                value = parse(value) if parse else tuple(value)
+            arguments[field.name] = value
+    return kind(**arguments)
+
+
+def find_commands(ours: Mapping[str, str]) -> dict[str, EntryPoint]:
+    """Our commands, then those of installed packages; none is imported."""
+    found = {name: EntryPoint(name, value, GROUP) for name, value in ours.items()}
+    return found | {entry.name: entry for entry in entry_points(group=GROUP) if entry.name not in found}
+
+
+def load_command(entry: EntryPoint) -> type:
+    """The dataclass of a command. InputError where its package cannot be imported, or has something else."""
+    try:
+        kind = entry.load()
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"command {entry.name}: {entry.value} cannot be imported ({error})") from error
+    if not (isinstance(kind, type) and is_dataclass(kind) and hasattr(kind, "run")):
+        raise InputError(f"command {entry.name}: {entry.value} is not a dataclass with a method `run`")
+    return kind
+
+
+def summary(entry: EntryPoint) -> str:
+    """The first line of a command's docstring, read from its source: the list of commands imports none."""
+    try:
+        spec = find_spec(entry.module)
+        tree = ast.parse(Path(str(spec and spec.origin)).read_bytes())
+    except (ImportError, OSError, SyntaxError, ValueError):
+        return f"not found: {entry.value}"
+    classes = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == entry.attr)
+    return next(((ast.get_docstring(node) or "").partition("\n")[0] for node in classes), "")
+
+
+def list_parser(commands: Mapping[str, EntryPoint]) -> Parser:
+    """The parser of what comes before a command: `--help`, `--version` and wrong names."""
+    parser = Parser(prog="loriini", description="Pre-train mixture-of-experts language models.")
+    parser.add_argument("--version", action="version", version=f"loriini {__version__}")
+    added = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
+    for name, entry in commands.items():
+        added.add_parser(name, help=summary(entry).replace("%", "%%"))
+    return parser

@@ -1,0 +1,80 @@
+"""The commands that show a corpus, and convert it to another program's format or back."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from loriini.cli.arguments import OutFolder
+from loriini.cli.output import print_rows
+from loriini.common.checks import Count
+from loriini.common.errors import InputError
+from loriini.common.options import Option, refuse_given
+
+
+@dataclass(frozen=True)
+class Inspect:
+    """Print a corpus's statistics, and write a page that shows documents with their neighbours."""
+
+    corpus: Annotated[Path, Option("CORPUS", positional=True)]
+    """The corpus's folder."""
+    json: bool = False
+    """Print statistics and histograms as JSON, and write no page."""
+    verify: bool = False
+    """First compare every file with its SHA-256."""
+
+    def run(self) -> None:
+        from loriini.analyze.corpus import inspect_and_write, summary
+        from loriini.data.prepare.inspection import inspect_corpus
+        from loriini.data.prepare.prepare import open_corpus
+        from loriini.data.prepare.verify import explained_damage, verify
+
+        verified = verify(self.corpus) if self.verify else None
+        with explained_damage(self.corpus):
+            corpus = open_corpus(self.corpus)
+            if self.json:
+                print(json.dumps(inspect_corpus(corpus), indent=1))
+                return
+            numbers, page = inspect_and_write(corpus)
+        values = {**summary(numbers), **({} if page is None else {"page": str(page)})}
+        if verified is not None:
+            values["verified files"] = f"all {verified:,}"
+        rows = [{"what": what, "value": value} for what, value in values.items()]
+        print_rows(rows, ("what", "value"), as_json=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convert:
+    """Convert a corpus to another program's format, or another program's tokens to a corpus."""
+
+    source: Annotated[Path, Option("CORPUS|PATH", positional=True)]
+    """A corpus, or with `--from` a Megatron prefix, or parquet files with input_ids."""
+    to: Literal["megatron", "parquet"] | None = None
+    """The format to write."""
+    from_: Literal["megatron", "hf"] | None = None
+    """The format to read, to write a corpus."""
+    tokenizer: Annotated[str | None, Option("PATH")] = None
+    """The tokenizer that made the tokens, for `--from`."""
+    length: Count = 1024
+    """Context of an instance in tokens, for `--from`."""
+    out: OutFolder
+    """Folder to write."""
+
+    def run(self) -> None:
+        from loriini.data.convert.corpus_export import export_corpus
+        from loriini.data.convert.corpus_import import import_corpus
+        from loriini.data.prepare.prepare import open_corpus
+        from loriini.data.prepare.verify import explained_damage
+
+        if (self.to is None) == (self.from_ is None):
+            raise InputError("give --to FORMAT or --from FORMAT, one of them")
+        if self.to:
+            refuse_given(self, ("tokenizer", "length"), "has no effect with --to; leave it out")
+            with explained_damage(self.source):
+                print(export_corpus(open_corpus(self.source), self.to, self.out))
+            return
+        if not self.tokenizer:
+            raise InputError("--from needs --tokenizer PATH, the one that made the tokens")
+        assert self.from_
+        corpus = import_corpus(self.out, self.source, self.from_, self.tokenizer, self.length)
+        print(f"{corpus.folder}: {len(corpus.instances):,} instances of {corpus.instances.length:,}")

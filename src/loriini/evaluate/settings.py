@@ -1,0 +1,164 @@
+"""What to evaluate on and how: settings, without heavy imports, which the command line reads as options."""
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from loriini.common.checks import Bounds, Count, CountOrZero, ShortCount, check_fields
+from loriini.common.errors import InputError
+from loriini.common.options import Option
+
+if TYPE_CHECKING:
+    from loriini.model import LoriiniConfig, LoriiniForCausalLM
+
+EvaluationRouting = Literal["training", "prompt", "segment"]
+
+
+@dataclass(frozen=True)
+class RouterFree:
+    """Evaluation without routers: experts chosen by the `norm` of their activations at `node` (AoE §3.1)."""
+
+    node: str
+    norm: str = "2"
+    gates: str = "softmax_selected"
+
+    @classmethod
+    def parse(cls, text: str) -> "RouterFree":
+        """From `NODE[:NORM[:GATES]]`."""
+        return cls(*text.split(":", 2))
+
+    def __str__(self) -> str:
+        return f"{self.node}:{self.norm}:{self.gates}"
+
+    def apply(self, model: "LoriiniForCausalLM") -> None:
+        """Drop the routers of a model, in place. InputError where its design does not admit it."""
+        from loriini.model.weights.conversion import router_free
+
+        try:
+            router_free(model, self.node, int(self.norm) if self.norm.isdigit() else self.norm, self.gates)
+        except ValueError as error:
+            raise InputError(f"--router-free {self}: {error}") from error
+
+    def check(self, run: Path, config: "LoriiniConfig") -> None:
+        """InputError, before its weights are loaded, for a run whose design does not admit it."""
+        from loriini.evaluate.runs import without_weights
+
+        try:
+            self.apply(without_weights(config))
+        except InputError as error:
+            raise InputError(f"{run}: {error}") from error
+
+
+@dataclass(frozen=True)
+class EvaluationSettings:
+    """What to measure perplexity on, and how. InputError for a wrong setting."""
+
+    documents: tuple[str, ...] = ()
+    """Held-out text."""
+    text_field: str = "text"
+    """Field of a document's text."""
+    domain_field: str = "domain"
+    """Field of a document's domain."""
+    on_error: Literal["stop", "skip"] = "stop"
+    """What to do with a flawed record."""
+    length: ShortCount | None = None
+    """Predicted tokens of an instance (the smallest context of the models)."""
+    skip: Annotated[int, Bounds(least=0, most=1 << 20)] | None = None
+    """Predictions left out at the start of each instance (the longest first segment of the models)."""
+    routing: EvaluationRouting = "training"
+    """How tokens are routed."""
+    device: str | None = None
+    """cpu, cuda or cuda:N (the GPU if there is one)."""
+    router_free: Annotated[RouterFree | None, Option("NODE[:NORM[:GATES]]")] = None
+    """Replace the routers: select experts by the norm (1, 2 or inf) of their activations at NODE: gate, up,
+    activated_gate, hidden, output, or of factorised experts low_rank; NORM is 2 and GATES softmax_selected by
+    default."""
+    instances: ShortCount | None = None
+    """Instances of each domain, at most (all)."""
+    document_mask: bool = False
+    """Score the documents of an instance apart, as `--document_mask` trains on them; `--skip` is then of each
+    document."""
+    batch_size: Count | None = None
+    """Instances, or questions of tasks, computed at once (16, fewer where their logits are many)."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, dashed=True)
+        if twice := next((path for path, n in Counter(self.documents).items() if n > 1), None):
+            raise InputError(f"{twice}: given twice, it would count twice; leave one out")
+        _check_device(self.device)
+
+
+@dataclass(frozen=True)
+class TaskSettings:
+    """Which tasks of lm-evaluation-harness to run, and how. InputError for a wrong setting."""
+
+    tasks: tuple[str, ...] = ()
+    """Tasks of lm-evaluation-harness, NAME or NAME@SHOTS, or the groups lory, aoe and router-free."""
+    data: Path | None = None
+    """A folder of local files to read instead of the Hub."""
+    limit: Count | None = None
+    """Questions of each task (and of each subject of MMLU), at most (all)."""
+    num_fewshot: Annotated[int, Bounds(least=0, most=1000)] | None = None
+    """Examples before each question (as the task or group says)."""
+    routing: EvaluationRouting = "prompt"
+    """How answers are routed (see `LoriiniLM`)."""
+    label: str | None = None
+    """Domain whose expert answers, for a model that routes by label."""
+    device: str | None = None
+    """cpu, cuda or cuda:N; None: the GPU if there is one."""
+    router_free: RouterFree | None = None
+    """As in `EvaluationSettings`."""
+    batch_size: Count = 16
+    """Questions computed at once."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, dashed=True)
+        _check_device(self.device)
+
+
+@dataclass(frozen=True)
+class Generation:
+    """How to continue a prompt. InputError for a value out of range."""
+
+    max_new_tokens: ShortCount = 64
+    """Longest continuation."""
+    greedy: bool = False
+    """Take the likeliest token instead of sampling."""
+    temperature: Annotated[float, Bounds(least=1e-5, most=1e5)] = 0.8
+    """Divides the logits; lower is greedier."""
+    top_k: CountOrZero = 50
+    """Sample from the K likeliest tokens; 0: from all."""
+    top_p: Annotated[float, Bounds(above=0, most=1)] = 1.0
+    """Of these, keep the likeliest that together reach P."""
+    seed: Annotated[int, Bounds(least=0, below=2**63)] = 0
+    """Seed of the sampling."""
+    routing: Literal["prompt", "segment"] = "prompt"
+    """One decision, from the prompt, or a new one after each full segment."""
+    label: str | None = None
+    """Domain whose expert writes, for a model that routes by label; others ignore it."""
+
+    def __post_init__(self) -> None:
+        if self.temperature == 0:
+            raise InputError("--temperature 0: give more than 0, or --greedy for the likeliest token")
+        check_fields(self, dashed=True)
+
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """The arguments of transformers' `generate` that choose the next token."""
+        if self.greedy:
+            return {"do_sample": False}
+        return {
+            "do_sample": True,
+            "temperature": self.temperature,
+            "top_k": self.top_k,
+            "top_p": self.top_p,
+        }
+
+
+def _check_device(name: str | None) -> None:
+    """InputError for a device that this machine does not have; torch is imported only if one is named."""
+    if name is not None:
+        from loriini.model.weights.loading import find_device
+
+        find_device(name)

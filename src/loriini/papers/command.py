@@ -1,0 +1,100 @@
+"""The command that reproduces the papers' figures and tables; it joins by the entry points of the package."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from loriini.cli.arguments import OutFolder, output_file
+from loriini.cli.compare import print_commands
+from loriini.cli.output import print_rows
+from loriini.common.errors import InputError
+from loriini.common.options import Option, refuse_given
+from loriini.papers.reproduce.experiments.catalog import find_experiments
+from loriini.papers.reproduce.findings import write_findings
+from loriini.papers.reproduce.job import ReproduceSettings, place_items, reproduce_items
+from loriini.papers.reproduce.listing import describe_items, describe_reasons, paper_commands
+from loriini.papers.reproduce.plan import unique_trials
+from loriini.papers.reproduce.scales import find_scale
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reproduce:
+    """Reproduce figures and tables of the four papers: train, measure, plot, and say which findings hold."""
+
+    settings: ReproduceSettings = field(default_factory=ReproduceSettings)
+    out: OutFolder | None = None
+    """Folder for runs, results and reports."""
+    list: bool = False
+    """List every item with its finding, cost and state."""
+    commands: bool = False
+    """Train nothing here: print a command for each training that is not done, to run anywhere."""
+    page: Annotated[Path | None, Option("FILE", parse=output_file("# Findings"))] = None
+    """Write the findings in `--out` as Markdown, and pictures in a folder beside it."""
+    json: bool = False
+    """With `--list`: as JSON."""
+
+    less_memory: ClassVar = "lower --jobs, or give a smaller --scale"
+    resumes: ClassVar = True
+
+    def run(self) -> None:
+        wanted = self.settings
+        self._refuse_unused()
+        if self.list:
+            self._print_list()
+            return
+        if self.out is None and (self.page or not self.only_prints):
+            raise InputError("--out is missing: give the folder of runs and results")
+        if self.page:
+            assert self.out
+            print(write_findings(self.out, self.page))
+        elif not wanted.items:
+            raise InputError("give the items to reproduce, or all; `loriini reproduce --list` lists them")
+        elif self.only_prints:
+            _print_paper_commands(wanted.items, wanted.seeds)
+        elif self.commands:
+            assert self.out
+            print_commands(unique_trials(place_items(wanted, self.out)[0]))
+        else:
+            assert self.out
+            print(reproduce_items(wanted, self.out))
+
+    @property
+    def only_prints(self) -> bool:
+        """Whether the items are too large to be trained here."""
+        return self.settings.scale == "paper" and not self.settings.text
+
+    def _refuse_unused(self) -> None:
+        """InputError for arguments that would have no effect."""
+        of_a_training = ("items", "text", "on_error", "jobs", "reasons", "commands")
+        for unused, names, why in (
+            (self.list, (*of_a_training, "page"), "--list trains nothing"),
+            (
+                self.page is not None,
+                (*of_a_training, "scale", "seeds"),
+                "--page is made from the results in --out alone",
+            ),
+            (
+                self.only_prints,
+                ("reasons", "commands"),
+                "--scale paper only prints commands unless there is a --text",
+            ),
+            (self.commands, ("reasons",), "findings are judged only after the trainings of --commands"),
+            (not self.list, ("json",), "is only for --list"),
+            (not self.settings.text, ("on_error",), "is only for --text"),
+        ):
+            for settings in (self.settings, self) if unused else ():
+                refuse_given(settings, names, f"{why}; leave this out")
+
+    def _print_list(self) -> None:
+        scale, columns = find_scale(self.settings.scale), ("item", "trainings", "cost", "state", "finding")
+        print_rows(describe_items(scale, self.settings.seeds, self.out), columns, as_json=self.json)
+        if scale.shapes and not self.json:
+            print(f"\n{describe_reasons(scale, self.settings.seeds)}")
+
+
+def _print_paper_commands(items: tuple[str, ...], seeds: int) -> None:
+    for experiment in find_experiments(items):
+        item = experiment.item
+        computed = f"# It trains nothing: loriini reproduce {item} --out DIR"
+        commands = [*paper_commands(experiment, seeds)] or [computed]
+        print(f"# {item}: {experiment.published.title}", *commands, sep="\n")

@@ -1,0 +1,180 @@
+"""Commands as dataclasses: help, options, what is refused, and what stays light."""
+
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pytest
+
+from cli.calls import assert_refused, call
+from loriini import __version__
+from loriini.cli import COMMANDS
+from loriini.cli.command import CommandParser, find_commands, load_command, make_command, summary
+from loriini.cli.train import format_overrides
+from loriini.common.checks import Count, check_fields
+from loriini.common.errors import InputError
+from loriini.common.options import Only, Option, refuse_given
+from loriini.train.overrides.names import Override
+
+HEAVY = {"torch", "transformers"}
+LIGHT = """
+import sys
+from loriini.cli import main
+for arguments in sys.argv[1:]:
+    try:
+        main(arguments.split())
+    except SystemExit:
+        pass
+print(sorted({"torch", "transformers"} & sys.modules.keys()))
+"""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of a room."""
+
+    size: Count = 3
+    """How large."""
+    colour: Literal["red", "blue"] = "red"
+    """Of what colour."""
+    hidden: str = ""
+    """Not an option here."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, dashed=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paint:
+    """Paint some things.
+
+    At length.
+    """
+
+    things: Annotated[tuple[Path, ...], Option("THING", positional=True)]
+    """What to paint, 100 % of it."""
+    settings: Annotated[Settings, Only("size", "colour")] = field(default_factory=Settings)
+    names: tuple[str, ...] = ()
+    """Names."""
+    steps: tuple[int, ...] = ()
+    """Steps."""
+    loud: bool = False
+    """Say `so`."""
+    from_: str | None = None
+    """A keyword of Python."""
+    others: Annotated[tuple[str, ...], Option(rest=True)] = ()
+
+
+def paint(*arguments: str) -> Paint:
+    made = make_command("paint", Paint, list(arguments))
+    assert isinstance(made, Paint)
+    return made
+
+
+def test_fields_are_options_with_their_types_and_defaults() -> None:
+    assert paint("a", "b") == Paint(things=(Path("a"), Path("b")))
+    given = ["--size", "5", "--colour", "blue", "--names", "x", "y", "--names", "z", "--steps", "1,2"]
+    assert paint("a", *given, "--loud", "--from", "there") == Paint(
+        things=(Path("a"),),
+        settings=Settings(5, "blue"),
+        names=("x", "y", "z"),
+        steps=(1, 2),
+        loud=True,
+        from_="there",
+    )
+    assert paint("a", "--model.width", "8", "--x=1").others == ("--model.width=8", "--x=1")
+    assert paint("--", "--size").things == (Path("--size"),)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ([], "THING"),
+        (["a", "--size", "many"], "--size"),
+        (["a", "--size", "0"], "--size is 0"),
+        (["a", "--colour", "green"], "--colour"),
+        (["a", "--steps", "1,x"], "--steps"),
+        (["a", "--names"], "--names"),
+        (["a", "--x", "1", "b"], "'b'"),
+    ],
+)
+def test_a_wrong_argument_is_named(arguments: list[str], named: str) -> None:
+    with pytest.raises(InputError, match=named):
+        paint(*arguments)
+
+
+def test_an_option_that_is_no_field_is_refused_where_nothing_takes_it() -> None:
+    with pytest.raises(InputError, match=r"--colou.*--colour"):
+        make_command("settings", Settings, ["--colou", "red"])
+    with pytest.raises(InputError, match="--size"):
+        refuse_given(Settings(4), ("size",), "has no effect")
+    refuse_given(Settings(), ("size",), "has no effect")
+
+
+def test_the_help_is_what_the_docstrings_say() -> None:
+    shown = " ".join(CommandParser("paint", Paint).format_help().split())
+    for part in ("Paint some things. At length.", "What to paint, 100 % of it.", "How large. (3)", "Say so."):
+        assert part in shown
+    assert "hidden" not in shown
+    assert "--others" not in shown
+
+
+def test_help_errors_and_the_version_import_nothing_heavy() -> None:
+    light = [name for name in COMMANDS if name != "reproduce"]
+    calls = ["--help", "--version", "nothing", "train --out", *(f"{name} --help" for name in light)]
+    done = subprocess.run([sys.executable, "-c", LIGHT, *calls], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert done.stdout.count("usage: loriini") == 1 + len(light)
+    assert f"\nloriini {__version__}\n" in done.stdout
+    assert "nothing" in done.stderr
+
+
+@pytest.mark.parametrize("name", find_commands(COMMANDS))
+def test_every_option_has_a_meaning(name: str) -> None:
+    entry = find_commands(COMMANDS)[name]
+    kind = load_command(entry)
+    assert summary(entry)
+    assert [a.dest for a in CommandParser(name, kind)._actions if not a.help] == []
+
+
+def test_commands_of_other_packages_may_be_broken(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = {"gone": "no_such_module:Command", "designs": "no:Such", "other": "loriini.cli.command:Parser"}
+    entries = [EntryPoint(name, value, "loriini.commands") for name, value in values.items()]
+    monkeypatch.setattr("loriini.cli.command.entry_points", lambda group: entries)
+    shown = call(capsys, "--help")
+    assert (shown.code, "no_such_module" in shown.out) == (0, True)
+    assert_refused(call(capsys, "gone"), "gone", "no_such_module")
+    assert_refused(call(capsys, "other"), "other", "not a dataclass")
+    assert call(capsys, "designs").code == 0  # ours
+
+
+def test_overrides_are_grouped_by_part() -> None:
+    listed = format_overrides(
+        [
+            Override("steps", "int", "60", "training steps"),
+            Override("model.dropout", "float", "0.0", "share of states set to 0, 10 % in GPT-2"),
+        ]
+    )
+    assert [line.split() for line in listed.splitlines() if line] == [
+        ["run:"],
+        ["--steps", "int", "training", "steps", "(60)"],
+        ["model:"],
+        ["--model.dropout", "float"],
+        ["share", "of", "states", "set", "to", "0,", "10", "%", "in", "GPT-2", "(0.0)"],
+    ]
+
+
+def test_help_of_a_recipe_lists_its_own_values(capsys: pytest.CaptureFixture[str]) -> None:
+    ended = call(capsys, "train", "tiny-lory", "--help")
+    assert (ended.code, ended.err) == (0, "")
+    for name, value in {"steps": 60, "model.num_experts": 4, "routing.segment_length": 64}.items():
+        _, found, listed = ended.out.partition(f"--{name} ")
+        assert found
+        assert listed.partition("--")[0].rstrip().endswith(f"({value})")
+    assert "RECIPE --help" in call(capsys, "train", "--help").out
+    assert_refused(call(capsys, "train", "tiny-lori", "--help"), "'tiny-lori'", "tiny-lory")
