@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "loriini"
 FILES = sorted(SOURCE.rglob("*.py"))
 BUDGETS = {
-    "common": 1110,
+    "common": 1185,
     "routing": 1555,
     "model": 4506,
     "parallel": 961,
@@ -25,16 +25,16 @@ BUDGETS = {
     "data/batches": 364,
     "train": 4119,
     "estimate": 1015,
-    "evaluate": 2663,
+    "evaluate": 2705,
     "compare": 3105,
-    "analyze": 1601,
+    "analyze": 1605,
     "reporting": 782,
-    "quickstart": 893,
-    "export": 1262,
-    "recipes": 659,
+    "quickstart": 895,
+    "export": 1270,
+    "recipes": 660,
     "bench": 1486,
-    "cli": 1920,
-    "papers": 6707,
+    "cli": 1570,
+    "papers": 6804,
 }
 """Lines of Python that a room may have; a room that shrinks has its budget lowered."""
 

@@ -257,9 +257,9 @@ TRAINING = (
     ),
     Mutation(
         "a pipe is read as a text file",
-        "cli/parser.py",
+        "cli/arguments.py",
         "if path.exists() and not path.is_file():",
         "if False:",
-        "tests/cli/test_parser.py",
+        "tests/cli/test_arguments.py",
     ),
 )
