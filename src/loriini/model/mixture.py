@@ -7,6 +7,7 @@ from loriini.model.block import make_experts, make_shared_experts
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.experts.stacked import Activations, ByOutputs, ByParameters, BySums, Merge, Merged
 from loriini.model.generate.cache import RoutedCacheLayer
+from loriini.model.kernels.products import keep
 from loriini.routing import Router, Routing
 from loriini.routing.pooling import routing_states
 from loriini.routing.selection import fixed_counts
@@ -120,4 +121,6 @@ class Mixture(nn.Module):
         if not cache.merged:
             assert cache.decision is not None
             cache.merged = self.experts(cache.decision.gates_BE, Merge())
+        if slots == 1:  # one of many
+            cache.merged = {name: keep(weight) for name, weight in cache.merged.items()}
         return self.experts(x_NSD, Merged(cache.merged))

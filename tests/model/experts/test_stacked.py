@@ -23,6 +23,7 @@ from loriini.model.experts.stacked import (
 from loriini.model.kernels import products
 from loriini.model.kernels.products import (
     batched_linear,
+    keep,
     linear_by_unit,
     linear_by_unit_twin,
     merged_linear,
@@ -104,7 +105,10 @@ def test_merges_that_are_kept_equal_the_merges_twin(
 ) -> None:
     module = make_experts(4, 16, 24, dtype, kind)
     gates, x = torch.randn(units, 4).softmax(-1), torch.randn(units, slots, 16, dtype=dtype)
-    found = module(x, Merged(module(gates, Merge())))
+    merged = module(gates, Merge())
+    found = module(x, Merged(merged))
+    kept = module(x, Merged({name: keep(weight) for name, weight in merged.items()}))
+    torch.testing.assert_close(kept, found, rtol=0.02, atol=0.02)
     assert found.dtype == dtype
     expected = by_parameters_loop(module.double(), x.double(), gates.double())
     tolerance = TOLERANCE.get(dtype, {"rtol": 0.05, "atol": 0.1})

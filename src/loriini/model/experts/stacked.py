@@ -26,7 +26,7 @@ from loriini.model.experts.affine import (
     affine_by_unit,
 )
 from loriini.model.experts.dispatch import find_pairs
-from loriini.model.kernels.products import Kept, keep, merged_weight
+from loriini.model.kernels.products import Kept, merged_weight
 from loriini.routing.selection import FixedCounts
 
 Tensors = Mapping[str, Tensor]
@@ -123,7 +123,7 @@ class Experts(nn.Module):
             case Activations():
                 return self.activations(x, *way)
             case Merge():
-                return {name: keep(weight) for name, weight in self.merge(x).items()}
+                return self.merge(x)
 
     def node(
         self, name: str, x: Tensor, weights: Tensors, affine: Affine, known: Tensors = NO_ACTIVATIONS

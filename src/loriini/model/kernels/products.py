@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear
+from torch.nn.functional import embedding_bag, linear
 
 from loriini.common.hardware import has_amx
 from loriini.model.kernels import merge_kernels
@@ -41,16 +41,17 @@ def linear_by_unit_twin(x_NSD: Tensor, weight_NOD: Tensor) -> Tensor:
     return torch.stack([linear(x_SD.to(w.dtype), w) for x_SD, w in zip(x_NSD, weight_NOD, strict=True)])
 
 
-def keep(weight_N: Tensor) -> Kept:
+def keep(weights_N: Kept) -> Kept:
     """Units' weights (N, O, D) for many calls of `linear_by_unit` without gradients; biases as they are.
 
     oneDNN multiplies in bfloat16 on a CPU, and would lay a weight out again in each product. Laid out once,
-    it takes half the time for one token.
+    which takes as long as about 6 tokens, it takes two thirds of the time for one token.
     """
-    packs = weight_N.dim() == 3 and _in_bfloat16_on_cpu(weight_N) and torch.backends.mkldnn.is_available()
-    if not packs or torch.compiler.is_compiling():
-        return weight_N
-    return tuple(torch.ops.mkldnn._reorder_linear_weight(weight_OD, 1) for weight_OD in weight_N)
+    if not isinstance(weights_N, Tensor) or weights_N.dim() < 3 or not _in_bfloat16_on_cpu(weights_N):
+        return weights_N
+    if torch.compiler.is_compiling() or not torch.backends.mkldnn.is_available():
+        return weights_N
+    return tuple(torch.ops.mkldnn._reorder_linear_weight(weight_OD, 1) for weight_OD in weights_N)
 
 
 def _packed_linear(x_NSD: Tensor, weights: Sequence[Tensor]) -> Tensor:
@@ -114,9 +115,22 @@ def merged_weight(gates_NE: Tensor, weight_E: Tensor, main_grad_EX: Tensor | Non
     gates_NE, weight_EX = gates_NE.to(dtype), weight_E.to(dtype).flatten(1)
     if torch.is_grad_enabled() or torch.compiler.is_compiling():
         merged_NX: Tensor = merge_kernels.merge(gates_NE, weight_EX, main_grad_EX)
+    elif len(gates_NE) == 1 and weight_E.dim() == 3 and _in_bfloat16_on_cpu(weight_EX):
+        return sum_rows(gates_NE[0], weight_E.to(dtype))[None]
     else:  # an operator takes 0.1 ms to call, three times a layer
         merged_NX = gates_NE @ weight_EX
     return merged_NX.unflatten(-1, weight_E.shape[1:])
+
+
+def sum_rows(gates_E: Tensor, weight_EOD: Tensor) -> Tensor:
+    """Σ_i e_i W_i (O, D), row by row as an embedding sums; faster than a product in bfloat16 on a CPU.
+
+    Its naive twin is the product `gates @ weights`.
+    """
+    experts, outputs, _ = weight_EOD.shape
+    rows_OE = torch.arange(experts * outputs, dtype=torch.int32).view(experts, outputs).T.contiguous()
+    weights_OE = gates_E.expand(outputs, -1).contiguous()
+    return embedding_bag(rows_OE, weight_EOD.flatten(0, 1), mode="sum", per_sample_weights=weights_OE)
 
 
 @torch.library.custom_op("loriini::merged_linear", mutates_args=())
