@@ -104,8 +104,8 @@ CORE = (
     Mutation(
         "every unit is multiplied by the first's kept weight",
         "model/kernels/products.py",
-        "for weight_OD in weight_N)",
-        "for weight_OD in weight_N[:1].expand_as(weight_N))",
+        "for weight_OD in weights_N)",
+        "for weight_OD in weights_N[:1].expand_as(weights_N))",
         "tests/model/experts/test_stacked.py",
     ),
     Mutation(
