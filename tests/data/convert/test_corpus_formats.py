@@ -171,7 +171,7 @@ def test_files_of_the_training_split_are_read_in_order(
         ({"input_ids": [1, 2]}, "write lists of integers"),
         ({"input_ids": [[1], None]}, "null"),
         ({"input_ids": [[1, None, 2]]}, "null"),
-        ({"input_ids": [[1, 2]], "domain": [["x"]]}, "'domain' holds a list"),
+        ({"input_ids": [[1, 2]], "domain": [["x"]]}, "'domain' is a list"),
         ({"input_ids": pyarrow.array([], pyarrow.list_(pyarrow.int32()))}, "no tokens"),
         ({"input_ids": [[1, 2, 3]]}, "3 tokens to train on are too few"),
         (None, "write it again"),

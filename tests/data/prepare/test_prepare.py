@@ -152,7 +152,7 @@ def test_a_folder_of_a_stages_name_is_refused_before_anything_is_read(tmp_path: 
     mine.write_text("a note " * 200)
     with pytest.raises(InputError, match=f"{stage}: holds files that are not a stage"):
         topics.make(tmp_path)
-    with pytest.raises(InputError, match=r"notes\.txt: lies in a stage of the corpus"):
+    with pytest.raises(InputError, match=r"lies inside the input .*notes\.txt, or holds it"):
         prepare.prepare(tmp_path, replace(topics.SETTINGS, documents=(str(mine),)))
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [mine]
 

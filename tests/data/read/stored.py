@@ -10,7 +10,7 @@ from loriini.data.jobs.tasks import SERIAL, Executor
 from loriini.data.prepare.text.documents import write_documents
 from loriini.data.prepare.text.stored import stored_documents
 from loriini.data.read import ReadOptions
-from loriini.data.read.inputs import identity_of, input_files, input_states
+from loriini.data.read.inputs import identity_of, input_files
 from loriini.data.read.streams import FileStream, file_streams
 
 STOP, SKIP = ReadOptions(), ReadOptions(on_error="skip")
@@ -18,9 +18,9 @@ STOP, SKIP = ReadOptions(), ReadOptions(on_error="skip")
 
 def open_streams(inputs: Sequence[str], reading: ReadOptions) -> tuple[list[FileStream], dict[str, str]]:
     """The streams of inputs, and the digests of their files."""
-    states, files = input_states(inputs), input_files(inputs)
-    identity = identity_of(states)
-    return list(file_streams(files, states, identity, reading)), identity
+    files = input_files(inputs)
+    identity = identity_of(files)
+    return list(file_streams(files, identity, reading)), identity
 
 
 def stored(

@@ -27,9 +27,6 @@ from loriini.data.jobs.processes import ProcessExecutor
 from loriini.data.jobs.tasks import SERIAL, Executor
 from loriini.data.prepare.text.documents import write_documents
 from loriini.data.read import Fields, ReadOptions, read, streams
-from loriini.data.read.document import Document
-from loriini.data.read.inputs import InputFile
-from loriini.data.read.streams import file_streams
 
 
 def lines(path: Path, *texts: str) -> str:
@@ -258,17 +255,6 @@ def test_a_remote_file_that_changes_while_it_is_read_is_refused(given: str, tmp_
             write_documents(tmp_path / "out", opened, {}, identity)
     finally:
         system.store.clear()
-
-
-def test_a_data_set_that_changed_before_it_was_identified_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shard = InputFile("hf:ORG/NAME", "NAME-0", "NAME", shard=(0, 1), revision="new")
-    states, identity = {shard.path: {"revision": "old"}}, {shard.path: "old"}
-    monkeypatch.setattr(streams, "read_file", lambda file, options: [Document("1", "a", "NAME")])
-    opened = file_streams([shard], states, identity, STOP)
-    with pytest.raises(InputError, match="hf:ORG/NAME: changed while it was read"):
-        write_documents(tmp_path / "out", opened, {}, identity)
 
 
 def test_a_pipe_in_a_folder_is_dropped(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ from loriini.data.prepare.verify import (
     explained_damage,
 )
 from loriini.data.read import Fields, ReadOptions
-from loriini.data.read.inputs import check_inputs, identity_of, input_files, input_states
+from loriini.data.read.inputs import check_inputs, identity_of, input_files
 from loriini.data.read.names import heldout_files
 from loriini.data.read.read import warn_of_absent_fields, warn_of_text_next_to_records
 from loriini.data.read.streams import DocumentStream, ReadDocuments, file_streams
@@ -64,7 +64,7 @@ def prepare(out: Path, settings: PrepareSettings) -> Corpus:
     """
     if not settings.documents:
         raise InputError("there is nothing to read; give documents, a file, a folder or a URL")
-    check_inputs(settings.documents, out, [stage.name for stage in STAGES])
+    check_inputs(settings.documents, out)
     _check(out, settings)
     options = ReadOptions(
         Fields(settings.text_field, settings.id_field, settings.domain_field),
@@ -74,11 +74,11 @@ def prepare(out: Path, settings: PrepareSettings) -> Corpus:
     )
     if not (out / STAGES[0].name / MANIFEST).exists():
         warn_of_absent_fields(settings.documents, options.fields)
-    states, files = input_states(settings.documents), input_files(settings.documents)
-    identity = identity_of(states)
+    files = input_files(settings.documents)
+    identity = identity_of(files)
     _warn_of_heldout(identity)
     warn_of_text_next_to_records(files)
-    return _prepare_locked(out, file_streams(files, states, identity, options), identity, settings)
+    return _prepare_locked(out, file_streams(files, identity, options), identity, settings)
 
 
 def prepare_documents(

@@ -125,13 +125,15 @@ def is_special(path: str | Path) -> bool:
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
-def fingerprint(path: str | Path) -> dict[str, Any]:
+def fingerprint(path: str | Path, anew: bool = False) -> dict[str, Any]:
     """What changes when a file does: its size and mtime; for a remote file, metadata such as the ETag.
 
-    OSError if it cannot be read, or is a pipe or device.
+    If `anew`, a server is asked again. OSError if the file cannot be read, or is a pipe or device.
     """
     if is_remote(path):
         system, name = _file_system(str(path))
+        if anew:
+            system.invalidate_cache()
         with _remote_errors(path):
             info = system.info(name)
         return {key: str(info[key]) for key in info if re.sub("[-_]", "", key).lower() in _OF_VERSION}
@@ -139,26 +141,6 @@ def fingerprint(path: str | Path) -> dict[str, Any]:
         raise OSError("neither a file nor a folder")
     status = os.stat(local_path(path))
     return {"size": status.st_size, "mtime": status.st_mtime_ns}
-
-
-def is_changed_remotely(url: str, before: Mapping[str, Any]) -> bool:
-    """Whether a remote file differs from an earlier `fingerprint`.
-
-    A server reports more about a single file than in a folder's listing, so only what it reported both times
-    is compared.
-    """
-    _file_system(url)[0].invalidate_cache()
-    now = fingerprint(url)
-    return any(now[key] != before[key] for key in now.keys() & before.keys())
-
-
-def size_of(path: str | Path) -> int | None:
-    """A file's size in bytes; None if unknown."""
-    try:
-        size = fingerprint(path).get("size", "")
-    except OSError:
-        return None
-    return int(size) if str(size).isdigit() else None
 
 
 def _outermost(is_folder: Mapping[str, bool]) -> list[str]:

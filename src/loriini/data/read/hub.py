@@ -1,7 +1,5 @@
 """Data sets by name, streamed by the datasets library: `hf:NAME`, `hf:NAME:SPLIT`, `hf:NAME:CONFIG:SPLIT`."""
 
-import os
-import re
 from typing import Any
 
 from huggingface_hub import HfApi
@@ -18,24 +16,12 @@ def is_data_set(path: str) -> bool:
     return path.startswith(PREFIX) and not path.startswith("hf://")
 
 
-def saved_folder(path: str) -> str | None:
-    """The folder on this machine that holds a data set; None for one on the Hub and for other paths."""
-    name = _split(path)[0] if is_data_set(path) else ""
-    return name if os.path.isdir(name) else None
-
-
-def plain_name(path: str) -> str:
-    """`hf:ORG/NAME` for `hf://datasets/ORG/NAME`; any other path unchanged."""
-    whole = re.fullmatch(r"hf://datasets/([^/]+/[^/]+)/?", path)
-    return PREFIX + whole[1] if whole else path
-
-
-def shard_count(path: str, commit: str | None) -> int:
+def shard_count(path: str, commit: str) -> int:
     """The number of shards of a data set; InputError when it cannot be opened."""
     return int(_open(path, commit).num_shards)
 
 
-def read_shard(path: str, commit: str | None, shard: tuple[int, int], fields: Fields) -> Records:
+def read_shard(path: str, commit: str, shard: tuple[int, int], fields: Fields) -> Records:
     """The rows of shard i of n of a data set, only the columns needed where they are known."""
     index, count = shard
     rows = _open(path, commit).shard(num_shards=count, index=index)
@@ -47,17 +33,15 @@ def read_shard(path: str, commit: str | None, shard: tuple[int, int], fields: Fi
         raise BadRecord("unreadable data set", error, fix="data set") from None
 
 
-def revision(path: str) -> str | None:
-    """The commit of a data set on the Hub; None for a folder on this machine."""
-    if saved_folder(path):
-        return None
+def revision(path: str) -> str:
+    """The commit of a data set on the Hub; InputError when it cannot be reached."""
     try:
         return str(HfApi().dataset_info(_split(path)[0]).sha)
     except Exception as error:
         raise _unreachable(path, error) from None
 
 
-def _open(path: str, commit: str | None) -> Any:
+def _open(path: str, commit: str) -> Any:
     datasets = import_optional("datasets", path)
     name, config, split = _split(path)
     try:
@@ -77,6 +61,4 @@ def _split(path: str) -> tuple[str, str | None, str]:
 
 def _unreachable(path: str, error: object) -> InputError:
     reason = " ".join(str(error).split())
-    if "load_from_disk" in reason:
-        return InputError(f"{path}: a saved data set; give its folder without {PREFIX}")
     return InputError(f"{path}: cannot be opened ({reason}); check its name, split and your access")

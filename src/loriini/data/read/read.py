@@ -163,7 +163,7 @@ def _until_failure(file: InputFile, fields: Fields) -> Iterator[tuple[int, Mappi
 
 def _records(file: InputFile, fields: Fields) -> Records:
     if file.shard:
-        return read_shard(file.path, file.revision, file.shard, fields)
+        return read_shard(file.path, file.state["revision"], file.shard, fields)
     if file.span:
         return read_json_lines(file.path, fields, file.span)
     if file.row_groups:

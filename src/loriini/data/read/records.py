@@ -21,14 +21,6 @@ NOT_SAMPLED = "not in the sample of "
 NAME_THE_FIELD = "name the field of its text (--text-field, where the command has it)"
 SHOWN_CHARACTERS = 300
 """Characters of a table's columns in a message."""
-KINDS = {
-    dict: "an object",
-    list: "a list",
-    bytes: "bytes",
-    bool: "true or false",
-    int: "a number",
-    float: "a number",
-}
 
 OnError = Literal["stop", "skip"]
 
@@ -168,7 +160,7 @@ def to_document(record: Mapping[str, Any], fields: Fields, name: str, domain: st
         absent = f"field {fields.text!r} is absent or null; its fields: {names}"
         raise BadRecord("no text", absent, fix=f"record or {NAME_THE_FIELD}")
     if not isinstance(text, str):
-        raise BadRecord("text is not a string", f"field {fields.text!r} holds {kind_of(text)}")
+        raise BadRecord("text is not a string", f"field {fields.text!r} is a {type(text).__name__}")
     if not text.strip():
         raise BadRecord("empty text", f"field {fields.text!r}")
     document = Document(
@@ -187,14 +179,9 @@ def name_of(value: Any, field: str, what: str) -> str:
     """An id or domain as text, "" where it is absent; BadRecord for an object, a list or bytes."""
     if isinstance(value, Mapping | list | bytes):
         fix = "record" if isinstance(value, bytes) else f"record or name a field, as {field}.NAME"
-        raise BadRecord(f"{what} is not a string", f"field {field!r} holds {kind_of(value)}", fix)
+        raise BadRecord(f"{what} is not a string", f"field {field!r} is a {type(value).__name__}", fix)
     absent = value is None or value != value  # NaN, which data frames write where there is no value
     return "" if absent else str(value)
-
-
-def kind_of(value: Any) -> str:
-    """What a field holds that should be a string, in words."""
-    return KINDS.get(type(value), f"a value of type {type(value).__name__}")
 
 
 def _columns(field: str) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from loriini.data.read.compressed import suffixes
 from loriini.data.read.document import Document
 from loriini.data.read.files import is_remote, local_path
 from loriini.data.read.formats import read_json_lines, read_parquet, reader_of
-from loriini.data.read.inputs import InputFile, State, is_changed, states_behind
+from loriini.data.read.inputs import InputFile, is_changed
 from loriini.data.read.read import read_file
 from loriini.data.read.records import Dropped, OnDrop, ReadOptions, count_dropped
 
@@ -46,8 +46,6 @@ class FileStream:
     """
 
     files: tuple[InputFile, ...]
-    states: Mapping[str, Mapping[str, State | None]]
-    """For each path, the states behind the file (`states_behind`) when it was listed."""
     options: ReadOptions
     identity: str
 
@@ -71,7 +69,7 @@ class FileStream:
                 yield document
             if empty and not dropped and not file.is_part:
                 on_drop(Dropped(None, file.path, "empty file"))
-            if is_changed(file, self.states[file.path]):
+            if is_changed(file):
                 raise InputError(f"{file.path}: changed while it was read; rerun to read it as it is now")
 
 
@@ -79,21 +77,19 @@ DocumentStream = FunctionStream | FileStream
 
 
 def file_streams(
-    files: Iterable[InputFile], states: Mapping[str, State], identity: Mapping[str, str], options: ReadOptions
+    files: Iterable[InputFile], identity: Mapping[str, str], options: ReadOptions
 ) -> Iterator[FileStream]:
-    """The streams of `files`, from their `states` (`input_states`) and digests by path (`identity_of`).
+    """The streams of `files`, from their digests by path (`identity_of`).
 
     Each part of a file after the first has a stream of its own.
     """
-    digest_of_all = digest(identity)
     # on_error is not part of it: what was read without a flaw is the same under "stop" and "skip".
     settings = [asdict(options.fields), options.min_characters, options.max_document_characters]
     for *others, last in group_by_size(files, _size, TASK_BYTES):
         first, *more = _parts(last)  # a file that is cut reaches TASK_BYTES, so it is the last of its group
         for group in ([*others, first], *([part] for part in more)):
-            contents = [(asdict(file), identity.get(file.path, digest_of_all)) for file in group]
-            group_states = {file.path: states_behind(file, states.get) for file in group}
-            yield FileStream(tuple(group), group_states, options, digest([contents, settings]))
+            contents = [(asdict(replace(file, state={})), identity[file.path]) for file in group]
+            yield FileStream(tuple(group), options, digest([contents, settings]))
 
 
 def _parts(file: InputFile) -> list[InputFile]:

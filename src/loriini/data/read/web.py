@@ -8,7 +8,7 @@ import codecs
 import io
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import IO, Any
 
@@ -79,13 +79,12 @@ def _records(stream: IO[bytes]) -> Iterator[tuple[Headers, bytes | None]]:
 def _page_of(
     headers: Headers, content: bytes | None, fields: Fields
 ) -> Mapping[str, str | None] | BadRecord | None:
-    extract = TEXT_OF.get(headers.get("warc-type", ""))
-    if not extract:
-        return None
+    if headers.get("warc-type") not in ("response", "resource", "conversion"):
+        return None  # requests, metadata, …
     if content is None:
         return BadRecord(TOO_LONG, "a record of the web archive", fix=None)  # a video, not a page
     try:
-        text = extract(headers, content)
+        text = _text_of(headers, content)
     except BadRecord as bad:
         return bad
     if not text.strip():
@@ -93,26 +92,15 @@ def _page_of(
     return {fields.text: text, fields.id: headers.get("warc-record-id")}
 
 
-def _text_of_response(headers: Headers, content: bytes) -> str:
-    """The text of a server's response."""
-    status, kind, body = _http(content)
-    if status != "200":
-        raise BadRecord("page with another status than 200", status, fix=None)
-    return _text(headers, kind, body)
-
-
-def _text_of_resource(headers: Headers, content: bytes) -> str:
-    """The text of a page archived without an HTTP response, such as a file."""
-    return _text(headers, headers.get("content-type", ""), content)
-
-
-def _text_of_conversion(headers: Headers, content: bytes) -> str:
-    """Text that was extracted from a page."""
-    return _decoded(content, headers.get("content-type", ""))
-
-
-def _text(headers: Headers, kind: str, content: bytes) -> str:
-    """The text of a body with the content type `kind`; a type that the archive identified goes first."""
+def _text_of(headers: Headers, content: bytes) -> str:
+    """The text of a page, as a server's response or a file (resource), or extracted already (conversion)."""
+    kind = headers.get("content-type", "")
+    if headers["warc-type"] == "conversion":
+        return _decoded(content, kind)
+    if headers["warc-type"] == "response":
+        status, kind, content = _http(content)
+        if status != "200":
+            raise BadRecord("page with another status than 200", status, fix=None)
     form = headers.get("warc-identified-payload-type", kind).split(";")[0].strip().lower()
     if form == "text/plain":
         return _decoded(content, kind)
@@ -197,11 +185,3 @@ def _http(content: bytes) -> tuple[str, str, bytes]:
         raise
     except Exception as error:  # responses can be anything, and so can warcio's errors
         raise BadRecord("response that cannot be parsed", error, fix=None) from None
-
-
-TEXT_OF: dict[str, Callable[[Headers, bytes], str]] = {
-    "response": _text_of_response,
-    "resource": _text_of_resource,
-    "conversion": _text_of_conversion,
-}
-"""By record type; the others (requests, metadata, …) hold no documents."""

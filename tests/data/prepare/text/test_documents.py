@@ -11,7 +11,7 @@ from loriini.data.jobs.artifact import Artifact
 from loriini.data.prepare.text.documents import _Chunk, _shards, _totals, write_documents
 from loriini.data.prepare.text.stored import stored_documents
 from loriini.data.read.document import Document
-from loriini.data.read.inputs import input_files, input_states
+from loriini.data.read.inputs import identity_of, input_files
 from loriini.data.read.records import Dropped, OnDrop, ReadOptions
 from loriini.data.read.sampling import hash_fraction
 from loriini.data.read.streams import FunctionStream, file_streams
@@ -140,7 +140,8 @@ def test_what_is_not_in_a_sample_is_counted_without_a_line(tmp_path: Path) -> No
     (tmp_path / "a.jsonl").write_text("".join(f'{{"text": "text {i}"}}\n' for i in range(300)))
     options = ReadOptions(min_characters=7)
     inputs = [f"{tmp_path}/a.jsonl:0.1"]
-    streams = file_streams(input_files(inputs), input_states(inputs), {}, options)
+    files = input_files(inputs)
+    streams = file_streams(files, identity_of(files), options)
     built = write_documents(tmp_path / "documents", streams, {})
     skipped = built.counts["skipped"]
     assert skipped["not in the sample of 0.1"] + skipped["fewer than 7 characters"] > 250
