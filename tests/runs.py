@@ -110,15 +110,15 @@ def metrics(out: Path) -> list[dict[str, Any]]:
 
 def after_step(patch: pytest.MonkeyPatch, step: int, happens: Callable[[], None]) -> None:
     """Let something happen in training as soon as `step` is taken, before it is recorded."""
-    training_step = loop.training_step
+    start_step = loop.start_step
 
-    def step_and_more(state: Any, *arguments: Any) -> dict[str, Any]:
-        record = training_step(state, *arguments)
+    def step_and_more(state: Any, *arguments: Any) -> Any:
+        started = start_step(state, *arguments)
         if state.progress.step == step:
             happens()
-        return record
+        return started
 
-    patch.setattr(loop, "training_step", step_and_more)
+    patch.setattr(loop, "start_step", step_and_more)
 
 
 class Killed(Exception):

@@ -13,8 +13,8 @@ TRAINING = (
     Mutation(
         "a resumed run forgets the norms by which it knows a spike",
         "train/checkpoints/state.py",
-        "amounts=amounts, norms=norms)",
-        "amounts=amounts)",
+        "expert_totals=totals, norms=norms)",
+        "expert_totals=totals)",
         "tests/train/test_guard.py",
     ),
     Mutation(

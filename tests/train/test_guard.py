@@ -34,12 +34,12 @@ def corpus(tmp_path: Path) -> TrainingCorpus:
 
 def spoil(patch: pytest.MonkeyPatch, *steps: int, factor: float = math.inf) -> None:
     """Let the loss of some steps, counted from 1, be infinite, or of a gradient so many times as large."""
-    training_step, forward = loop.training_step, LoriiniForCausalLM.forward
+    start_step, forward = loop.start_step, LoriiniForCausalLM.forward
     now = [0]
 
-    def counted(state: Any, *arguments: Any) -> dict[str, Any]:
+    def counted(state: Any, *arguments: Any) -> Any:
         now[0] = state.progress.step + 1
-        return training_step(state, *arguments)
+        return start_step(state, *arguments)
 
     def spoiled(self: Any, *arguments: Any, **named: Any) -> Any:
         out = forward(self, *arguments, **named)
@@ -47,7 +47,7 @@ def spoil(patch: pytest.MonkeyPatch, *steps: int, factor: float = math.inf) -> N
             out.loss, out.cross_entropy = (each * factor for each in (out.loss, out.cross_entropy))
         return out
 
-    patch.setattr(loop, "training_step", counted)
+    patch.setattr(loop, "start_step", counted)
     patch.setattr(LoriiniForCausalLM, "forward", spoiled)
 
 

@@ -88,7 +88,7 @@ def test_a_failed_save_of_the_model_loses_nothing(
         patch.setattr(loop, "save_model", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             train(run, corpus, tmp_path)
-    monkeypatch.setattr(loop, "training_step", lambda *_: 1 / 0)
+    monkeypatch.setattr(loop, "start_step", lambda *_: 1 / 0)
     train(run, corpus, tmp_path)
     assert_same_run(tmp_path, whole)
 
@@ -217,7 +217,7 @@ def test_an_interrupt_while_the_model_is_saved_costs_no_step(
     run = tiny_run(steps=2)
     with pytest.raises(Interrupted, match="the run is finished"):
         train(run, corpus, tmp_path)
-    monkeypatch.setattr(loop, "training_step", lambda *arguments: pytest.fail("a step was taken again"))
+    monkeypatch.setattr(loop, "start_step", lambda *arguments: pytest.fail("a step was taken again"))
     assert train(run, corpus, tmp_path) == tmp_path / "model"
 
 
@@ -313,3 +313,18 @@ def test_the_thread_that_reads_ahead_does_not_choose_the_device(
 def test_a_run_trains_in_a_thread_that_gets_no_signals(corpus: TrainingCorpus, tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as thread:
         assert thread.submit(train, tiny_run(steps=1), corpus, tmp_path).result() == tmp_path / "model"
+
+
+@pytest.mark.parametrize("stopped", [None, 5])
+def test_metrics_that_are_fetched_a_step_later_are_the_same(
+    stopped: int | None, corpus: TrainingCorpus, uninterrupted: Callable[[TrainConfig], Path], tmp_path: Path
+) -> None:
+    """As on a GPU. They are there before anything is saved."""
+    run = tiny_run("lory")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "steps_ahead", lambda run: 1)
+        if stopped:
+            stop(run, corpus, tmp_path, stopped)
+            assert [m["step"] for m in metrics(tmp_path)] == list(range(1, stopped + 1))
+        train(run, corpus, tmp_path)
+    assert_same_run(tmp_path, uninterrupted(run))

@@ -1,5 +1,6 @@
 """Trade-offs of memory and time leave losses and gradients unchanged."""
 
+import gc
 import shutil
 from dataclasses import replace
 from functools import partial
@@ -14,7 +15,7 @@ from loriini import LoriiniForCausalLM
 from loriini.model.loss import IGNORE_INDEX, loss_of_rows
 from loriini.train import loop, speed
 from loriini.train.measures import Measure
-from loriini.train.speed import SpeedConfig, compile_layers, speed_up, warn_if_not_compiled
+from loriini.train.speed import SpeedConfig, compile_layers, garbage_collected, speed_up, warn_if_not_compiled
 from loriini.train.upcycle import WarmupConfig
 from runs import metrics, tiny_corpus, tiny_run
 from tiny import (
@@ -150,3 +151,17 @@ def test_a_compiled_router_has_its_gradients_in_float32_too() -> None:
     eager, other = found
     for name in (name for name in eager if ".router." in name):
         assert (other[name] - eager[name]).norm() < 1e-4 * eager[name].norm()
+
+
+@pytest.mark.parametrize(("every", "collected"), [(2, [1, 1]), (0, [])])
+def test_garbage_is_collected_by_steps(
+    every: int, collected: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    monkeypatch.setattr(gc, "collect", calls.append)
+    with garbage_collected(every) as collect:
+        assert gc.isenabled() == (every == 0)
+        for step in range(1, 6):
+            collect(step)
+    assert calls == collected
+    assert gc.isenabled()

@@ -98,15 +98,15 @@ def test_a_skipped_step_moves_no_bias_and_counts_no_choices(corpus: TrainingCorp
     batches = partial(read_batch, run, BatchLoader(corpus.instances, run.batch_size), torch.device("cpu"))
     biases = [mixture.router.balance_bias for mixture in model.model.mixtures]
     training_step(state, run, batches)
-    amounts, before = state.progress.amounts, [bias.clone() for bias in biases]
+    amounts, before = state.progress.expert_totals, [bias.clone() for bias in biases]
     assert any(bias.any() for bias in before)
     hook = model.lm_head.weight.register_hook(lambda gradient: gradient * math.inf)
     assert training_step(state, run, batches)["skipped"]
-    assert state.progress.amounts == amounts
+    assert state.progress.expert_totals == amounts
     assert all(map(torch.equal, biases, before))
     hook.remove()
     assert not training_step(state, run, batches)["skipped"]
-    assert state.progress.amounts != amounts
+    assert state.progress.expert_totals != amounts
 
 
 def test_a_step_that_is_not_finite_is_recorded_as_json(corpus: TrainingCorpus, tmp_path: Path) -> None:

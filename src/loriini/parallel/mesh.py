@@ -104,7 +104,7 @@ class Parallel:
         """Whether it is true in any process."""
         if self.mesh is None:
             return here
-        return bool(self.sum(torch.tensor([float(here)], device=pick_device())).item())
+        return bool(self.sum(torch.tensor([float(here)])).item())  # on the CPU: a GPU would be waited for
 
 
 SINGLE_PROCESS = Parallel()

@@ -246,10 +246,12 @@ def causality_warning(design: RoutingConfig, training: bool = False) -> str | No
     return None
 
 
+NEEDS = {name: setting.needs for name, setting in settings_of(RoutingConfig).items() if setting.needs}
+
+
 def without_effect(design: RoutingConfig) -> set[str]:
     """The fields that have no effect on this design."""
-    needs = {name: setting.needs for name, setting in settings_of(RoutingConfig).items()}
-    return {name for name, needed in needs.items() if needed and not needed.met(design)}
+    return {name for name, needed in NEEDS.items() if not needed.met(design)}
 
 
 def _conflicts(c: RoutingConfig) -> Iterator[str]:

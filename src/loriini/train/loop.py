@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -32,10 +33,11 @@ from loriini.train.initial import InitialModel
 from loriini.train.measures import Measure, measure_all
 from loriini.train.optimizer import make_optimizer, steady_steps
 from loriini.train.records.metrics import METRICS, rewind
+from loriini.train.records.profile import profiled_steps, profiling
 from loriini.train.records.trackers import recording
 from loriini.train.run_progress import RunProgress
-from loriini.train.speed import speed_up, warn_if_not_compiled
-from loriini.train.step import TrainingState, read_batch, training_step
+from loriini.train.speed import garbage_collected, speed_up, warn_if_not_compiled
+from loriini.train.step import StartedStep, TrainingState, finish_step, read_batch, start_step
 from loriini.train.upcycle import upcycle
 
 
@@ -92,12 +94,16 @@ def train_to_end(
     if parallel.first:
         warn_if_not_compiled(run.speed, parallel.world_size)
     batches = BatchLoader(corpus.instances, run.batch_size, run.seed, parallel.rank, parallel.world_size)
+    lag = steps_ahead(run)
+    started = deque[StartedStep]()
     with (
         deferred_interrupts() as interrupted,
         recording(run.watch, run.name, run.to_dict(), files, state.progress.step) as record,
         progress(run.name, run.steps, shown=parallel.first) as advance,
         checkpoint_writer(run, out, parallel, state.progress.step) as checkpoints,
         ReadAhead(partial(read_batch, run, batches, pick_device())) as read,
+        garbage_collected(run.speed.collect_every) as collect,
+        profiling(profiled_steps(run.watch.profile), out, parallel.rank) as trace,
     ):
         advance(state.progress.step)
         if parallel.first and state.progress.step:
@@ -105,18 +111,26 @@ def train_to_end(
         while state.progress.step < run.steps:
             if step_copies(state, run):
                 copy_dense(state, run, corpus)
-            consumed = state.progress.consumed
-            metrics = training_step(state, run, read)
+            trace(state.progress.step + 1)
+            started.append(start_step(state, run, read))
             step = state.progress.step
-            results = measure_all(measures, state.model, step, run.steps, files)
-            record(metrics, results.entries)
-            advance(1, loss_and_speed(metrics))
-            if parallel.first and results.score is not None:
-                inform(f"held-out perplexity {results.score:.2f}, mean over domains, after step {step}")
-            if metrics["skipped"]:
-                write_skipped(out, step, batches, consumed, run.length, run.document_mask)
+            collect(step)
             stopped = parallel.any(interrupted())
             late = deadline < math.inf and parallel.any(time.monotonic() > deadline)
+            measured = any(measure.due(step, run.steps) for measure in measures)
+            saved = run.checkpoint.due(step, run.steps) or step == run.steps
+            left = 0 if stopped or late or measured or saved else lag
+            finished = []
+            while len(started) > (0 if state.progress.skips >= run.guard.max_skips else left):
+                finished.append((started[0], finish_step(state, run, started.popleft())))
+            results = measure_all(measures, state.model, step, run.steps, files)
+            for one, metrics in finished:
+                record(metrics, results.entries if one.number == step else {})
+                advance(1, loss_and_speed(metrics))
+                if metrics["skipped"]:
+                    write_skipped(out, one.number, batches, one.consumed, run.length, run.document_mask)
+            if parallel.first and results.score is not None:
+                inform(f"held-out perplexity {results.score:.2f}, mean over domains, after step {step}")
             stop = reason_to_stop(run, out, state.progress, stopped, late)
             if stop or late or run.checkpoint.due(step, run.steps) or results.score is not None:
                 checkpoints.save(state.model, state.optimizer, state.progress, results.score)
@@ -126,6 +140,14 @@ def train_to_end(
         if parallel.first and interrupted():
             raise Interrupted(f"{out}: the run is finished")
     return out / MODEL
+
+
+def steps_ahead(run: TrainConfig) -> int:
+    """Steps that are started before the metrics of one are fetched: 1 on a GPU, which then never waits.
+
+    The guard against spikes needs a step's norm before the next.
+    """
+    return 1 if pick_device().type == "cuda" and not run.guard.spike else 0
 
 
 def save_final(

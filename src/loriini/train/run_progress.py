@@ -5,7 +5,7 @@ from typing import Annotated
 
 from loriini.common.checks import Bounds, NotNegative
 
-Amounts = tuple[tuple[NotNegative, ...], ...]
+Totals = tuple[tuple[NotNegative, ...], ...]
 """What each expert of each layer got, (layers, E): units, or their gates."""
 Norm = Annotated[float, Bounds(least=0)]
 
@@ -22,7 +22,7 @@ class RunProgress:
     """Tokens read."""
     skips: int = 0
     """Steps in a row, up to the last one, that were skipped."""
-    amounts: Amounts = ()
+    expert_totals: Totals = ()
     """What each expert got since the last record of every expert, in steps that were not skipped."""
     norms: tuple[Norm, ...] = ()
     """Finite gradient norms of the last steps, as many as the guard against spikes compares with."""

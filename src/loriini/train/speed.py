@@ -1,14 +1,17 @@
 """Trade-offs between memory and time."""
 
+import gc
 import os
 import shutil
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
-from loriini.common.checks import check_fields
+from loriini.common.checks import CountOrZero, check_fields
 from loriini.common.errors import InputError
 from loriini.common.hardware import pick_device
 from loriini.common.progress import warn
@@ -28,9 +31,33 @@ class SpeedConfig:
     memory for about a third more computation."""
     compile: bool = False
     """Compile every layer and the loss with torch.compile; the first steps are slow."""
+    collect_every: CountOrZero = 50
+    """Steps between collections of Python's garbage, at the same steps in all processes, which then wait for
+    none; 0: whenever Python decides."""
 
     def __post_init__(self) -> None:
         check_fields(self, "speed.")
+
+
+@contextmanager
+def garbage_collected(every: int) -> Iterator[Callable[[int], None]]:
+    """Yield a function to be called after each step: it collects young garbage every so many steps.
+
+    Meanwhile Python's own collector, which would stop processes one at a time, is off; 0 leaves it on.
+    """
+
+    def collect(step: int) -> None:
+        if every and step % every == 0:
+            gc.collect(1)
+
+    enabled = gc.isenabled()
+    if every:
+        gc.disable()
+    try:
+        yield collect
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def check_compiler(config: SpeedConfig) -> None:

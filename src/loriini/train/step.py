@@ -27,7 +27,7 @@ from loriini.train.balance import update_balance_bias
 from loriini.train.config import TrainConfig
 from loriini.train.guard import largest_norm, with_norm
 from loriini.train.optimizer import learning_rate_factor, set_learning_rate, take_step
-from loriini.train.records.expert_use import ExpertUse, add_amounts, add_up, expert_metrics, expert_use
+from loriini.train.records.expert_use import ExpertUse, add_totals, add_up, expert_metrics, expert_use
 from loriini.train.records.trackers import WatchConfig
 from loriini.train.run_progress import RunProgress
 
@@ -40,6 +40,8 @@ class TrainingState:
     optimizer: torch.optim.AdamW
     progress: RunProgress
     parallel: Parallel = SINGLE_PROCESS
+    finished: float = 0.0
+    """When the metrics of the last step arrived, by `time.perf_counter`."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ class StepLosses(NamedTuple):
 
 @dataclass(frozen=True)
 class StepOutcome:
-    """What an optimizer step measured; its tensors are on the training device until `cpu` fetches them."""
+    """What an optimizer step measured, on the training device until it is fetched."""
 
     losses: StepLosses
     use: ExpertUse
@@ -111,34 +113,87 @@ class StepOutcome:
     taken: Tensor
     """Whether the step was taken rather than skipped, a scalar."""
 
-    def cpu(self) -> "StepOutcome":
-        """The same on the CPU, brought there in one transfer."""
+    def flat(self) -> Tensor:
+        """All numbers as one vector, float64."""
         scalars = torch.stack([*self.losses, self.norm.double(), self.taken.double()])
-        values = torch.cat([scalars, self.use.flat()]).cpu()
-        cross_entropy, auxiliary, output_z, norm, taken = values[: len(scalars)]
-        losses = StepLosses(cross_entropy, auxiliary, output_z)
-        return StepOutcome(losses, self.use.like(values[len(scalars) :]), norm, taken.bool())
+        return torch.cat([scalars, self.use.flat()])
+
+    def like(self, values: Tensor) -> "StepOutcome":
+        """The outcome of other values of `flat`."""
+        cross_entropy, auxiliary, output_z, norm, taken = values[:5]
+        use = self.use.like(values[5:])
+        return StepOutcome(StepLosses(cross_entropy, auxiliary, output_z), use, norm, taken.bool())
+
+
+class StartedStep:
+    """A step whose metrics are on their way to the CPU, in one transfer that nothing waits for.
+
+    On a GPU it may still be computing: the next step can be started before `outcome` waits for this one.
+    """
+
+    def __init__(self, state: TrainingState, outcome: StepOutcome, consumed: int, started: float) -> None:
+        self.number, self.tokens, self.consumed = state.progress.step, state.progress.tokens, consumed
+        """The step, tokens read with it, and instances read before it."""
+        self.model, self.started = state.model.config, started
+        self.learning_rate = state.optimizer.param_groups[0]["lr"]
+        self._outcome, values = outcome, outcome.flat()
+        self._arrived: torch.cuda.Event | None = None
+        if values.device.type == "cuda":
+            self._values = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+            self._values.copy_(values, non_blocking=True)
+            self._arrived = torch.cuda.Event()
+            self._arrived.record()
+        else:
+            self._values = values
+
+    def outcome(self) -> StepOutcome:
+        """What the step measured, on the CPU; waits for the device."""
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return self._outcome.like(self._values)
+
+
+def start_step(state: TrainingState, run: TrainConfig, read: Reader) -> StartedStep:
+    """Take one optimizer step, which updates `state` but for what `finish_step` measures.
+
+    Without packed rows, labels, random routers and selections of any number of experts, nothing waits for the
+    device.
+    """
+    started, before = time.perf_counter(), state.progress
+    batch, consumed = read(before.consumed)
+    outcome = optimizer_step(state, run, batch)
+    tokens = before.tokens + run.batch_size * run.length
+    state.progress = replace(before, step=before.step + 1, consumed=consumed, tokens=tokens)
+    return StartedStep(state, outcome, before.consumed, started)
+
+
+def finish_step(state: TrainingState, run: TrainConfig, step: StartedStep) -> dict[str, Any]:
+    """The metrics of a started step; its skip, norm and use of experts count in `state` from now on."""
+    outcome = step.outcome()
+    now = time.perf_counter()
+    seconds, state.finished = now - max(step.started, state.finished), now
+    taken, progress = bool(outcome.taken), state.progress
+    totals = progress.expert_totals
+    if taken:
+        totals = add_totals(totals, outcome.use, run.routing)
+    recorded = totals if step.number % run.per_expert_every == 0 else ()
+    state.progress = replace(
+        progress,
+        skips=0 if taken else progress.skips + 1,
+        norms=with_norm(progress.norms, outcome.norm.item()),
+        expert_totals=() if recorded else totals,
+    )
+    speed = run.batch_size * run.length / seconds
+    return {
+        **loss_metrics(step, outcome),
+        **throughput(step.model, run.watch, run.length, speed, state.parallel.world_size),
+        **expert_metrics(outcome.use, run.routing, recorded),
+    }
 
 
 def training_step(state: TrainingState, run: TrainConfig, read: Reader) -> dict[str, Any]:
-    """Take one optimizer step, which updates `state`, and return its metrics.
-
-    Without packed rows, labels, random routers and selections of any number of experts, nothing waits for the
-    device before the step is taken; one transfer then brings all metrics.
-    """
-    started = time.perf_counter()
-    batch, consumed = read(state.progress.consumed)
-    outcome = optimizer_step(state, run, batch).cpu()
-    seconds = time.perf_counter() - started
-    progress = progress_after(state.progress, outcome, consumed, run)
-    amounts = progress.amounts if progress.step % run.per_expert_every == 0 else ()  # to be recorded now
-    state.progress = replace(progress, amounts=()) if amounts else progress
-    model, speed = state.model.config, run.batch_size * run.length / seconds
-    return {
-        **loss_metrics(state, outcome),
-        **throughput(model, run.watch, run.length, speed, state.parallel.world_size),
-        **expert_metrics(outcome.use, run.routing, amounts),
-    }
+    """Take one optimizer step, wait for it, and return its metrics."""
+    return finish_step(state, run, start_step(state, run, read))
 
 
 def optimizer_step(state: TrainingState, run: TrainConfig, batch: Batch) -> StepOutcome:
@@ -154,31 +209,18 @@ def optimizer_step(state: TrainingState, run: TrainConfig, batch: Batch) -> Step
     return StepOutcome(losses, use, norm, taken)
 
 
-def progress_after(before: RunProgress, outcome: StepOutcome, consumed: int, run: TrainConfig) -> RunProgress:
-    """The run's progress after one more step, which read up to `consumed` instances."""
-    taken = bool(outcome.taken)
-    return RunProgress(
-        step=before.step + 1,
-        consumed=consumed,
-        tokens=before.tokens + run.batch_size * run.length,
-        skips=0 if taken else before.skips + 1,
-        amounts=add_amounts(before.amounts, outcome.use, run.routing) if taken else before.amounts,
-        norms=with_norm(before.norms, outcome.norm.item()),
-    )
-
-
-def loss_metrics(state: TrainingState, outcome: StepOutcome) -> dict[str, Any]:
-    """The metrics of the step that `state` has just taken, without its speed and its use of experts."""
-    losses, config = outcome.losses, state.model.config
+def loss_metrics(step: StartedStep, outcome: StepOutcome) -> dict[str, Any]:
+    """The metrics of a step without its speed and its use of experts."""
+    losses = outcome.losses
     return {
-        "step": state.progress.step,
+        "step": step.number,
         "loss": without_nan(losses.cross_entropy.item()),
-        "tokens": state.progress.tokens,
+        "tokens": step.tokens,
         "auxiliary_loss": without_nan(losses.auxiliary.item()),
-        **({"output_z_loss": without_nan(losses.output_z.item())} if config.output_z else {}),
+        **({"output_z_loss": without_nan(losses.output_z.item())} if step.model.output_z else {}),
         "gradient_norm": without_nan(outcome.norm.item()),
-        "learning_rate": state.optimizer.param_groups[0]["lr"],
-        "experts": config.num_experts,
+        "learning_rate": step.learning_rate,
+        "experts": step.model.num_experts,
         "skipped": not outcome.taken,
     }
 

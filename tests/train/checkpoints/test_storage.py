@@ -23,7 +23,7 @@ from loriini.train.checkpoints.storage import CheckpointWriter, restore, tensors
 from loriini.train.run_progress import RunProgress
 
 AT = RunProgress(
-    step=3, consumed=24, tokens=999, skips=1, amounts=((1.5, 0.1), (0.0, 1.6)), norms=(0.1, 3e20)
+    step=3, consumed=24, tokens=999, skips=1, expert_totals=((1.5, 0.1), (0.0, 1.6)), norms=(0.1, 3e20)
 )
 
 
@@ -208,6 +208,6 @@ def test_the_state_is_json(tmp_path: Path) -> None:
         "consumed": 24,
         "tokens": 999,
         "skips": 1,
-        "amounts": [[1.5, 0.1], [0.0, 1.6]],
+        "expert_totals": [[1.5, 0.1], [0.0, 1.6]],
         "norms": [0.1, 3e20],
     }

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from loriini import DESIGNS, Routing
-from loriini.train.records.expert_use import ExpertUse, add_amounts, add_up, expert_metrics, expert_use
+from loriini.train.records.expert_use import ExpertUse, add_totals, add_up, expert_metrics, expert_use
 from loriini.train.records.metrics import METRICS, read_metrics
 from runs import COPIED_AT, STEPS, metrics, tiny_run, trained
 
@@ -39,7 +39,7 @@ CHOSEN = routing(
 
 def measured_at_once(use: ExpertUse, design: str) -> dict[str, Any]:
     """The statistics of a step that is the only one since the last record of every expert."""
-    return expert_metrics(use, DESIGNS[design], add_amounts((), use, DESIGNS[design]))
+    return expert_metrics(use, DESIGNS[design], add_totals((), use, DESIGNS[design]))
 
 
 def test_statistics_of_two_layers_by_hand() -> None:
@@ -76,12 +76,12 @@ def test_a_dense_model_has_no_expert_metrics() -> None:
 
 def test_the_load_counts_all_choices_since_the_last_record() -> None:
     mixtral, first, second = DESIGNS["mixtral"], expert_use((EVEN, CHOSEN)), expert_use((EVEN, EVEN))
-    both = add_amounts(add_amounts((), first, mixtral), second, mixtral)
+    both = add_totals(add_totals((), first, mixtral), second, mixtral)
     measured = expert_metrics(second, mixtral, both)
     assert measured["choices"] == [16, 12]
     assert measured["load"] == [[0.25] * 4, [0.25, 0.3333, 0.1667, 0.25]]
     assert measured["mean_gates"] == [[0.25] * 4] * 2  # of this step
-    assert add_amounts(((1.0,), (1.0,)), second, mixtral) == add_amounts((), second, mixtral)  # other experts
+    assert add_totals(((1.0,), (1.0,)), second, mixtral) == add_totals((), second, mixtral)  # other experts
     assert expert_metrics(second, mixtral).keys().isdisjoint(PER_EXPERT)
 
 

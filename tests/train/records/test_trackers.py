@@ -5,7 +5,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -168,12 +168,20 @@ def test_trackio_keeps_the_steps(tmp_path: Path) -> None:
     assert list((tmp_path / "trackio").rglob("*.db"))
 
 
-def test_a_tracker_that_is_not_installed_is_refused_before_any_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tracker_that_is_not_installed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trackers.importlib.util, "find_spec", lambda name: None)
-    corpus = tiny_corpus(tmp_path / "tokenizer")
     with pytest.raises(InputError, match=r"watch\.trackers=wandb: .*pip install 'loriini\[wandb\]'"):
-        loop.train(watched("wandb"), corpus, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
+        check_trackers(("wandb",))
     check_trackers(())
+
+
+def test_a_tracker_without_its_key_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tracker = FakeTracker("wandb")
+    tracker.errors = SimpleNamespace(UsageError=KeyError)  # type: ignore[attr-defined]
+    tracker.init = lambda **settings: {}["key"]  # type: ignore[method-assign]
+    monkeypatch.setitem(sys.modules, "wandb", tracker)
+    with (
+        pytest.raises(InputError, match="trackers=wandb"),
+        recording(WatchConfig(("wandb",)), "mine", {}, tmp_path, 0),
+    ):
+        pass

@@ -17,7 +17,7 @@ from loriini.common.progress import warn
 from loriini.data.jobs.artifact import file_hashes
 from loriini.model.weights.saving import readable_safetensors
 from loriini.parallel.mesh import on_every_rank, on_first_rank, own_share
-from loriini.train.run_progress import Amounts, Norm, RunProgress
+from loriini.train.run_progress import Norm, RunProgress, Totals
 
 STATE = "state.json"
 NAME = r"step-\d{8,}"
@@ -118,14 +118,14 @@ def read_progress(path: Path) -> RunProgress:
         raise ValueError(f"{STATE} holds no counts")
     if values.keys() != {field.name for field in fields(RunProgress)}:
         raise ValueError(f"{STATE} has other counts: {', '.join(values)}")
-    amounts, norms = tuple(map(tuple, values.pop("amounts"))), tuple(values.pop("norms"))
+    totals, norms = tuple(map(tuple, values.pop("expert_totals"))), tuple(values.pop("norms"))
     if any(mismatch(value, CountOrZero) for value in values.values()):
         raise ValueError(f"{STATE} holds no counts")
-    if mismatch(amounts, Amounts) or len(set(map(len, amounts))) > 1:
-        raise ValueError(f"{STATE} has amounts that are no numbers by layer and expert")
+    if mismatch(totals, Totals) or len(set(map(len, totals))) > 1:
+        raise ValueError(f"{STATE} has totals that are no numbers by layer and expert")
     if mismatch(norms, tuple[Norm, ...]):
         raise ValueError(f"{STATE} has gradient norms that are no numbers")
-    progress = RunProgress(**values, amounts=amounts, norms=norms)
+    progress = RunProgress(**values, expert_totals=totals, norms=norms)
     if path.resolve().name != f"step-{progress.step:08d}":
         raise ValueError(f"{STATE} is of step {progress.step}")
     return progress

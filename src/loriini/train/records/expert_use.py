@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from loriini.routing import Routing, RoutingConfig, losses, stats
-from loriini.train.run_progress import Amounts
+from loriini.train.run_progress import Totals
 
 
 @dataclass(frozen=True)
@@ -69,14 +69,14 @@ def add_up(uses: Sequence[ExpertUse]) -> ExpertUse:
     return ExpertUse(*(torch.stack(column).sum(0) for column in columns))
 
 
-def amounts(use: ExpertUse, design: RoutingConfig) -> Tensor:
+def received(use: ExpertUse, design: RoutingConfig) -> Tensor:
     """What each expert got, (layers, E): choices, or gates where every unit gets every expert."""
     return use.gates if design.soft else use.choices
 
 
-def add_amounts(before: Amounts, use: ExpertUse, design: RoutingConfig) -> Amounts:
-    """`amounts` of a step, plus those `before` if for as many experts; none for a dense model."""
-    added = amounts(use, design).double()
+def add_totals(before: Totals, use: ExpertUse, design: RoutingConfig) -> Totals:
+    """What each expert `received` in a step, plus `before` if of as many experts; none for a dense model."""
+    added = received(use, design).double()
     if added.shape[-1] == 1:
         return ()
     earlier = torch.tensor(before, dtype=torch.float64)
@@ -84,7 +84,7 @@ def add_amounts(before: Amounts, use: ExpertUse, design: RoutingConfig) -> Amoun
     return tuple(map(tuple, both.tolist()))
 
 
-def expert_metrics(use: ExpertUse, design: RoutingConfig, since_record: Amounts = ()) -> dict[str, Any]:
+def expert_metrics(use: ExpertUse, design: RoutingConfig, since_record: Totals = ()) -> dict[str, Any]:
     """A step's statistics, per layer; empty for a dense model. Entropies are in nats.
 
     - `gate_entropy`, `confidence_entropy`: means over units of the entropy of their gates, and of the
@@ -94,7 +94,7 @@ def expert_metrics(use: ExpertUse, design: RoutingConfig, since_record: Amounts 
       the union of its masks. An expert is active if a unit chose it; in a design that gives every unit
       every expert, if a unit's gate is above 2/E (Lory appendix G.1).
 
-    With `since_record`, the sum of `amounts` over the steps since the last record of every expert, also
+    With `since_record`, the sum of `received` over the steps since the last record of every expert, also
     `choices`, that sum over experts; and per expert: `load`, its share of it, since few units choose in a
     single step; and of this step `mean_gates`, and `activation_norms` where experts score themselves.
     """
@@ -104,11 +104,11 @@ def expert_metrics(use: ExpertUse, design: RoutingConfig, since_record: Amounts 
     measured = {
         "gate_entropy": use.gate_entropy / use.units,
         "confidence_entropy": use.confidence_entropy / use.units,
-        "load_entropy": stats.entropy(stats.shares(amounts(use, design))),
+        "load_entropy": stats.entropy(stats.shares(received(use, design))),
     }
     if since_record:
-        amounts_LE = torch.tensor(since_record, dtype=torch.float64)
-        measured |= {"load": stats.shares(amounts_LE), "choices": amounts_LE.sum(-1)}
+        totals_LE = torch.tensor(since_record, dtype=torch.float64)
+        measured |= {"load": stats.shares(totals_LE), "choices": totals_LE.sum(-1)}
         measured["mean_gates"] = use.gates / units
         if design.scorer == "activation_norm":
             measured["activation_norms"] = use.logits / units

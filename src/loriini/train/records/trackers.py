@@ -4,18 +4,17 @@ import importlib.util
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from netrc import NetrcParseError, netrc
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 from loriini.common.atomic import write_text
 from loriini.common.checks import Count, Positive, check_fields
 from loriini.common.errors import InputError
 from loriini.common.settings import Needs, setting
 from loriini.train.records.metrics import METRICS
+from loriini.train.records.profile import profiled_steps
 
 Settings = Mapping[str, Any]
 Scalars = Mapping[str, float]
@@ -37,9 +36,12 @@ class WatchConfig:
     """Steps between records sent to trackers; `metrics.jsonl` gets every step."""
     peak_flops: Positive | None = None
     """The device's peak FLOPs a second, for MFU; none: looked up by the GPU's name."""
+    profile: str | None = None
+    """Steps A:B that torch's profiler traces, into RUN/profile/, a file of each process; none: no trace."""
 
     def __post_init__(self) -> None:
         check_fields(self, "watch.")
+        profiled_steps(self.profile)
 
 
 @contextmanager
@@ -64,14 +66,17 @@ def wandb(name: str, settings: Settings, out: Path, step: int) -> Iterator[Log]:
     """Weights & Biases, files in `out/wandb`; WANDB_MODE=offline needs no account."""
     import wandb as tracker
 
-    tracker.init(
-        project=os.environ.get("WANDB_PROJECT", PROJECT),
-        name=name,
-        id=_identity(out),
-        config=dict(settings),
-        dir=str(out),
-        resume="allow",
-    )
+    try:
+        tracker.init(
+            project=os.environ.get("WANDB_PROJECT", PROJECT),
+            name=name,
+            id=_identity(out),
+            config=dict(settings),
+            dir=str(out),
+            resume="allow",
+        )
+    except tracker.errors.UsageError as error:
+        raise InputError(f"watch.trackers=wandb: {error} Or set WANDB_MODE=offline") from error
     try:
         yield lambda at, scalars: tracker.log(dict(scalars), step=at)
     finally:
@@ -99,28 +104,10 @@ TRACKERS: dict[str, Callable[[str, Settings, Path, int], AbstractContextManager[
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Raise InputError for a tracker that is not installed, and for wandb without a key."""
+    """InputError for a tracker that is not installed."""
     for name in names:
         if importlib.util.find_spec(name) is None:
             raise InputError(f"watch.trackers={name}: it is not installed; pip install 'loriini[{name}]'")
-        if name == "wandb":
-            check_wandb_key()
-
-
-def check_wandb_key() -> None:
-    """InputError where Weights & Biases is to be reached and no key is in the environment or in a netrc."""
-    import wandb as tracker
-
-    settings = tracker.setup().settings
-    mode = os.environ.get("WANDB_MODE") or settings.mode
-    if mode in ("offline", "disabled", "dryrun") or os.environ.get("WANDB_API_KEY") or settings.api_key:
-        return
-    path = Path(os.environ.get("NETRC", "~/.netrc")).expanduser()
-    host = urlsplit(settings.base_url).hostname or ""
-    with suppress(OSError, NetrcParseError):
-        if netrc(str(path)).authenticators(host):
-            return
-    raise InputError("watch.trackers=wandb: no API key; run `wandb login`, or set WANDB_MODE=offline")
 
 
 @contextmanager
