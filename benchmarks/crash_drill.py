@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from loriini.train.records.metrics import METRICS, read_metrics
+from loriini.train.records.metrics import METRICS, read_records
 from measuring import write_results
 
 RANKS, STEPS, EVERY = 4, 60, 5
@@ -57,7 +57,7 @@ def workers(launcher: int) -> dict[int, int]:
 
 
 def steps_done(out: Path) -> int:
-    return len(read_metrics(out / METRICS))
+    return len(read_records(out / METRICS))
 
 
 def drill(out: Path, kills: Sequence[tuple[int, int]], experts: int) -> list[dict[str, Any]]:
@@ -90,7 +90,7 @@ def drill(out: Path, kills: Sequence[tuple[int, int]], experts: int) -> list[dic
 
 def compare(out: Path, expected: Path) -> dict[str, Any]:
     """How far two runs are apart: 0 and true where they are the same to the bit."""
-    losses, wanted = ([m["loss"] for m in read_metrics(run / METRICS)] for run in (out, expected))
+    losses, wanted = ([m["loss"] for m in read_records(run / METRICS)] for run in (out, expected))
     weights, right = (load_file(run / "model" / "model.safetensors") for run in (out, expected))
     return {
         "steps": len(losses),

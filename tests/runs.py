@@ -23,7 +23,7 @@ from loriini.train import loop
 from loriini.train.config import ModelShape, TrainConfig
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.optimizer import OptimizerConfig
-from loriini.train.records.metrics import METRICS, read_metrics
+from loriini.train.records.metrics import METRICS, read_records
 from loriini.train.upcycle import WarmupConfig
 
 VOCABULARY = 64
@@ -105,7 +105,7 @@ def trained(run: TrainConfig, folder: Path) -> Path:
 def metrics(out: Path) -> list[dict[str, Any]]:
     """What a run recorded of its steps, without speed and memory."""
     varying = ("tokens_per_second", "mfu", "peak_memory_bytes")
-    return [{k: v for k, v in m.items() if k not in varying} for m in read_metrics(out / METRICS)]
+    return [{k: v for k, v in m.items() if k not in varying} for m in read_records(out / METRICS)]
 
 
 def after_step(patch: pytest.MonkeyPatch, step: int, happens: Callable[[], None]) -> None:

@@ -25,7 +25,7 @@ from loriini.compare.results import compare_trials
 from loriini.compare.running import Trial
 from loriini.evaluate.runs import evaluate_runs
 from loriini.evaluate.settings import EvaluationSettings
-from loriini.train.records.metrics import METRICS, read_metrics
+from loriini.train.records.metrics import METRICS, read_records
 
 
 def test_every_cell_is_scored_on_the_same_tokens(compared: Compared) -> None:
@@ -44,7 +44,7 @@ def test_every_cell_is_scored_on_the_same_tokens(compared: Compared) -> None:
 
 def test_a_cell_holds_what_its_training_measured(compared: Compared) -> None:
     folder = compared.folder("lory", 0)
-    metrics = read_metrics(folder / METRICS)
+    metrics = read_records(folder / METRICS)
     cell = next(cell for cell in compared.results["cells"] if cell["folder"] == folder.name)
     assert (cell["state"], cell["steps"], cell["tokens"]) == ("finished", 12, 12 * 2 * 32)
     assert cell["training_loss"] == metrics[-1]["loss"]  # a tenth of twelve steps is one

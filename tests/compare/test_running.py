@@ -27,7 +27,7 @@ from loriini.compare.running import Trial, place_cells, train_trials
 from loriini.data.jobs.lock import folder_lock
 from loriini.estimate.choice import memory_here
 from loriini.train.overrides.apply import override
-from loriini.train.records.metrics import METRICS, read_metrics
+from loriini.train.records.metrics import METRICS, read_records
 
 STEP = '{"step": 1, "loss": 2.5, "tokens": 64, "tokens_per_second": 32.0, "skipped": %s}\n'
 FINISH = f"""
@@ -82,7 +82,7 @@ def test_a_cell_is_trained_by_the_command_and_left_when_it_is_done(
     assert trial.state == "new"
     assert train_trials([trial]) == {}
     assert trial.state == "finished"
-    assert len(read_metrics(trial.folder / METRICS)) == trial.cell.run.steps
+    assert len(read_records(trial.folder / METRICS)) == trial.cell.run.steps
     assert re.search(r"lory, seed 0: finished, loss \d\.\d+, \d+ s \(0 left\)", capsys.readouterr().err)
     with training_is():  # nothing is started
         assert train_trials([trial]) == {}

@@ -183,9 +183,6 @@ METRICS = {
     "without steps": replaced(b'{"loss": 1.0, "tokens": 3}\n' * 2),
     "of steps of text": replaced(b'{"step": "a", "loss": 1.0, "tokens": 3}\n' * 2),
     "a folder": as_folder,
-    "of a loss of text": replaced(b'{"step": 1, "loss": "low", "tokens": 3}\n' * 2),
-    "of an endless loss": replaced(b'{"step": 1, "loss": 1%s, "tokens": 3}\n' % (b"0" * 400)),
-    "of an entropy of 1e308": every_step(load_entropy=[1e308, 1e308]),
     "of steps alone": replaced(b'{"step": 1}\n{"step": 2}\n'),
 }
 MODELS = {
@@ -288,7 +285,7 @@ def tables() -> Iterator[Row]:
     yield from rows(
         "a shard", weights, {"export a step", "start from a step"}, r"step-00000002: .*(lacks|has shape)", 2
     )
-    steps = dict(list(METRICS.items())[:-4])  # to rewind them, steps are enough
+    steps = dict(list(METRICS.items())[:-1])  # to rewind them, steps are enough
     garbled = {name: both(unfinished, at("metrics.jsonl", harm)) for name, harm in steps.items()}
     yield from rows("metrics.jsonl", garbled, {"resume"}, r"metrics\.jsonl: ", 3)
     read = {name: at("metrics.jsonl", harm) for name, harm in METRICS.items()}

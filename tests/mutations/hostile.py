@@ -38,11 +38,4 @@ HOSTILE = (
         "return",
         "tests/data/read/test_hub.py",
     ),
-    Mutation(
-        "records of other shapes are read",
-        "train/records/metrics.py",
-        "if not shape or shapes.setdefault(",
-        "if False and shapes.setdefault(",
-        "tests/train/records/test_metrics.py",
-    ),
 )

@@ -19,7 +19,7 @@ from loriini.data.read.document import Document
 from loriini.quickstart import job
 from loriini.quickstart.job import run_quickstart
 from loriini.quickstart.settings import Quickstart
-from loriini.train.records.metrics import METRICS, read_metrics
+from loriini.train.records.metrics import METRICS, read_records
 from quickstart.conftest import DOMAINS, STEPS, arguments
 from runs import after_step, signal_self
 
@@ -68,7 +68,7 @@ def test_the_results_are_those_of_the_files(out: Path) -> None:
     assert sizes["dense"] < sizes["lory_active"] < sizes["lory_total"]
     assert found["order"]["similar"] > found["order"]["random"] + 0.1
     for name in ("dense", "lory"):
-        steps = read_metrics(out / "runs" / name / METRICS)
+        steps = read_records(out / "runs" / name / METRICS)
         assert [m["step"] for m in steps] == list(range(1, STEPS + 1))
         assert found[name]["loss"] == steps[-1]["loss"]
         assert all(1 < value < 384 for value in found[name]["perplexity"].values())

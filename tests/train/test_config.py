@@ -41,7 +41,7 @@ WRONG: dict[Any, dict[str, tuple[Any, ...]]] = {
         "final_rate": NOT_FRACTIONS,
         "decay": (0.0, *NOT_FRACTIONS),
     },
-    WarmupConfig: {"dense_share": (1.0, *NOT_FRACTIONS), "moments": ("kept",)},
+    WarmupConfig: {"dense_share": (1.0, *NOT_FRACTIONS)},
     CheckpointConfig: {"every": (-1,), "keep": (0,)},
     ParallelConfig: {"shard": (-1,), "experts": (0,), "share_experts": ("both",)},
     SpeedConfig: {"activation_checkpointing": (1,), "compile": ("auto",)},

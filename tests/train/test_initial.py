@@ -18,7 +18,7 @@ from loriini.estimate.memory import GpuCluster
 from loriini.model.weights.loading import context_length, load_model
 from loriini.train.initial import InitialModel
 from loriini.train.launch import dry_run, resume, train_recipe
-from loriini.train.records.metrics import METRICS, read_metrics
+from loriini.train.records.metrics import METRICS, read_records
 from model.families import TINY_FAMILIES
 from runs import after_step, metrics, prepared, signal_self
 from together import in_one_group, job
@@ -60,7 +60,7 @@ def lory(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def first_loss(out: Path) -> float:
-    return float(next(iter(read_metrics(out / METRICS)))["loss"])
+    return float(next(iter(read_records(out / METRICS)))["loss"])
 
 
 def loss_of(model: PreTrainedModel, corpus: Path, batch: int = 2) -> float:

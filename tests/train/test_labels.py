@@ -15,7 +15,7 @@ from loriini.model.weights.loading import load_model
 from loriini.train.config import TrainConfig
 from loriini.train.initial import InitialModel
 from loriini.train.loop import train
-from loriini.train.records.metrics import METRICS, read_metrics
+from loriini.train.records.metrics import METRICS, read_records
 from loriini.train.step import Batch, accumulate_gradients
 from runs import COPIED_AT, EOS, VOCABULARY, Pattern, tiny_corpus, tiny_run
 from tiny import assert_same_gradients, gradients, tiny_model
@@ -100,7 +100,7 @@ def test_a_run_trains_every_expert_and_remembers_the_labels(tmp_path: Path) -> N
     assert model.config.label_names == ["one", "two", "three"]
     experts = model.model.mixtures[0].experts.down_proj
     assert not any(torch.equal(experts[i], experts[i - 1]) for i in range(EXPERTS))
-    mixed = [m for m in read_metrics(out / METRICS) if m["step"] > COPIED_AT]
+    mixed = [m for m in read_records(out / METRICS) if m["step"] > COPIED_AT]
     assert all(sum(m["mean_gates"][0]) == pytest.approx(1, abs=1e-3) for m in mixed)
 
 

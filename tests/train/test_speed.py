@@ -13,9 +13,9 @@ import torch
 from covering import one_of_each
 from loriini import LoriiniForCausalLM
 from loriini.model.loss import IGNORE_INDEX, loss_of_rows
-from loriini.train import loop, speed
+from loriini.train import loop
 from loriini.train.measures import Measure
-from loriini.train.speed import SpeedConfig, compile_layers, garbage_collected, speed_up, warn_if_not_compiled
+from loriini.train.speed import SpeedConfig, compile_layers, garbage_collected, speed_up
 from loriini.train.upcycle import WarmupConfig
 from runs import metrics, tiny_corpus, tiny_run
 from tiny import (
@@ -79,23 +79,6 @@ def test_a_compiled_run_has_the_losses_of_an_eager_one(
     assert compiled == pytest.approx(eager, rel=1e-5)
     loaded = LoriiniForCausalLM.from_pretrained(tmp_path / "compiled" / "model")
     assert loaded.config.num_experts == 3
-
-
-@pytest.mark.parametrize(
-    ("device", "processes", "checkpointed", "warned"),
-    [("cuda", 2, True, True), ("cuda", 2, False, False), ("cuda", 1, True, False), ("cpu", 2, True, False)],
-)
-def test_layers_that_are_not_compiled_are_warned_of(
-    device: str,
-    processes: int,
-    checkpointed: bool,
-    warned: bool,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(speed, "pick_device", lambda: torch.device(device))
-    warn_if_not_compiled(SpeedConfig(activation_checkpointing=checkpointed, compile=True), processes)
-    assert ("are not compiled; leave out --speed.compile" in capsys.readouterr().err) == warned
 
 
 @needs_a_compiler

@@ -16,7 +16,7 @@ from loriini.train import step
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.loop import train
 from loriini.train.optimizer import make_optimizer
-from loriini.train.records.metrics import METRICS, read_metrics
+from loriini.train.records.metrics import METRICS, read_records
 from loriini.train.records.trackers import WatchConfig
 from loriini.train.run_progress import RunProgress
 from loriini.train.step import (
@@ -120,7 +120,7 @@ def test_a_step_that_is_not_finite_is_recorded_as_json(corpus: TrainingCorpus, t
     assert record["skipped"]
     assert record["auxiliary_loss"] is None
     (tmp_path / "metrics.jsonl").write_text(json.dumps(record, allow_nan=False) + "\n")
-    assert read_metrics(tmp_path / "metrics.jsonl") == [record]
+    assert read_records(tmp_path / "metrics.jsonl") == [record]
 
 
 def test_mfu_is_the_share_of_the_devices_peak(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,6 +139,6 @@ def test_metrics_hold_speed_and_memory(
     run, clock = tiny_run(steps=1), iter([100.0, 100.25])
     monkeypatch.setattr(step, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     train(run, corpus, tmp_path / "run")
-    (found,) = read_metrics(tmp_path / "run" / METRICS)
+    (found,) = read_records(tmp_path / "run" / METRICS)
     assert found["peak_memory_bytes"] > 1e7
     assert found["tokens_per_second"] == run.batch_size * run.length / 0.25

@@ -5,7 +5,6 @@ Adam's moments carried over as m/E, v/E² and an eps of eps/E it takes the dense
 """
 
 from dataclasses import replace
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -13,7 +12,7 @@ from torch import Tensor
 from covering import one_of_each
 from loriini import LoriiniForCausalLM, RoutingConfig
 from loriini.train.optimizer import OptimizerConfig, make_optimizer
-from loriini.train.upcycle import WarmupConfig, upcycle
+from loriini.train.upcycle import upcycle
 from tiny import LENGTH, SEGMENT, VOCABULARY, tiny_config, tiny_model
 
 BEFORE, AFTER = 10, 20
@@ -46,14 +45,12 @@ def trained_dense(settings: OptimizerConfig) -> tuple[LoriiniForCausalLM, torch.
     return dense, optimizer
 
 
-def apart_after(
-    moments: Literal["carried", "fresh"] = "carried", experts: int = 4, eps: float = 1e-8, scaled: bool = True
-) -> tuple[float, float]:
+def apart_after(experts: int = 4, eps: float = 1e-8, scaled: bool = True) -> tuple[float, float]:
     """Train a dense model, then it and its copy on; how far losses and merged weights come apart, at most."""
     settings = replace(OPTIMIZER, eps=eps)
     dense, dense_optimizer = trained_dense(settings)
     config = tiny_config(EQUAL_GATES, num_experts=experts)
-    mixture, optimizer = upcycle(dense, dense_optimizer, config, settings, WarmupConfig(moments=moments))
+    mixture, optimizer = upcycle(dense, dense_optimizer, config, settings)
     if not scaled:
         for group in optimizer.param_groups:
             group["eps"] = eps
@@ -74,26 +71,6 @@ def test_copies_of_equal_weight_follow_the_dense_model(experts: int, eps: float)
     assert weights < 1e-5
 
 
-def test_fresh_moments_are_those_of_the_experts_alone() -> None:
-    dense, dense_optimizer = trained_dense(OPTIMIZER)
-    config = tiny_config(EQUAL_GATES, num_experts=3)
-    mixture, optimizer = upcycle(dense, dense_optimizer, config, OPTIMIZER, WarmupConfig(moments="fresh"))
-    sources = dict(dense.named_parameters())
-    assert any(".experts." in name for name, _ in mixture.named_parameters())
-    for name, parameter in mixture.named_parameters():
-        if ".experts." in name:
-            assert parameter not in optimizer.state
-        elif name in sources:
-            for part, value in dense_optimizer.state[sources[name]].items():
-                torch.testing.assert_close(optimizer.state[parameter][part], value, rtol=0, atol=0)
-
-
-def test_fresh_moments_leave_the_dense_trajectory() -> None:
-    losses, weights = apart_after("fresh")
-    assert losses > 1e-3
-    assert weights > 1e-3
-
-
 def test_an_eps_that_is_not_scaled_leaves_the_dense_trajectory() -> None:
     losses, weights = apart_after(eps=1e-3, scaled=False)
     assert losses > 1e-3
@@ -102,7 +79,7 @@ def test_an_eps_that_is_not_scaled_leaves_the_dense_trajectory() -> None:
 
 def test_routing_weights_alone_break_the_symmetry() -> None:
     dense, dense_optimizer = trained_dense(OPTIMIZER)
-    mixture, optimizer = upcycle(dense, dense_optimizer, tiny_config("lory"), OPTIMIZER, WarmupConfig())
+    mixture, optimizer = upcycle(dense, dense_optimizer, tiny_config("lory"), OPTIMIZER)
     ids = batch(0)
     torch.testing.assert_close(mixture(ids).logits, dense(ids).logits, rtol=1e-5, atol=1e-5)
     train(mixture, optimizer, range(BEFORE, BEFORE + 3))

@@ -12,7 +12,7 @@ from loriini.common.hub import RUN, name_of
 from loriini.reporting.page import REPORT, element, join, paragraph, strong, table, write_page
 from loriini.routing import RoutingConfig
 from loriini.train.config import read_run
-from loriini.train.records.metrics import METRICS, read_metrics
+from loriini.train.records.metrics import METRICS, read_records
 
 LOCAL = {"corpus", "init", "evaluate.heldout"}
 """Settings that are paths on this machine, which a page that is passed on need not show."""
@@ -25,7 +25,7 @@ def write_run_report(run: Path, out: Path, remark: str | None = None) -> Path:
     alone. InputError if there is nothing to report.
     """
     settings = read_run(run / RUN)[1] if (run / RUN).exists() else {}
-    metrics = read_metrics(run / METRICS, "tokens", "loss")
+    metrics = read_records(run / METRICS, "tokens", "loss")
     routes = read_routes(out / ROUTES)
     if not metrics and routes is None:
         raise InputError(f"{run}: has neither {METRICS} nor measured routes; train the run first")

@@ -23,7 +23,7 @@ from loriini.evaluate.runs import evaluate_on
 from loriini.evaluate.settings import EvaluationSettings
 from loriini.reporting.curves import Floats, Metrics, column, routed_steps, utilisation, with_load_entropy
 from loriini.train.config import read_run, recorded_corpus
-from loriini.train.records.metrics import METRICS, read_metrics
+from loriini.train.records.metrics import METRICS, read_records
 
 CellRows = Sequence[Mapping[str, Any]]
 """The results of cells, `results.cell_result` of each."""
@@ -83,7 +83,7 @@ def training_measures(trial: Trial) -> dict[str, Any]:
 
 def _read_steps(folder: Path) -> list[dict[str, Any]]:
     """A run's metrics; InputError if there are none, or if a field that is compared is missing."""
-    metrics = read_metrics(folder / METRICS, *READ)
+    metrics = read_records(folder / METRICS, *READ)
     if not metrics:
         raise InputError(f"{folder}: has no {METRICS}, so nothing to compare; train it first")
     for number, step in enumerate(metrics, 1):

@@ -20,7 +20,7 @@ from loriini.compare.variants import baseline_of, by_width, choices, summarize
 from loriini.evaluate.intervals import Documents, differences_by_domain
 from loriini.model import LoriiniConfig
 from loriini.train.config import read_run
-from loriini.train.records.metrics import METRICS, read_metrics
+from loriini.train.records.metrics import METRICS, read_records
 
 Evaluations = Mapping[Path, Mapping[str, Any]]
 """What `evaluate` returned with `instance_losses`, by the folder of the run."""
@@ -114,7 +114,7 @@ def cell_result(trial: Trial, evaluation: Mapping[str, Any] | None, failure: str
         "training_causality": cell.training_causality,
         **comparison_caveats(cell.run.config()),
     }
-    if failure is None or read_metrics(trial.folder / METRICS):  # it may fail before its first step ends
+    if failure is None or read_records(trial.folder / METRICS):  # it may fail before its first step ends
         row |= training_measures(trial)
     if failure is not None:
         row |= {"state": "failed", "error": failure}

@@ -25,7 +25,7 @@ from loriini.data.jobs.lock import AT_WORK, FolderLocked, folder_lock
 from loriini.train.corpora import read_corpora
 from loriini.train.folder import check_length, claim_run, has_model, make_folder
 from loriini.train.loop import train
-from loriini.train.records.metrics import METRICS, read_metrics
+from loriini.train.records.metrics import METRICS, read_records
 
 State = Literal["new", "started", "finished", "diverged"]
 LOG = "train.log"
@@ -51,7 +51,7 @@ class Trial:
         if not (self.folder / RUN).exists():
             return "new"
         most = self.cell.run.guard.max_skips  # may be more than before: then the run goes on
-        last = read_metrics(self.folder / METRICS)[-most:]
+        last = read_records(self.folder / METRICS)[-most:]
         return "diverged" if len(last) == most and all(step["skipped"] for step in last) else "started"
 
     @property
@@ -252,7 +252,7 @@ def start_training(trial: Trial, place: Mapping[str, str]) -> "subprocess.Popen[
 
 def training_state(trial: Trial) -> str:
     """How a run ended: its last loss and its seconds of training."""
-    metrics = read_metrics(trial.folder / METRICS)
+    metrics = read_records(trial.folder / METRICS)
     if trial.state == "diverged":
         return f"diverged after {len(metrics)} steps"
     seconds = sum(training_seconds(metrics))

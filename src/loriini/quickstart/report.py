@@ -35,7 +35,7 @@ from loriini.reporting.wording import (
     percent,
     sentence_case,
 )
-from loriini.train.records.metrics import METRICS, read_metrics
+from loriini.train.records.metrics import METRICS, read_records
 
 CAUSALITY = {
     "strict": "Every token is predicted from earlier tokens alone.",
@@ -143,7 +143,7 @@ def _counted(job: Finished) -> str:
 def write_report(job: Finished) -> Path:
     """Write the page and return its path."""
     run = job.out / "runs" / job.design
-    metrics, routing = read_metrics(run / METRICS), job.settings.runs[job.design].routing
+    metrics, routing = read_records(run / METRICS), job.settings.runs[job.design].routing
     sections = {
         "What was trained, on what": setup_section(job),
         "Learning": learning_section(job.found, job.found["variants"]),

@@ -62,9 +62,7 @@ class RoutingConfig:
         ),
     )
     """Tokens of a segment, T."""
-    first_segment: FirstSegment = setting(
-        "self", needs=Needs("--routing.unit segment or prefix", lambda design: design.segmented)
-    )
+    first_segment: FirstSegment = setting("self", needs=Needs("segments", lambda design: design.segmented))
     """How segment 1 is routed: by its own mean with the gradient stopped (`self`, as in Lory; its tokens see
     their own future), with equal weights (`uniform`), or as `self` with segment 1 left out of the training
     loss (`skip_loss`)."""

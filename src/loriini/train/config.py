@@ -187,8 +187,6 @@ class TrainConfig:
     """Folder or Hub id of the model whose weights the run starts from, as `--init` gives it."""
     init_digest: str | None = setting(None, "start")
     """Hash of these weights."""
-    init_moments: Literal["fresh", "carried"] = setting("fresh", "training")
-    """Optimizer moments of a run that starts from a checkpoint: fresh (zero), or carried over from it."""
     order: Literal["similar", "random"] | None = setting(None, "aside")
     """Order of documents that the recipe is meant for; a corpus in another order gets a warning."""
 
@@ -252,8 +250,6 @@ class TrainConfig:
                 f"the context of {self.length} tokens is longer than the model's "
                 f"{self.model.max_position_embeddings} learned positions; lower --length"
             )
-        if self.init_moments == "carried" and not self.init:
-            yield "--init_moments carried needs a checkpoint to start from; give --init, or leave it out"
         if segmented and self.length <= self.routing.segment_length:
             yield (
                 f"the context of {self.length} tokens is no longer than a segment of "

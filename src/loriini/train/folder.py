@@ -27,7 +27,7 @@ from loriini.train.changes import (
 from loriini.train.checkpoints.state import STATE, Problems, newest_intact, read_state
 from loriini.train.config import TrainConfig, read_run, run_of_json
 from loriini.train.corpora import TrainingCorpus
-from loriini.train.records.metrics import EVALUATION, METRICS, read_metrics, read_records
+from loriini.train.records.metrics import EVALUATION, METRICS, read_records
 from loriini.train.run_progress import RunProgress
 
 
@@ -182,12 +182,12 @@ def training_record(folder: Path, steps: Sequence[int] = ()) -> TrainingRecord |
         return None
     run, _ = read_run(folder / RUN)
     step = max(steps, default=run.steps)
-    metrics = next((m for m in read_metrics(folder / METRICS) if m["step"] == step), {})
+    metrics = next((m for m in read_records(folder / METRICS) if m["step"] == step), {})
     measured = next((m for m in read_records(folder / EVALUATION) if m["step"] == step), {})
     started_from = None
     if run.init:  # a card is published: no paths of this machine
         name = run.init if is_hub_id(run.init) else Path(run.init).name
-        started_from = f"{name} ({run.init_digest}), with {run.init_moments} optimizer moments"
+        started_from = f"{name} ({run.init_digest})"
     record = TrainingRecord(run.name, step, run.steps, metrics.get("tokens"), started_from=started_from)
     if len(steps) > 1:
         return replace(record, averaged=tuple(steps))

@@ -7,15 +7,12 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
 from loriini.common.atomic import atomic
 from loriini.common.checks import Count, NotNegative, check_fields
 from loriini.common.errors import InputError
 from loriini.common.settings import setting
 from loriini.data.batches.loader import BatchLoader
-from loriini.model import LoriiniForCausalLM
 
 SKIPPED = "skipped"
 WINDOW = 128
@@ -91,47 +88,4 @@ def skips_error(out: Path, step: int, skips: int) -> InputError:
         f"{out}: steps {step - skips + 1} to {step} were skipped, their gradients not finite or spikes; "
         f"their batches are in {out / SKIPPED}. Lower --optimizer.learning_rate in a new run, look at the "
         f"batches, or go on with --resume {out} --guard.max_skips {2 * skips}"
-    )
-
-
-@dataclass(frozen=True)
-class Replay:
-    """Loss and gradient of a model on one instance of a skipped batch."""
-
-    instance: int
-    loss: float
-    gradient_norm: float
-    not_finite: tuple[str, ...]
-    """The parameters whose gradient is not finite."""
-
-
-def replay(model: LoriiniForCausalLM, path: Path) -> list[Replay]:
-    """Loss and gradients of a model on each instance of a `skipped/step-N.rank-R.npz`, in float32."""
-    with np.load(path) as batch:
-        names = ("instances", "tokens", "labels", "positions")
-        return [_replay_one(model.train(), *one) for one in zip(*map(batch.get, names), strict=True)]
-
-
-def _replay_one(
-    model: LoriiniForCausalLM,
-    instance: np.int64,
-    tokens_L: NDArray[np.int64],
-    label: np.int64,
-    positions_L: NDArray[np.int64],
-) -> Replay:
-    model.zero_grad()
-    ids_BL = torch.from_numpy(tokens_L)[None].to(model.device)
-    positions_BL = torch.from_numpy(positions_L)[None, :-1].to(model.device)
-    labels_B = torch.tensor([int(label)], device=model.device)
-    out = model(
-        ids_BL[:, :-1], position_ids=positions_BL, shift_labels=ids_BL[:, 1:], routing_labels=labels_B
-    )
-    out.loss.backward()
-    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-    model.zero_grad()
-    return Replay(
-        instance=int(instance),
-        loss=out.loss.item(),
-        gradient_norm=float(torch.nn.utils.get_total_norm(list(gradients.values()))),
-        not_finite=tuple(name for name, g in gradients.items() if not bool(g.isfinite().all())),
     )

@@ -207,25 +207,6 @@ def initial_shape(run: TrainConfig, initial: InitialModel) -> ModelShape:
     return replace(shape, **changes)
 
 
-def check_moments(run: TrainConfig, initial: InitialModel) -> None:
-    """InputError for moments that a run cannot carry over, since its parameters would be others."""
-    if not initial.is_checkpoint:
-        raise InputError(
-            f"--init_moments carried: {initial.name} has no optimizer state; start from a checkpoint, as "
-            "RUN/checkpoints/step-00001000"
-        )
-    if initial.dense and run.is_mixture and not run.copy_step:
-        raise InputError(
-            f"--init_moments carried: {initial.name} is dense, and copied into experts at once; set "
-            "--warmup.dense_share above 0, so that its moments are carried over at the end of the warm-up"
-        )
-    if not initial.dense and not keeps_routers(initial.config.routing, run.routing):
-        raise InputError(
-            f"--init_moments carried: this design has other routers than {initial.name}; keep its design, or "
-            "leave this out"
-        )
-
-
 def check_start(run: TrainConfig, initial: InitialModel) -> None:
     """InputError for a design that does not fit the weights."""
     if not initial.dense and run.copy_step:
@@ -234,8 +215,6 @@ def check_start(run: TrainConfig, initial: InitialModel) -> None:
         config = run.config(initial.config.vocab_size)
     except ValueError as error:
         raise InputError(f"{initial.name} in this design: {error}") from error
-    if run.init_moments == "carried":
-        check_moments(run, initial)
     if initial.dense and config.is_mixture and (problem := copy_problem(initial.config, config)):
         raise InputError(
             f"{initial.name} is a dense model: {problem}; choose another design, as --routing lory"

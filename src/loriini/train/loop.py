@@ -24,7 +24,7 @@ from loriini.parallel.mesh import Parallel, join_mesh, on_first_rank, process_gr
 from loriini.parallel.sharding import build_model, gather_model
 from loriini.routing import causality_warning
 from loriini.train.checkpoints.state import check_newest_together, checkpoints_in
-from loriini.train.checkpoints.storage import OF_OPTIMIZER, CheckpointWriter, restore
+from loriini.train.checkpoints.storage import CheckpointWriter, restore
 from loriini.train.config import TrainConfig
 from loriini.train.corpora import TrainingCorpus, model_config
 from loriini.train.folder import claim_run, make_folder, own_checkpoint, report_finished, save_model
@@ -33,10 +33,10 @@ from loriini.train.initial import InitialModel
 from loriini.train.measures import Measure, measure_all
 from loriini.train.optimizer import make_optimizer, steady_steps
 from loriini.train.records.metrics import METRICS, rewind
-from loriini.train.records.profile import profiled_steps, profiling
+from loriini.train.records.tracing import profiled_steps, profiling
 from loriini.train.records.trackers import recording
 from loriini.train.run_progress import RunProgress
-from loriini.train.speed import garbage_collected, speed_up, warn_if_not_compiled
+from loriini.train.speed import garbage_collected, speed_up
 from loriini.train.step import StartedStep, TrainingState, finish_step, read_batch, start_step
 from loriini.train.upcycle import upcycle
 
@@ -91,8 +91,6 @@ def train_to_end(
     warning = causality_warning(run.config().design, training=True)
     if parallel.first and warning:
         warn(warning)
-    if parallel.first:
-        warn_if_not_compiled(run.speed, parallel.world_size)
     batches = BatchLoader(corpus.instances, run.batch_size, run.seed, parallel.rank, parallel.world_size)
     lag = steps_ahead(run)
     started = deque[StartedStep]()
@@ -234,8 +232,6 @@ def start_or_resume(
     if newest:
         restore(newest[0], model, optimizer, parallel)
     else:
-        if initial and run.init_moments == "carried":
-            restore(initial.folder, model, optimizer, parallel, only=OF_OPTIMIZER)
         model.model.start_draws(run.seed)
     return TrainingState(model, optimizer, at, parallel)
 
@@ -249,6 +245,6 @@ def copy_dense(state: TrainingState, run: TrainConfig, corpus: TrainingCorpus) -
     """End the dense warm-up: the model and its optimizer become the mixture's."""
     config = model_config(run, corpus)
     state.model, state.optimizer = upcycle(
-        state.model, state.optimizer, config, run.optimizer, run.warmup, state.parallel, run.precision
+        state.model, state.optimizer, config, run.optimizer, state.parallel, run.precision
     )
     speed_up(state.model, run.speed)

@@ -167,18 +167,17 @@ def carry_moments(
     dense_optimizer: torch.optim.Optimizer,
     mixture: nn.Module,
     mixture_optimizer: torch.optim.Optimizer,
-    to_experts: bool = True,
 ) -> None:
     """Copy optimizer moments to a mixture that was copied from `dense`.
 
     Each of E copies gets 1/E of the gradient, so its first moment is m/E and its second v/E². Parameters
-    that the dense model lacks (routers) start without moments; so do experts without `to_experts`.
+    that the dense model lacks (routers) start without moments.
     """
     source = dict(dense.named_parameters())
     for name, parameter in mixture.named_parameters():
         state = dense_optimizer.state.get(source[name], {}) if name in source else {}
         is_expert = ".experts." in name
-        if not state or (is_expert and not to_experts):
+        if not state:
             continue
         experts = parameter.shape[0] if is_expert else 1
         mixture_optimizer.state[parameter] = {

@@ -14,7 +14,6 @@ from torch import nn
 from loriini.common.checks import CountOrZero, check_fields
 from loriini.common.errors import InputError
 from loriini.common.hardware import pick_device
-from loriini.common.progress import warn
 from loriini.model import LoriiniForCausalLM
 from loriini.model.loss import loss_of_rows
 
@@ -69,20 +68,6 @@ def check_compiler(config: SpeedConfig) -> None:
         raise InputError(
             f"--speed.compile needs a compiler, and there is no {' or '.join(names)}; install one, name "
             f"another in the variable {variable}, or leave it out"
-        )
-
-
-def warn_if_not_compiled(config: SpeedConfig, processes: int) -> None:
-    """Warn of layers that torch does not compile.
-
-    On GPUs FSDP prepares a layer's router within the layer, in code that is not traced, and a checkpointed
-    layer is traced as a whole or not at all.
-    """
-    checkpointed = config.compile and config.activation_checkpointing
-    if checkpointed and processes > 1 and pick_device().type == "cuda":
-        warn(
-            "in several processes, layers whose activations are checkpointed are not compiled; leave out "
-            "--speed.compile or --speed.activation_checkpointing"
         )
 
 

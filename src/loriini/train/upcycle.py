@@ -1,7 +1,6 @@
 """The end of the dense warm-up: a model and its optimizer state are copied into experts."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 
@@ -25,12 +24,6 @@ class WarmupConfig:
         Needs(A_MIXTURE.text, lambda run: run.is_mixture or run.warmup.dense_share == 0),
     )
     """Fraction of the steps that train the dense model; 0: none."""
-    moments: Literal["carried", "fresh"] = setting(
-        "carried",
-        needs=Needs("a dense warm-up, --warmup.dense_share above 0", lambda run: run.copy_step > 0),
-    )
-    """Optimizer moments of the copied FFN: carried over and scaled like the gradients, or fresh (zero). Those
-    of attention, norms and embeddings are carried over in any case."""
 
     def __post_init__(self) -> None:
         check_fields(self, "warmup.")
@@ -41,7 +34,6 @@ def upcycle(
     dense_optimizer: torch.optim.Optimizer,
     config: LoriiniConfig,
     optimizer: OptimizerConfig,
-    warmup: WarmupConfig,
     parallel: Parallel = SINGLE_PROCESS,
     precision: Precision = "fp32",
 ) -> tuple[LoriiniForCausalLM, torch.optim.AdamW]:
@@ -51,8 +43,7 @@ def upcycle(
     else:
         mixture = copy_into_sharded_experts(dense, config, parallel, precision)
     mixture_optimizer = make_optimizer(mixture, optimizer)
-    to_experts = warmup.moments == "carried"
-    carry_moments(dense, dense_optimizer, mixture, mixture_optimizer, to_experts)
+    carry_moments(dense, dense_optimizer, mixture, mixture_optimizer)
     return mixture, mixture_optimizer
 
 

@@ -33,7 +33,7 @@ from loriini.papers.reproduce.listing import (
 from loriini.papers.reproduce.results import DAMAGED, RESULTS, item_results
 from loriini.papers.reproduce.scales import SCALES, TINY, paper_run, scaled_run
 from loriini.train.launch import resolve_recipe
-from loriini.train.records.metrics import METRICS, read_metrics
+from loriini.train.records.metrics import METRICS, read_records
 from reproduce.conftest import TEST, results_of
 from together import CONTEXT
 
@@ -340,7 +340,7 @@ def test_two_commands_in_one_folder_share_a_run(reproduced: Path, text: Path, tm
         command.join()
     assert [command.exitcode for command in commands] == [0, 0]
     (run,) = (tmp_path / "out" / "runs").iterdir()
-    assert [step["step"] for step in read_metrics(run / METRICS)] == [1, 2]
+    assert [step["step"] for step in read_records(run / METRICS)] == [1, 2]
     assert set(json.loads((tmp_path / "out" / "results.json").read_text())["items"]) == set(items)
     cells = [cell for item in items for cell in results_of(tmp_path / "out", item)["cells"]]
     assert [cell["state"] for cell in cells] == ["finished", "finished"]

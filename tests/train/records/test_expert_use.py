@@ -10,7 +10,7 @@ from torch import Tensor
 
 from loriini import DESIGNS, Routing
 from loriini.train.records.expert_use import ExpertUse, add_totals, add_up, expert_metrics, expert_use
-from loriini.train.records.metrics import METRICS, read_metrics
+from loriini.train.records.metrics import METRICS, read_records
 from runs import COPIED_AT, STEPS, metrics, tiny_run, trained
 
 PER_EXPERT = ("load", "mean_gates", "activation_norms")
@@ -97,7 +97,7 @@ def test_micro_batches_count_by_their_units() -> None:
 
 def test_only_some_steps_record_every_expert(tmp_path: Path) -> None:
     out = trained(tiny_run("mixtral", per_expert_every=3), tmp_path)
-    steps = [m for m in read_metrics(out / METRICS) if m["step"] > COPIED_AT]
+    steps = [m for m in read_records(out / METRICS) if m["step"] > COPIED_AT]
     assert len(steps) == STEPS - COPIED_AT
     for m in steps:
         assert {"active", "gate_entropy", "confidence_entropy", "load_entropy"} <= m.keys()

@@ -1,7 +1,5 @@
 """Records of a run: every step in its metrics, every few in the trackers that were asked for."""
 
-import os
-import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +11,7 @@ import pytest
 from loriini.common.errors import InputError
 from loriini.train import loop
 from loriini.train.records import trackers
-from loriini.train.records.metrics import METRICS, read_metrics
+from loriini.train.records.metrics import METRICS, read_records
 from loriini.train.records.trackers import WatchConfig, check_trackers, flatten, recording
 from runs import STEPS, stop, tiny_corpus, tiny_run
 
@@ -66,7 +64,7 @@ def test_every_step_is_recorded_and_every_few_are_logged(
     with recording(config, "mine", {"seed": 1}, tmp_path, 3) as record:
         for step in (4, 5, 6, 7):
             record({"step": step}, {"perplexity": {"web": 9.0}} if step == 7 else {})
-    assert read_metrics(tmp_path / METRICS) == [{"step": step} for step in (4, 5, 6, 7)]
+    assert read_records(tmp_path / METRICS) == [{"step": step} for step in (4, 5, 6, 7)]
     assert logged == [
         (4, {"step": 4.0}),
         (6, {"step": 6.0}),
@@ -92,7 +90,7 @@ def test_tensorboard_shows_every_step_once_after_a_resume(tmp_path: Path) -> Non
     events.Reload()
     losses = {event.step: event.value for event in events.Scalars("loss")}
     assert [event.step for event in events.Scalars("loss")] == list(range(2, STEPS + 1, 2))
-    written = {m["step"]: m["loss"] for m in read_metrics(out / METRICS)}
+    written = {m["step"]: m["loss"] for m in read_records(out / METRICS)}
     assert losses == pytest.approx({step: written[step] for step in losses}, rel=1e-6)
     assert {"gradient_norm", "tokens_per_second", "utilisation/0", "load/1/2"} <= set(
         events.Tags()["scalars"]
@@ -100,7 +98,7 @@ def test_tensorboard_shows_every_step_once_after_a_resume(tmp_path: Path) -> Non
 
 
 class FakeTracker(ModuleType):
-    """Stands for wandb or trackio: keeps what it is called with."""
+    """Stands for wandb: keeps what it is called with."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -118,15 +116,14 @@ class FakeTracker(ModuleType):
         self.finished = True
 
 
-@pytest.mark.parametrize("name", ["wandb", "trackio"])
 def test_trackers_get_the_run_under_one_id_and_every_few_steps(
-    name: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = []
     for _ in range(2):  # the second time resumed
-        tracker = FakeTracker(name)
-        monkeypatch.setitem(sys.modules, name, tracker)
-        with recording(WatchConfig((name,), every=2), "mine", {"seed": 1}, tmp_path, 3) as record:
+        tracker = FakeTracker("wandb")
+        monkeypatch.setitem(sys.modules, "wandb", tracker)
+        with recording(WatchConfig(("wandb",), every=2), "mine", {"seed": 1}, tmp_path, 3) as record:
             for step in (4, 5):
                 record({"step": step, "loss": 1.5}, {})
         assert tracker.settings["project"] == "loriini"
@@ -150,22 +147,6 @@ def test_wandb_works_without_an_account(tmp_path: Path, monkeypatch: pytest.Monk
     (log,) = out.glob("wandb/offline-run-*/run-*.wandb")
     assert (out / "watch.id").read_text() in log.name
     assert b"gradient_norm" in log.read_bytes()
-
-
-@pytest.mark.drill
-def test_trackio_keeps_the_steps(tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    code = (
-        "import sys; from pathlib import Path; from loriini.train import loop; from runs import *; "
-        "from loriini.train.records.trackers import WatchConfig; folder = Path(sys.argv[1]); "
-        "run = tiny_run(steps=4, watch=WatchConfig(('trackio',), 2)); "
-        "loop.train(run, tiny_corpus(folder / 'tokenizer'), folder / 'run')"
-    )
-    path = {"TRACKIO_DIR": str(tmp_path / "trackio"), "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", code, str(tmp_path)]  # trackio reads its folder when it is imported
-    subprocess.run(command, env={**os.environ, **path}, check=True, capture_output=True, timeout=600)
-    assert [m["step"] for m in read_metrics(out / METRICS)] == [1, 2, 3, 4]
-    assert list((tmp_path / "trackio").rglob("*.db"))
 
 
 def test_a_tracker_that_is_not_installed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ from loriini.papers.reproduce.claims.quantities import significant
 from loriini.papers.reproduce.texts import LANGUAGES, MIXED
 from loriini.reporting.curves import UTILISATION_WINDOW, Metrics, column, routed_steps, utilisation
 from loriini.train.config import TrainConfig
-from loriini.train.records.metrics import METRICS, read_metrics
+from loriini.train.records.metrics import METRICS, read_records
 
 POINTS = 60
 """Points of a curve of the use of experts."""
@@ -72,7 +72,7 @@ def training(trial: Trial) -> dict[str, Any]:
     - `load`: share of choices, by step, layer and expert, and of how many in a layer these are at least (0:
       not recorded); `norms`: mean activation norms, in the same form.
     """
-    metrics = read_metrics(trial.folder / METRICS)
+    metrics = read_records(trial.folder / METRICS)
     tokens = column(metrics, "tokens")
     measured: dict[str, Any] = {
         "state": trial.state,

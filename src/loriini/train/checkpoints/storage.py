@@ -274,17 +274,12 @@ def tensors_of(model: nn.Module, optimizer: torch.optim.Optimizer, parallel: Par
 
 
 def restore(
-    path: Path,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    parallel: Parallel = SINGLE_PROCESS,
-    only: str = "",
+    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, parallel: Parallel = SINGLE_PROCESS
 ) -> None:
     """Read a checkpoint, written in any mesh, into a model, its optimizer and the random state.
 
-    With `only`, what of `tensors_of` has names that begin so, such as OF_OPTIMIZER. The random state is
-    unchanged where the checkpoint has none for this rank. InputError where a tensor is missing or of another
-    shape.
+    The random state is unchanged where the checkpoint has none for this rank. InputError where a tensor is
+    missing or of another shape.
     """
     reader = HuggingFaceStorageReader(str(path))
     saved = reader.read_metadata().state_dict_metadata
@@ -295,13 +290,12 @@ def restore(
                 **{part: torch.zeros_like(parameter) for part in MOMENTS},
             }
     _allow_single_process()
-    wanted = {n: t for n, t in tensors_of(model, optimizer, parallel).items() if n.startswith(only)}
+    wanted = tensors_of(model, optimizer, parallel)
     tensors = {n: t for n, t in wanted.items() if n in saved or not n.startswith("random")}
     try:
         check_saved(tensors, saved)
     except ValueError as error:
-        remedy = "start without its state" if only else "remove it to resume from an earlier checkpoint"
-        raise InputError(f"{path}: {error}; {remedy}") from error
+        raise InputError(f"{path}: {error}; remove it to resume from an earlier checkpoint") from error
     load(
         tensors,
         storage_reader=reader,

@@ -14,7 +14,7 @@ from loriini.common.checks import Count, Positive, check_fields
 from loriini.common.errors import InputError
 from loriini.common.settings import Needs, setting
 from loriini.train.records.metrics import METRICS
-from loriini.train.records.profile import profiled_steps
+from loriini.train.records.tracing import profiled_steps
 
 Settings = Mapping[str, Any]
 Scalars = Mapping[str, float]
@@ -30,8 +30,8 @@ PROJECT = "loriini"
 class WatchConfig:
     """Experiment trackers that get a run's metrics besides `metrics.jsonl`."""
 
-    trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
-    """Trackers: tensorboard, wandb, trackio."""
+    trackers: tuple[Literal["tensorboard", "wandb"], ...] = ()
+    """Trackers: tensorboard, wandb."""
     every: Count = setting(10, needs=Needs("a tracker, --watch.trackers", lambda run: run.watch.trackers))
     """Steps between records sent to trackers; `metrics.jsonl` gets every step."""
     peak_flops: Positive | None = None
@@ -83,22 +83,9 @@ def wandb(name: str, settings: Settings, out: Path, step: int) -> Iterator[Log]:
         tracker.finish()
 
 
-@contextmanager
-def trackio(name: str, settings: Settings, out: Path, step: int) -> Iterator[Log]:
-    """trackio, in its own folder (TRACKIO_DIR)."""
-    import trackio as tracker
-
-    tracker.init(project=PROJECT, name=f"{name}-{_identity(out)}", config=dict(settings), resume="allow")
-    try:
-        yield lambda at, scalars: tracker.log(dict(scalars), step=at)
-    finally:
-        tracker.finish()
-
-
 TRACKERS: dict[str, Callable[[str, Settings, Path, int], AbstractContextManager[Log]]] = {
     "tensorboard": tensorboard,
     "wandb": wandb,
-    "trackio": trackio,
 }
 """The trackers: each takes a run's name, settings, folder and steps taken, and yields a `Log`."""
 

@@ -7,7 +7,7 @@ import pytest
 
 from loriini.common.errors import InputError
 from loriini.train.loop import train
-from loriini.train.records.profile import profiled_steps
+from loriini.train.records.tracing import profiled_steps
 from loriini.train.records.trackers import WatchConfig
 from runs import metrics, stop, tiny_corpus, tiny_run
 
