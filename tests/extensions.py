@@ -1,6 +1,5 @@
-"""Extensions in tests: the example of the documentation, and the tables as they were before."""
+"""Extensions in tests: the example package's router, and the tables as they were before."""
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,20 +12,17 @@ from loriini.routing.registry import COMPARES_UNITS, REGISTERED
 from loriini.routing.scorer import SCORERS
 from loriini.routing.selection import GATES, SELECTIONS
 
-PAGE = Path(__file__).parents[1] / "docs" / "designs.md"
+EXAMPLE = Path(__file__).parents[1] / "examples" / "loriini-example"
 
 
-def example_file(folder: Path) -> Path:
-    """The documentation's example of an extension, as a file."""
-    (code,) = re.findall(r"```python\n(# my_router.py\n.*?)```", PAGE.read_text(), re.DOTALL)
-    path = folder / "my_router.py"
-    path.write_text(code)
-    return path
+def example_file() -> Path:
+    """The router of the example package, as a file that `--extension` takes."""
+    return EXAMPLE / "loriini_example" / "router.py"
 
 
-def example(folder: Path) -> None:
+def example() -> None:
     """Load it."""
-    load_extension(str(example_file(folder)))
+    load_extension(str(example_file()))
 
 
 @contextmanager

@@ -21,7 +21,7 @@ def restored() -> Iterator[None]:
 def test_a_design_of_an_extension_is_trained_resumed_and_evaluated(
     made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    own = ["--extension", example_file(tmp_path)]
+    own = ["--extension", example_file()]
     run = tmp_path / "run"
     train = ["train", "tiny-mixtral", "--corpus", made.corpus, "--out", run, *TRAIN]
     small = ["--steps", 2, "--warmup.dense_share", 0]
@@ -38,7 +38,7 @@ def test_a_design_of_an_extension_is_trained_resumed_and_evaluated(
 def test_designs_of_an_extension_are_listed_and_given_to_child_processes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = example_file(tmp_path)
+    file = example_file()
     listed = json.loads(call(capsys, "designs", "--json", "--extension", file).out)
     assert listed[-1]["name"] == "cosine"
     assert resuming(Path("run")) == ["train", "--resume", "run", f"--extension={file}"]
@@ -48,7 +48,7 @@ def test_help_lists_the_overrides_of_a_run_that_uses_an_extension(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "own.toml").write_text('routing = "cosine"')
-    own = ["--extension", example_file(tmp_path)]
+    own = ["--extension", example_file()]
     assert "--routing design" in call(capsys, "train", tmp_path / "own.toml", *own, "--help").out
 
 

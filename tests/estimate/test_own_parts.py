@@ -1,7 +1,6 @@
 """The estimate of designs with parts of an extension."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,7 +41,7 @@ def test_a_loss_that_reads_values_is_named() -> None:
             count_activations(tiny_config(design), 2, 16, torch.float32)
 
 
-def test_the_documentations_example_is_counted(tmp_path: Path) -> None:
+def test_the_example_is_counted() -> None:
     with tables_restored():
-        example(tmp_path)
+        example()
         assert count_activations(tiny_config("cosine"), 2, 16, torch.float32).layer > 0

@@ -118,7 +118,7 @@ def test_several_steps_are_exported_as_the_mean_of_their_weights(unfinished: Pat
     assert "- **steps**: 10\n- **weights**: the mean of those after steps 6, 8, 10\n" in card
     assert "loss" not in card
     assert export_run(tmp_path / "run", settings, out) == out
-    with pytest.raises(InputError, match=r"holds another export \(different: source, steps\)"):
+    with pytest.raises(InputError, match=r"holds another export \(different: source, step\)"):
         export_run(tmp_path / "run", ExportSettings("hf", step=(8, 10)), out)
 
 

@@ -36,8 +36,8 @@ def lowest(logits_NE: torch.Tensor, design: RoutingConfig, valid: Any, training:
     return logits_NE == logits_NE.amin(-1, keepdim=True)
 
 
-def test_a_model_of_the_documentations_example_trains_and_is_loaded_again(tmp_path: Path) -> None:
-    example(tmp_path)
+def test_a_model_of_the_example_trains_and_is_loaded_again(tmp_path: Path) -> None:
+    example()
     model = tiny_model(DESIGNS["cosine"])
     ids = torch.arange(24).reshape(2, 12) % model.config.vocab_size
     model.train()(ids, labels=ids).loss.backward()
@@ -52,7 +52,7 @@ def test_a_model_of_the_documentations_example_trains_and_is_loaded_again(tmp_pa
 
 def test_without_its_extension_a_saved_model_is_refused(tmp_path: Path) -> None:
     with tables_restored():
-        example(tmp_path)
+        example()
         tiny_model(DESIGNS["cosine"]).save_pretrained(tmp_path / "model")
     with pytest.raises(
         Exception, match=r"'cosine'; it must be .*none is loaded; give --extension, or import"
