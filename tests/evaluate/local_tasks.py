@@ -1,4 +1,4 @@
-"""Local files of every task in the catalogue, as small as they can be, and what the harness makes of them."""
+"""A local file of every task, as small as it can be, and what the harness asks."""
 
 import json
 from dataclasses import dataclass
@@ -235,27 +235,9 @@ EXAMPLES = {
         " 476",
     ),
 }
-"""A question of every task in the catalogue, and of a file of each simple form."""
-
-
-def mmlu_rows(subject: str, count: int) -> list[dict[str, Any]]:
-    """Questions of a subject, all different."""
-    row = {**EXAMPLES["mmlu"].row, "subject": subject}
-    return [{**row, "question": f"{subject} {i}?", "answer": str(i % 4)} for i in range(count)]
+"""A question of every task, and of a file of each form for any task."""
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
-
-
-def write_all(folder: Path) -> Path:
-    """Every example's file, one row each; both schools of RACE share one."""
-    rows: dict[str, list[dict[str, Any]]] = {}
-    for example in EXAMPLES.values():
-        rows.setdefault(example.file, [])
-        if example.row not in rows[example.file]:
-            rows[example.file].append(example.row)
-    for file, of_file in rows.items():
-        write_rows(folder / f"{file}.jsonl", of_file)
-    return folder

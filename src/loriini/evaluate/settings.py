@@ -94,11 +94,11 @@ class TaskSettings:
     """Which tasks of lm-evaluation-harness to run, and how. InputError for a wrong setting."""
 
     tasks: tuple[str, ...] = ()
-    """Tasks of lm-evaluation-harness, NAME or NAME@SHOTS, or the groups lory, aoe and router-free."""
+    """Tasks of lm-evaluation-harness, or the groups lory, aoe and router-free."""
     data: Path | None = None
     """A folder of local files to read instead of the Hub."""
     limit: Count | None = None
-    """Questions of each task (and of each subject of MMLU), at most (all)."""
+    """Questions of each task, at most (all)."""
     num_fewshot: Annotated[int, Bounds(least=0, most=1000)] | None = None
     """Examples before each question (as the task or group says)."""
     routing: EvaluationRouting = "prompt"

@@ -1,129 +1,132 @@
-"""Documents of tasks from local JSON lines, one object a line, in place of the Hub's data sets."""
+"""Documents of tasks from files of JSON lines, one object a line, for the YAML in `files/`."""
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+from lm_eval.api.samplers import ContextSampler
 
 from loriini.common.errors import InputError
 from loriini.common.progress import inform
-from loriini.evaluate.tasks.catalog import Request, TaskEntry
-from loriini.evaluate.tasks.forms import SIMPLE_FORMS, TaskRow, like, simple_form
 
+ENDINGS = ("", "_test", "_validation", "_val", "_dev")
+"""Of a task's files after their stem; the first that exists is read."""
 KEPT_FOR_EXAMPLES = 64
 """Rows at most that are examples instead of questions, where a task has no file of examples."""
 
-ToDocument = Callable[[TaskRow], TaskRow | None]
-UNFIT = (KeyError, ValueError, TypeError, IndexError)
-"""What a row of another form raises where it is turned into a document."""
+TaskRow = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Question:
-    """A document, and its place FILE:LINE."""
+def json_lines(
+    folder: str,
+    name: str,
+    shots: int,
+    stems: Sequence[str] = (),
+    only: Sequence[str] = (),
+    **_: Any,
+) -> dict[str, Dataset]:
+    """A task's questions (`test`) and the `examples` from which `shots` are drawn.
 
-    document: TaskRow
-    place: str = field(compare=False)
-
-
-Splits = dict[str, list[Question]]
-"""`test`: the questions; `examples`: disjoint from them."""
-
-
-def read_splits(request: Request, task: TaskEntry, folder: Path) -> Splits:
-    """A task's questions and, where examples are asked for, those to show before each.
-
-    Examples are the file of them, or else the first rows of the questions'. InputError without a file, for a
-    row that is not in the task's form, for too few examples, and where all questions are examples.
+    `stems` are those of its file, by default its name; `only` a field, and the beginnings of its value by
+    which rows belong to the task. Examples are in the file of the same stem that ends in `_demos`, or else
+    the first rows of the questions, which are no questions then. InputError without a file or enough
+    examples, and for a line that is no object.
     """
-    name, shots = request.task, request.shots_of(task)
-    questions = find_file(name, task, folder)
-    splits = {"test": read_questions(questions, task), "examples": []}
-    if shots:
-        stem = next(stem for stem in _stems(name, task) if questions.stem in _names(stem, task))
-        examples = folder / f"{stem}{task.examples}.jsonl"
-        if examples.exists():
-            splits["examples"] = read_questions(examples, task)
-        else:
-            examples, rows = questions, splits["test"]
-            kept = rows[: min(KEPT_FOR_EXAMPLES, len(rows) // 2)]
-            splits = {"test": [row for row in rows if row not in kept], "examples": kept}
-        if len(splits["examples"]) < shots:
-            there = len(splits["examples"])
-            raise InputError(
-                f"{examples}: {there} examples for task {name!r}, {shots} needed; {request.fewer(there)}"
-            )
-        if not splits["test"]:
-            raise InputError(f"{questions}: no question besides the examples, all rows are alike; add others")
-    return splits
-
-
-def find_file(name: str, task: TaskEntry, folder: Path, shown: bool = False) -> Path:
-    """The file of a task's questions; InputError where there is none.
-
-    Where several fit, it is the first of the task's stems and endings; `shown` says so.
-    """
-    names = [file for stem in _stems(name, task) for file in _names(stem, task)]
-    files = [path for file in names if (path := folder / f"{file}.jsonl").is_file()]
-    if not files:
-        *first, last = (f"{file}.jsonl" for file in names)
-        raise InputError(f"{folder}: no file for task {name!r}; put {', '.join(first)} or {last} there")
-    if shown and len(files) > 1:
-        others = ", ".join(path.name for path in files[1:])
-        inform(f"{folder}: task {name!r} reads {files[0].name}, not {others}")
-    return files[0]
-
-
-def _stems(name: str, task: TaskEntry) -> tuple[str, ...]:
-    return task.stems or (name,)
-
-
-def _names(stem: str, task: TaskEntry) -> list[str]:
-    return [stem + ending for ending in task.endings]
-
-
-def read_questions(file: Path, task: TaskEntry) -> list[Question]:
-    """A file's rows as the task's documents, all of the form of the first.
-
-    InputError for a row of another form, a row whose right answer is not among its choices, and an empty
-    file.
-    """
-    rows = list(_rows(file))
-    to_document, questions = _form(task, rows[0][1] if rows else {}), []
-    for line, row in rows:
-        place = f"{file}:{line}"
-        try:
-            document = to_document(row)
-        except UNFIT as error:
-            reason = f"no field {error}" if isinstance(error, KeyError) else str(error)
-            raise InputError(f"{place}: {reason}; docs/tasks.md has the form") from error
-        if document is not None:
-            questions.append(Question(document, place))
+    stem, file = find_file(Path(folder), name, stems)
+    questions = read_rows(file, only)
+    demos = file.with_name(f"{stem}_demos.jsonl")
+    examples = questions[:1]  # never shown
+    if shots and demos.is_file():
+        examples = read_rows(demos, only)
+    elif shots:
+        examples = questions[: min(KEPT_FOR_EXAMPLES, len(questions) // 2)]
+        questions = [row for row in questions if row not in examples]
+    if shots > len(examples):
+        source = demos if demos.is_file() else file
+        raise InputError(
+            f"{source}: {len(examples)} examples for task {name!r}, {shots} needed; use --num-fewshot"
+        )
     if not questions:
-        raise InputError(f"{file}: no row for this task; docs/tasks.md has the form")
-    return questions
+        raise InputError(f"{file}: no question for task {name!r} besides the examples; add others")
+    return {"test": as_dataset(questions, file), "examples": as_dataset(examples, file)}
 
 
-def _form(task: TaskEntry, first: TaskRow) -> ToDocument:
-    """What makes documents of a file's rows, by its first row."""
-    if task.to_document is not None:
-        return task.to_document if task.form in first else like(first)
-    simple = simple_form(first)
-    return SIMPLE_FORMS[simple][1] if simple else like(first)
+def mmlu(folder: str, shots: int, **_: Any) -> dict[str, Dataset]:
+    """MMLU's questions, each with the first `shots` examples of its subject."""
+    file = find_file(Path(folder), "mmlu", (), ("_test", ""))[1]
+    questions, examples = read_rows(file), list[TaskRow]()
+    if shots:
+        examples = read_rows(find_file(Path(folder), "mmlu", (), ("_dev",))[1])
+    by_subject: dict[Any, list[TaskRow]] = {}
+    for row in examples:
+        by_subject.setdefault(row.get("subject"), []).append(row)
+    for number, row in enumerate(questions, 1):
+        row["examples"] = by_subject.get(row.get("subject"), [])[:shots]
+        if len(row["examples"]) < shots:
+            raise InputError(
+                f"{file}: question {number}: {len(row['examples'])} examples of {row.get('subject')} in "
+                f"mmlu_dev.jsonl, {shots} needed; use --num-fewshot"
+            )
+    return {"test": as_dataset(questions, file)}
 
 
-def _rows(file: Path) -> Iterator[tuple[int, TaskRow]]:
-    """Every line's number and object."""
+class OwnExamples(ContextSampler):
+    """Shows the examples that a question carries."""
+
+    def sample(self, n: int, eval_doc: TaskRow | None = None, df: Any = None, **_: Any) -> Sequence[TaskRow]:
+        """The first `n` of them."""
+        found: list[TaskRow] = eval_doc["examples"][:n] if eval_doc else []
+        return found
+
+
+def find_file(
+    folder: Path, name: str, stems: Sequence[str] = (), endings: Sequence[str] = ENDINGS
+) -> tuple[str, Path]:
+    """The stem and path of a task's file, the first of its stems and endings that exists.
+
+    It says which one is read where several exist. InputError where there is none.
+    """
+    names = [(stem, f"{stem}{ending}.jsonl") for stem in stems or (name,) for ending in endings]
+    there = [(stem, folder / file) for stem, file in names if (folder / file).is_file()]
+    if not there:
+        listed = ", ".join(file for _, file in names)
+        raise InputError(f"{folder}: no file for task {name!r}; put one of these there: {listed}")
+    if len(there) > 1:
+        others = ", ".join(path.name for _, path in there[1:])
+        inform(f"{folder}: task {name!r} reads {there[0][1].name}, not {others}")
+    return there[0]
+
+
+def read_rows(file: Path, only: Sequence[str] = ()) -> list[TaskRow]:
+    """A file's objects; of those, where `only` is given, the ones that belong to the task."""
+    rows = []
     try:
-        text = file.read_text(encoding="utf-8-sig")
+        lines = file.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file}: not a readable text file ({error}); check the path") from error
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise InputError(f"{file}:{number}: not JSON ({error}); give one object a line") from error
-            if not isinstance(row, dict):
-                raise InputError(f"{file}:{number}: not a JSON object; give one object a line")
-            yield number, row
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{file}:{number}: not JSON ({error}); give one object a line") from error
+        if not isinstance(row, dict):
+            raise InputError(f"{file}:{number}: not a JSON object; give one object a line")
+        if not only or str(row.get(only[0])).startswith(tuple(only[1:])):
+            rows.append(row)
+    if not rows:
+        raise InputError(f"{file}: no row for this task; docs/tasks.md has the form")
+    return rows
+
+
+def as_dataset(rows: list[TaskRow], file: Path) -> Dataset:
+    """Rows as the harness reads them. InputError where a field has values of different types."""
+    try:
+        return Dataset.from_list(rows)
+    except Exception as error:  # pyarrow's, of several classes
+        raise InputError(
+            f"{file}: its rows do not have one form ({error}); docs/tasks.md has the forms"
+        ) from error

@@ -23,8 +23,7 @@ from loriini.evaluate.intervals import difference_of_means
 from loriini.evaluate.perplexity import check_routing
 from loriini.evaluate.runs import without_weights
 from loriini.evaluate.settings import TaskSettings
-from loriini.evaluate.tasks.catalog import requested
-from loriini.evaluate.tasks.loading import Loaded, check_installed, load_tasks
+from loriini.evaluate.tasks.loading import Loaded, check_installed, load_tasks, requested
 from loriini.model import LoriiniConfig
 from loriini.model.generate.routing_inputs import labels_of, refuse_unused_label
 from loriini.model.weights.loading import load_config, load_model, run_precision
