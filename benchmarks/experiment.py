@@ -15,10 +15,10 @@ from typing import Any
 from loriini.common.atomic import write_json, write_text
 from loriini.common.errors import InputError
 from loriini.common.hardware import describe_machine
-from loriini.compare.cells import Cell
-from loriini.compare.job import measure_trials
+from loriini.compare.job import measure_trainings
 from loriini.compare.report import write_comparison
-from loriini.compare.running import Trial, place_cells, refuse_failures, threads_of, train_trials
+from loriini.compare.running import refuse_failures, threads_of, train_all
+from loriini.compare.trainings import Training, place
 from loriini.data.prepare.prepare import prepare_documents
 from loriini.data.prepare.settings import PrepareSettings
 from loriini.data.prepare.text.documents import document_line
@@ -53,7 +53,7 @@ KEPT = (
 )
 """What is kept of a variant's results."""
 
-CellOf = Callable[[Any, str], Cell]
+CellOf = Callable[[Any, str], Training]
 """Makes the cell of one thing that is tuned, with a rate and any seed."""
 Tried = dict[Any, dict[str, Any]]
 """By what is tuned: `training_loss` by rate, null where all seeds diverged, and the best `rate`."""
@@ -117,15 +117,15 @@ class Experiment:
             self.out / "corpus", lambda drop: sides[TRAIN], identity, settings
         ).folder.resolve()
 
-    def train(self, cells: Iterable[Cell]) -> list[Trial]:
+    def train(self, cells: Iterable[Training]) -> list[Training]:
         """Train the cells that are not done; WorkerDied where one fails."""
-        trials = place_cells(map(for_few_steps, cells), self.out / "runs")
-        refuse_failures(trials, train_trials(trials, self.jobs))
-        return trials
+        trainings = place(map(for_few_steps, cells), self.out / "runs")
+        refuse_failures(trainings, train_all(trainings, self.jobs))
+        return trainings
 
-    def measured(self, trials: Sequence[Trial], scored: bool = True) -> dict[str, Any]:
+    def measured(self, trainings: Sequence[Training], scored: bool = True) -> dict[str, Any]:
         """What `loriini compare` measures: training and, if `scored`, held-out text."""
-        return measure_trials(trials, self.evaluation if scored else None, {}, self.out / "evaluations")
+        return measure_trainings(trainings, self.evaluation if scored else None, {}, self.out / "evaluations")
 
     def tune(self, cell_of: CellOf, tuned: Sequence[Any]) -> Tried:
         """Train each of `tuned` with every rate, and with further ones while the best is at the edge.
@@ -136,10 +136,10 @@ class Experiment:
         for extension in range(EXTENSIONS + 1):
             cells = {(one, rate): cell_of(one, rate) for one, rates in rates_of.items() for rate in rates}
             cells = {key: replace(cell, variant=f"{cell.variant} {key[1]}") for key, cell in cells.items()}
-            trials = self.train(with_seeds(cells.values(), range(self.rate_seeds)))
+            trainings = self.train(with_seeds(cells.values(), range(self.rate_seeds)))
             keys = [key for _ in range(self.rate_seeds) for key in cells]
             losses = defaultdict[Any, list[float]](list)
-            for key, row in zip(keys, self.measured(trials, scored=False)["cells"], strict=True):
+            for key, row in zip(keys, self.measured(trainings, scored=False)["cells"], strict=True):
                 losses[key] += [row["training_loss"]] if row["state"] == "finished" else []
             tried = {one: best_rate({r: losses[one, r] for r in rates}) for one, rates in rates_of.items()}
             at_edge = [one for one, found in tried.items() if is_edge(found)]
@@ -149,18 +149,18 @@ class Experiment:
                 rates_of[one].append(next_rate(tried[one]["rate"], rates_of[one]))
         return tried
 
-    def train_best(self, cell_of: CellOf, tried: Tried) -> list[Trial]:
+    def train_best(self, cell_of: CellOf, tried: Tried) -> list[Training]:
         """Train each that has a best rate with it, and with seeds that had no part in the choice."""
         best = [cell_of(one, found["rate"]) for one, found in tried.items() if found["rate"]]
         return self.train(with_seeds(best, range(FIRST_REPORTED, FIRST_REPORTED + self.seeds)))
 
-    def write(self, trials: Sequence[Trial], tried: Tried, **about: Any) -> None:
-        """Score the trials, write the results file and the report; differences are to the first variant."""
-        found = self.measured(trials)
+    def write(self, trainings: Sequence[Training], tried: Tried, **about: Any) -> None:
+        """Score trainings, write the results file and the report; differences are to the first variant."""
+        found = self.measured(trainings)
         machine = {**describe_machine(), "jobs": self.jobs, "threads": threads_of(self.jobs)}
         about |= {"date": time.strftime("%Y-%m-%d"), "machine": machine}
         print(write_comparison({**found, **about}, self.out))
-        run = trials[0].cell.run.to_dict() | {"corpus": ["corpus"]}
+        run = trainings[0].run.to_dict() | {"corpus": ["corpus"]}
         self.results.parent.mkdir(parents=True, exist_ok=True)
         results = {
             **about,
@@ -174,13 +174,13 @@ class Experiment:
         write_json(self.results, results | {"ladder": found["ladder"]} if "ladder" in found else results)
 
 
-def with_seeds(cells: Iterable[Cell], seeds: Iterable[int]) -> list[Cell]:
+def with_seeds(cells: Iterable[Training], seeds: Iterable[int]) -> list[Training]:
     """The cells with each seed, the first seed of all first."""
     cells = list(cells)
     return [replace(cell, run=replace(cell.run, seed=seed)) for seed in seeds for cell in cells]
 
 
-def for_few_steps(cell: Cell) -> Cell:
+def for_few_steps(cell: Training) -> Training:
     """A cell with weights of standard deviation DEVIATION/√width, and a longer warm-up.
 
     With 0.02 and few steps of warm-up, narrow models stay at the first plateau of their loss for as long as
@@ -191,7 +191,7 @@ def for_few_steps(cell: Cell) -> Cell:
     return replace(cell, run=replace(cell.run, model=model, optimizer=optimizer))
 
 
-def with_rate(cell: Cell, rate: str) -> Cell:
+def with_rate(cell: Training, rate: str) -> Training:
     """A cell trained with another learning rate."""
     optimizer = replace(cell.run.optimizer, learning_rate=float(rate))
     return replace(cell, run=replace(cell.run, optimizer=optimizer))

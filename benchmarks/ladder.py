@@ -9,7 +9,8 @@ the baseline is tuned. All read the same tokens.
 from dataclasses import replace
 
 from experiment import FIRST_REPORTED, Experiment, with_rate
-from loriini.compare.cells import Cell, make_cells
+from loriini.compare.grid import make_trainings
+from loriini.compare.trainings import Training
 from loriini.recipes import quickstart_run
 from loriini.recipes.redesign import scaled_shape
 from loriini.routing import DESIGNS
@@ -36,17 +37,17 @@ def main() -> None:
         corpus=(experiment.prepare(),),
         batch_size=experiment.batch_size,
     )
-    baselines = {cell.width: cell for cell in make_cells([BASELINE], base, [], {}, 1, widths)}
+    baselines = {cell.width: cell for cell in make_trainings([BASELINE], base, [], {}, 1, widths)}
 
-    def baseline(width: int, rate: str) -> Cell:
+    def baseline(width: int, rate: str) -> Training:
         return with_rate(baselines[width], rate)
 
     tried = experiment.tune(baseline, widths)
     if lost := [width for width, found in tried.items() if found["rate"] is None]:
         raise SystemExit(f"all trainings diverged at width {lost[0]}: give other --rates")
-    made = make_cells([BASELINE, *arguments.designs], base, [], {}, experiment.seeds, widths)
-    trials = experiment.train(with_rate(cell, tried[cell.width]["rate"]) for cell in made)
-    experiment.write(trials, tried, experiment="ladder")
+    made = make_trainings([BASELINE, *arguments.designs], base, [], {}, experiment.seeds, widths)
+    trainings = experiment.train(with_rate(cell, tried[cell.width]["rate"]) for cell in made)
+    experiment.write(trainings, tried, experiment="ladder")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ from functools import partial
 from pathlib import Path
 
 from experiment import Experiment, with_rate
-from loriini.compare.cells import Cell, make_cells
+from loriini.compare.grid import make_trainings
+from loriini.compare.trainings import Training
 from loriini.data.prepare.prepare import open_corpus
 from loriini.recipes import quickstart_run
 from loriini.routing import DESIGNS
@@ -21,7 +22,7 @@ WARM = " with dense warm-up"
 RATES = ("2e-3", "4e-3", "8e-3")
 
 
-def cell_of(name: str, rate: str, corpus: Path, experiment: Experiment) -> Cell:
+def cell_of(name: str, rate: str, corpus: Path, experiment: Experiment) -> Training:
     """A design's cell, whose name may end in WARM; label routing has an expert for each domain."""
     base = quickstart_run("lory", "small", experiment.steps, 0)
     warmup = base.warmup if name.endswith(WARM) else replace(base.warmup, dense_share=0.0)
@@ -29,7 +30,7 @@ def cell_of(name: str, rate: str, corpus: Path, experiment: Experiment) -> Cell:
     design = name.removesuffix(WARM)
     labels = len(open_corpus(corpus).instances.label_names)
     overrides = [f"--model.num_experts={labels}"] if design == "label" else []
-    (cell,) = make_cells([design], base, overrides, {}, seeds=1)
+    (cell,) = make_trainings([design], base, overrides, {}, seeds=1)
     return with_rate(replace(cell, variant=name), rate)
 
 

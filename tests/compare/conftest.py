@@ -10,7 +10,7 @@ import pytest
 
 from loriini.cli import main
 from loriini.compare import job
-from loriini.compare.running import Trial
+from loriini.compare.trainings import Training
 from loriini.train.corpora import read_corpora
 from loriini.train.loop import train
 from runs import prepared
@@ -54,18 +54,18 @@ class Compared:
         return self.out / "runs" / cell["folder"]
 
 
-def train_here(trials: Sequence[Trial], jobs: int = 1) -> dict[Path, str]:
-    """What `train_trials` does, without its processes."""
-    for trial in trials:
-        if not trial.is_done:
-            train(trial.cell.run, read_corpora(trial.cell.run.corpus), trial.folder)
+def train_here(trainings: Sequence[Training], jobs: int = 1) -> dict[Path, str]:
+    """What `train_all` does, without its processes."""
+    for training in trainings:
+        if not training.is_done:
+            train(training.run, read_corpora(training.run.corpus), training.folder)
     return {}
 
 
 def compare_here(*arguments: object) -> None:
     """`loriini compare` in this process."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(job, "train_trials", train_here)
+        patch.setattr(job, "train_all", train_here)
         main(["compare", *map(str, arguments)])
 
 

@@ -18,5 +18,5 @@ def test_long_documents_after_short_ones_are_enough_for_documents_apart(
     tiny = tuple(f"--{name}={value}" for name, value in SETTINGS.items())
     settings = CompareSettings(("lory",), overrides=tiny, corpus=(compared.corpus,), seeds=1)
     evaluation = EvaluationSettings((str(heldout),), skip=16, document_mask=True)
-    (trial,), _ = place_designs(settings, evaluation, tmp_path / "out")
-    assert trial.state == "new"
+    (training,), _ = place_designs(settings, evaluation, tmp_path / "out")
+    assert training.state == "new"

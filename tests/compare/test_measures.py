@@ -13,10 +13,10 @@ import pytest
 from cli.calls import call
 from compare.conftest import Compared
 from loriini.compare import measures
-from loriini.compare.existing import existing_trials
-from loriini.compare.job import measure_trials
-from loriini.compare.measures import evaluate_trials
-from loriini.compare.results import compare_trials
+from loriini.compare.existing import existing_trainings
+from loriini.compare.job import measure_trainings
+from loriini.compare.measures import evaluate_trainings
+from loriini.compare.results import compare_trainings
 from loriini.evaluate.runs import evaluate_runs, shared_heldout
 from loriini.evaluate.settings import EvaluationSettings
 
@@ -37,7 +37,7 @@ def test_the_same_tokens_in_other_instances_are_evaluated_again(
     for length, instances in ((31, 4), (15, 8)):
         asked = EvaluationSettings((two_documents,), length=length, skip=0, instances=instances)
         settings, heldout = shared_heldout([folder], asked)
-        (found,) = evaluate_trials(existing_trials([folder]), heldout, settings, tmp_path).values()
+        (found,) = evaluate_trainings(existing_trainings([folder]), heldout, settings, tmp_path).values()
         shapes.append((len(found["instance_losses"]["a"]), heldout["a"].ids.flatten().tolist()))
     (long, ids), (short, same_ids) = shapes
     assert (long, short) == (4, 8)
@@ -49,13 +49,13 @@ def test_a_kept_evaluation_is_of_the_same_bytes_of_text(
 ) -> None:
     folder = compared.folder("dense", 0)
     settings, heldout = shared_heldout([folder], EvaluationSettings((two_documents,)))
-    trials = existing_trials([folder])
-    first = evaluate_trials(trials, heldout, settings, tmp_path)
+    trainings = existing_trainings([folder])
+    first = evaluate_trainings(trainings, heldout, settings, tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(measures, "evaluate_on", None)
-        assert evaluate_trials(trials, heldout, settings, tmp_path) == first
+        assert evaluate_trainings(trainings, heldout, settings, tmp_path) == first
     longer = {"a": replace(heldout["a"], bytes_per_token=2 * heldout["a"].bytes_per_token)}
-    again = evaluate_trials(trials, longer, settings, tmp_path)
+    again = evaluate_trainings(trainings, longer, settings, tmp_path)
     assert again[folder]["bits_per_byte"]["a"] == pytest.approx(first[folder]["bits_per_byte"]["a"] / 2)
 
 
@@ -72,9 +72,11 @@ def test_two_commands_evaluate_a_cell_once(
         return {"run": str(run)}
 
     monkeypatch.setattr(measures, "evaluate_on", evaluate_on)
-    trials = existing_trials([folder])
+    trainings = existing_trainings([folder])
     with ThreadPoolExecutor(2) as commands:
-        futures = [commands.submit(evaluate_trials, trials, heldout, settings, tmp_path) for _ in range(2)]
+        futures = [
+            commands.submit(evaluate_trainings, trainings, heldout, settings, tmp_path) for _ in range(2)
+        ]
         assert [future.result() for future in futures] == [{folder: {"run": str(folder)}}] * 2
     assert evaluated == [folder]
 
@@ -85,8 +87,8 @@ def test_perplexity_that_counts_segment_1_is_named(
 ) -> None:
     folders = [compared.folder(name, 0) for name in ("dense", "lory")]
     settings, heldout = shared_heldout(folders, EvaluationSettings((str(compared.heldout),), skip=skip))
-    trials = existing_trials(folders)
-    found = compare_trials(trials, evaluate_trials(trials, heldout, settings, tmp_path), {})
+    trainings = existing_trainings(folders)
+    found = compare_trainings(trainings, evaluate_trainings(trainings, heldout, settings, tmp_path), {})
     remark = "Perplexity counts tokens of segment 1 (--skip), which lory routes by itself"
     assert any(remark in one for one in found["remarks"]) == named
 
@@ -94,7 +96,7 @@ def test_perplexity_that_counts_segment_1_is_named(
 def test_masked_documents_are_compared_as_evaluate_does(compared: Compared, tmp_path: Path) -> None:
     folders = [compared.folder("dense", 0), compared.folder("lory", 0)]
     settings = EvaluationSettings((str(compared.heldout),), document_mask=True)
-    results = measure_trials(existing_trials(folders), settings, {}, tmp_path / "cache")
+    results = measure_trainings(existing_trainings(folders), settings, {}, tmp_path / "cache")
     expected = evaluate_runs(folders, settings)
     for cell, found in zip(results["cells"], expected, strict=True):
         assert cell["perplexity"] == pytest.approx(found["perplexity"])
@@ -102,8 +104,8 @@ def test_masked_documents_are_compared_as_evaluate_does(compared: Compared, tmp_
     for domain, difference in expected[1]["difference"].items():
         assert lory["difference"][domain]["documents"] == pytest.approx(difference)
     assert results["heldout"]["document_mask"]
-    unmasked = measure_trials(
-        existing_trials(folders), replace(settings, document_mask=False), {}, tmp_path / "cache"
+    unmasked = measure_trainings(
+        existing_trainings(folders), replace(settings, document_mask=False), {}, tmp_path / "cache"
     )
     assert unmasked["cells"][0]["perplexity"] != results["cells"][0]["perplexity"]
     assert "document_mask" not in unmasked["heldout"]
@@ -141,7 +143,7 @@ def test_a_damaged_evaluation_is_named(
     compared: Compared, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = shutil.copytree(compared.out, tmp_path / "out")
-    path = next((out / "evaluations").iterdir())
+    path = next((out / "evaluations").glob("*.json"))
     path.write_text(path.read_text()[:50])
     arguments = ("dense", "lory", "smear", "--seeds", 2, "--out", out, *compared.arguments)
     ended = call(capsys, "compare", *arguments)

@@ -12,7 +12,7 @@ import pytest
 from cli.calls import call
 from compare.conftest import Compared
 from loriini.compare.report import by_domain_section, headline, uncertainty, verdict_of, write_comparison
-from loriini.compare.sections import budgets_section, difference_texts
+from loriini.compare.sections import cells_with_equal_steps, difference_texts, first_segment_note
 from loriini.evaluate.intervals import OVERALL
 
 
@@ -164,14 +164,10 @@ def test_names_and_errors_are_text(compared: Compared, tmp_path: Path) -> None:
 
 def test_losses_that_count_a_first_segment_routed_by_itself_are_named(compared: Compared) -> None:
     variants = compared.results["variants"]
-    unsure = {v["name"] for v in variants if v["training_causality"] == "after_first_segment"}
-    assert unsure
-    assert unsure != {v["name"] for v in variants}
-    page = str(budgets_section(compared.results, variants))
-    (named,) = re.findall(r"The training losses of (.*?) may be too low", page)
-    assert set(re.split(", | and ", named)) == unsure
-    strict = [v for v in variants if v["name"] not in unsure]
-    assert "may be too low" not in str(budgets_section(compared.results, strict))
+    unsure = [v["name"] for v in variants if v["training_causality"] == "after_first_segment"]
+    assert unsure == ["lory"]
+    assert "In training lory may route" in first_segment_note(variants)
+    assert not first_segment_note([v for v in variants if v["name"] != "lory"])
 
 
 def test_a_variant_of_one_seed_says_nothing_of_the_others() -> None:
@@ -181,3 +177,13 @@ def test_a_variant_of_one_seed_says_nothing_of_the_others() -> None:
     assert "From one seed there is no interval over seeds" in said
     assert "There is one seed" not in said
     assert "From one seed" not in uncertainty(variants[1:])
+
+
+def test_curves_are_averaged_over_seeds_with_the_same_steps() -> None:
+    def cell(seed: int, state: str, steps: int) -> dict[str, Any]:
+        return {"seed": seed, "state": state, "steps": steps}
+
+    finished = [cell(0, "finished", 1000), cell(1, "finished", 1000)]
+    assert cells_with_equal_steps([*finished, cell(2, "diverged", 40)]) == finished
+    stopped = [cell(0, "failed", 30), cell(1, "diverged", 40)]
+    assert cells_with_equal_steps(stopped) == stopped[1:]

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, median
 
-import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 
@@ -19,10 +18,10 @@ from loriini.cli import main
 from loriini.common.errors import InputError
 from loriini.common.hub import RUN
 from loriini.compare import job
-from loriini.compare.existing import existing_trials
-from loriini.compare.job import measure_trials
-from loriini.compare.results import compare_trials
-from loriini.compare.running import Trial
+from loriini.compare.existing import existing_trainings
+from loriini.compare.job import measure_trainings
+from loriini.compare.results import compare_trainings
+from loriini.compare.trainings import Training
 from loriini.evaluate.runs import evaluate_runs
 from loriini.evaluate.settings import EvaluationSettings
 from loriini.train.records.metrics import METRICS, read_records
@@ -84,19 +83,6 @@ def test_what_is_not_causal_is_compared_with_nothing(compared: Compared) -> None
     assert smear["causality"] == "none"
     assert "perplexity" in smear
     assert "difference" not in smear
-    assert "equal" not in smear
-
-
-def test_budgets_are_those_that_all_spent(compared: Compared) -> None:
-    equal = {name: compared.of(name)["equal"] for name in ("dense", "lory")}
-    cells = [cell for cell in compared.results["cells"] if cell["name"] != "smear"]
-    for axis in ("tokens", "flops", "seconds"):
-        budget = min(cell[axis] for cell in cells)
-        assert equal["dense"][axis]["budget"] == equal["lory"][axis]["budget"] == budget
-    # the last tenth of 768 tokens: a step of 64, and 12.8 tokens of the one before it
-    last = [np.average(cell["curve"]["loss"][-2:], weights=[12.8, 64]) for cell in cells]
-    paired = [a - b for a, b in zip(last[1::2], last[::2], strict=True)]
-    assert equal["lory"]["tokens"]["difference"]["mean"] == pytest.approx(fmean(paired))
 
 
 def test_the_same_command_reuses_runs_and_evaluations(
@@ -122,14 +108,14 @@ def test_runs_that_are_there_are_grouped_by_seed(compared: Compared, tmp_path: P
 
 def test_a_models_folder_stands_for_its_run(compared: Compared) -> None:
     folder = compared.folder("lory", 0)
-    assert existing_trials([folder / "model"]) == existing_trials([folder])
+    assert existing_trainings([folder / "model"]) == existing_trainings([folder])
 
 
 def test_precisions_that_machines_chose_are_compared(compared: Compared, tmp_path: Path) -> None:
     folders = [shutil.copytree(compared.folder(name, 0), tmp_path / name) for name in ("dense", "lory")]
-    trials = [
-        replace(trial, cell=replace(trial.cell, run=replace(trial.cell.run, precision="auto")))
-        for trial in existing_trials(folders)
+    trainings = [
+        replace(training, run=replace(training.run, precision="auto"))
+        for training in existing_trainings(folders)
     ]
     written = json.loads((folders[1] / "run.json").read_text())
     chosen = written["precision"]
@@ -137,7 +123,7 @@ def test_precisions_that_machines_chose_are_compared(compared: Compared, tmp_pat
     (folders[1] / "run.json").write_text(json.dumps({**written, "precision": other}))
     assert (
         f"The runs differ in precision: {chosen} (dense); {other} (lory)."
-        in (compare_trials(trials, {}, {})["remarks"])
+        in (compare_trainings(trainings, {}, {})["remarks"])
     )
 
 
@@ -145,9 +131,9 @@ def test_unequal_runs_are_named_by_what_differs(compared: Compared, tmp_path: Pa
     longer = [*compared.arguments, "--steps", "14"]
     compare_here("lory", "--seeds", 1, "--out", tmp_path, *longer)
     (cell,) = json.loads((tmp_path / "results.json").read_text())["cells"]
-    trials = existing_trials([compared.folder("lory", 0), tmp_path / "runs" / cell["folder"]])
-    assert [trial.cell.variant for trial in trials] == ["lory steps=12", "lory steps=14"]
-    results = compare_trials(trials, {}, {})
+    trainings = existing_trainings([compared.folder("lory", 0), tmp_path / "runs" / cell["folder"]])
+    assert [training.variant for training in trainings] == ["lory steps=12", "lory steps=14"]
+    results = compare_trainings(trainings, {}, {})
     assert "The runs differ in steps: 12 (lory steps=12); 14 (lory steps=14)." in results["remarks"]
 
 
@@ -160,11 +146,11 @@ def test_runs_are_named_by_settings_that_only_some_have(compared: Compared, tmp_
     written["model"]["rope_scaling"] = {"rope_type": "linear", "factor": 2.0}
     (scaled / "run.json").write_text(json.dumps(written))
     for order in ([folder, scaled], [scaled, folder]):
-        trials = existing_trials(order)
-        names = {trial.folder: trial.cell.variant for trial in trials}
+        trainings = existing_trainings(order)
+        names = {training.folder: training.variant for training in trainings}
         assert "factor=2.0" in names[scaled]
         assert "factor=none" in names[folder]
-        assert len({trial.cell.run for trial in trials}) == 2  # and each is hashed
+        assert len({training.run for training in trainings}) == 2  # and each is hashed
 
 
 def test_a_run_whose_losses_are_not_finite_is_left_out(compared: Compared, tmp_path: Path) -> None:
@@ -177,7 +163,7 @@ def test_a_run_whose_losses_are_not_finite_is_left_out(compared: Compared, tmp_p
     save_file(tensors, weights, {"format": "pt"})
     folders = [compared.folder("dense", 0), compared.folder("dense", 1), compared.folder("lory", 0), broken]
     evaluation = EvaluationSettings((str(compared.heldout),), skip=8)
-    results = measure_trials(existing_trials(folders), evaluation, {}, tmp_path / "cache")
+    results = measure_trainings(existing_trainings(folders), evaluation, {}, tmp_path / "cache")
     assert "lory, seed 1: its loss on held-out text is not finite; left out." in results["remarks"]
     lory = next(v for v in results["variants"] if v["name"] == "lory")
     cell = next(c for c in results["cells"] if (c["name"], c["seed"]) == ("lory", 0))
@@ -194,33 +180,33 @@ def test_few_held_out_documents_are_counted_and_warned_of(
     text.write_text(
         2 * (json.dumps({"text": "they say that " * 300}) + "\n") + json.dumps({"text": "and " * 300})
     )
-    trials = existing_trials([compared.folder("dense", 0), compared.folder("lory", 0)])
+    trainings = existing_trainings([compared.folder("dense", 0), compared.folder("lory", 0)])
     evaluation = EvaluationSettings((str(text),))
-    heldout = measure_trials(trials, evaluation, {}, tmp_path / "cache")["heldout"]
+    heldout = measure_trainings(trainings, evaluation, {}, tmp_path / "cache")["heldout"]
     assert heldout["begin_in"] == {"few": 3}
     assert "few (3); give at least 10" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_diverged_run_is_a_result(compared: Compared, tmp_path: Path) -> None:
-    (trial,) = existing_trials([compared.folder("lory", 0)])
+    (training,) = existing_trainings([compared.folder("lory", 0)])
     broken = tmp_path / "broken"
     broken.mkdir()
-    (broken / RUN).write_text((trial.folder / RUN).read_text())
-    lines = (trial.folder / METRICS).read_text().splitlines()
+    (broken / RUN).write_text((training.folder / RUN).read_text())
+    lines = (training.folder / METRICS).read_text().splitlines()
     skipped = [json.dumps({**json.loads(line), "loss": None, "skipped": True}) for line in lines]
     (broken / METRICS).write_text("\n".join(skipped) + "\n")
-    results = compare_trials([trial, replace(trial, folder=broken)], {}, {})
+    results = compare_trainings([training, replace(training, folder=broken)], {}, {})
     assert results["cells"][1]["state"] == "diverged"
     assert results["cells"][1]["training_loss"] is None
     assert "lory, seed 0 diverged after 12 steps." in results["remarks"]
     json.dumps(results, allow_nan=False)
-    alone = compare_trials([replace(trial, folder=broken)], {}, {})
+    alone = compare_trainings([replace(training, folder=broken)], {}, {})
     assert alone["variants"][0]["finished_seeds"] == []
     dense_only = [json.dumps({**json.loads(line), "experts": 1}) for line in skipped[:1] * 8]
     (broken / METRICS).write_text("\n".join(dense_only) + "\n")
-    other = replace(trial, folder=broken)
-    for order in ([trial, other], [other, trial]):
-        (variant,) = compare_trials(order, {}, {})["variants"]
+    other = replace(training, folder=broken)
+    for order in ([training, other], [other, training]):
+        (variant,) = compare_trainings(order, {}, {})["variants"]
         assert variant["experts"] == 3
         assert variant["flops_per_token"] == compared.of("lory")["flops_per_token"]
 
@@ -282,7 +268,7 @@ def test_a_dry_run_lists_every_cell_with_its_state(
     arguments = ("--seeds", 3, "--out", compared.out, "--dry-run", *compared.arguments)
     ended = call(capsys, "compare", "dense", "lory", *arguments)
     head, *rows = [line.split() for line in ended.out.splitlines()]
-    assert head == ["cell", "seed", "parameters", "active", "tokens", "petaflop", "state"]
+    assert head == ["training", "seed", "parameters", "active", "tokens", "petaflop", "state"]
     assert [(row[0], row[1], row[-1]) for row in rows] == [
         (name, str(seed), "new" if seed == 2 else "finished")
         for seed in range(3)
@@ -321,14 +307,14 @@ def test_commands_train_what_is_left_anywhere(
 def test_a_failed_cell_is_named_and_the_others_are_reported(
     compared: Compared, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def all_but_first(trials: Sequence[Trial], jobs: int) -> dict[Path, str]:
-        trials[0].folder.mkdir(parents=True, exist_ok=True)
-        (trials[0].folder / METRICS).touch()  # training makes it before its first step
-        train_here(trials[1:])
-        return {trials[0].folder: "out of luck"}
+    def all_but_first(trainings: Sequence[Training], jobs: int) -> dict[Path, str]:
+        trainings[0].folder.mkdir(parents=True, exist_ok=True)
+        (trainings[0].folder / METRICS).touch()  # training makes it before its first step
+        train_here(trainings[1:])
+        return {trainings[0].folder: "out of luck"}
 
     for names, states in ((["lory"], ["failed"]), (["lory", "dense"], ["failed", "finished"])):
-        monkeypatch.setattr(job, "train_trials", all_but_first)
+        monkeypatch.setattr(job, "train_all", all_but_first)
         arguments = ("--seeds", 1, "--out", tmp_path, *compared.arguments)
         ended = call(capsys, "compare", *names, *arguments)
         assert ended.code == 1

@@ -3,14 +3,13 @@
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,9 +21,9 @@ from loriini.common.errors import InputError
 from loriini.common.hardware import JOBS_HERE
 from loriini.common.signals import Interrupted
 from loriini.compare import running
-from loriini.compare.cells import base_run, make_cells
-from loriini.compare.running import Trial, place_cells, train_trials
-from loriini.data.jobs.lock import folder_lock
+from loriini.compare.grid import base_run, make_trainings
+from loriini.compare.running import train_all
+from loriini.compare.trainings import Training, place
 from loriini.estimate.choice import memory_here
 from loriini.train.overrides.apply import override
 from loriini.train.records.metrics import METRICS, read_records
@@ -41,7 +40,6 @@ os.rename('unfinished', 'model')
 """
 DIVERGE = f"open('{METRICS}', 'w').write('''{STEP % 'true'}''' * 10); raise SystemExit(2)"
 FAIL = "print('loriini: no luck today\\n'); raise SystemExit(3)"
-ASKED = "import sys; sys.exit('loriini: lory: another process is at work here; wait until it is done')"
 KILLED = "import os; print('lory 12/3,000 loss 2.5', flush=True); os.kill(os.getpid(), 9)"
 SAVE = """
 import signal, sys, time
@@ -51,10 +49,10 @@ time.sleep(60)
 """
 
 
-def trials(compared: Compared, out: Path, designs: tuple[str, ...] = ("dense", "lory")) -> list[Trial]:
+def trainings(compared: Compared, out: Path, designs: tuple[str, ...] = ("dense", "lory")) -> list[Training]:
     base = replace(base_run("tiny"), corpus=(compared.corpus,))
     joined = [f"{name}={value}" for name, value in zip(overrides()[::2], overrides()[1::2], strict=True)]
-    return place_cells(make_cells(designs, base, joined, {}, seeds=1), out)
+    return place(make_trainings(designs, base, joined, {}, seeds=1), out)
 
 
 @contextmanager
@@ -78,24 +76,24 @@ def training_is(*programs: str) -> Iterator[list[str]]:
 def test_a_cell_is_trained_by_the_command_and_left_when_it_is_done(
     compared: Compared, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (trial,) = trials(compared, tmp_path, ("lory",))
-    assert trial.state == "new"
-    assert train_trials([trial]) == {}
-    assert trial.state == "finished"
-    assert len(read_records(trial.folder / METRICS)) == trial.cell.run.steps
+    (training,) = trainings(compared, tmp_path, ("lory",))
+    assert training.state == "new"
+    assert train_all([training]) == {}
+    assert training.state == "finished"
+    assert len(read_records(training.folder / METRICS)) == training.run.steps
     assert re.search(r"lory, seed 0: finished, loss \d\.\d+, \d+ s \(0 left\)", capsys.readouterr().err)
     with training_is():  # nothing is started
-        assert train_trials([trial]) == {}
+        assert train_all([training]) == {}
 
 
 def test_the_others_go_on_when_one_fails_or_diverges(
     compared: Compared, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    three = trials(compared, tmp_path, ("dense", "lory", "prefix"))
+    three = trainings(compared, tmp_path, ("dense", "lory", "prefix"))
     with training_is(FAIL, DIVERGE, FINISH) as threads:
-        failures = train_trials(three, jobs=1)
+        failures = train_all(three, jobs=1)
     assert failures == {three[0].folder: "loriini: no luck today"}
-    assert [trial.state for trial in three] == ["started", "diverged", "finished"]
+    assert [training.state for training in three] == ["started", "diverged", "finished"]
     lines = [line for line in capsys.readouterr().err.splitlines() if " left" in line and "cells" not in line]
     assert lines == [
         "warning: dense, seed 0 failed, 2 left: loriini: no luck today",
@@ -104,89 +102,50 @@ def test_the_others_go_on_when_one_fails_or_diverges(
     ]
     assert threads == ["4", "4", "4"]
     with training_is(FINISH):  # only what failed is tried again
-        assert train_trials(three, jobs=2) == {}
-    more = override(three[1].cell.run, ["--guard.max_skips=20"])
+        assert train_all(three, jobs=2) == {}
+    more = override(three[1].run, ["--guard.max_skips=20"])
     with training_is(FINISH):  # and what diverged, once it may skip more steps
-        assert train_trials([replace(three[1], cell=replace(three[1].cell, run=more))]) == {}
+        assert train_all([replace(three[1], run=more)]) == {}
 
 
 def test_jobs_share_the_cores(compared: Compared, tmp_path: Path) -> None:
     with training_is(FINISH, FINISH) as threads:
-        train_trials(trials(compared, tmp_path), jobs=2)
+        train_all(trainings(compared, tmp_path), jobs=2)
         assert threads == ["2", "2"]
         with pytest.raises(InputError, match=r"--jobs 5: give 1 to 4, the cores"):
-            train_trials([], jobs=5)
+            train_all([], jobs=5)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_saves_every_cell(compared: Compared, tmp_path: Path, number: int) -> None:
-    two = trials(compared, tmp_path)
+    two = trainings(compared, tmp_path)
 
     def interrupt_when_started() -> None:
-        while not all((trial.folder / "started").exists() for trial in two):
+        while not all((training.folder / "started").exists() for training in two):
             time.sleep(0.01)
         os.kill(os.getpid(), number)
 
     with training_is(SAVE, SAVE):
         threading.Thread(target=interrupt_when_started).start()
         with pytest.raises(Interrupted, match=r"0 of 2 trainings ended.* to resume"):
-            train_trials(two, jobs=2)
-    assert all((trial.folder / "saved").exists() for trial in two)
-
-
-def test_a_cell_that_another_process_trains_is_waited_for(compared: Compared, tmp_path: Path) -> None:
-    first, second = trials(compared, tmp_path)
-    first.folder.mkdir(parents=True)
-    with ExitStack() as other, training_is(FINISH):
-        other.enter_context(folder_lock(first.folder))
-
-        def finish_first() -> None:
-            while second.state != "finished":
-                time.sleep(0.01)
-            shutil.copy(second.folder / METRICS, first.folder)
-            shutil.copytree(second.folder / "model", first.folder / "model")
-            other.close()
-
-        threading.Thread(target=finish_first, daemon=True).start()
-        assert train_trials([first, second]) == {}
-    assert not (first.folder / "run.json").exists()
-
-
-def test_a_cell_whose_folder_was_locked_for_a_moment_is_started_again(
-    compared: Compared, tmp_path: Path
-) -> None:
-    """Another comparison holds the lock while it looks whether there is one."""
-    (trial,) = trials(compared, tmp_path, ("lory",))
-    with training_is(ASKED, FINISH):
-        assert train_trials([trial]) == {}
-    assert trial.state == "finished"
+            train_all(two, jobs=2)
+    assert all((training.folder / "saved").exists() for training in two)
 
 
 def test_a_killed_cell_names_the_signal_not_its_progress(compared: Compared, tmp_path: Path) -> None:
-    (trial,) = trials(compared, tmp_path, ("lory",))
+    (training,) = trainings(compared, tmp_path, ("lory",))
     with training_is(KILLED):
-        assert train_trials([trial]) == {trial.folder: "killed by signal 9; is there enough memory?"}
-
-
-def test_a_cell_that_another_process_trains_is_not_read(compared: Compared, tmp_path: Path) -> None:
-    """Its metrics may be long, and waiting asks ten times a second."""
-    trial, _ = trials(compared, tmp_path)
-    trial.folder.mkdir(parents=True)
-    processes = running._Processes([trial], 1, lambda *_: None, None)
-    with folder_lock(trial.folder), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(running, "has_model", lambda folder: pytest.fail("read"))
-        processes._start()
-    assert list(processes.waiting) == [trial]
+        assert train_all([training]) == {training.folder: "killed by signal 9; is there enough memory?"}
 
 
 def test_an_interrupted_cell_is_resumed_with_its_own_settings(compared: Compared, tmp_path: Path) -> None:
-    (trial,) = trials(compared, tmp_path, ("lory",))
+    (training,) = trainings(compared, tmp_path, ("lory",))
     with training_is(FAIL):
-        train_trials([trial])
-    before = json.loads((trial.folder / "run.json").read_text())
-    assert before["steps"] == trial.cell.run.steps
-    (again,) = trials(compared, tmp_path, ("lory",))
-    assert again == trial
+        train_all([training])
+    before = json.loads((training.folder / "run.json").read_text())
+    assert before["steps"] == training.run.steps
+    (again,) = trainings(compared, tmp_path, ("lory",))
+    assert again == training
 
 
 def test_jobs_take_the_gpus_in_turn_and_share_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,11 @@
-"""Which variants of a sweep stand for their design."""
+"""Which variants of a sweep stand for their design, and differences from a baseline."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from loriini.compare.variants import at_edge, choices
+from loriini.compare.variants import at_edge, choices, differences_from
+from loriini.evaluate.intervals import differences_by_domain
 
 
 def variant(design: str, settings: Mapping[str, str], seeds: Sequence[int], loss: float) -> dict[str, Any]:
@@ -44,3 +46,20 @@ def test_a_rate_at_which_seeds_diverged_is_not_chosen_for_its_survivors() -> Non
     none = at_rate("8e-3", [], 1)
     del none["training_loss"]
     assert list(chosen([none, family[2]])) == ["a 4e-3"]
+
+
+def score(loss: float) -> dict[str, Any]:
+    """A training on a domain of three instances."""
+    return {"perplexity": {"a": math.exp(loss)}, "instance_losses": {"a": [loss] * 3}}
+
+
+def test_a_seed_whose_perplexity_is_not_finite_is_in_no_difference() -> None:
+    scores = {
+        "dense": {0: score(2.0), 1: score(2.0), 2: score(math.nan)},
+        "lory": {0: score(1.0), 1: score(math.inf), 2: score(1.0)},
+        "diverged": {0: score(math.nan)},
+    }
+    found = differences_from("dense", scores, differences_by_domain)
+    assert set(found) == {"lory"}
+    assert found["lory"]["paired_seeds"] == [0]
+    assert math.isclose(found["lory"]["difference"]["a"]["change"], math.expm1(-1.0))

@@ -95,13 +95,6 @@ REPORTS = (
         "tests/papers/reproduce/claims/test_reasons.py",
     ),
     Mutation(
-        "losses of all designs at equal FLOPs",
-        "compare/differences.py",
-        'if axis != "flops" or not v.get("experts_vary")',
-        "if axis",
-        "tests/compare/test_differences.py",
-    ),
-    Mutation(
         "bytes of a whole document of which a part is scored",
         "evaluate/heldout.py",
         "int(bytes_NL.sum()) / instances.numel()",

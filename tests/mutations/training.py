@@ -208,10 +208,10 @@ TRAINING = (
     ),
     Mutation(
         "settings that change the training share a folder",
-        "compare/cells.py",
+        "compare/trainings.py",
         "if value != default.get(name)}",
         "if name in default and value != value}",
-        "tests/compare/test_cells.py",
+        "tests/compare/test_grid.py",
     ),
     Mutation(
         "interrupted cells are not saved",

@@ -15,7 +15,7 @@ from loriini.compare.settings import CompareSettings
 from loriini.evaluate.settings import EvaluationSettings
 
 if TYPE_CHECKING:
-    from loriini.compare.running import Trial
+    from loriini.compare.trainings import Training
 
 OF_TRAININGS = ("recipe", "seeds", "grid", "ladder", "corpus", "jobs")
 OF_HELDOUT = ("skip", "instances", "document_mask", "on_error", "text_field", "domain_field")
@@ -48,8 +48,8 @@ class Compare:
     resumes: ClassVar = True
 
     def run(self) -> None:
-        from loriini.compare.cells import check_design
-        from loriini.compare.job import compare_designs, compare_runs, describe_cells, place_designs
+        from loriini.compare.grid import check_design
+        from loriini.compare.job import compare_designs, compare_runs, describe_trainings, place_designs
 
         scored = replace(self.scored, documents=self.heldout)
         if runs := _runs(self.names):
@@ -62,7 +62,7 @@ class Compare:
         if self.dry_run and self.commands:
             raise InputError("--commands: --dry-run makes no folders to train in; leave one of them out")
         if self.dry_run:
-            rows = describe_cells(settings, self.out)
+            rows = describe_trainings(settings, self.out)
             print_rows(rows, tuple(rows[0]), as_json=False)
             return
         if not self.heldout:
@@ -109,8 +109,8 @@ def _runs(names: Iterable[str]) -> list[Path]:
     return [Path(name) for name in names if name not in DESIGNS and Path(name).is_dir()]
 
 
-def print_commands(trials: Iterable["Trial"]) -> None:
+def print_commands(trainings: Iterable["Training"]) -> None:
     """Print the command of each training that is not done."""
     from loriini.compare.running import training_commands
 
-    print(*(f"{command}\n" for command in training_commands(trials)), sep="", end="")
+    print(*(f"{command}\n" for command in training_commands(trainings)), sep="", end="")

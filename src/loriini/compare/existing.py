@@ -1,4 +1,4 @@
-"""Existing runs as the trials of a comparison; runs that differ only in their seed are one variant."""
+"""Existing runs as the trainings of a comparison; runs that differ only in their seed are one variant."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,8 +7,7 @@ from pathlib import Path
 from loriini.common.errors import InputError
 from loriini.common.grouping import grouped
 from loriini.common.hub import RUN, holds_tokenizer
-from loriini.compare.cells import Cell, run_settings, variant_name
-from loriini.compare.running import Trial
+from loriini.compare.trainings import Training, run_settings, variant_name
 from loriini.data.prepare.tokenized.tokenizer import same_vocabulary
 from loriini.evaluate.runs import check_distinct
 from loriini.train.changes import NOT_OF_TRAINING
@@ -30,8 +29,8 @@ class _ExistingRun:
     vocab_size: int
 
 
-def existing_trials(folders: Sequence[Path]) -> list[Trial]:
-    """The trials of run folders. InputError for a folder without a run, given twice, or of other tokens.
+def existing_trainings(folders: Sequence[Path]) -> list[Training]:
+    """The trainings of run folders. InputError for a folder without a run, given twice, or of other tokens.
 
     A variant is named by its runs' name, and by the settings in which variants of that name differ, or where
     these are many by its first run's folder.
@@ -41,7 +40,7 @@ def existing_trials(folders: Sequence[Path]) -> list[Trial]:
     for existing in runs:
         _check_vocabulary(runs[0], existing)
     by_name = grouped(runs, lambda existing: existing.run.name)
-    trials = []
+    trainings = []
     for existing in runs:
         varying = _varying([other.settings for other in by_name[existing.run.name]])
         settings = {name: existing.settings.get(name, "none") for name in varying}
@@ -49,16 +48,16 @@ def existing_trials(folders: Sequence[Path]) -> list[Trial]:
         if len(varying) > MOST_NAMED:
             first = next(other for other in runs if other.settings == existing.settings)
             name = f"{existing.run.name} ({first.folder})"
-        trials.append(Trial(Cell(name, existing.run, settings, of_grid=False), existing.folder))
+        trainings.append(Training(name, existing.run, existing.folder, settings, of_grid=False))
     seen = dict[tuple[str, int], Path]()
-    for trial in trials:
-        key = (trial.cell.variant, trial.cell.seed)
+    for training in trainings:
+        key = (training.variant, training.seed)
         if other_folder := seen.get(key):
             raise InputError(
-                f"{trial.folder}: the same settings and seed as {other_folder}; give one of them"
+                f"{training.folder}: the same settings and seed as {other_folder}; give one of them"
             )
-        seen[key] = trial.folder
-    return trials
+        seen[key] = training.folder
+    return trainings
 
 
 def _read(folder: Path) -> _ExistingRun:

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from loriini.common.grouping import grouped
-from loriini.compare.cells import variant_name
 from loriini.compare.measures import CellRows
 from loriini.compare.rows import VariantRow
 from loriini.compare.seeds import over_seeds
+from loriini.compare.trainings import variant_name
 from loriini.compare.variants import unswept_settings
 from loriini.reporting.curves import Floats
 

@@ -1,4 +1,4 @@
-"""`loriini compare`: train the cells, or take existing runs; evaluate, summarise, report."""
+"""`loriini compare`: train designs, or take existing runs; evaluate, summarise, report."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -12,20 +12,14 @@ from loriini.common.errors import InputError
 from loriini.common.hardware import describe_machine
 from loriini.common.hub import kind_of
 from loriini.common.json_file import read_object
-from loriini.compare.cells import Cell, base_run, make_cells
-from loriini.compare.existing import existing_trials
-from loriini.compare.measures import evaluate_trials
+from loriini.compare.existing import existing_trainings
+from loriini.compare.grid import base_run, make_trainings
+from loriini.compare.measures import evaluate_trainings
 from loriini.compare.report import write_comparison
-from loriini.compare.results import Results, compare_trials
-from loriini.compare.running import (
-    Trial,
-    check_jobs,
-    place_cells,
-    refuse_failures,
-    threads_of,
-    train_trials,
-)
+from loriini.compare.results import Results, compare_trainings
+from loriini.compare.running import check_jobs, refuse_failures, threads_of, train_all
 from loriini.compare.settings import CompareSettings
+from loriini.compare.trainings import Training, place
 from loriini.data.jobs.lock import waiting_lock
 from loriini.data.prepare.overlap import warn_of_overlap
 from loriini.data.read.inputs import input_files
@@ -35,65 +29,68 @@ from loriini.evaluate.settings import EvaluationSettings
 from loriini.model.weights.loading import tokenizer_in
 from loriini.recipes import default_vocabulary, is_tiny
 from loriini.reporting.page import REPORT
-from loriini.train.corpora import SMALL_VOCABULARY, read_corpora, small_corpus, small_corpus_folder
+from loriini.train.corpora import read_corpora, small_corpus, small_corpus_folder
 
 RESULTS = "results.json"
 
 
 def has_small_corpus(settings: CompareSettings) -> bool:
-    """Whether the cells train on the standard library's text."""
+    """Whether the trainings are on the standard library's text."""
     return not settings.corpus and (settings.recipe == "tiny" or is_tiny(settings.recipe))
 
 
-def cells_of(settings: CompareSettings) -> list[Cell]:
-    """The cells; the corpus is empty if they are to train on the standard library's text."""
+def trainings_of(settings: CompareSettings) -> list[Training]:
+    """The trainings, without a corpus if they are to be on the standard library's text."""
     corpus = tuple(path.resolve() for path in settings.corpus)
     base, grid = replace(base_run(settings.recipe), corpus=corpus), settings.grid
-    return make_cells(settings.designs, base, settings.overrides, grid, settings.seeds, settings.ladder)
+    return make_trainings(settings.designs, base, settings.overrides, grid, settings.seeds, settings.ladder)
+
+
+def with_corpus(trainings: Sequence[Training], corpus: Path) -> list[Training]:
+    """The trainings on this corpus."""
+    return [replace(each, run=replace(each.run, corpus=(corpus.resolve(),))) for each in trainings]
 
 
 def compare_designs(settings: CompareSettings, evaluation: EvaluationSettings, out: Path) -> Path:
-    """Train the cells that are not done in `out/runs`, evaluate all, write results; the report's path.
+    """Train what is not done in `out/runs`, evaluate all, write results; the report's path.
 
     InputError before anything is trained for wrong settings and held-out text; WorkerDied at the end if a
-    cell failed, with the report of the others written.
+    training failed, with the report of the others written.
     """
-    trials, evaluation = place_designs(settings, evaluation, out)
-    failures = train_trials(trials, settings.jobs)
+    trainings, evaluation = place_designs(settings, evaluation, out)
+    failures = train_all(trainings, settings.jobs)
     machine = {**describe_machine(), "jobs": settings.jobs, "threads": threads_of(settings.jobs)}
     about = {
         "recipe": settings.recipe,
         "overrides": list(settings.overrides),
         "grid": {name: list(values) for name, values in settings.grid.items()},
-        "corpus": [path.name for path in trials[0].cell.run.corpus],
+        "corpus": [path.name for path in trainings[0].run.corpus],
         "machine": machine,
     }
-    report = finish(trials, evaluation, failures, out, about)
-    refuse_failures(trials, failures)
+    report = finish(trainings, evaluation, failures, out, about)
+    refuse_failures(trainings, failures)
     return report
 
 
 def place_designs(
     settings: CompareSettings, evaluation: EvaluationSettings, out: Path
-) -> tuple[list[Trial], EvaluationSettings]:
-    """The cells in `out/runs`, and how all of them are evaluated; InputError for wrong settings and text."""
+) -> tuple[list[Training], EvaluationSettings]:
+    """The trainings in `out/runs`, and how all are evaluated; InputError for wrong settings and text."""
     check_jobs(settings.jobs)
-    if "runs" in results_before(out):
-        raise InputError(f"{out / RESULTS}: compares runs, not designs; choose another --out")
-    cells = cells_of(settings)
-    evaluation = with_shared_skip(cells, evaluation)
+    check_out(out)
+    trainings = trainings_of(settings)
+    evaluation = with_shared_skip(trainings, evaluation)
     input_files(evaluation.documents)  # InputError for a missing path
     if has_small_corpus(settings):
-        length = cells[0].run.length
-        corpus = small_corpus(small_corpus_folder(out, length), length).resolve()
-        cells = [replace(cell, run=replace(cell.run, corpus=(corpus,))) for cell in cells]
+        length = trainings[0].run.length
+        trainings = with_corpus(trainings, small_corpus(small_corpus_folder(out, length), length))
     elif not settings.corpus:
         raise InputError(
             f"recipe {settings.recipe} needs a corpus: make one with `loriini prepare`, give --corpus DIR"
         )
-    trials = place_cells(cells, out / "runs")
-    check_heldout([trial.cell for trial in trials if trial.state != "finished"], evaluation)
-    return trials, evaluation
+    trainings = place(trainings, out / "runs")
+    check_heldout([training for training in trainings if training.state != "finished"], evaluation)
+    return trainings, evaluation
 
 
 def compare_runs(folders: Sequence[Path], evaluation: EvaluationSettings | None, out: Path) -> Path:
@@ -102,67 +99,60 @@ def compare_runs(folders: Sequence[Path], evaluation: EvaluationSettings | None,
     InputError where `out` holds a comparison with more in it.
     """
     runs = [str(path) for path in folders]
-    refuse_less(out, runs, heldout=evaluation is not None)
-    return finish(existing_trials(folders), evaluation, {}, out, {"runs": runs})
+    check_out(out, runs, heldout=evaluation is not None)
+    return finish(existing_trainings(folders), evaluation, {}, out, {"runs": runs})
 
 
-def results_before(out: Path) -> dict[str, Any]:
-    """The comparison in a folder, empty where there is none. InputError for another command's results."""
+def check_out(out: Path, runs: Sequence[str] = (), heldout: bool = True) -> None:
+    """InputError where `out` holds another command's results, or a comparison of others or of more."""
     path = out / RESULTS
-    if path.exists():
-        before = read_object(path, "choose another --out")
-        if "variants" not in before:
-            raise InputError(f"{path}: of another command; choose another --out")
-        return before
-    if out.exists() and (kind := kind_of(out)):
-        raise InputError(f"--out {out}: {kind}; choose another folder")
-    if (out / REPORT).exists():
-        raise InputError(f"{out / REPORT}: of another command, which has no {RESULTS}; choose another --out")
-    return {}
-
-
-def refuse_less(out: Path, runs: Sequence[str], heldout: bool) -> None:
-    """InputError where these results would replace others that say more: other runs, or held-out text."""
-    if not (before := results_before(out)):
+    if not path.exists():
+        if out.exists() and (kind := kind_of(out)):
+            raise InputError(f"--out {out}: {kind}; choose another folder")
+        if (out / REPORT).exists():
+            raise InputError(
+                f"{out / REPORT}: was not written by `loriini compare`: there is no {RESULTS}; choose "
+                "another --out"
+            )
         return
-    path = out / RESULTS
-    if "runs" not in before:
-        raise InputError(f"{path}: compares designs; choose another --out")
-    if others := [run for run in before["runs"] if run not in runs]:
-        raise InputError(f"{path}: also compares {', '.join(others)}; name them too, or choose another --out")
-    if before.get("heldout") and not heldout:
-        raise InputError(f"{path}: compares on held-out text; give --heldout, or choose another --out")
+    before = read_object(path, "choose another --out")
+    if "variants" not in before:
+        raise InputError(f"{path}: was not written by `loriini compare`; choose another --out")
+    others = [run for run in before.get("runs", []) if run not in runs]
+    if others or ("runs" in before) != bool(runs) or (before.get("heldout") and not heldout):
+        also = ", ".join(others) or ("held-out text" if "runs" in before and runs else "other trainings")
+        raise InputError(f"{path}: compares {also}; name that too, or choose another --out")
 
 
 def finish(
-    trials: Sequence[Trial],
+    trainings: Sequence[Training],
     evaluation: EvaluationSettings | None,
     failures: Mapping[Path, str],
     out: Path,
     about: Mapping[str, Any],
 ) -> Path:
-    """Evaluate the trials, write `results.json` and `report.html` into `out`; the report's path."""
-    results = measure_trials(trials, evaluation, failures, out / "evaluations")
+    """Evaluate the trainings, write `results.json` and `report.html` into `out`; the report's path."""
+    results = measure_trainings(trainings, evaluation, failures, out / "evaluations")
     results |= {"date": time.strftime("%Y-%m-%d"), **about}
     with waiting_lock(out):  # another command may end at the same time
         write_json(out / RESULTS, results)
         return write_comparison(results, out)
 
 
-def measure_trials(
-    trials: Sequence[Trial],
+def measure_trainings(
+    trainings: Sequence[Training],
     evaluation: EvaluationSettings | None,
     failures: Mapping[Path, str],
     cache: Path,
 ) -> Results:
-    """The results of trials that are trained, all evaluated on the same tokens with one `skip`."""
-    finished = [trial for trial in trials if trial.state == "finished"]
+    """The results of trainings that are trained, all evaluated on the same tokens with one `skip`."""
+    finished = [training for training in trainings if training.state == "finished"]
     if not evaluation or not finished:
-        return {**compare_trials(trials, {}, failures), "heldout": {}}
-    evaluation, heldout = shared_heldout([trial.folder for trial in finished], evaluation)
+        return {**compare_trainings(trainings, {}, failures), "heldout": {}}
+    evaluation, heldout = shared_heldout([training.folder for training in finished], evaluation)
     if len(finished) > 1:
         warn_of_few_documents(heldout)
-    evaluations = evaluate_trials(finished, heldout, evaluation, cache)
+    evaluations = evaluate_trainings(finished, heldout, evaluation, cache)
     text = {
         "documents": [Path(path).name for path in evaluation.documents],
         "instances": {domain: len(each.ids) for domain, each in heldout.items()},
@@ -171,13 +161,13 @@ def measure_trials(
         "skip": evaluation.skip,
         **({"document_mask": True} if evaluation.document_mask else {}),
     }
-    return {**compare_trials(trials, evaluations, failures, documents_of(heldout)), "heldout": text}
+    return {**compare_trainings(trainings, evaluations, failures, documents_of(heldout)), "heldout": text}
 
 
-def with_shared_skip(cells: Sequence[Cell], evaluation: EvaluationSettings) -> EvaluationSettings:
-    """The settings with the length and `skip` of all cells, those that may fail included."""
-    skip = max(cell.run.config().first_segment_length for cell in cells)
-    length = min(cell.run.length for cell in cells)
+def with_shared_skip(trainings: Sequence[Training], evaluation: EvaluationSettings) -> EvaluationSettings:
+    """The settings with the length and `skip` of all trainings, those that may fail included."""
+    skip = max(each.run.config().first_segment_length for each in trainings)
+    length = min(each.run.length for each in trainings)
     return replace(
         evaluation,
         skip=skip if evaluation.skip is None else evaluation.skip,
@@ -185,17 +175,17 @@ def with_shared_skip(cells: Sequence[Cell], evaluation: EvaluationSettings) -> E
     )
 
 
-def check_heldout(cells: Sequence[Cell], evaluation: EvaluationSettings) -> None:
-    """InputError, before these cells are trained, for held-out text that cannot be used."""
-    documents = read_heldout(evaluation) if cells else []
+def check_heldout(trainings: Sequence[Training], evaluation: EvaluationSettings) -> None:
+    """InputError, before any of these is trained, for held-out text that cannot be used."""
+    documents = read_heldout(evaluation) if trainings else []
     # the first instance says how long all are, but not how long the documents are that are kept apart
     most = evaluation.instances if evaluation.document_mask else 1
     assert evaluation.length is not None
     assert evaluation.skip is not None
-    for corpora in {cell.run.corpus for cell in cells}:
+    for corpora in {each.run.corpus for each in trainings}:
         corpus = read_corpora(corpora)
         tokenizer = tokenizer_in(corpus.tokenizer)
-        labels = {cell.run.label_names(corpus.instances) for cell in cells if cell.run.corpus == corpora}
+        labels = {each.run.label_names(corpus.instances) for each in trainings if each.run.corpus == corpora}
         for names in labels:
             texts = tokenize_by_domain(documents, tokenizer, evaluation.length, most, names or None)
             check_domains(texts)
@@ -203,32 +193,31 @@ def check_heldout(cells: Sequence[Cell], evaluation: EvaluationSettings) -> None
         warn_of_overlap(corpora, documents)
 
 
-def describe_cells(settings: CompareSettings, out: Path) -> list[dict[str, Any]]:
-    """What `--dry-run` lists: every cell with its parameters, training FLOPs and tokens, and its state."""
-    cells, states = cells_of(settings), dict[int, str]()
-    small = small_corpus_folder(out, cells[0].run.length)
+def describe_trainings(settings: CompareSettings, out: Path) -> list[dict[str, Any]]:
+    """What `--dry-run` lists: every training with its parameters, FLOPs and tokens, and its state."""
+    trainings = trainings_of(settings)
+    small = small_corpus_folder(out, trainings[0].run.length)
     if has_small_corpus(settings) and small.exists():
-        cells = [replace(cell, run=replace(cell.run, corpus=(small.resolve(),))) for cell in cells]
-    if cells[0].run.corpus:
-        vocabulary = read_corpora(cells[0].run.corpus).vocab_size
-        states = {i: trial.state for i, trial in enumerate(place_cells(cells, out / "runs"))}
-    elif has_small_corpus(settings):
-        vocabulary = SMALL_VOCABULARY
+        trainings = with_corpus(trainings, small)
+    if trainings[0].run.corpus:
+        vocabulary = read_corpora(trainings[0].run.corpus).vocab_size
+        trainings = place(trainings, out / "runs")
     else:
-        vocabulary = default_vocabulary(cells[0].run)
-    return [_described(cell, vocabulary, states.get(i, "new")) for i, cell in enumerate(cells)]
+        vocabulary = default_vocabulary(trainings[0].run, settings.recipe)
+    return [describe_training(training, vocabulary) for training in trainings]
 
 
-def _described(cell: Cell, vocabulary: int, state: str) -> dict[str, Any]:
-    run = cell.run
+def describe_training(training: Training, vocabulary: int) -> dict[str, Any]:
+    """A row of what `--dry-run` lists."""
+    run = training.run
     total, active = (config := run.config(vocabulary)).parameters()
     tokens = run.steps * run.batch_size * run.length
     return {
-        "cell": cell.variant,
-        "seed": as_argument(cell.seed),
+        "training": training.variant,
+        "seed": as_argument(training.seed),
         "parameters": total,
         "active": active,
         "tokens": tokens,
         "petaflop": f"{tokens * config.flops_per_token(run.length) / 1e15:.3g}",
-        "state": state,
+        "state": training.state if run.corpus else "new",
     }

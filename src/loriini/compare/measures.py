@@ -14,7 +14,8 @@ from loriini.common.errors import InputError
 from loriini.common.grouping import grouped
 from loriini.common.hub import RUN, model_folder
 from loriini.common.json_file import read_object
-from loriini.compare.running import Trial, training_seconds
+from loriini.compare.running import training_seconds
+from loriini.compare.trainings import Training
 from loriini.data.jobs.artifact import digest
 from loriini.data.jobs.lock import waiting_lock
 from loriini.evaluate.heldout import HeldOut, heldout_digest
@@ -26,7 +27,7 @@ from loriini.train.config import read_run, recorded_corpus
 from loriini.train.records.metrics import METRICS, read_records
 
 CellRows = Sequence[Mapping[str, Any]]
-"""The results of cells, `results.cell_result` of each."""
+"""The results of trainings, `results.training_result` of each."""
 CURVE_POINTS = 100
 LAST_SHARE = 0.1
 """Share of the steps, at the end of training, over which its measures are averaged."""
@@ -42,7 +43,7 @@ ENTROPIES = {
 """Measures of a mixture, and the fields of its steps that they come from."""
 
 
-def training_measures(trial: Trial) -> dict[str, Any]:
+def training_measures(training: Training) -> dict[str, Any]:
     """A cell's state, sizes, cost, training loss, use of experts, and learning curve.
 
     - `training_loss`: mean of the last tenth of the steps; None if none of them was finite.
@@ -53,9 +54,9 @@ def training_measures(trial: Trial) -> dict[str, Any]:
 
     InputError for a run without metrics.
     """
-    metrics = _read_steps(trial.folder)
-    run, written = read_run(trial.folder / RUN)
-    corpus = recorded_corpus(written, trial.folder / RUN)
+    metrics = _read_steps(training.folder)
+    run, written = read_run(training.folder / RUN)
+    corpus = recorded_corpus(written, training.folder / RUN)
     configs = {n: run.config(corpus.vocab_size, num_experts=n) for n in {m["experts"] for m in metrics}}
     flops = {n: config.flops_per_token(run.length) for n, config in configs.items()}
     tokens = column(metrics, "tokens")
@@ -67,7 +68,7 @@ def training_measures(trial: Trial) -> dict[str, Any]:
     trained = run.config(corpus.vocab_size)
     total, active = trained.parameters()
     return {
-        "state": trial.state,
+        "state": training.state,
         **asdict(corpus),
         "parameters": {"total": total, "active": active},
         "flops_per_token": trained.flops_per_token(run.length),
@@ -139,8 +140,8 @@ def expert_use_measures(metrics: Metrics, soft: bool) -> dict[str, Any]:
     }
 
 
-def evaluate_trials(
-    trials: Sequence[Trial], heldout: Mapping[str, HeldOut], settings: EvaluationSettings, cache: Path
+def evaluate_trainings(
+    trainings: Sequence[Training], heldout: Mapping[str, HeldOut], settings: EvaluationSettings, cache: Path
 ) -> dict[Path, dict[str, Any]]:
     """The evaluation of each run with `instance_losses`, by folder; those in `cache` are reused.
 
@@ -148,14 +149,14 @@ def evaluate_trials(
     """
     text = [heldout_digest(heldout), {domain: h.bytes_per_token for domain, h in heldout.items()}]
     evaluations = {}
-    for trial in trials:
+    for training in trainings:
         how = [settings.skip, settings.routing, *(["document_mask"] if settings.document_mask else [])]
-        key = digest([EVALUATION_VERSION, text, *how, model_state(trial.folder)])
-        path = cache / f"{trial.folder.name}-{key[:8]}.json"
+        key = digest([EVALUATION_VERSION, text, *how, model_state(training.folder)])
+        path = cache / f"{training.folder.name}-{key[:8]}.json"
         with waiting_lock(cache):  # another command may evaluate the same cells
             if not path.exists():
-                write_json(path, evaluate_on(trial.folder, heldout, settings, f"evaluate {trial.name}"))
-        evaluations[trial.folder] = read_object(path, "remove it; it is made again")
+                write_json(path, evaluate_on(training.folder, heldout, settings, f"evaluate {training.name}"))
+        evaluations[training.folder] = read_object(path, "remove it; it is made again")
     return evaluations
 
 

@@ -6,9 +6,8 @@ from typing import Any
 
 from loriini.common.grouping import grouped
 from loriini.common.settings import settings_of_kind
-from loriini.compare.cells import Cell, run_settings
 from loriini.compare.measures import CellRows, is_number
-from loriini.compare.running import Trial
+from loriini.compare.trainings import Training, run_settings
 from loriini.evaluate.perplexity import counts_first_segment
 from loriini.reporting.wording import listing
 from loriini.train.changes import NOT_OF_TRAINING
@@ -26,14 +25,14 @@ EQUAL_ACTIVE = 1.05
 
 
 def counted_first_segments(
-    trials: Sequence[Trial], evaluations: Mapping[Path, Mapping[str, Any]]
+    trainings: Sequence[Training], evaluations: Mapping[Path, Mapping[str, Any]]
 ) -> Iterator[str]:
     """Which variants' perplexity counts tokens of segment 1, which is routed by itself."""
     names = [
-        trial.cell.variant
-        for trial in trials
-        if trial.folder in evaluations
-        and counts_first_segment(trial.cell.run.config(), evaluations[trial.folder]["skip"])
+        training.variant
+        for training in trainings
+        if training.folder in evaluations
+        and counts_first_segment(training.run.config(), evaluations[training.folder]["skip"])
     ]
     if names:
         yield (
@@ -42,7 +41,7 @@ def counted_first_segments(
         )
 
 
-def unequal_settings(cells: Sequence[Cell]) -> Iterator[str]:
+def unequal_settings(cells: Sequence[Training]) -> Iterator[str]:
     """In which training settings cells of one width differ, except those that a grid varies."""
     for same_width in grouped(cells, lambda cell: cell.width).values():
         settings = [run_settings(cell.run, BY_DESIGN) for cell in same_width]
@@ -86,7 +85,7 @@ def unequal_sizes(cells: CellRows) -> Iterator[str]:
     if vary:
         yield (
             f"How many experts a token of {vary} passes through varies; active parameters and FLOPs count "
-            "all of them and are too high, so there is no loss at equal FLOPs."
+            "all of them and are too high."
         )
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from loriini.common.grouping import grouped
 from loriini.compare import figures
-from loriini.compare.ladder import ladder_section
 from loriini.compare.rows import DifferenceRow, VariantRow
 from loriini.compare.sections import (
     cells_section,
     difference_texts,
     expert_use_section,
     grid_section,
+    ladder_section,
     learning_section,
     mean_text,
     not_causal_section,

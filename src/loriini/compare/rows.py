@@ -27,26 +27,11 @@ class DifferenceRow(TypedDict):
     documents: Change
 
 
-class BudgetRow(TypedDict):
-    """Training loss at a budget that all variants spent."""
-
-    budget: float
-    loss: Interval
-    difference: NotRequired[Interval]
-
-
 class ParameterCounts(TypedDict):
     """Parameters of a model."""
 
     total: int
     active: int
-
-
-class GridChoice(TypedDict):
-    """Whether a sweep chose a variant, and the settings in which it lies at the edge of what was tried."""
-
-    chosen: bool
-    edge: NotRequired[list[str]]
 
 
 class VariantRow(TypedDict):
@@ -59,7 +44,6 @@ class VariantRow(TypedDict):
     causality: str
     training_causality: str
     experts_vary: NotRequired[bool]
-    loss_skips: NotRequired[int]
     parameters: NotRequired[ParameterCounts]
     flops_per_token: NotRequired[float]
     seeds: list[int]
@@ -78,7 +62,6 @@ class VariantRow(TypedDict):
     edge: NotRequired[list[str]]
     difference: NotRequired[dict[str, DifferenceRow]]
     paired_seeds: NotRequired[list[int]]
-    equal: NotRequired[dict[str, BudgetRow]]
 
 
 class Line(TypedDict):

@@ -8,79 +8,26 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from signal import SIGKILL
-from typing import Literal
 
 from loriini.common.errors import InputError, WorkerDied
 from loriini.common.extension import extension_arguments
 from loriini.common.hardware import JOBS_HERE, visible_gpus
-from loriini.common.hub import RUN
 from loriini.common.progress import Advance, inform, progress, warn
 from loriini.common.signals import Interrupted, deferred_interrupts
-from loriini.compare.cells import Cell
-from loriini.data.jobs.lock import AT_WORK, FolderLocked, folder_lock
+from loriini.compare.trainings import Training
 from loriini.train.corpora import read_corpora
-from loriini.train.folder import check_length, claim_run, has_model, make_folder
+from loriini.train.folder import claim_run, make_folder
 from loriini.train.loop import train
 from loriini.train.records.metrics import METRICS, read_records
 
-State = Literal["new", "started", "finished", "diverged"]
 LOG = "train.log"
 POLL_SECONDS = 0.1
 
 
-@dataclass(frozen=True)
-class Trial:
-    """A cell and the folder of its run."""
-
-    cell: Cell
-    folder: Path
-
-    @property
-    def name(self) -> str:
-        return f"{self.cell.variant}, seed {self.cell.seed}"
-
-    @property
-    def state(self) -> State:
-        """The state of its run; `diverged`: stopped after too many skipped steps in a row."""
-        if has_model(self.folder):
-            return "finished"
-        if not (self.folder / RUN).exists():
-            return "new"
-        most = self.cell.run.guard.max_skips  # may be more than before: then the run goes on
-        last = read_records(self.folder / METRICS)[-most:]
-        return "diverged" if len(last) == most and all(step["skipped"] for step in last) else "started"
-
-    @property
-    def is_done(self) -> bool:
-        """Whether its training ended, with a model or by diverging, so that there is something to measure."""
-        return self.state in ("finished", "diverged")
-
-
-def place_cells(cells: Iterable[Cell], folder: Path) -> list[Trial]:
-    """The cells with their run folders in `folder`: one made for the same settings, or a new one.
-
-    InputError for a cell that its corpus does not fit.
-    """
-    trials, opened = [], cache(read_corpora)
-    for cell in cells:
-        corpus = opened(cell.run.corpus, cell.run.corpus_weights)
-        try:
-            cell.run.check(cell.run.label_names(corpus.instances))
-            check_length(cell.run, corpus)
-        except InputError as error:
-            raise InputError(f"{cell.variant}: {error}") from error
-        name = cell.folder_name(corpus)
-        made = sorted(folder.glob(f"*-seed{cell.seed}-{name.rpartition('-')[2]}"))
-        trials.append(Trial(cell, made[0] if made else folder / name))
-    return trials
-
-
-def train_trials(
-    trials: Sequence[Trial], jobs: int = 1, on_end: Callable[[Trial], None] | None = None
+def train_all(
+    trainings: Sequence[Training], jobs: int = 1, on_end: Callable[[Training], None] | None = None
 ) -> dict[Path, str]:
     """Train what is not done, `jobs` at once with the cores divided among them; returns why cells failed.
 
@@ -89,45 +36,45 @@ def train_trials(
     SIGTERM, once every running cell is saved.
     """
     check_jobs(jobs)
-    left = [trial for trial in trials if not trial.is_done]
-    inform(f"{len(trials)} trainings, {len(left)} of them not done, {jobs} at once")
-    with progress("trainings", len(trials)) as advance:
-        advance(len(trials) - len(left))
+    left = [training for training in trainings if not training.is_done]
+    inform(f"{len(trainings)} trainings, {len(left)} of them not done, {jobs} at once")
+    with progress("trainings", len(trainings)) as advance:
+        advance(len(trainings) - len(left))
         return _Processes(left, jobs, advance, on_end).run() if left else {}
 
 
-def train_here(trial: Trial) -> None:
+def train_here(training: Training) -> None:
     """Train in this process, unless it is done."""
-    if not trial.is_done:
-        run = trial.cell.run
-        train(run, read_corpora(run.corpus, run.corpus_weights), trial.folder)
+    if not training.is_done:
+        run = training.run
+        train(run, read_corpora(run.corpus, run.corpus_weights), training.folder)
 
 
-def refuse_failures(trials: Sequence[Trial], failures: Mapping[Path, str]) -> None:
+def refuse_failures(trainings: Sequence[Training], failures: Mapping[Path, str]) -> None:
     """WorkerDied that names the trainings that failed, if there are any."""
     if failures:
-        names = {trial.folder: trial.name for trial in trials}
+        names = {training.folder: training.name for training in trainings}
         failed = [f"{names.get(folder, folder.name)}: {reason}" for folder, reason in failures.items()]
         raise WorkerDied(
-            f"{len(failed)} of {len(trials)} trainings failed ({'; '.join(failed)}); the same command tries "
-            "them again"
+            f"{len(failed)} of {len(trainings)} trainings failed ({'; '.join(failed)}); the same command "
+            "tries them again"
         )
 
 
-def training_commands(trials: Iterable[Trial]) -> list[str]:
-    """A command for each trial that is not done, for other machines that see its folder and its corpus."""
-    left = [trial for trial in trials if not trial.is_done]
-    for trial in left:
-        claim_trial(trial)
-    return [shlex.join(["loriini", *resuming(trial.folder.resolve())]) for trial in left]
+def training_commands(trainings: Iterable[Training]) -> list[str]:
+    """A command for each training that is not done, for other machines that see its folder and its corpus."""
+    left = [training for training in trainings if not training.is_done]
+    for training in left:
+        claim_training(training)
+    return [shlex.join(["loriini", *resuming(training.folder.resolve())]) for training in left]
 
 
-def claim_trial(trial: Trial) -> None:
-    """Make a trial's folder with its run's settings, if there is none."""
-    run = trial.cell.run
+def claim_training(training: Training) -> None:
+    """Make a training's folder with its run's settings, if there is none."""
+    run = training.run
     corpus = read_corpora(run.corpus, run.corpus_weights)
-    make_folder(run, corpus, trial.folder)
-    claim_run(run, corpus, trial.folder)
+    make_folder(run, corpus, training.folder)
+    claim_run(run, corpus, training.folder)
 
 
 def resuming(folder: Path) -> list[str]:
@@ -154,14 +101,18 @@ def threads_of(jobs: int) -> int:
 
 
 class _Processes:
-    """`loriini train --resume` for each of the trials, as many at once as there are jobs."""
+    """`loriini train --resume` for each of the trainings, as many at once as there are jobs."""
 
     def __init__(
-        self, trials: Sequence[Trial], jobs: int, advance: Advance, on_end: Callable[[Trial], None] | None
+        self,
+        trainings: Sequence[Training],
+        jobs: int,
+        advance: Advance,
+        on_end: Callable[[Training], None] | None,
     ) -> None:
-        self.waiting, self.jobs, self.advance, self.on_end = deque(trials), jobs, advance, on_end
-        self.num_trials, self.num_ended = len(trials), 0
-        self.running: list[tuple[Trial, subprocess.Popen[bytes], int]] = []
+        self.waiting, self.jobs, self.advance, self.on_end = deque(trainings), jobs, advance, on_end
+        self.num_trials, self.num_ended = len(trainings), 0
+        self.running: list[tuple[Training, subprocess.Popen[bytes], int]] = []
         self.failures: dict[Path, str] = {}
 
     def run(self) -> dict[Path, str]:
@@ -181,46 +132,36 @@ class _Processes:
         return self.failures
 
     def _start(self) -> None:
-        """Start waiting trials while there is room; those that another process trains wait on."""
-        for _ in range(len(self.waiting)):
-            if len(self.running) == self.jobs:
-                return
-            trial = self.waiting.popleft()
-            if _is_locked(trial.folder):
-                self.waiting.append(trial)
-            elif trial.is_done:  # by another process
-                self._end(trial)
-            else:
-                taken = {slot for _, _, slot in self.running}
-                slot = next(slot for slot in range(self.jobs) if slot not in taken)
-                self.running.append((trial, start_training(trial, place_of(slot, self.jobs)), slot))
+        """Start waiting trainings while there is room."""
+        while self.waiting and len(self.running) < self.jobs:
+            training = self.waiting.popleft()
+            taken = {slot for _, _, slot in self.running}
+            slot = next(slot for slot in range(self.jobs) if slot not in taken)
+            self.running.append((training, start_training(training, place_of(slot, self.jobs)), slot))
 
     def _collect(self) -> None:
         for job in list(self.running):
-            trial, process, _ = job
+            training, process, _ = job
             code = process.poll()
             if code is None:
                 continue
             self.running.remove(job)
-            reason = failure(code, trial.folder / LOG) if code else ""
-            if AT_WORK in reason:  # another process began it, or looked whether it is locked, in this moment
-                self.waiting.append(trial)
-                continue
-            if reason and not trial.is_done:
-                self.failures[trial.folder] = reason
-            self._end(trial)
+            reason = failure(code, training.folder / LOG) if code else ""
+            if reason and not training.is_done:
+                self.failures[training.folder] = reason
+            self._end(training)
 
-    def _end(self, trial: Trial) -> None:
-        """Report a trial that ended, in a line."""
+    def _end(self, training: Training) -> None:
+        """Report a training that ended, in a line."""
         self.num_ended += 1
         self.advance()
         left = f"{self.num_trials - self.num_ended} left"
-        if reason := self.failures.get(trial.folder):
-            warn(f"{trial.name} failed, {left}: {reason}")
+        if reason := self.failures.get(training.folder):
+            warn(f"{training.name} failed, {left}: {reason}")
         else:
-            inform(f"{trial.name}: {training_state(trial)} ({left})")
+            inform(f"{training.name}: {training_state(training)} ({left})")
         if self.on_end is not None:
-            self.on_end(trial)
+            self.on_end(training)
 
     def _stop(self) -> None:
         """End what still runs; every process saves first."""
@@ -237,12 +178,12 @@ def place_of(slot: int, jobs: int) -> dict[str, str]:
     return place | ({"CUDA_VISIBLE_DEVICES": gpus[slot % len(gpus)]} if gpus else {})
 
 
-def start_training(trial: Trial, place: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+def start_training(training: Training, place: Mapping[str, str]) -> "subprocess.Popen[bytes]":
     """Start or resume a cell as `loriini train --resume FOLDER`; what it prints is added to LOG there."""
-    claim_trial(trial)
-    with open(trial.folder / LOG, "ab") as log:
+    claim_training(training)
+    with open(training.folder / LOG, "ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "loriini", *resuming(trial.folder)],
+            [sys.executable, "-m", "loriini", *resuming(training.folder)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -250,10 +191,10 @@ def start_training(trial: Trial, place: Mapping[str, str]) -> "subprocess.Popen[
         )
 
 
-def training_state(trial: Trial) -> str:
+def training_state(training: Training) -> str:
     """How a run ended: its last loss and its seconds of training."""
-    metrics = read_records(trial.folder / METRICS)
-    if trial.state == "diverged":
+    metrics = read_records(training.folder / METRICS)
+    if training.state == "diverged":
         return f"diverged after {len(metrics)} steps"
     seconds = sum(training_seconds(metrics))
     loss = metrics[-1]["loss"]
@@ -280,14 +221,3 @@ def last_line(path: Path) -> str:
     """The last line of a log that is not empty."""
     text = path.read_text(errors="replace") if path.exists() else ""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
-
-
-def _is_locked(folder: Path) -> bool:
-    """Whether another process is training in a folder."""
-    if not folder.exists():
-        return False
-    try:
-        with folder_lock(folder):
-            return False
-    except FolderLocked:
-        return True

@@ -1,18 +1,19 @@
-"""Sections of a comparison's report: learning, experts, the grid, every cell, settings."""
+"""Sections of a comparison's report: the ladder, learning, experts, the grid, every cell, settings."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import isnan
-from typing import Any, Literal
+from typing import Any
 
 from loriini.compare import figures
 from loriini.compare.measures import by_variant
-from loriini.compare.rows import DifferenceRow, Interval, VariantRow
+from loriini.compare.rows import DifferenceRow, Interval, LadderDesign, VariantRow
 from loriini.evaluate.intervals import OVERALL, Difference
 from loriini.reporting import page as p
 from loriini.reporting.page import Html
 from loriini.reporting.wording import NO_VALUE, SEES_LATER, duration, interval, large, listing, minus, percent
 
-AXIS_UNITS = {"tokens": "equal tokens", "flops": "equal FLOPs", "seconds": "equal seconds"}
+LADDER = ("", "width", "active", "FLOPs", "loss", "difference", "over seeds", "over held-out text")
+"""Columns of a ladder's table."""
 
 
 def mean_text(interval: Interval, digits: int = 2) -> str:
@@ -31,8 +32,46 @@ def difference_texts(difference: DifferenceRow) -> list[str]:
     return [percent(difference["change"]), over_seeds, interval(documents)]
 
 
+def ladder_section(results: Mapping[str, Any]) -> Html | None:
+    """Every design at every size, and a line fitted to each design; None if nothing was scored."""
+    measured = [design for design in results["ladder"]["designs"] if "flops" in design]
+    if not measured:
+        return None
+    fitted = [design for design in measured if "line" in design]
+    caption = "Means and intervals over seeds, and a line fitted to each design's points."
+    return p.join(
+        p.figure(figures.loss_over_compute(measured), caption),
+        p.table(LADDER, sizes_rows(results, measured)),
+        p.note(
+            "Loss is the mean over domains of the held-out loss, nats a token. Differences are of the mean "
+            f"perplexity over domains, from {results['ladder']['baseline']} of the same size. FLOPs are of "
+            "the whole training."
+        ),
+        p.element("h3", "Fitted lines: loss = a · FLOPs^(−b)"),
+        p.table(
+            ["", "a", "b"],
+            ([d["name"], f"{d['line']['a']:.3g}", mean_text(d["line"]["b"], 4)] for d in fitted),
+        ),
+        p.note("Fitted to each seed by least squares of logarithms; in brackets the interval over seeds."),
+    )
+
+
+def sizes_rows(results: Mapping[str, Any], designs: Sequence[LadderDesign]) -> list[list[str]]:
+    """A row of LADDER for each design and size."""
+    variants = {v["name"]: v for v in results["variants"]}
+    rows = []
+    for design in designs:
+        by_width = {variants[name]["width"]: variants[name] for name in design["variants"]}
+        for width, flops, loss in zip(design["widths"], design["flops"], design["loss"], strict=True):
+            v = by_width[width]
+            difference = difference_texts(v["difference"][OVERALL]) if "difference" in v else [NO_VALUE] * 3
+            size = [str(width), large(v["parameters"]["active"]), f"{flops:.3g}", mean_text(loss, 3)]
+            rows.append([v["name"], *size, *difference])
+    return rows
+
+
 def learning_section(results: Mapping[str, Any], shown: Sequence[VariantRow]) -> Html | None:
-    """Training loss over tokens, FLOPs and seconds, and at budgets that all spent."""
+    """Training loss over tokens, FLOPs and seconds."""
     trained = by_variant([cell for cell in results["cells"] if "curve" in cell])
     curves = {
         v["name"] + later_tokens_mark(v["training_causality"]): cells_with_equal_steps(trained[v["name"]])
@@ -41,62 +80,24 @@ def learning_section(results: Mapping[str, Any], shown: Sequence[VariantRow]) ->
     }
     if not curves:
         return None
-    caption = "Line: running mean, over seeds; band: lowest to highest seed. The initial drop is cut off."
     machine = results.get("machine")
+    trained_on = (
+        f" ({machine['processor']}, {machine['jobs']} at once, {machine['threads']} threads each)"
+        if machine
+        else ""
+    )
     captions = {
-        "tokens": caption,
+        "tokens": "Line: running mean over seeds; band: lowest to highest seed. The initial drop is cut off.",
         "flops": "The same over computation: forward and backward, attention and merging included.",
-        "seconds": "The same over time spent in training steps, without evaluation and checkpoints"
-        + (
-            f": {machine['processor']}, trainings at once {machine['jobs']}, threads of each "
-            f"{machine['threads']}."
-            if machine
-            else "; runs do not record their machine."
-        ),
+        "seconds": f"The same over time in training steps, without evaluation and checkpoints{trained_on}.",
     }
     drawn = (p.figure(figures.learning_curves(curves, axis), text) for axis, text in captions.items())
-    return p.join(p.pair(*drawn), budgets_section(results, shown))
+    return p.join(p.pair(*drawn), first_segment_note(shown))
 
 
 def later_tokens_mark(causality: str) -> str:
     """The mark after the name of a variant whose losses cannot be compared with the others'."""
     return SEES_LATER if causality == "none" else ""
-
-
-def budgets_section(results: Mapping[str, Any], shown: Sequence[VariantRow]) -> Html:
-    """Training loss at equal tokens, FLOPs and seconds, and differences paired by seed."""
-    compared = [v for v in shown if "equal" in v]
-    if not compared:
-        return p.join()
-    rows = []
-    for v in compared:
-        cells = []
-        for axis in AXIS_UNITS:
-            at_budget = v["equal"].get(axis)
-            cells += [
-                mean_text(at_budget["loss"], 3) if at_budget else NO_VALUE,
-                signed(at_budget["difference"]) if at_budget and "difference" in at_budget else NO_VALUE,
-            ]
-        rows.append([v["name"], *cells])
-    budget = {axis: at_budget for v in compared for axis, at_budget in v["equal"].items()}
-    header = ["", *(text for unit in AXIS_UNITS.values() for text in (f"loss, {unit}", "difference"))]
-    amounts = (
-        large(budget["tokens"]["budget"]),
-        large(budget["flops"]["budget"]) if "flops" in budget else NO_VALUE,
-        duration(budget["seconds"]["budget"]),
-    )
-    return p.join(
-        p.element("h3", "Training loss at equal budgets"),
-        p.table(header, rows),
-        p.note(
-            f"Mean over the last tenth of {amounts[0]} tokens, {amounts[1]} FLOPs and {amounts[2]}, which "
-            f"all spent; nats a token. Differences are from {results['baseline']}, paired by seed, with the "
-            "95 % interval over seeds. Where a budget ends before a training did, its learning rate "
-            "had not yet come down. Variants whose training sees later tokens are left out, as are "
-            "those whose loss counts other tokens than the baseline's. ",
-            first_segment_caveat(compared),
-        ),
-    )
 
 
 def cells_with_equal_steps(cells: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
@@ -106,23 +107,14 @@ def cells_with_equal_steps(cells: Sequence[Mapping[str, Any]]) -> Sequence[Mappi
     return [cell for cell in finished or cells if cell["steps"] == longest]
 
 
-def first_segment_caveat(shown: Sequence[VariantRow], key: Literal["name", "design"] = "name") -> str:
-    """A remark on variants whose training loss counts a self-routed first segment; empty without any."""
-    self_routed = (v for v in shown if v["training_causality"] == "after_first_segment")
-    names = [v[key] for v in self_routed if not v.get("loss_skips")]
-    if not names:
-        return ""
-    return (
-        f"The training losses of {listing(names)} may be too low compared with the others'; these results do "
-        "not show by how much. In training the first segment of an instance is routed by itself, so its "
-        "experts depend on tokens to be predicted, and the loss counts it."
+def first_segment_note(shown: Sequence[VariantRow]) -> Html:
+    """A remark on variants whose training loss counts a first segment that is routed by itself."""
+    names = [v["name"] for v in shown if v["training_causality"] == "after_first_segment"]
+    said = (
+        f"In training {listing(names)} may route the first segment of an instance by the tokens to be "
+        "predicted there; a loss that counts them is too low beside the others'."
     )
-
-
-def signed(difference: Interval) -> str:
-    """A difference with its sign and its interval."""
-    text = mean_text(difference, 3)
-    return text if text.startswith(("−", NO_VALUE)) else f"+{text}"
+    return p.note(said) if names else p.join()
 
 
 def expert_use_section(shown: Sequence[VariantRow]) -> Html | None:

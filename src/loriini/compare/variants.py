@@ -1,21 +1,26 @@
-"""Variants of a comparison, each over its seeds, and which of them a sweep chose."""
+"""Variants of a comparison: each over its seeds, the best of a sweep, and differences from the baseline."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, TypeVar
 
 from loriini.common.grouping import grouped
 from loriini.compare.measures import CellRows, is_number
-from loriini.compare.rows import GridChoice, VariantRow
-from loriini.compare.seeds import geometric, over_seeds
-from loriini.evaluate.intervals import OVERALL
+from loriini.compare.rows import VariantRow
+from loriini.compare.seeds import InstanceLosses, geometric, mean_losses, over_seeds, paired_by_seed
+from loriini.evaluate.intervals import OVERALL, Difference
+
+DifferencesOf = Callable[[InstanceLosses, InstanceLosses], Mapping[str, Difference]]
+"""`differences_by_domain` of two models' losses on the held-out instances at hand."""
+Scores = Mapping[int, Mapping[str, Any]]
+"""A variant's evaluations on held-out text, with `perplexity` and `instance_losses`, by seed."""
 
 Row = TypeVar("Row", bound=Mapping[str, Any])
 
 COMMON_TO_SEEDS = (
     *("name", "design", "settings", "width", "causality", "training_causality"),
-    *("experts_vary", "loss_skips", "parameters", "flops_per_token"),
+    *("experts_vary", "parameters", "flops_per_token"),
 )
 """What all cells of a variant have in common."""
 USE_OF_EXPERTS = ("experts", "utilisation", "experts_in_use", "experts_per_decision", "experts_by_score")
@@ -83,7 +88,7 @@ def unswept_settings(variant: VariantRow) -> dict[str, str]:
     return {name: value for name, value in settings if not name.startswith("optimizer.")}
 
 
-def choices(variants: Sequence[VariantRow], *, of_grid: bool = True) -> dict[str, GridChoice]:
+def choices(variants: Sequence[VariantRow], *, of_grid: bool = True) -> dict[str, dict[str, Any]]:
     """By name, whether a variant is `chosen`: of those that differ in `optimizer.` settings alone, the best.
 
     The best has the most finished seeds and, among those with equally many, the lowest training loss in the
@@ -129,3 +134,56 @@ def at_edge(name: str, best: VariantRow, family: Sequence[VariantRow]) -> bool:
 def baseline_of(variants: Sequence[VariantRow]) -> VariantRow | None:
     """The variant that those of its size are compared with: the first that is chosen and causal."""
     return next((v for v in variants if v["chosen"] and v["causality"] != "none"), None)
+
+
+def with_mean(perplexity: Mapping[str, float]) -> dict[str, float]:
+    """Perplexity by domain, and the mean over the domains as OVERALL."""
+    return {**perplexity, OVERALL: fmean(perplexity.values())}
+
+
+def differences_from(
+    baseline: str, scores: Mapping[str, Scores], differences_of: DifferencesOf
+) -> dict[str, dict[str, Any]]:
+    """By name of each other variant, its `difference` from the baseline by domain and over all, and
+    `paired_seeds`.
+
+    Seeds whose perplexity is not finite are left out, and so is a variant that shares none with the baseline.
+    """
+    finite = {name: finite_scores(by_seed) for name, by_seed in scores.items()}
+    base = finite[baseline]
+    paired = {
+        name: sorted(by_seed.keys() & base.keys()) for name, by_seed in finite.items() if name != baseline
+    }
+    return {
+        name: {"difference": difference(base, scores[name], seeds, differences_of), "paired_seeds": seeds}
+        for name, seeds in paired.items()
+        if seeds
+    }
+
+
+def finite_scores(scores: Scores) -> Scores:
+    """The scores whose perplexity is finite."""
+    return {
+        seed: score for seed, score in scores.items() if is_number(with_mean(score["perplexity"])[OVERALL])
+    }
+
+
+def difference(
+    base: Scores, compared: Scores, seeds: Sequence[int], differences_of: DifferencesOf
+) -> dict[str, dict[str, Any]]:
+    """By domain, the `change` of perplexity, with its interval over `seeds` and that over the `documents`."""
+    losses = ([scores[seed]["instance_losses"] for seed in seeds] for scores in (base, compared))
+    perplexities = [
+        {seed: with_mean(scores[seed]["perplexity"]) for seed in seeds} for scores in (base, compared)
+    ]
+    differences = {}
+    for domain, over_documents in differences_of(*map(mean_losses, losses)).items():
+        over_training = paired_by_seed(
+            *({seed: by_domain[domain] for seed, by_domain in each.items()} for each in perplexities)
+        )
+        differences[domain] = {
+            "change": over_training.change,
+            "seeds": over_training.to_dict(),
+            "documents": over_documents.to_dict(),
+        }
+    return differences

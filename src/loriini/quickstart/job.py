@@ -16,9 +16,9 @@ from loriini.common.atomic import write_json, write_text
 from loriini.common.hardware import describe_machine, peak_resident
 from loriini.common.json_file import read_object
 from loriini.common.progress import announce, inform
-from loriini.compare.cells import Cell
-from loriini.compare.job import check_heldout, measure_trials, with_shared_skip
-from loriini.compare.running import Trial, train_here
+from loriini.compare.job import check_heldout, measure_trainings, with_shared_skip
+from loriini.compare.running import train_here
+from loriini.compare.trainings import Training
 from loriini.data.jobs.lock import folder_lock
 from loriini.data.prepare.inspection import neighbor_examples
 from loriini.data.prepare.prepare import Corpus, prepare_documents
@@ -58,8 +58,8 @@ def run_quickstart(settings: Quickstart, out: Path) -> None:
 
 
 def _run_stages(settings: Quickstart, identity: Mapping[str, str], out: Path) -> None:
-    training = {name: f"train {name}" for name in settings.runs}
-    stage = Stages(out, (GATHER, PREPARE, *training.values(), MEASURE), finished=(out / RESULTS).exists())
+    names = {name: f"train {name}" for name in settings.runs}
+    stage = Stages(out, (GATHER, PREPARE, *names.values(), MEASURE), finished=(out / RESULTS).exists())
     with stage(GATHER):
         documents = gather(settings, out)
     with stage(PREPARE):
@@ -70,23 +70,22 @@ def _run_stages(settings: Quickstart, identity: Mapping[str, str], out: Path) ->
             settings.prepare_settings(),
         )
     folder = (corpus.folder.resolve(),)
-    trials = [
-        Trial(Cell(name, replace(run, corpus=folder)), out / "runs" / name)
+    trainings = [
+        Training(name, replace(run, corpus=folder), out / "runs" / name)
         for name, run in settings.runs.items()
     ]
-    cells = [trial.cell for trial in trials]
     evaluation = EvaluationSettings((str(out / HELDOUT),), instances=HELDOUT_INSTANCES)
-    evaluation = with_shared_skip(cells, evaluation)
-    check_heldout(cells, evaluation)
-    for trial in trials:
-        with stage(training[trial.cell.variant]):
-            train_here(trial)
+    evaluation = with_shared_skip(trainings, evaluation)
+    check_heldout(trainings, evaluation)
+    for training in trainings:
+        with stage(names[training.variant]):
+            train_here(training)
     with stage(MEASURE):
-        found = measure_trials(trials, evaluation, {}, out / "evaluations")
-        mixture = trials[-1].folder
+        found = measure_trainings(trainings, evaluation, {}, out / "evaluations")
+        mixture = trainings[-1].folder
         if not (mixture / ROUTES).exists():
             measure_routes(mixture, evaluation).save(mixture / ROUTES)
-        samples = write_samples(out, [trial.folder for trial in trials])
+        samples = write_samples(out, [training.folder for training in trainings])
     found |= {"machine": {**describe_machine(), "jobs": 1, "threads": torch.get_num_threads()}}
     results = contract_results(found, corpus, stage.costs())
     write_json(out / RESULTS, results)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from loriini.cli import main
-from loriini.compare.running import Trial
+from loriini.compare.trainings import Training
 from loriini.papers.reproduce import job, measures
 from loriini.papers.reproduce.experiments import throughput, toy
 from loriini.papers.reproduce.experiments.toy_study import MAIN, Study
@@ -48,11 +48,11 @@ STUDIES = {
 DOMAINS = ("arxiv", "books", "multi_de", "multi_fr", "python", "web", "wiki")
 
 
-def train_here(trials: Sequence[Trial], jobs: int, on_end: Callable[[Trial], None]) -> dict[Path, str]:
-    """What `train_trials` does, without its processes."""
+def train_here(trials: Sequence[Training], jobs: int, on_end: Callable[[Training], None]) -> dict[Path, str]:
+    """What `train_all` does, without its processes."""
     for trial in trials:
         if not trial.is_done:
-            train(trial.cell.run, read_corpora(trial.cell.run.corpus), trial.folder)
+            train(trial.run, read_corpora(trial.run.corpus), trial.folder)
             on_end(trial)
     return {}
 
@@ -77,7 +77,7 @@ def tiny() -> Any:
         patch.setitem(throughput.TIMED, "tiny", TIMED)
         patch.setitem(throughput.ROUNDS, "tiny", 2)
         patch.setattr(toy, "STUDIES", STUDIES)
-        patch.setattr(job, "train_trials", train_here)
+        patch.setattr(job, "train_all", train_here)
         patch.setattr(measures, "ANSWER", 8)
         yield
 

@@ -13,7 +13,7 @@ import pytest
 
 from loriini.cli import main
 from loriini.common.errors import WorkerDied
-from loriini.compare.running import Trial
+from loriini.compare.trainings import Training
 from loriini.model.weights.loading import load_model
 from loriini.papers.reproduce import job, measures, writing
 from loriini.papers.reproduce.claims.claim import UNDECIDED
@@ -181,11 +181,11 @@ def test_a_page_of_other_files_is_refused(
 def test_finished_items_train_nothing_again(
     reproduced: Path, text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(trials: list[Trial], jobs: int, on_end: object) -> dict[Path, str]:
+    def refuse(trials: list[Training], jobs: int, on_end: object) -> dict[Path, str]:
         assert all((trial.folder / "model").exists() for trial in trials)
         return {}
 
-    monkeypatch.setattr(job, "train_trials", refuse)
+    monkeypatch.setattr(job, "train_all", refuse)
     before = (reproduced / "lory-fig3" / "results.json").read_text()
     reproduce_items(ReproduceSettings(("lory-fig3",), text=(str(text),), seeds=1), reproduced)
     assert (reproduced / "lory-fig3" / "results.json").read_text() == before
@@ -234,14 +234,14 @@ def test_a_model_is_loaded_once_for_all_of_its_measures(
 def test_a_training_that_fails_leaves_the_other_items_written(
     reproduced: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(trials: Sequence[Trial], jobs: int, on_end: Callable[[Trial], None]) -> dict[Path, str]:
+    def fail(trials: Sequence[Training], jobs: int, on_end: Callable[[Training], None]) -> dict[Path, str]:
         for trial in trials:
             on_end(trial)
         return {trial.folder: "out of luck" for trial in trials}
 
     out = shutil.copytree(reproduced, tmp_path / "out")
     shutil.rmtree(out / "runs")
-    monkeypatch.setattr(job, "train_trials", fail)
+    monkeypatch.setattr(job, "train_all", fail)
     settings = ReproduceSettings(("lory-fig3", "lory-table4"), text=(str(text),), seeds=1)
     with pytest.raises(WorkerDied, match=r"3 of \d+ trainings failed \(.*out of luck.*tries them again"):
         reproduce_items(settings, out)

@@ -13,13 +13,14 @@ from loriini.common.checks import Bounds, check_fields
 from loriini.common.json_file import read_object
 from loriini.common.options import Option
 from loriini.common.progress import inform, warn
-from loriini.compare.running import Trial, check_jobs, refuse_failures, train_trials
+from loriini.compare.running import check_jobs, refuse_failures, train_all
+from loriini.compare.trainings import Training
 from loriini.data.jobs.lock import claim_folder, waiting_lock
 from loriini.data.read import OnError
 from loriini.evaluate.heldout import check_lengths
 from loriini.papers.reproduce.experiments.catalog import find_experiments
 from loriini.papers.reproduce.measures import is_of_loss
-from loriini.papers.reproduce.plan import RUNS, Plan, Training, make_plans, unique_trials
+from loriini.papers.reproduce.plan import RUNS, ItemTraining, Plan, make_plans, unique_trials
 from loriini.papers.reproduce.results import DAMAGED, RESULTS
 from loriini.papers.reproduce.scales import Scale, find_scale
 from loriini.papers.reproduce.texts import Texts
@@ -108,7 +109,7 @@ def train_and_write(plans: Sequence[Plan], writer: ItemWriter, jobs: int) -> dic
         job = _Job(plans, writer, measuring)
         try:
             job.start()
-            failures = train_trials(trials, jobs, job.trained) if trials else {}
+            failures = train_all(trials, jobs, job.trained) if trials else {}
             job.finish()
         except BaseException:
             measuring.shutdown(cancel_futures=True)
@@ -132,7 +133,7 @@ class _Job:
 
     def __init__(self, plans: Sequence[Plan], writer: ItemWriter, executor: ThreadPoolExecutor) -> None:
         self.open, self.writer, self.executor = list(plans), writer, executor
-        self.trainings: dict[Path, Training] = {}
+        self.trainings: dict[Path, ItemTraining] = {}
         self.names = defaultdict[Path, set[str]](set)
         for plan in plans:
             for training in (*plan.own, *plan.further):
@@ -149,7 +150,7 @@ class _Job:
                 self.trained(trial)
         self._finish_items()
 
-    def trained(self, trial: Trial) -> None:
+    def trained(self, trial: Training) -> None:
         """Take a training that ended, or failed."""
         self.ended.add(trial.folder)
         if trial.is_done:

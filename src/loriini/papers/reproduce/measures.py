@@ -22,7 +22,8 @@ from loriini.analyze.routes import routes_by_domain
 from loriini.common.atomic import write_json
 from loriini.common.json_file import read_object
 from loriini.compare.measures import last_part, learning_curve, mean_or_none, model_state
-from loriini.compare.running import Trial, training_seconds
+from loriini.compare.running import training_seconds
+from loriini.compare.trainings import Training
 from loriini.data.jobs.lock import waiting_lock
 from loriini.evaluate.heldout import HeldOut, documents_of
 from loriini.evaluate.perplexity import EVALUATION_VERSION, evaluate, score_tokens
@@ -62,7 +63,7 @@ class LoadedModel:
     skip: int
 
 
-def training(trial: Trial) -> dict[str, Any]:
+def training(trial: Training) -> dict[str, Any]:
     """Loss and use of experts over a run's training: values of at most POINTS steps or windows of each.
 
     - `training_loss`: mean of the last tenth of the steps, in nats a token.
@@ -83,8 +84,8 @@ def training(trial: Trial) -> dict[str, Any]:
         "curve": learning_curve(column(metrics, "loss"), {"tokens": tokens}),
     }
     if routed := routed_steps(metrics):
-        measured["active"] = active(trial.cell.run, routed, UTILISATION_WINDOW)
-        measured["active_long"] = active(trial.cell.run, routed, max(1, len(routed) // 10))
+        measured["active"] = active(trial.run, routed, UTILISATION_WINDOW)
+        measured["active_long"] = active(trial.run, routed, max(1, len(routed) // 10))
         for name, key in (("load", "load"), ("norms", "activation_norms")):
             recorded = thinned([m for m in routed if key in m])
             if recorded:
@@ -198,7 +199,7 @@ MEASURES: dict[str, Callable[[LoadedModel], dict[str, Any]]] = {
 
 
 def measure(
-    trial: Trial, names: Sequence[str], kind: str, of_kind: TextOfKind, skip: int, cache: Path
+    trial: Training, names: Sequence[str], kind: str, of_kind: TextOfKind, skip: int, cache: Path
 ) -> dict[str, Any]:
     """The named measures of a finished run and its training, those in `cache` reused.
 
@@ -207,7 +208,7 @@ def measure(
     found: dict[str, Any] = {"training": training(trial)}
     if found["training"]["state"] != "finished":
         return found
-    routed = trial.cell.run.is_mixture
+    routed = trial.run.is_mixture
     folder = cache / trial.folder.name
     paths = {
         name: folder / f"{name.replace(':', '-').replace(' ', '-')}.json"

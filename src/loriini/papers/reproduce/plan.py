@@ -7,8 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from loriini.compare.cells import Cell
-from loriini.compare.running import Trial, place_cells
+from loriini.compare.trainings import Training, place
 from loriini.papers.published.items import PaperRun
 from loriini.papers.reproduce.experiments.experiment import Experiment
 from loriini.papers.reproduce.scales import Scale, scaled_run
@@ -27,18 +26,18 @@ class ItemRun(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Training:
+class ItemTraining:
     """An item's run with a seed, as a trial in a folder; items share trials."""
 
     row: str
     text: str
     kind: str
-    trial: Trial
+    trial: Training
 
     @property
     def corpus(self) -> Path:
         """What it is trained on."""
-        return self.trial.cell.run.corpus[0]
+        return self.trial.run.corpus[0]
 
 
 @dataclass(frozen=True)
@@ -46,8 +45,8 @@ class Plan:
     """An item and its trainings."""
 
     experiment: Experiment
-    own: tuple[Training, ...]
-    further: tuple[Training, ...] = ()
+    own: tuple[ItemTraining, ...]
+    further: tuple[ItemTraining, ...] = ()
     """Those of its reasons."""
     training_now: frozenset[str] = frozenset()
     """The rows of these that are trained now; others may have been before."""
@@ -55,7 +54,7 @@ class Plan:
     """The texts that are not trained on: their name → that of the earlier text with their domains."""
 
     @property
-    def trials(self) -> list[Trial]:
+    def trials(self) -> list[Training]:
         """What is trained, each once: rows may share a trial."""
         wanted = (*self.own, *(training for training in self.further if training.row in self.training_now))
         return list({training.trial.folder: training.trial for training in wanted}.values())
@@ -112,18 +111,18 @@ def make_plans(
 
 def _place(
     runs: Iterable[ItemRun], scale: Scale, texts: Texts, seeds: int, folder: Path
-) -> tuple[Training, ...]:
+) -> tuple[ItemTraining, ...]:
     """The trainings of some runs, seed after seed."""
     placed = [(wanted, texts.place(scaled_run(wanted.paper, scale), wanted.kind)) for wanted in runs]
     seeded = [(wanted, replace(run, seed=seed)) for seed in range(seeds) for wanted, run in placed]
-    trials = place_cells((Cell(f"{run.name} {wanted.kind}", run) for wanted, run in seeded), folder)
+    trials = place((Training(f"{run.name} {wanted.kind}", run) for wanted, run in seeded), folder)
     return tuple(
-        Training(wanted.row, wanted.text, wanted.kind, trial)
+        ItemTraining(wanted.row, wanted.text, wanted.kind, trial)
         for (wanted, _), trial in zip(seeded, trials, strict=True)
     )
 
 
-def unique_trials(plans: Sequence[Plan]) -> list[Trial]:
+def unique_trials(plans: Sequence[Plan]) -> list[Training]:
     """The trainings of all plans, each once, in the order of the plans."""
-    found: Mapping[Path, Trial] = {trial.folder: trial for plan in plans for trial in plan.trials}
+    found: Mapping[Path, Training] = {trial.folder: trial for plan in plans for trial in plan.trials}
     return list(found.values())

@@ -18,7 +18,7 @@ from loriini.papers.reproduce.claims.wording import sentence
 from loriini.papers.reproduce.experiments.catalog import EXPERIMENTS, ITEM_ORDER
 from loriini.papers.reproduce.experiments.experiment import Experiment
 from loriini.papers.reproduce.experiments.throughput import conditions
-from loriini.papers.reproduce.plan import Training
+from loriini.papers.reproduce.plan import ItemTraining
 from loriini.papers.reproduce.scales import find_scale, scaled_run
 from loriini.reporting.wording import SEES_LATER
 from loriini.train.config import TrainConfig
@@ -28,7 +28,7 @@ DAMAGED = "remove it, and reproduce the item again"
 """What to do about a damaged file of results."""
 MOST_NAMED = 3
 """Settings that the reason for leaving an item out names."""
-MeasuredTraining = tuple[Training, Measures]
+MeasuredTraining = tuple[ItemTraining, Measures]
 """A training of an item and what was measured of it, nothing if it failed."""
 
 
@@ -96,7 +96,7 @@ def left_out(trainings: Iterable[MeasuredTraining]) -> Iterable[str]:
     """The trainings that did not finish: no mean has them, and those that diverge are not a chance sample."""
     for training, measures in trainings:
         if (state := state_of(measures)) != "finished":
-            yield f"{training.row} with seed {training.trial.cell.seed} {state} and is left out of all means"
+            yield f"{training.row} with seed {training.trial.seed} {state} and is left out of all means"
 
 
 def state_of(measures: Measures) -> str:
@@ -123,9 +123,9 @@ def mark(cell: Mapping[str, Any]) -> str:
     return SEES_LATER_IN_TRAINING if cell.get("training_causality") == "none" else ""
 
 
-def describe_causality(training: Training) -> dict[str, str]:
+def describe_causality(training: ItemTraining) -> dict[str, str]:
     """A cell's causality in evaluation and in training."""
-    cell = training.trial.cell
+    cell = training.trial
     return {"causality": cell.causality, "training_causality": cell.training_causality}
 
 
@@ -147,7 +147,7 @@ def by_text(trainings: Iterable[MeasuredTraining], extra: Mapping[str, Any]) -> 
     for training, measures in trainings:
         by_seed = rows_by_text.setdefault(training.text, {}).setdefault(training.row, {})
         if state_of(measures) == "finished":
-            by_seed[training.trial.cell.seed] = measures
+            by_seed[training.trial.seed] = measures
     if not rows_by_text:
         return [Measured({}, "", extra)]
     return [Measured(rows, text, extra) for text, rows in rows_by_text.items()]
@@ -163,9 +163,9 @@ def table(experiment: Experiment, m: Measured) -> dict[str, dict[str, dict[str, 
     }
 
 
-def describe(training: Training, measures: Measures) -> dict[str, Any]:
+def describe(training: ItemTraining, measures: Measures) -> dict[str, Any]:
     """A cell: row, text, run, settings and seed, and its numbers; curves are in the charts."""
-    run = training.trial.cell.run
+    run = training.trial.run
     return {
         "row": training.row,
         "text": training.text,

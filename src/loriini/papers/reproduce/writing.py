@@ -15,7 +15,7 @@ from loriini.data.jobs.lock import waiting_lock
 from loriini.papers.reproduce.claims.measured import Measures
 from loriini.papers.reproduce.experiments.experiment import Experiment
 from loriini.papers.reproduce.measures import measure
-from loriini.papers.reproduce.plan import Plan, Training
+from loriini.papers.reproduce.plan import ItemTraining, Plan
 from loriini.papers.reproduce.report import write_item_report, write_overview
 from loriini.papers.reproduce.results import RESULTS, MeasuredTraining, item_results
 from loriini.papers.reproduce.texts import Texts
@@ -34,7 +34,7 @@ class ItemWriter:
         """The folder of what was measured; whoever holds its lock writes reports."""
         return self.out / "measures"
 
-    def measure(self, training: Training, names: Sequence[str]) -> Measures:
+    def measure(self, training: ItemTraining, names: Sequence[str]) -> Measures:
         """The named measures of a training, on held-out text of the kind that it was trained on."""
         kind, skip = training.kind, self.texts.scale.segment_length
         of_kind = partial(self.texts.instances, tokenizer_of=kind, corpus=training.corpus)
@@ -77,7 +77,7 @@ class ItemWriter:
                 found = read_object(path, "remove it")
         return found
 
-    def _measured(self, trainings: Iterable[Training], experiment: Experiment) -> list[MeasuredTraining]:
+    def _measured(self, trainings: Iterable[ItemTraining], experiment: Experiment) -> list[MeasuredTraining]:
         return [
             (training, self.measure(training, experiment.measures) if training.trial.is_done else {})
             for training in trainings

@@ -1,22 +1,22 @@
-"""The cells of a comparison: sizes × designs × grid points × seeds, each a run."""
+"""The trainings of a comparison: widths × designs × grid points × seeds."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
 from itertools import product
 
-from loriini.common.checks import as_argument, by_dotted_name, nearest
+from loriini.common.checks import nearest
 from loriini.common.errors import InputError
 from loriini.common.grouping import grouped
 from loriini.compare.settings import Grid
-from loriini.compare.sizes import at_width, check_widths
-from loriini.data.jobs.artifact import digest
+from loriini.compare.trainings import Training, variant_name
 from loriini.recipes import families, with_routing
+from loriini.recipes.redesign import scaled_shape
 from loriini.routing import DESIGNS, RoutingConfig
 from loriini.routing.design import without_effect
 from loriini.routing.registry import AXES, REGISTERED, registered_values
-from loriini.train.changes import NOT_OF_TRAINING, free_micro_batch
+from loriini.train.changes import NOT_OF_TRAINING
 from loriini.train.config import TrainConfig
-from loriini.train.corpora import TrainingCorpus
 from loriini.train.launch import resolve_recipe
 from loriini.train.overrides.apply import override, override_pairs
 from loriini.train.overrides.names import setting_name
@@ -29,68 +29,39 @@ NOT_IN_GRID = {
 }
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One training of a comparison; cells that differ only in their seed are one variant."""
-
-    variant: str
-    """Design and settings: what the report names."""
-    run: TrainConfig
-    settings: Mapping[str, str] = field(default_factory=dict)
-    """Settings of the grid that the design depends on."""
-    width: int | None = None
-    """Width of the model, where the comparison is a ladder of sizes."""
-    of_grid: bool = True
-    """Whether `settings` are of a grid, whose sweeps choose; those of existing runs tell them apart."""
-
-    @property
-    def seed(self) -> int:
-        return self.run.seed
-
-    @property
-    def causality(self) -> str:
-        """That of the design in effect when text is scored: dense, if there is one expert."""
-        return self.run.config().design.causality
-
-    @property
-    def training_causality(self) -> str:
-        """The same in training."""
-        return self.run.config().design.training_causality
-
-    def folder_name(self, corpus: TrainingCorpus) -> str:
-        """Readable, and different for every setting that changes what is trained, the corpus included."""
-        readable = "".join(c if c.isalnum() or c in "=.-" else "_" for c in self.variant)
-        return f"{readable}-seed{self.seed}-{run_digest(self.run, corpus)}"
-
-
-def make_cells(
+def make_trainings(
     designs: Sequence[str],
     base: TrainConfig,
     overrides: Sequence[str],
     grid: Grid,
     seeds: int,
     widths: Sequence[int] = (),
-) -> list[Cell]:
-    """A cell for every design, size, grid point and seed; all cells of the first seed come first.
+) -> list[Training]:
+    """A training for every design, width, grid point and seed; all those of the first seed come first.
 
     `base` is changed by `overrides`, `--dotted.name=value`, and by the grid, then made as wide as each of
     `widths`, if there are any; its design is replaced by each of `designs` at the same active size. Grid
-    points that do not differ for a design are one cell. Seeds count up from that of `base`. InputError for
+    points that do not differ for a design are one. Seeds count up from that of `base`. InputError for
     an unknown design, a wrong setting and runs that no model admits.
     """
     for design in designs:
         check_design(design)
     check_overrides(overrides, grid)
     check_grid(grid, base)
-    check_widths(base, widths, list(grid))
-    cells = [
-        cell
+    if widths and "model.hidden_size" in grid:
+        raise InputError("--grid model.hidden_size: the sizes of --ladder are widths; leave one of them out")
+    if widths and base.init:
+        raise InputError(f"--ladder: {base.name} starts from a model, which has one size; leave it out")
+    variants = [
+        training
         for width in (*widths,) or (None,)
         for design in dict.fromkeys(designs)
-        for cell in _variants(design, base, overrides, grid, width)
+        for training in _variants(design, base, overrides, grid, width)
     ]
     return [
-        replace(cell, run=replace(cell.run, seed=cell.run.seed + i)) for i in range(seeds) for cell in cells
+        replace(training, run=replace(training.run, seed=training.seed + i))
+        for i in range(seeds)
+        for training in variants
     ]
 
 
@@ -131,7 +102,7 @@ def check_grid(grid: Grid, base: TrainConfig) -> None:
 
 def _variants(
     design: str, base: TrainConfig, overrides: Sequence[str], grid: Grid, width: int | None
-) -> Iterator[Cell]:
+) -> Iterator[Training]:
     """A design's distinct runs over the grid, named by its size and the settings that matter to it."""
     points = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
     swept = [[f"--{name}={value}" for name, value in point.items()] for point in points]
@@ -143,12 +114,8 @@ def _variants(
     for run, point in first.items():
         settings = {name: point[name] for name in effective}
         size = {} if width is None else {"width": width}
-        yield Cell(variant_name(design, {**size, **settings}), run, settings, width)
-
-
-def variant_name(name: str, settings: Mapping[str, object]) -> str:
-    """A name followed by settings, each without its section: `lory segment_length=64`."""
-    return " ".join([name, *(f"{key.rpartition('.')[2]}={value}" for key, value in settings.items())])
+        name = variant_name(design, {**size, **settings})
+        yield Training(name, run, settings=settings, width=width)
 
 
 def _has_effect(name: str, points: Sequence[Mapping[str, str]], runs: Sequence[TrainConfig]) -> bool:
@@ -188,23 +155,15 @@ def _may_read_options(plain: RoutingConfig, arguments: Sequence[str]) -> bool:
     )
 
 
-def run_settings(run: TrainConfig, left_out: Collection[str]) -> dict[str, str]:
-    """A run's settings as text, by dotted name, without those in `left_out` and those in its sections."""
-    parts = tuple(f"{name}." for name in left_out)
-    return {
-        name: as_argument(value)
-        for name, value in by_dotted_name(run.to_dict()).items()
-        if not f"{name}.".startswith(parts)
-    }
+def at_width(run: TrainConfig, width: int) -> TrainConfig:
+    """`run` at another width, with the same depth and steps.
 
-
-def run_digest(run: TrainConfig, corpus: TrainingCorpus) -> str:
-    """A hash of what is trained: the settings that differ from their defaults, and the corpus.
-
-    Defaults are left out so that a new setting does not change the hash of older runs.
+    Attention heads keep their width where a whole number of them fits, else their number.
     """
-    left_out = (*NOT_OF_TRAINING, *free_micro_batch(run.routing))
-    default = run_settings(TrainConfig(name="", routing=RoutingConfig()), left_out)
-    settings = run_settings(run, left_out)
-    changed = {name: value for name, value in settings.items() if value != default.get(name)}
-    return digest({**changed, "corpus_digest": corpus.digest, "vocab_size": corpus.vocab_size})[:8]
+    shape, ratio = run.model, Fraction(width, run.model.hidden_size)
+    heads, groups = ratio * shape.num_attention_heads, ratio * (shape.num_key_value_heads or 0)
+    if heads.denominator == groups.denominator == 1:
+        scaled = scaled_shape(shape, width, shape.num_hidden_layers, int(heads))
+        return replace(run, model=replace(scaled, num_key_value_heads=int(groups) or None))
+    scaled = scaled_shape(shape, width, shape.num_hidden_layers, shape.num_attention_heads)
+    return replace(run, model=replace(scaled, head_dim=shape.head_dim and int(shape.head_dim * ratio)))

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from loriini.common.errors import InputError
-from loriini.compare.cells import base_run, make_cells
 from loriini.compare.fit import points_and_line, power_law
+from loriini.compare.grid import at_width, base_run, make_trainings
 from loriini.compare.settings import parse_grid, parse_widths
-from loriini.compare.sizes import at_width
 from loriini.recipes import RECIPES
 from loriini.train.config import ModelShape, TrainConfig
 from runs import tiny_run
@@ -23,8 +22,8 @@ def of_shape(*sizes: int, **more: int) -> TrainConfig:
 
 
 def test_every_design_is_trained_at_every_width() -> None:
-    alone = make_cells(("dense", "mixtral"), LARGE, [], {}, seeds=2)
-    cells = make_cells(("dense", "mixtral"), LARGE, [], {}, 2, parse_widths("256,64,128"))
+    alone = make_trainings(("dense", "mixtral"), LARGE, [], {}, seeds=2)
+    cells = make_trainings(("dense", "mixtral"), LARGE, [], {}, 2, parse_widths("256,64,128"))
     assert [cell.run for cell in cells if cell.width == 256] == [cell.run for cell in alone]
     assert [(cell.variant, cell.seed) for cell in cells[:4]] == [
         ("dense width=64", 0),
@@ -34,7 +33,7 @@ def test_every_design_is_trained_at_every_width() -> None:
     ]
     assert {cell.run.steps for cell in cells} == {LARGE.steps}
     grid = parse_grid(["optimizer.learning_rate=1e-3,2e-3"])
-    cells = make_cells(("dense",), LARGE, [], grid, 1, (64, 128))
+    cells = make_trainings(("dense",), LARGE, [], grid, 1, (64, 128))
     assert [cell.variant for cell in cells] == [
         f"dense width={width} learning_rate={rate}" for width in (64, 128) for rate in ("1e-3", "2e-3")
     ]
@@ -48,7 +47,7 @@ def test_heads_keep_their_width_where_a_whole_number_fits() -> None:
     single = at_width(grouped, 16).model
     assert (single.num_attention_heads, single.num_key_value_heads, single.head_dim) == (4, 2, 6)
     for name in ("0.3b-lory-8e", "7b-dense", "tiny-aoe"):
-        for cell in make_cells(("aoe",), RECIPES[name], [], {}, 1, (64, 128)):
+        for cell in make_trainings(("aoe",), RECIPES[name], [], {}, 1, (64, 128)):
             cell.run.check()
 
 
@@ -60,10 +59,10 @@ def test_what_is_no_list_of_widths_is_refused(text: str) -> None:
 
 def test_widths_are_in_no_grid_and_in_no_run_that_starts_from_a_model() -> None:
     with pytest.raises(InputError, match=r"--grid model\.hidden_size"):
-        make_cells(("dense",), LARGE, [], {"model.hidden_size": ["64"]}, 1, (64, 128))
+        make_trainings(("dense",), LARGE, [], {"model.hidden_size": ["64"]}, 1, (64, 128))
     started = replace(LARGE, init="ORG/NAME")
     with pytest.raises(InputError, match="--ladder"):
-        make_cells(("dense",), started, [], {}, 1, (64, 128))
+        make_trainings(("dense",), started, [], {}, 1, (64, 128))
 
 
 def test_a_power_law_is_found_in_its_points() -> None:

@@ -9,10 +9,10 @@ import pytest
 
 from compare.conftest import Compared
 from loriini.common.errors import InputError
-from loriini.compare.cells import Cell, base_run, make_cells, run_digest
+from loriini.compare.grid import base_run, make_trainings
 from loriini.compare.job import has_small_corpus
-from loriini.compare.running import place_cells
 from loriini.compare.settings import CompareSettings, parse_grid
+from loriini.compare.trainings import Training, place, run_digest
 from loriini.recipes import RECIPES, quickstart_run, with_design
 from loriini.recipes.redesign import active_ffns
 from loriini.routing import DESIGNS
@@ -23,7 +23,7 @@ from loriini.train.overrides.apply import override
 TINY = base_run("tiny")
 
 
-def names(cells: list[Cell]) -> list[tuple[str, int]]:
+def names(cells: list[Training]) -> list[tuple[str, int]]:
     return [(cell.variant, cell.seed) for cell in cells]
 
 
@@ -61,7 +61,7 @@ def test_tiny_recipes_train_on_the_standard_library(
 
 def test_a_design_varies_over_the_settings_that_it_depends_on() -> None:
     grid = parse_grid(["routing.segment_length=32,64", "optimizer.learning_rate=1e-3,2e-3"])
-    cells = make_cells(("dense", "lory", "mixtral"), TINY, ["--steps=30"], grid, seeds=2)
+    cells = make_trainings(("dense", "lory", "mixtral"), TINY, ["--steps=30"], grid, seeds=2)
     rates = ("learning_rate=1e-3", "learning_rate=2e-3")
     lory = [f"lory segment_length={length} {rate}" for length in (32, 64) for rate in rates]
     variants = [f"dense {rates[0]}", f"dense {rates[1]}", *lory, *(f"mixtral {rate}" for rate in rates)]
@@ -81,29 +81,31 @@ def test_a_value_of_a_grid_may_be_a_list_or_an_object() -> None:
         "model.rope_scaling": [nested, "none"],
         "name": ["a", "b]"],
     }
-    betas = make_cells(("dense",), TINY, [], parse_grid(texts[1:]), seeds=1)
+    betas = make_trainings(("dense",), TINY, [], parse_grid(texts[1:]), seeds=1)
     assert [cell.run.optimizer.betas for cell in betas] == [(0.9, 0.95), (0.9, 0.99)]
 
 
 def test_options_are_those_of_the_designs_that_may_read_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(REGISTERED["scorer"], "own", ("a",))
     monkeypatch.setitem(DESIGNS, "own", replace(DESIGNS["mixtral"], scorer="own", options={"a": 1}))
-    cells = make_cells(("own", "mixtral", "dense"), TINY, [], parse_grid(["routing.options.a=2,3"]), seeds=1)
+    cells = make_trainings(
+        ("own", "mixtral", "dense"), TINY, [], parse_grid(["routing.options.a=2,3"]), seeds=1
+    )
     assert [cell.run.routing.options for cell in cells] == [{"a": 2}, {"a": 3}, {}, {}]
     with pytest.raises(InputError, match=r"routing\.options\.b is read by nothing"):
-        make_cells(("own",), TINY, ["--routing.options.b=1"], {}, seeds=1)
+        make_trainings(("own",), TINY, ["--routing.options.b=1"], {}, seeds=1)
 
 
 def test_designs_that_start_from_a_model_have_its_width() -> None:
     run = replace(TINY, init="ORG/NAME")
-    cells = make_cells(("dense", "lory", "mixtral"), run, [], {}, seeds=1)
+    cells = make_trainings(("dense", "lory", "mixtral"), run, [], {}, seeds=1)
     assert {cell.run.model.intermediate_size for cell in cells} == {TINY.model.intermediate_size}
 
 
 def test_overrides_change_the_design_and_its_width() -> None:
-    (cell,) = make_cells(("mixtral",), TINY, ["--routing.top_k=4", "--seed=7"], {}, seeds=1)
+    (cell,) = make_trainings(("mixtral",), TINY, ["--routing.top_k=4", "--seed=7"], {}, seeds=1)
     assert (cell.run.routing.top_k, cell.run.model.intermediate_size, cell.seed) == (4, 44 // 8 * 8 + 8, 7)
-    (dense,) = make_cells(("dense",), TINY, ["--routing.top_k=4", "--model.num_experts=16"], {}, seeds=1)
+    (dense,) = make_trainings(("dense",), TINY, ["--routing.top_k=4", "--model.num_experts=16"], {}, seeds=1)
     assert dense.run == replace(with_design(TINY, "dense"), name="dense")
 
 
@@ -129,25 +131,25 @@ def test_what_no_run_admits_is_refused(
     designs: list[str], overrides: list[str], grid: list[str], message: str
 ) -> None:
     with pytest.raises(InputError) as refused:
-        make_cells(designs, TINY, overrides, parse_grid(grid), seeds=1)
+        make_trainings(designs, TINY, overrides, parse_grid(grid), seeds=1)
     assert message in str(refused.value)
 
 
 def test_a_folder_is_shared_by_the_settings_and_the_corpus(compared: Compared) -> None:
     run = replace(TINY, corpus=(compared.corpus,), length=32, routing=replace(TINY.routing, segment_length=8))
-    (cell,) = make_cells(("lory",), run, [], {}, seeds=1)
-    (placed,) = place_cells([cell], compared.out / "nowhere")
+    (cell,) = make_trainings(("lory",), run, [], {}, seeds=1)
+    (placed,) = place([cell], compared.out / "nowhere")
     assert placed.folder.name.startswith("lory-seed0-")
     in_grid = replace(cell, variant="lory segment_length=8", settings={"routing.segment_length": "8"})
     placed.folder.mkdir(parents=True)
-    assert place_cells([in_grid], compared.out / "nowhere") == [replace(placed, cell=in_grid)]
+    assert place([in_grid], compared.out / "nowhere") == [replace(in_grid, folder=placed.folder)]
     watched = replace(cell, run=replace(cell.run, watch=replace(cell.run.watch, every=3)))
-    assert place_cells([watched], compared.out / "nowhere")[0].folder == placed.folder
+    assert place([watched], compared.out / "nowhere")[0].folder == placed.folder
     for changed in (replace(cell.run, steps=61), replace(cell.run, seed=1), with_design(run, "prefix")):
-        (other,) = place_cells([replace(cell, run=changed)], compared.out / "nowhere")
+        (other,) = place([replace(cell, run=changed)], compared.out / "nowhere")
         assert other.folder != placed.folder
     with pytest.raises(InputError, match=r"lory: the context is 64 tokens, but .* into instances of 32"):
-        place_cells([replace(cell, run=replace(cell.run, length=64))], compared.out)
+        place([replace(cell, run=replace(cell.run, length=64))], compared.out)
 
 
 CORPUS = cast(TrainingCorpus, SimpleNamespace(digest="corpus", vocab_size=64))
