@@ -1,20 +1,23 @@
-import importlib
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, models
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer
 
 from loriini.common.errors import InputError
 from loriini.data.jobs.artifact import Artifact
 from loriini.data.prepare.text.documents import write_documents
-from loriini.data.prepare.tokenized.tokenizer import read_tokenizer, train_bpe, write_tokenizer
+from loriini.data.prepare.tokenized.tokenizer import (
+    check_tokenizer,
+    read_tokenizer,
+    same_vocabulary,
+    train_bpe,
+    write_tokenizer,
+)
 from loriini.data.read.document import Document
-from loriini.evaluate.document_tokens import AS_IN_TRAINING
 
 TEXTS = ["Hello world  x", "  lead", "a\n\n  b\tc", "naïve 😀 <|endoftext|> x", " x", "don't, 12 345!"]
 
@@ -100,52 +103,57 @@ def test_wrong_spec(tmp_path: Path, documents: Artifact, spec: str, message: str
         write_tokenizer(tmp_path / "tokenizer", spec, documents)
 
 
-def test_only_the_files_that_are_read_identify_a_tokenizer(
-    tmp_path: Path, tokenizer: Artifact, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_its_file_and_its_eos_token_identify_a_tokenizer(tmp_path: Path, tokenizer: Artifact) -> None:
     source, out = tmp_path / "source", tmp_path / "out"
     shutil.copytree(tokenizer.folder, source)
     made = write_tokenizer(out, str(source), None)
-    assert made.inputs == {
-        name: tokenizer.files[name] for name in ("tokenizer.json", "tokenizer_config.json")
-    }
+    assert made.inputs == {"tokenizer.json": tokenizer.files["tokenizer.json"], "eos_token": "<|endoftext|>"}
     (source / "model.safetensors").write_bytes(b"weights")
     source = source.rename(tmp_path / "moved")
     assert write_tokenizer(out, str(source), None) == made
-    monkeypatch.chdir(source)
-    config = Path("tokenizer_config.json").rename("other.json")
-    made = write_tokenizer(tmp_path / "bare", "tokenizer.json", None)
-    assert list(made.inputs) == ["tokenizer.json"]
-    config.rename("tokenizer_config.json")
-    with pytest.raises(InputError, match=r"other inputs \(tokenizer_config\.json\)"):
-        write_tokenizer(tmp_path / "bare", "tokenizer.json", None)
-    (source / "tokenizer_config.json").unlink()
-    with pytest.raises(InputError, match=r"other inputs \(tokenizer_config\.json\)"):
+    assert write_tokenizer(out, str(source / "tokenizer.json"), None) == made
+    library = Tokenizer.from_file(str(source / "tokenizer.json"))
+    library.add_tokens(["another"])
+    library.save(str(source / "tokenizer.json"))
+    with pytest.raises(InputError, match=r"tokenizer\.json"):
         write_tokenizer(out, str(source), None)
+    assert not same_vocabulary(source, tokenizer.folder)
+    assert same_vocabulary(out, tokenizer.folder)
 
 
 def test_unreadable_tokenizers(tmp_path: Path) -> None:
-    (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(InputError, match="not a readable tokenizer"):
-        read_tokenizer(tmp_path / "tokenizer.json")
-    (tmp_path / "spm.model").write_bytes(b"nothing")
-    with pytest.raises(InputError, match="not a readable tokenizer"):
-        read_tokenizer(tmp_path / "spm.model")
+    for text in ("{}", "[]", "nothing"):
+        (tmp_path / "tokenizer.json").write_text(text)
+        with pytest.raises(InputError, match=r"tokenizer\.json"):
+            read_tokenizer(tmp_path / "tokenizer.json")
     (tmp_path / "folder").mkdir()
     with pytest.raises(InputError, match=r"no tokenizer\.json"):
         read_tokenizer(tmp_path / "folder")
 
 
-def test_sentencepiece_extra_is_named_when_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(*_: object) -> None:
-        raise ImportError
+WORDS = {"</s>": 0, "a": 1, "<unk>": 2}
 
-    # by its name the package may give the function of that name
-    module = importlib.import_module("transformers.convert_slow_tokenizer")
-    monkeypatch.setattr(module, "requires_backends", absent)
-    (tmp_path / "spm.model").write_bytes(b"")
-    with pytest.raises(InputError, match=r"pip install 'loriini\[sentencepiece\]'"):
-        read_tokenizer(tmp_path / "spm.model")
+
+@pytest.mark.parametrize(
+    ("model", "verdict"),
+    [
+        (models.WordLevel(WORDS, unk_token="<unk>"), "fine"),
+        (models.WordLevel(WORDS, unk_token="[UNK]"), "fails"),
+        (models.Unigram([(word, 0.0) for word in WORDS], None), "fails"),
+        (models.BPE({**WORDS, **{chr(i): i + 3 for i in range(97)}}, []), "drops"),
+    ],
+)
+def test_a_tokenizer_that_cannot_spell_all_text(
+    model: models.Model, verdict: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Tokenizer(model).save(str(tmp_path / "tokenizer.json"))
+    spec = str(tmp_path / "tokenizer.json")
+    if verdict == "fails":
+        with pytest.raises(InputError, match=spec):
+            check_tokenizer(spec)
+    else:
+        check_tokenizer(spec)
+    assert (spec in capsys.readouterr().err) == (verdict == "drops")
 
 
 def test_tokenizer_without_eos(tmp_path: Path, tokenizer: Artifact) -> None:
@@ -158,11 +166,7 @@ def test_tokenizer_without_eos(tmp_path: Path, tokenizer: Artifact) -> None:
 def test_special_tokens_come_from_the_configuration_beside(tmp_path: Path, tokenizer: Artifact) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_text(tokenizer.path("tokenizer.json").read_text().replace("<|endoftext|>", "<stop>"))
-    config = {
-        "eos_token": {"content": "<stop>"},
-        "bos_token": "<absent>",
-        "tokenizer_class": "LlamaTokenizer",
-    }
+    config = {"eos_token": "<stop>", "bos_token": "<absent>", "tokenizer_class": "LlamaTokenizer"}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     fast = read_tokenizer(tmp_path)
     assert (fast.eos_token, fast.bos_token) == ("<stop>", "<stop>")
@@ -183,94 +187,3 @@ def test_nothing_is_added_to_a_text_as_in_training(tmp_path: Path, tokenizer: Ar
     assert fast(TEXTS[0]).input_ids == read_tokenizer(tokenizer.folder)(TEXTS[0]).input_ids
     assert again(TEXTS[0]).input_ids == fast(TEXTS[0]).input_ids
     assert again.bos_token == "<|endoftext|>"
-
-
-def train_sentencepiece(folder: Path, texts: list[str] = TEXTS, **settings: Any) -> Path:
-    """A SentencePiece model of texts; the test is skipped without the package."""
-    sentencepiece = pytest.importorskip("sentencepiece")
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(texts * 20),
-        model_prefix=str(folder / "model"),
-        vocab_size=330,
-        hard_vocab_limit=False,
-        minloglevel=2,
-        **settings,
-    )
-    return folder / "model.model"
-
-
-@pytest.mark.parametrize(
-    ("model_type", "symbols"),
-    [
-        ("bpe", []),
-        ("unigram", []),
-        ("bpe", ["<sep>", "<se", "▁▁", "▁▁▁▁"]),
-        ("unigram", ["<sep>", "<se"]),
-    ],
-)
-def test_sentencepiece_gives_the_models_own_ids(tmp_path: Path, model_type: str, symbols: list[str]) -> None:
-    path = train_sentencepiece(
-        tmp_path,
-        model_type=model_type,
-        byte_fallback=True,
-        normalization_rule_name="nmt_nfkc",
-        user_defined_symbols=symbols,
-        remove_extra_whitespaces=not symbols,
-    )
-    model = importlib.import_module("sentencepiece").SentencePieceProcessor(model_file=str(path))
-    fast = read_tokenizer(write_tokenizer(tmp_path / "tokenizer", str(path), None).folder)
-    texts = [*TEXTS, "unseen words: ß\u200b", "Hello<sep>world", "<sep><sep> a", "a <se x", "a    b  c"]
-    texts += ["<s>old</s> x", "</s>", "a <unk> b<0x41>c", "<sep></s><sep>"]  # text, not tokens of the model
-    assert fast(texts, **AS_IN_TRAINING).input_ids == model.encode(texts)
-    assert (fast.eos_token_id, fast.bos_token_id, len(fast)) == (2, 2, len(model))
-    assert fast.decode(model.encode("Hello world x")) == "Hello world x"
-
-
-def test_sentencepiece_has_no_merges_for_the_spellings_of_control_tokens(tmp_path: Path) -> None:
-    """Where "s>" is a piece, "</" and "s>" would make "</s>", EOS."""
-    markup = ["<items>some prices</items> </prices> <names>a</names>", "<s>old</s> </s> <unk>"]
-    path = train_sentencepiece(tmp_path, markup, model_type="bpe", split_by_unicode_script=False)
-    model = importlib.import_module("sentencepiece").SentencePieceProcessor(model_file=str(path))
-    pieces = [model.id_to_piece(i) for i in range(len(model))]
-    assert "s>" in pieces
-    texts = [*markup, "</s>", "x</s>s>", "<s>s</s>", "names</s><s>"]
-    assert read_tokenizer(path)(texts, **AS_IN_TRAINING).input_ids == model.encode(texts)
-
-
-def test_special_tokens_that_only_the_configuration_names_are_text_too(tmp_path: Path) -> None:
-    words = {"a": 0, "<stop>": 1, "<none>": 2}
-    library = Tokenizer(models.WordLevel(words, unk_token="<none>"))
-    library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    library.save(str(tmp_path / "tokenizer.json"))
-    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<stop>", "unk_token": "<none>"}')
-    read = read_tokenizer(tmp_path)
-    again = read_tokenizer(write_tokenizer(tmp_path / "written", str(tmp_path), None).folder)
-    for tokenizer in (read, again):
-        assert tokenizer("a <stop> a", **AS_IN_TRAINING).input_ids == [0, 2, 2, 0]
-        assert tokenizer("a <stop>", add_special_tokens=False).input_ids == [0, 1]
-
-
-@pytest.mark.parametrize("rule", ["identity", "nfkc"])
-def test_sentencepiece_drops_outer_spaces_alone(tmp_path: Path, rule: str) -> None:
-    path = train_sentencepiece(
-        tmp_path, model_type="unigram", byte_fallback=True, normalization_rule_name=rule
-    )
-    model = importlib.import_module("sentencepiece").SentencePieceProcessor(model_file=str(path))
-    texts = ["plain\n", "\n\tlead  x ", "  a \n  b  ", "\t", " ", "\na \nb\n "]
-    assert read_tokenizer(path)(texts, **AS_IN_TRAINING).input_ids == model.encode(texts)
-
-
-def test_words_that_end_with_their_space_are_refused(tmp_path: Path) -> None:
-    path = train_sentencepiece(tmp_path, treat_whitespace_as_suffix=True)
-    with pytest.raises(InputError, match=r"model\.model: its words end with their space"):
-        read_tokenizer(path)
-
-
-def test_gpt2_folder(tmp_path: Path, tokenizer: Artifact) -> None:
-    trained = read_tokenizer(tokenizer.folder)
-    vocabulary, merges = map(Path, trained.backend_tokenizer.model.save(str(tmp_path)))
-    vocabulary.rename(tmp_path / "encoder.json")
-    merges.rename(tmp_path / "vocab.bpe")
-    fast = read_tokenizer(write_tokenizer(tmp_path / "tokenizer", str(tmp_path), None).folder)
-    assert fast(TEXTS).input_ids == trained(TEXTS).input_ids
-    assert fast.eos_token_id == trained.eos_token_id

@@ -5,6 +5,7 @@ encodes each word separately. Here a text is cut only where that expression alwa
 surrounding text. The chunks, most of them one word, are looked up, and only new ones are encoded.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from itertools import chain
@@ -14,8 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 from tokenizers import Tokenizer
-
-from loriini.data.prepare.tokenized.spelling import contents_of, unknown_id
 
 CACHED_CHARACTERS = 1 << 21
 """The cache is emptied when it holds more: about 300,000 chunks, 60 MB."""
@@ -44,8 +43,8 @@ class CachedTokenizer:
         self.library.no_padding()
         self.library.encode_special_tokens = True
         self.dtype = dtype
-        contents = contents_of(self.library)
-        self.unknown_id = unknown_id(contents)
+        contents = json.loads(self.library.to_str())
+        self.unknown_id = _unknown_id(contents)
         self.splits_like_gpt2 = _splits_like_gpt2(contents)
         self.cache: dict[str, bytes] = {}
         self.cached_characters = 0
@@ -80,3 +79,11 @@ def _splits_like_gpt2(contents: Mapping[str, Any]) -> bool:
         and (words.get("type"), words.get("add_prefix_space"), words.get("use_regex"))
         == ("ByteLevel", False, True)
     )
+
+
+def _unknown_id(contents: Mapping[str, Any]) -> int | None:
+    """The id of the token that stands for what the vocabulary does not spell; None without one."""
+    model = contents["model"]
+    is_unigram = model["type"] == "Unigram"
+    found: int | None = model["unk_id"] if is_unigram else model["vocab"].get(model["unk_token"])
+    return found

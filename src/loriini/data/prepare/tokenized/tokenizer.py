@@ -1,15 +1,18 @@
-"""The `tokenizer` stage: a byte-level BPE trained on the documents, or a copy of another tokenizer."""
+"""The `tokenizer` stage: a byte-level BPE trained on the documents, or a copy of another tokenizer.
 
-import json
+The ids of a text are those of `tokenizer.json` as it is, since some classes of transformers rebuild it by
+rules of their own. Which token ends a document is what transformers' AutoTokenizer says.
+"""
+
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from loriini.common.errors import InputError
 from loriini.common.hub import TOKENIZER_FILES, local_folder
@@ -17,24 +20,24 @@ from loriini.common.progress import warn
 from loriini.data.jobs.artifact import Artifact, build_artifact, file_hash
 from loriini.data.jobs.processes import environment_variables
 from loriini.data.prepare.text.stored import chosen_documents, stored_documents
-from loriini.data.prepare.tokenized.spelling import check_spelling, keep_spellings_as_text
 from loriini.data.read.document import Document
 from loriini.data.read.sampling import is_held_out
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
+FILE = "tokenizer.json"
 EOS = "<|endoftext|>"
 EOS_NAMES = (EOS, "</s>", "<|end_of_text|>", "<eos>", "<|eos|>", "[EOS]")
+"""Tokens that end a document where transformers names none."""
 ROLES = ("eos_token", "pad_token", "unk_token")
 SMALLEST_BPE = 257  # the 256 bytes and EOS
 LARGEST_BPE = 1 << 20  # the library reserves memory for it
-CONFIG = "tokenizer_config.json"
 TRAINING_CHARACTERS = 20_000_000
 LONGEST_WORD = 256
 """Bytes. Training is quadratic in the length of a word: longer ones are learned from in pieces."""
-CONTROL, USER_DEFINED = 3, 4  # SentencePiece's types of pieces that are not text
-UNIGRAM = 1  # SentencePiece's model type; the other that the tokenizers library can express is BPE
+PROBE = "é中😀"
+"""Characters that a tokenizer for any text spells, or has an unknown token for."""
 
 ONE_THREAD = {"TOKENIZERS_PARALLELISM": "false"}
 """Threads of the tokenizers library do not survive a fork: it warns and may then hang."""
@@ -47,21 +50,22 @@ def write_tokenizer(
 
     Args:
         folder: the artifact's folder.
-        spec: `bpe:SIZE` to train a byte-level BPE of SIZE tokens on `documents`, or a path: of a Hugging Face
-            tokenizer (its folder or `tokenizer.json`), of a SentencePiece `.model` file, or of a folder with
-            GPT-2's `encoder.json` and `vocab.bpe`; or an id on the Hugging Face Hub.
+        spec: `bpe:SIZE` to train a byte-level BPE of SIZE tokens on `documents`; or a tokenizer's folder, its
+            `tokenizer.json`, or an id on the Hugging Face Hub.
         documents: the `documents` artifact; not needed with a path.
         heldout_share: the share of texts, by `is_held_out`, that are not trained on.
 
     Raises:
         InputError: any other `spec`, or a tokenizer without an EOS token.
     """
-    texts = documents if spec.startswith("bpe:") else None
-    inputs = {"documents": texts.digest} if texts else _identity(local_tokenizer(spec))
-    settings: dict[str, Any] = {"tokenizer": spec if texts else "path"}
-    if texts and heldout_share:
-        settings["heldout_share"] = heldout_share
-    return build_artifact(folder, settings, inputs, partial(_write, spec, texts, heldout_share))
+    if documents and spec.startswith("bpe:"):
+        train = partial(train_bpe, documents, _bpe_size(spec), heldout_share)
+        settings = {"tokenizer": spec, **({"heldout_share": heldout_share} if heldout_share else {})}
+        return build_artifact(folder, settings, {"documents": documents.digest}, partial(_write, train))
+    path = local_tokenizer(spec)
+    tokenizer = read_tokenizer(path)
+    inputs = {FILE: file_hash(_file(path)), "eos_token": tokenizer.eos_token}
+    return build_artifact(folder, {"tokenizer": "path"}, inputs, partial(_write, lambda: tokenizer))
 
 
 def check_tokenizer(spec: str) -> None:
@@ -71,8 +75,20 @@ def check_tokenizer(spec: str) -> None:
     """
     if spec.startswith("bpe:"):
         _bpe_size(spec)
-    else:
-        check_spelling(spec, read_tokenizer(local_tokenizer(spec)).backend_tokenizer)
+        return
+    tokenizer = read_tokenizer(local_tokenizer(spec)).backend_tokenizer
+    try:
+        spelled = [tokenizer.encode(character, add_special_tokens=False).ids for character in PROBE]
+    except Exception as error:  # tokenizers raises bare Exception
+        raise InputError(
+            f"{spec}: cannot encode text that its vocabulary does not spell ({_reason(error)}); add its "
+            "unknown token to the vocabulary, or use another tokenizer, for example bpe:8192"
+        ) from error
+    if not all(spelled):
+        warn(
+            f"{spec}: drops characters that its vocabulary does not spell; use another tokenizer, for "
+            "example bpe:8192"
+        )
 
 
 def local_tokenizer(spec: str) -> Path:
@@ -102,7 +118,7 @@ def train_bpe(documents: Artifact, vocab_size: int, heldout_share: float = 0.0) 
     tokenizer.pre_tokenizer = byte_level
     if (size := tokenizer.get_vocab_size()) < vocab_size:
         warn(f"bpe:{vocab_size} has only {size:,} tokens: there are no more pairs in its training texts")
-    return _wrap(tokenizer, {"eos_token": EOS, "pad_token": EOS})
+    return _wrapped(tokenizer, {"eos_token": EOS, "pad_token": EOS})
 
 
 def _training_texts(documents: Artifact, heldout_share: float) -> Iterator[str]:
@@ -134,20 +150,25 @@ def _cut(texts: Iterable[str], characters: int) -> Iterator[str]:
 
 
 def read_tokenizer(path: Path) -> "PreTrainedTokenizerFast":
-    """Read a tokenizer from a path as `write_tokenizer` describes; InputError when it is not one."""
-    main, other = _files(path)
+    """Read a tokenizer from a folder with a `tokenizer.json`, or such a file; InputError when it is not one.
+
+    Its BOS token is its EOS token and nothing is added to a text, as in training, where only EOS separates
+    documents.
+    """
+    from transformers import AutoTokenizer
+
+    file = _file(path)
     try:
-        if other is None:
-            return _from_sentencepiece(main)
-        return _from_hugging_face(main, other) if other.name == CONFIG else _from_gpt2(main, other)
-    except InputError:
-        raise
+        library, roles = Tokenizer.from_file(str(file)), dict[str, str]()
+        if file.name == FILE:
+            resolved = AutoTokenizer.from_pretrained(file.parent, trust_remote_code=False)
+            roles = {role: token for role in ROLES if (token := getattr(resolved, role))}
     except Exception as error:  # tokenizers raises bare Exception for a file that it cannot read
-        reason = str(error).strip().split("\n")[0]
         raise InputError(
-            f"{path}: not a readable tokenizer ({reason}); give a folder with tokenizer.json, "
-            "tokenizer.model, or encoder.json and vocab.bpe, or one such file"
+            f"{path}: not a readable tokenizer ({_reason(error)}); give a folder with tokenizer.json, or "
+            "such a file"
         ) from error
+    return _wrapped(library, roles)
 
 
 def same_vocabulary(one: Path, other: Path) -> bool:
@@ -155,38 +176,28 @@ def same_vocabulary(one: Path, other: Path) -> bool:
 
     Identical files are not parsed.
     """
-    files = [[file.read_bytes() for file in _files(path) if file and file.exists()] for path in (one, other)]
-    if files[0] == files[1]:
+    if _file(one).read_bytes() == _file(other).read_bytes():
         return True
     ids: dict[str, int] = read_tokenizer(one).get_vocab()
     return ids == read_tokenizer(other).get_vocab()
 
 
-def _files(path: Path) -> tuple[Path, Path | None]:
-    """A tokenizer's file, and the file read with it: merges, or CONFIG, which may be absent."""
+def _file(path: Path) -> Path:
+    """A tokenizer's `tokenizer.json`."""
     if not path.exists():
         raise InputError(f"{path}: no such tokenizer; give bpe:SIZE, a path, or a Hub id as ORG/NAME")
-    if not path.is_file():
-        vocabulary, merges = path / "encoder.json", path / "vocab.bpe"
-        known = [path / name for name in ("tokenizer.json", "tokenizer.model") if (path / name).exists()]
-        if not known and vocabulary.exists() and merges.exists():
-            return vocabulary, merges
-        if not known:
-            raise InputError(f"{path}: no tokenizer.json in this folder; give a tokenizer's folder or file")
-        path = known[0]
-    return path, None if path.suffix == ".model" else path.with_name(CONFIG)
+    if path.is_file():
+        return path
+    if not (path / FILE).exists():
+        raise InputError(
+            f"{path}: no {FILE} in this folder; write one with transformers: "
+            "AutoTokenizer.from_pretrained(…).save_pretrained(…)"
+        )
+    return path / FILE
 
 
-def _identity(path: Path) -> dict[str, str]:
-    """The hashes of the tokenizer's files by name."""
-    return {file.name: file_hash(file) for file in _files(path) if file and file.exists()}
-
-
-def _write(spec: str, texts: Artifact | None, heldout_share: float, folder: Path) -> dict[str, Any]:
-    if texts:
-        tokenizer = train_bpe(texts, _bpe_size(spec), heldout_share)
-    else:
-        tokenizer = read_tokenizer(local_tokenizer(spec))
+def _write(make: Callable[[], "PreTrainedTokenizerFast"], folder: Path) -> dict[str, Any]:
+    tokenizer = make()
     tokenizer.save_pretrained(folder)
     vocab_size = max(tokenizer.get_vocab().values()) + 1  # ids may have gaps
     return {"vocab_size": vocab_size, "eos_token_id": tokenizer.eos_token_id}
@@ -202,11 +213,10 @@ def _bpe_size(spec: str) -> int:
     return int(size)
 
 
-def _wrap(tokenizer: Tokenizer, roles: Mapping[str, str]) -> "PreTrainedTokenizerFast":
-    """Wrap a tokenizer in transformers' class; `roles` such as "eos_token" name its special tokens.
+def _wrapped(tokenizer: Tokenizer, roles: Mapping[str, str]) -> "PreTrainedTokenizerFast":
+    """A tokenizer in transformers' class, with the special tokens that `roles` such as "eos_token" name.
 
-    If they name no EOS token, one with a usual name is taken; InputError if there is none. EOS is also the
-    BOS token and nothing is added to a text, as in training, where only EOS separates documents.
+    If they name no EOS token, one with a usual name is taken; InputError if there is none.
     """
     from transformers import PreTrainedTokenizerFast
 
@@ -221,85 +231,8 @@ def _wrap(tokenizer: Tokenizer, roles: Mapping[str, str]) -> "PreTrainedTokenize
     if tokenizer.num_special_tokens_to_add(is_pair=False):
         tokenizer.post_processor = None
     tokenizer.add_special_tokens(sorted(set(special.values())))
-    keep_spellings_as_text(tokenizer)
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
 
 
-def _from_hugging_face(file: Path, config: Path) -> "PreTrainedTokenizerFast":
-    """Read a `tokenizer.json`, with the special tokens that its configuration names, if there is one.
-
-    Not read by AutoTokenizer: some of its classes rebuild the tokenizer by rules of their own.
-    """
-    values = json.loads(config.read_text("utf-8")) if config.exists() else {}
-    named = {role: values.get(role) for role in ROLES}
-    roles = {
-        role: token["content"] if isinstance(token, dict) else token for role, token in named.items() if token
-    }
-    return _wrap(Tokenizer.from_file(str(file)), roles)
-
-
-def _from_gpt2(vocabulary: Path, merges: Path) -> "PreTrainedTokenizerFast":
-    tokenizer = Tokenizer(models.BPE.from_file(str(vocabulary), str(merges)))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([EOS])
-    return _wrap(tokenizer, {"eos_token": EOS})
-
-
-def _from_sentencepiece(path: Path) -> "PreTrainedTokenizerFast":
-    """Convert a SentencePiece model.
-
-    Not read by AutoTokenizer: it ranks merges by id, the model by score, and runs of spaces then differ. Of
-    overlapping user-defined symbols of a unigram model, the longest is taken from the left; the model may
-    take another with the same score.
-    """
-    from transformers.convert_slow_tokenizer import SentencePieceExtractor, generate_merges
-
-    try:
-        proto = SentencePieceExtractor(str(path)).proto
-    except ImportError:
-        raise InputError(
-            f"{path}: reading SentencePiece needs: pip install 'loriini[sentencepiece]'"
-        ) from None
-    pieces = [(piece.piece, piece.score) for piece in proto.pieces]
-    settings, fallback = proto.trainer_spec, proto.trainer_spec.byte_fallback
-    whole = [piece.piece for piece in proto.pieces if piece.type == USER_DEFINED]
-    if settings.treat_whitespace_as_suffix and proto.normalizer_spec.add_dummy_prefix:
-        raise InputError(f"{path}: its words end with their space (treat_whitespace_as_suffix): unsupported")
-    if settings.model_type == UNIGRAM:
-        model: models.Model = models.Unigram(pieces, unk_id=settings.unk_id, byte_fallback=fallback)
-    else:
-        vocabulary = {piece: i for i, (piece, _) in enumerate(pieces)}
-        merges = generate_merges(vocabulary, pieces)
-        model = models.BPE(
-            vocabulary,
-            merges,
-            unk_token=settings.unk_piece,
-            fuse_unk=True,
-            byte_fallback=fallback,
-            ignore_merges=bool(whole),  # no merges make these pieces
-        )
-    tokenizer = Tokenizer(model)
-    tokenizer.normalizer = _spm_normalizer(proto.normalizer_spec)
-    if whole:  # not as added tokens, which would be normalized, a "▁" before each
-        longest_first = sorted(whole, key=len, reverse=True)
-        pieces_in_text = Regex("|".join(map(re.escape, longest_first)))
-        tokenizer.pre_tokenizer = pre_tokenizers.Split(pieces_in_text, "isolated")
-    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
-    tokenizer.decoder = decoders.Sequence([*steps, decoders.Strip(content=" ", left=1)])
-    tokenizer.add_special_tokens([piece.piece for piece in proto.pieces if piece.type == CONTROL])
-    roles = {"eos_token": settings.eos_id, "unk_token": settings.unk_id}
-    return _wrap(tokenizer, {role: pieces[i][0] for role, i in roles.items() if i >= 0})
-
-
-def _spm_normalizer(spec: Any) -> normalizers.Normalizer:
-    """SentencePiece's own text normalization."""
-    steps: list[normalizers.Normalizer] = []
-    if spec.precompiled_charsmap:
-        steps.append(normalizers.Precompiled(spec.precompiled_charsmap))
-    if spec.remove_extra_whitespaces:
-        outer_spaces = Regex(r"\A +| +\z")  # `Strip` would also take line breaks and tabs
-        steps += [normalizers.Replace(outer_spaces, ""), normalizers.Replace(Regex(" {2,}"), " ")]
-    if spec.add_dummy_prefix:
-        steps.append(normalizers.Prepend("▁"))
-    return normalizers.Sequence([*steps, normalizers.Replace(" ", "▁")])
+def _reason(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]

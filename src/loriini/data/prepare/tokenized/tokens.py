@@ -15,14 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from loriini.common.progress import Advance
+from loriini.common.progress import Advance, warn
 from loriini.data.jobs.artifact import Artifact, build_artifact, parts_folder
 from loriini.data.jobs.processes import environment_variables
 from loriini.data.jobs.tasks import SERIAL, Executor, Task, concatenate_files, run_tasks
 from loriini.data.prepare.text.documents import document_batches
 from loriini.data.prepare.text.stored import Slice, slice_documents, slices
 from loriini.data.prepare.tokenized.cached_tokenizer import CachedTokenizer
-from loriini.data.prepare.tokenized.spelling import warn_of_unknown
 from loriini.data.prepare.tokenized.tokenizer import ONE_THREAD
 
 BATCH_CHARACTERS = 1 << 20
@@ -121,7 +120,11 @@ def _write(documents: Artifact, tokenizer: Artifact, execute: Executor, folder: 
     )
     write_document_arrays(folder, lengths, domains, sizes)
     of_text = tally["tokens"] - tally["documents"]  # without EOS
-    warn_of_unknown(tokenizer.path("tokenizer.json"), tally["unknown"], of_text)
+    if unknown := tally["unknown"]:
+        warn(
+            f"{unknown:,} of {of_text:,} tokens ({100 * unknown / of_text:.3g} %) are unknown: the tokenizer "
+            "cannot spell all of this text; use another, for example bpe:8192"
+        )
     return {
         "documents_in": documents.counts["documents"],
         "documents": tally["documents"],
