@@ -7,7 +7,14 @@ import os
 import sys
 import warnings
 
-from loriini.common.errors import DISK_ERRORS, OUT_OF_RESOURCES, InputError, is_out_of_memory, printable
+from loriini.common.errors import (
+    DISK_ERRORS,
+    OUT_OF_RESOURCES,
+    InputError,
+    is_disk_full,
+    is_out_of_memory,
+    printable,
+)
 
 LIBRARIES = ("transformers", "huggingface_hub", "datasets", "torch", "filelock")
 
@@ -65,8 +72,6 @@ def again(command: type | None) -> str:
 
 def _remedy(error: OSError, command: type | None) -> str | None:
     """What the user can do about a file system's error; None for other errors."""
-    from loriini.data.jobs.artifact import is_disk_full
-
     if is_disk_full(error):
         return f"free some space, then {again(command)}"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):

@@ -1,6 +1,8 @@
 """Errors whose message the command line prints in one line, and text from outside made safe to print."""
 
 import errno
+import re
+from collections.abc import Sequence
 
 
 def printable(text: object) -> str:
@@ -25,6 +27,10 @@ MEMORY_MESSAGES = (
     "ALLOC_FAILED",
 )
 """Parts of messages by which libraries report that no memory is left."""
+FULL = (*NO_SPACE, errno.EFBIG)
+UNNUMBERED = rf"\d+ requested and \d+ written|\(os error ({'|'.join(map(str, FULL))})\)"
+"""The messages of numpy and of Rust libraries for a full disk, which carry no number."""
+NAMES_SHOWN = 5
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -35,6 +41,19 @@ def is_out_of_memory(error: BaseException) -> bool:
 def is_system_error(error: BaseException) -> bool:
     """Whether an error comes from the system (no memory, a failing disk), not from the files being read."""
     return is_out_of_memory(error) or (isinstance(error, OSError) and error.errno in SYSTEM_ERRNOS)
+
+
+def is_disk_full(error: Exception) -> bool:
+    """Whether an error means that nothing more can be written: full disk, quota, or file size limit."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in FULL
+    return re.search(UNNUMBERED, str(error)) is not None
+
+
+def first_few(names: Sequence[str]) -> str:
+    """The first names and the number of the others, as in "a, b, and 3 more"."""
+    more = [f"and {len(names) - NAMES_SHOWN} more"] if len(names) > NAMES_SHOWN else []
+    return ", ".join([*names[:NAMES_SHOWN], *more])
 
 
 class OneLineError(Exception):

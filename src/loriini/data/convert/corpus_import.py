@@ -32,7 +32,7 @@ from loriini.data.prepare.tokenized.tokenizer import (
     write_tokenizer,
 )
 from loriini.data.prepare.tokenized.tokens import TOKEN_FILE, id_dtype, write_document_arrays
-from loriini.data.prepare.verify import check_stages
+from loriini.data.prepare.verify import load_stages
 from loriini.data.read.formats import batch_rows
 from loriini.data.read.names import domain_from_name, folders_above, heldout_files
 from loriini.data.read.records import BadRecord, name_of
@@ -70,7 +70,7 @@ def import_corpus(
         raise InputError(f"{tokenizer}: the tokens exist already; give the path of their tokenizer")
     if length < 1:
         raise InputError(f"length is {length}; it must be at least 1")
-    check_stages(out)
+    load_stages(out)
     if other := [s.name for s in STAGES if s.name not in IMPORTED and (out / s.name).exists()]:
         raise InputError(f"{out}: holds {', '.join(other)} of another corpus; choose another --out")
     read_tokenizer(local_tokenizer(tokenizer))  # raises InputError

@@ -11,12 +11,10 @@ settings are not used, and cannot write there. Where the tasks' names identify w
 it is the same digest for all settings and inputs.
 """
 
-import errno
 import glob
 import hashlib
 import json
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,16 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loriini.common.atomic import UNFINISHED, atomic, discard, write_json
-from loriini.common.errors import NO_SPACE, InputError
-from loriini.common.progress import Advance, no_progress
+from loriini.common.errors import InputError, first_few, is_disk_full
 
 MANIFEST = "manifest.json"
-FULL = (*NO_SPACE, errno.EFBIG)
-UNNUMBERED = rf"\d+ requested and \d+ written|\(os error ({'|'.join(map(str, FULL))})\)"
-"""The messages of numpy and of Rust libraries for these errors, which carry no number."""
-BYTES_AT_ONCE = 1 << 20
 DIGITS = 16
-NAMES_SHOWN = 5
 PARTS = ("settings", "inputs", "counts", "files")
 OWN_HASH = "manifest"
 """Key of the hash of everything else in a manifest."""
@@ -155,12 +147,6 @@ def check_unused(folder: Path) -> None:
         )
 
 
-def first_few(names: list[str]) -> str:
-    """The first names and the number of the others, as in "a, b, and 3 more"."""
-    more = [f"and {len(names) - NAMES_SHOWN} more"] if len(names) > NAMES_SHOWN else []
-    return ", ".join([*names[:NAMES_SHOWN], *more])
-
-
 def parts_folder(temporary: Path) -> Path:
     """The folder of finished tasks for the artifact that is being written into `temporary`."""
     return temporary.with_suffix(".parts")
@@ -178,13 +164,6 @@ def full_disk_as_input_error(folder: Path) -> Iterator[None]:
             f"{folder}: the disk is full (or a quota, or ulimit -f); make room and rerun, "
             "finished work is kept"
         ) from error
-
-
-def is_disk_full(error: Exception) -> bool:
-    """Whether an error means that nothing more can be written: full disk, quota, or file size limit."""
-    if isinstance(error, OSError) and error.errno is not None:
-        return error.errno in FULL
-    return re.search(UNNUMBERED, str(error)) is not None
 
 
 def load_artifact(folder: Path) -> Artifact:
@@ -244,14 +223,10 @@ def link_or_copy(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def file_hash(path: Path, advance: Advance = no_progress) -> str:
-    """SHA-256 of a file's bytes; `advance` counts blocks of BYTES_AT_ONCE, the last may be shorter."""
-    hashed = hashlib.sha256()
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
     with open(path, "rb") as file:
-        while block := file.read(BYTES_AT_ONCE):
-            hashed.update(block)
-            advance()
-    return hashed.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def file_hashes(folder: Path, names: Iterable[str]) -> dict[str, str]:

@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from loriini.common.errors import InputError
+from loriini.common.errors import InputError, first_few
 from loriini.common.progress import warn
-from loriini.data.jobs.artifact import first_few
 from loriini.data.prepare.prepare import Corpus, open_corpus
 from loriini.data.prepare.tokenized.cached_tokenizer import CachedTokenizer
 from loriini.data.prepare.tokenized.tokens import Tokens

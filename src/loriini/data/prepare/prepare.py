@@ -8,15 +8,15 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
-from loriini.common.errors import InputError
+from loriini.common.errors import InputError, first_few
 from loriini.common.hub import RUN, kind_of
 from loriini.common.progress import warn
 from loriini.data.jobs.artifact import (
     MANIFEST,
     Artifact,
-    first_few,
     load_artifact,
     read_manifest,
     write_manifest,
@@ -34,8 +34,8 @@ from loriini.data.prepare.verify import (
     CORPUS_PARTS,
     check_files,
     check_recorded,
-    check_stages,
     explained_damage,
+    load_stages,
 )
 from loriini.data.read import Fields, ReadOptions
 from loriini.data.read.inputs import check_inputs, identity_of, input_files
@@ -115,25 +115,19 @@ def _check(out: Path, settings: PrepareSettings) -> None:
         raise InputError(f"--out {out.parent}: is a corpus itself; give the folder to make {out.name!r} in")
     if (out / RUN).exists():
         raise InputError(f"--out {out.parent}: {out.name} is a run there; choose another name or --out")
-    check_stages(out)
+    load_stages(out)
     _check_same_settings(out, settings)
-    _check_reused(settings.reuse)
+    earlier = settings.reuse
+    if earlier and not (Path(earlier) / STAGES[0].name / MANIFEST).exists():
+        raise InputError(f"--reuse {earlier}: holds no documents of a corpus; give an earlier DIR/NAME")
     check_tokenizer(settings.tokenizer)
     if order_method(settings.order) == GIVEN:
         read_ids(Path(settings.order))
     check_encoder(settings.encoder, settings.pooling)
 
 
-def _check_reused(folder: str | None) -> None:
-    """InputError for a corpus to reuse that has no finished stage."""
-    if folder and not (Path(folder) / STAGES[0].name / MANIFEST).exists():
-        raise InputError(
-            f"--reuse {folder}: holds no documents of a corpus; give DIR/NAME of an earlier `prepare`"
-        )
-
-
 def _check_same_settings(out: Path, settings: PrepareSettings) -> None:
-    """InputError for a finished corpus of other settings, before a lost stage of it is made with these.
+    """InputError for a finished corpus of other settings.
 
     A tokenizer, an encoder and a file of ids may be given by another path: the stages identify them by their
     contents.
@@ -141,31 +135,20 @@ def _check_same_settings(out: Path, settings: PrepareSettings) -> None:
     manifest = read_manifest(out / MANIFEST, CORPUS_PARTS)
     if manifest is None:
         return
-    if missing := [stage.name for stage in STAGES if stage.name not in manifest["stages"]]:
-        raise InputError(
-            f"{out}: holds a corpus without {', '.join(missing)}, imported or older; choose another --out"
-        )
     recorded, given = manifest["settings"], _content_settings(settings)
-    changed = {name: value for name, value in given.items() if recorded.get(name, value) != value}
-    lost = any(not (out / stage.name / MANIFEST).exists() for stage in STAGES)
     by_contents = {"tokenizer", "encoder"}
     if {order_method(recorded.get("order", "")), order_method(settings.order)} == {GIVEN}:
         by_contents.add("order")
-    if changed and (lost or changed.keys() - by_contents):
+    changed = [
+        f"{name} {recorded.get(name)}, not {value}"
+        for name, value in given.items()
+        if name not in by_contents and recorded.get(name) != value
+    ]
+    if changed:
         raise InputError(
-            f"{out}: was made with other settings ({_both_values(recorded, changed)}); choose another name "
+            f"{out}: was made with other settings ({shorten(', '.join(changed), 300)}); choose another name "
             f"or --out, with --reuse {out} to keep what they do not change"
         )
-
-
-def _both_values(recorded: Mapping[str, Any], changed: Mapping[str, Any]) -> str:
-    """Settings with both values; only the names of lists, which are long."""
-    return first_few(
-        [
-            name if isinstance(value, list) else f"{name} {recorded[name]}, not {value}"
-            for name, value in changed.items()
-        ]
-    )
 
 
 def _prepare_locked(

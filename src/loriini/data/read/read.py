@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow
 
-from loriini.common.errors import InputError, is_system_error
+from loriini.common.errors import InputError, first_few, is_system_error
 from loriini.common.progress import warn
-from loriini.data.jobs.artifact import first_few
+
 from loriini.data.read.compressed import lines_before
 from loriini.data.read.document import Document
 from loriini.data.read.files import is_remote, is_special, machine_failed

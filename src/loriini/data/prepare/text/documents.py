@@ -25,9 +25,9 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
-from loriini.common.errors import InputError
+from loriini.common.errors import InputError, first_few
 from loriini.common.progress import Advance
-from loriini.data.jobs.artifact import Artifact, build_artifact, digest, first_few, link_or_copy, parts_folder
+from loriini.data.jobs.artifact import Artifact, build_artifact, digest, link_or_copy, parts_folder
 from loriini.data.jobs.tasks import (
     SERIAL,
     Executor,

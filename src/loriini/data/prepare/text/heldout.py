@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from loriini.common.errors import InputError
+from loriini.common.errors import InputError, first_few
 from loriini.common.progress import Advance, warn
-from loriini.data.jobs.artifact import Artifact, build_artifact, first_few, parts_folder
+from loriini.data.jobs.artifact import Artifact, build_artifact, parts_folder
 from loriini.data.jobs.tasks import SERIAL, Executor, Task, concatenate_files, run_tasks
 from loriini.data.prepare.array_types import Ids
 from loriini.data.prepare.text.documents import document_line
