@@ -81,13 +81,6 @@ DATA = (
         "tests/data/read/test_streams.py",
     ),
     Mutation(
-        "parts of a file are cut into shards by themselves",
-        "data/prepare/text/documents.py",
-        "        if stream.continues:",
-        "        if False:",
-        "tests/data/read/test_streams.py",
-    ),
-    Mutation(
         "a hang-up of the terminal kills a command",
         "common/signals.py",
         "ENDING = (signal.SIGTERM, signal.SIGHUP)",

@@ -106,7 +106,7 @@ def test_parquet_names_the_documents_of_an_instance(corpus: Corpus, tmp_path: Pa
 def test_prepare_leaves_an_imported_corpus_as_it_is(corpus: Corpus, tmp_path: Path) -> None:
     folder = export_corpus(corpus, "parquet", tmp_path / "there")
     import_corpus(tmp_path / "back", folder, "hf", str(corpus.tokenizer), corpus.instances.length)
-    with pytest.raises(InputError, match=r"back: holds a corpus without documents"):
+    with pytest.raises(InputError, match=r"back: holds an imported corpus"):
         prepared(tmp_path / "back")
     assert len(open_corpus(tmp_path / "back").instances) == len(corpus.instances)
 

@@ -1,22 +1,19 @@
 """A finished stage is whole, is not made again, and is never overwritten by another."""
 
 import errno
-import hashlib
 import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from loriini.common.errors import InputError
+from loriini.common.errors import InputError, is_disk_full
 from loriini.data.jobs.artifact import (
-    BYTES_AT_ONCE,
     MANIFEST,
     OtherContents,
     build_artifact,
     digest,
     file_hash,
-    is_disk_full,
     load_artifact,
 )
 
@@ -153,12 +150,3 @@ def test_an_unreadable_manifest_is_refused(text: str, tmp_path: Path) -> None:
 )
 def test_errors_of_a_full_disk(error: Exception, full: bool) -> None:
     assert is_disk_full(error) == full
-
-
-@pytest.mark.parametrize(("size", "blocks"), [(0, 0), (BYTES_AT_ONCE, 1), (BYTES_AT_ONCE + 1, 2)])
-def test_a_files_hash_reports_every_block(size: int, blocks: int, tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"a" * size)
-    counted: list[int] = []
-    found = file_hash(tmp_path / "file", lambda count=1, note="": counted.append(count))
-    assert found == file_hash(tmp_path / "file") == hashlib.sha256(b"a" * size).hexdigest()
-    assert sum(counted) == blocks

@@ -115,8 +115,7 @@ def _check(out: Path, settings: PrepareSettings) -> None:
         raise InputError(f"--out {out.parent}: is a corpus itself; give the folder to make {out.name!r} in")
     if (out / RUN).exists():
         raise InputError(f"--out {out.parent}: {out.name} is a run there; choose another name or --out")
-    load_stages(out)
-    _check_same_settings(out, settings)
+    _check_same_settings(out, settings, whole=len(load_stages(out)) == len(STAGES))
     earlier = settings.reuse
     if earlier and not (Path(earlier) / STAGES[0].name / MANIFEST).exists():
         raise InputError(f"--reuse {earlier}: holds no documents of a corpus; give an earlier DIR/NAME")
@@ -126,18 +125,20 @@ def _check(out: Path, settings: PrepareSettings) -> None:
     check_encoder(settings.encoder, settings.pooling)
 
 
-def _check_same_settings(out: Path, settings: PrepareSettings) -> None:
-    """InputError for a finished corpus of other settings.
+def _check_same_settings(out: Path, settings: PrepareSettings, whole: bool) -> None:
+    """InputError for a finished corpus of other settings, before a stage that it lost is made with these.
 
-    A tokenizer, an encoder and a file of ids may be given by another path: the stages identify them by their
-    contents.
+    A tokenizer, an encoder and a file of ids may be given by another path: the stages, if all are there,
+    identify them by their contents.
     """
     manifest = read_manifest(out / MANIFEST, CORPUS_PARTS)
     if manifest is None:
         return
     recorded, given = manifest["settings"], _content_settings(settings)
-    by_contents = {"tokenizer", "encoder"}
-    if {order_method(recorded.get("order", "")), order_method(settings.order)} == {GIVEN}:
+    if "documents" not in manifest["stages"]:
+        raise InputError(f"{out}: holds an imported corpus; choose another --out")
+    by_contents = {"tokenizer", "encoder"} if whole else set()
+    if whole and {order_method(recorded.get("order", "")), order_method(settings.order)} == {GIVEN}:
         by_contents.add("order")
     changed = [
         f"{name} {recorded.get(name)}, not {value}"

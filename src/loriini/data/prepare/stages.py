@@ -17,7 +17,7 @@ from loriini.data.prepare.similarity.neighbors import write_neighbors
 from loriini.data.prepare.similarity.order import GIVEN, given_order, order_method, window_for, write_order
 from loriini.data.prepare.text.documents import write_documents
 from loriini.data.prepare.text.duplicates import write_duplicates
-from loriini.data.prepare.text.heldout import check_share, write_heldout
+from loriini.data.prepare.text.heldout import write_heldout
 from loriini.data.prepare.tokenized.instances import check_enough, write_instances
 from loriini.data.prepare.tokenized.tokenizer import write_tokenizer
 from loriini.data.prepare.tokenized.tokens import write_tokens
@@ -66,7 +66,6 @@ def _documents(folder: Path, given: Preparation) -> Artifact:
     s = given.settings
     settings = {name: getattr(s, name) for name in READ_SETTINGS}
     documents = write_documents(folder, given.documents, settings, given.identity, given.execute)
-    check_share(documents, s.heldout_share)  # before the tokenizer, which depends on it
     if order_method(s.order) == GIVEN:  # before hours of embedding
         given_order(Path(s.order), documents.counts["documents"])
     return documents

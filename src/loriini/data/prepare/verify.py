@@ -37,15 +37,16 @@ def verify(out: Path) -> int:
     with progress("files read", files) as advance:
         for artifact in stages.values():
             check_files(out, artifact, advance)
-    needed = {(stage.name, source) for stage in STAGES if stage.name in stages for source in stage.needs}
-    made_of = {
-        (name, source): stages[name].inputs[source]
-        for name, source in needed
-        if source in stages[name].inputs
-    }
-    for absent in sorted({*recorded, *(source for _, source in made_of)} - stages.keys()):
+    needs = {stage.name: stage.needs for stage in STAGES}
+    made_of = [
+        (name, source, artifact.inputs[source])
+        for name, artifact in stages.items()
+        for source in needs[name]
+        if source in artifact.inputs
+    ]
+    for absent in sorted({*recorded, *(source for _, source, _ in made_of)} - stages.keys()):
         raise InputError(f"{out / absent}: is absent; the command that made the corpus makes it again")
-    for (name, source), digest in sorted(made_of.items()):
+    for name, source, digest in made_of:
         if digest != stages[source].digest:
             raise damaged(out, name, f"it was made from other {source} than those here")
     for name, message in imbalances(stages):

@@ -11,7 +11,6 @@ import pyarrow
 
 from loriini.common.errors import InputError, first_few, is_system_error
 from loriini.common.progress import warn
-
 from loriini.data.read.compressed import lines_before
 from loriini.data.read.document import Document
 from loriini.data.read.files import is_remote, is_special, machine_failed

@@ -33,7 +33,6 @@ class FunctionStream:
 
     read: ReadDocuments
     identity: str
-    continues = False
     stops_at_flaws = False
 
 
@@ -48,11 +47,6 @@ class FileStream:
     files: tuple[InputFile, ...]
     options: ReadOptions
     identity: str
-
-    @property
-    def continues(self) -> bool:
-        """Whether the stream continues the file with which the one before it ends."""
-        return self.files[-1].continues
 
     @property
     def stops_at_flaws(self) -> bool:

@@ -1,19 +1,15 @@
 import json
-from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from loriini.common.errors import InputError
 from loriini.data.jobs.artifact import Artifact
-from loriini.data.prepare.text.documents import _Chunk, _shards, _totals, write_documents
+from loriini.data.prepare.text.documents import write_documents
 from loriini.data.prepare.text.stored import stored_documents
 from loriini.data.read.document import Document
 from loriini.data.read.inputs import identity_of, input_files
 from loriini.data.read.records import Dropped, OnDrop, ReadOptions
-from loriini.data.read.sampling import hash_fraction
 from loriini.data.read.streams import FunctionStream, file_streams
 
 
@@ -47,7 +43,6 @@ def test_round_trip(tmp_path: Path) -> None:
         "duplicates": 2,
         "renamed_ids": 1,
         "shards": [3],
-        "least_text_fraction": min(hash_fraction(text) for text in ("first", "second", "third")),
     }
     dropped = [json.loads(line) for line in built.path("dropped.jsonl").read_text().splitlines()]
     assert dropped == [
@@ -128,9 +123,7 @@ def test_too_many_domains_are_refused_before_they_are_stored(
     made = [Document(str(i), f"text {i}", f"domain {i // 2}") for i in range(6)]
     streams = [FunctionStream(lambda _, half=half: made[half], str(half)) for half in (slice(3), slice(3, 6))]
     for sources in (lambda _: made, streams):
-        with pytest.raises(
-            InputError, match="more than 2 domains; name its input, NAME=PATH, or give a coarser"
-        ):
+        with pytest.raises(InputError, match="--domain-field"):
             write_documents(tmp_path / "documents", sources, {})
         assert not (tmp_path / "documents").exists()
     write_documents(tmp_path / "documents", lambda _: made[:4], {"other": 1})
@@ -147,39 +140,6 @@ def test_what_is_not_in_a_sample_is_counted_without_a_line(tmp_path: Path) -> No
     assert skipped["not in the sample of 0.1"] + skipped["fewer than 7 characters"] > 250
     listed = [json.loads(line) for line in built.path("dropped.jsonl").read_text().splitlines()]
     assert {record["reason"] for record in listed} == {"fewer than 7 characters"}
-
-
-def test_counts_of_shards_are_added_and_domains_checked_one_shard_at_a_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def counts() -> Iterator[dict[str, dict[str, int]]]:
-        yield {"tally": {"kept": 3, "characters": 9}, "domains": {"a": 1, "b": 2}}
-        yield {"tally": {"duplicates": 1}, "domains": {}}
-        yield {"tally": {"kept": 2, "characters": 4}, "domains": {"b": 1, "c": 1}}
-        raise AssertionError("the limit was exceeded before")
-
-    tally, domains, sizes = _totals(islice(counts(), 3), "here")
-    assert tally == {"kept": 5, "characters": 13, "duplicates": 1}
-    assert (domains, sizes) == ({"a": 1, "b": 3, "c": 1}, [3, 0, 2])
-    monkeypatch.setattr("loriini.data.prepare.text.documents.DOMAIN_LIMIT", 2)
-    with pytest.raises(InputError, match="here: more than 2 domains"):
-        _totals(counts(), "here")
-
-
-@pytest.mark.parametrize(("shard", "sizes"), [(1, [1] * 40), (25, [7, 1, 30, 2, 2, 90, 1, 10]), (9, [3, 6])])
-def test_shards_are_cut_from_the_chunks_between_their_ends(
-    shard: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a file whose documents have one character each."""
-    monkeypatch.setattr("loriini.data.prepare.text.documents.SHARD_CHARACTERS", shard)
-    monkeypatch.setattr(_Chunk, "array", lambda chunk, name: np.ones(chunk.documents, np.int64))
-    chunks = [_Chunk(Path(), i, size) for i, size in enumerate(sizes)]
-    streams = [FunctionStream(lambda _: [], name) for name in "ab"]
-    cut = list(_shards(streams, [[], chunks]))
-    assert [s.documents for s in cut] == [min(shard, sum(sizes) - s.first) for s in cut]
-    assert all(i < j for s in cut for _, i, j in s.chunks)
-    read = [(chunk, k) for s in cut for chunk, i, j in s.chunks for k in range(i, j)]
-    assert read == [(chunk, k) for chunk in chunks for k in range(chunk.documents)]
 
 
 def test_a_shard_of_repeated_texts_only_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

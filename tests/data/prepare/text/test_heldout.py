@@ -98,11 +98,10 @@ def test_a_task_holds_only_the_near_duplicates_of_its_documents(
 
 
 def test_a_share_that_has_no_document_is_refused(tmp_path: Path) -> None:
-    """Before the tokenizer is made, so that a larger share can be given."""
     least = min(hash_fraction(document.text) for document in topics.documents())
-    with pytest.raises(InputError, match="holds out none of 161 documents; give a larger share"):
+    with pytest.raises(InputError, match="--heldout-share"):
         topics.make(tmp_path / "corpus", replace(SETTINGS, heldout_share=least))
-    larger = topics.make(tmp_path / "corpus", replace(SETTINGS, heldout_share=math.nextafter(least, 1)))
+    larger = topics.make(tmp_path / "larger", replace(SETTINGS, heldout_share=math.nextafter(least, 1)))
     assert len(ids(larger, "heldout")) == 1
 
 

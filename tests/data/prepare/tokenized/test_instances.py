@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from loriini.common.errors import InputError
-from loriini.data.jobs import artifact, tasks
+from loriini.data.jobs import tasks
 from loriini.data.jobs.artifact import Artifact, build_artifact
 from loriini.data.prepare.tokenized import instances
 from loriini.data.prepare.tokenized.pieces import Pieces
@@ -97,7 +97,7 @@ def test_files_do_not_depend_on_the_tasks(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_memory_does_not_grow_with_instances(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, size in ((instances, "TOKENS_PER_TASK"), (tasks, "COPY_BYTES"), (artifact, "BYTES_AT_ONCE")):
+    for module, size in ((instances, "TOKENS_PER_TASK"), (tasks, "COPY_BYTES")):
         monkeypatch.setattr(module, size, 1 << 14)
     tokens = tokens_artifact(tmp_path / "tokens", [[5] * 100_000] * 10, [0] * 10)
     order = order_artifact(tmp_path / "order", list(range(10)))

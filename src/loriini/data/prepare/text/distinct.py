@@ -23,11 +23,6 @@ def text_hashes(texts: list[str]) -> Hashes:
     return _hashes(texts, TEXT_WORDS)
 
 
-def least_fraction(texts_D2: Hashes) -> float:
-    """The least `loriini.data.read.sampling.hash_fraction` of texts, from their `text_hashes`."""
-    return int(texts_D2[:, 0].byteswap().min()) / 2**64  # there, the bytes are read as big-endian
-
-
 def id_hashes(ids: list[str]) -> Hashes:
     """64 bits of each id's SHA-256, uint64 (D,)."""
     return _hashes(ids, 1)[:, 0]

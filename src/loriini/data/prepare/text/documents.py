@@ -3,21 +3,19 @@
 1. A task per stream reads it into chunks, and hashes the texts and ids of each. A large file may be
    several streams.
 2. One task compares the hashes: which documents repeat an earlier text, which ids an earlier id.
-3. A task per shard writes it without repeated texts and with new names for repeated ids. Shards are cut as if
-   each file were one stream.
+3. A task per chunk writes it as a shard, without repeated texts and with new names for repeated ids.
 
-Memory holds one chunk, and in step 2 about 60 bytes per document.
+Memory holds one chunk, and in step 2 about 80 bytes per document.
 
 Axes: D documents read, N documents stored.
 """
 
 import json
-from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate, chain, compress, islice, pairwise
+from itertools import compress
 from pathlib import Path
 from typing import IO, Any
 
@@ -39,14 +37,7 @@ from loriini.data.jobs.tasks import (
     result_of,
     run_tasks,
 )
-from loriini.data.prepare.text.distinct import (
-    first_of_text,
-    id_hashes,
-    least_fraction,
-    new_name,
-    occurrences,
-    text_hashes,
-)
+from loriini.data.prepare.text.distinct import first_of_text, id_hashes, new_name, occurrences, text_hashes
 from loriini.data.read.compressed import read_lines
 from loriini.data.read.document import Document
 from loriini.data.read.records import NOT_SAMPLED, Dropped, count_dropped, no_documents
@@ -58,40 +49,22 @@ DOMAIN_LIMIT = 1 << 16
 """A domain's index has 16 bits."""
 SHARD_CHARACTERS = 1 << 25
 """A shard ends with the document that reaches this size."""
-PROGRESS_EVERY = 256
-"""Documents between two updates of the progress bar."""
 
 
 @dataclass(frozen=True)
 class _Chunk:
-    """Documents in a file that a task of step 1 wrote."""
+    """Documents in a file that a task of step 1 wrote; the first is number `first` of all D."""
 
-    part: Path
-    number: int
+    path: Path
+    first: int
     documents: int
 
     def lines(self) -> Iterator[bytes]:
-        return read_lines(self.part / f"{self.number:05d}.zst")
+        return read_lines(self.path.with_suffix(".zst"))
 
     def array(self, name: str) -> NDArray[Any]:
-        with np.load(self.part / f"{self.number:05d}.npz") as arrays:
+        with np.load(self.path.with_suffix(".npz")) as arrays:
             return arrays[name]
-
-
-@dataclass(frozen=True)
-class _Shard:
-    """Slices (start, stop) of consecutive chunks; its first document is number `first` of all D."""
-
-    chunks: tuple[tuple[_Chunk, int, int], ...]
-    first: int
-
-    @property
-    def documents(self) -> int:
-        return sum(stop - start for _, start, stop in self.chunks)
-
-    def lines(self) -> Iterator[bytes]:
-        for chunk, start, stop in self.chunks:
-            yield from islice(chunk.lines(), start, stop)
 
 
 def write_documents(
@@ -155,28 +128,24 @@ def _write(
         if stream.stops_at_flaws and is_finished(task, parts) and result_of(task, parts)["flaws"]:
             discard_task(task, parts)
     read = list(run_tasks("read", reads, folder, SERIAL if callable(sources) else execute))
-    chunks = [
-        [_Chunk(parts / task.name, i, documents) for i, documents in enumerate(counts["documents"])]
-        for task, counts in zip(reads, read, strict=True)
-    ]
-    shards = list(_shards(streams, chunks))
     skipped = sum((Counter(counts["skipped"]) for counts in read), Counter[str]())
-    if not shards:
+    chunks = list(_chunks([(parts / task.name, counts) for task, counts in zip(reads, read, strict=True)]))
+    if not chunks:
         raise no_documents(where, skipped)
     # Named after what was read: a task that dropped flaws may be redone, and then find other documents.
     all_read = digest([[task.name, counts] for task, counts in zip(reads, read, strict=True)])
-    plan = Task(f"plan-{all_read}", partial(_compare, list(chain(*chunks))))
-    (compared,) = run_tasks("compare", [plan], folder, execute)
+    plan = Task(f"plan-{all_read}", partial(_compare, chunks))
+    run_tasks("compare", [plan], folder, execute)
     rewrites = [
-        Task(f"keep-{i:05d}-{all_read}", partial(_rewrite, shard, parts / plan.name), shard.documents)
-        for i, shard in enumerate(shards)
+        Task(f"keep-{i:05d}-{all_read}", partial(_rewrite, chunk, parts / plan.name), chunk.documents)
+        for i, chunk in enumerate(chunks)
     ]
     tally, domains, sizes = _totals(run_tasks("documents", rewrites, folder, execute), where)
     for i, task in enumerate(compress(rewrites, sizes)):
         link_or_copy(parts / task.name / "documents", folder / DOCUMENTS.format(i))
     concatenate_files((parts / task.name / DROPPED for task in (*reads, *rewrites)), folder / DROPPED)
     return {
-        "documents_in": sum(sum(counts["documents"]) for counts in read),
+        "documents_in": sum(chunk.documents for chunk in chunks),
         "duplicates": tally["duplicates"],
         "documents": tally["kept"],
         "characters": tally["characters"],
@@ -184,7 +153,6 @@ def _write(
         "renamed_ids": tally["renamed_ids"],
         "skipped": skipped,
         "shards": [size for size in sizes if size],
-        **compared,
     }
 
 
@@ -198,8 +166,8 @@ def _task_names(streams: Iterable[DocumentStream]) -> Iterator[str]:
 
 
 def _read(read: ReadDocuments, characters: int, folder: Path, advance: Advance) -> dict[str, Any]:
-    """Write a stream as chunks of about `characters`, and the lengths and hashes of its documents."""
-    documents, flaws, domains = [], 0, set[str]()
+    """Write a stream as chunks of about `characters`, and the hashes of its documents."""
+    documents, flaws = [], 0
     with open(folder / DROPPED, "w", encoding="utf-8") as file_of_dropped:
 
         def write(dropped: Dropped) -> None:
@@ -217,85 +185,45 @@ def _read(read: ReadDocuments, characters: int, folder: Path, advance: Advance) 
                 folder / f"{i:05d}.npz",
                 texts_D2=text_hashes([document.text for document in batch]),
                 ids_D=id_hashes([document.id for document in batch]),
-                lengths_D=np.array([len(document.text) for document in batch]),
             )
             documents.append(len(batch))
-            domains.update(document.domain for document in batch)
-            limit_domains(len(domains), batch[-1].id)
             advance(len(batch))
     return {"skipped": skipped, "flaws": flaws, "documents": documents}
 
 
-def _shards(streams: Sequence[DocumentStream], chunks: Sequence[list[_Chunk]]) -> Iterator[_Shard]:
-    """All chunks as shards of SHARD_CHARACTERS; those of continued streams are cut as one."""
-    runs: list[list[_Chunk]] = []
-    for stream, read in zip(streams, chunks, strict=True):
-        if stream.continues:
-            runs[-1].extend(read)
-        else:
-            runs.append(list(read))
+def _chunks(read: Iterable[tuple[Path, Mapping[str, Any]]]) -> Iterator[_Chunk]:
+    """The chunks in the folders of tasks, from these tasks' counts."""
     first = 0
-    for run in filter(None, runs):
-        begins = list(accumulate((chunk.documents for chunk in run), initial=0))
-        for start, stop in pairwise(_bounds(_joined(run, "lengths_D", begins[-1]))):
-            within = range(bisect_right(begins, start) - 1, bisect_left(begins, stop))
-            slices = (
-                (run[k], max(start - begins[k], 0), min(stop - begins[k], run[k].documents)) for k in within
-            )
-            yield _Shard(tuple(slices), first + start)
-        first += begins[-1]
-
-
-def _bounds(lengths_D: NDArray[np.int64]) -> list[int]:
-    """Where shards begin and the last ends; each ends with the document that reaches SHARD_CHARACTERS."""
-    reached_D = np.cumsum(lengths_D)
-    bounds = [0]
-    while (start := bounds[-1]) < len(lengths_D):
-        wanted = SHARD_CHARACTERS + (reached_D[start - 1] if start else 0)
-        bounds.append(min(int(np.searchsorted(reached_D, wanted)) + 1, len(lengths_D)))
-    return bounds
+    for part, counts in read:
+        for i, documents in enumerate(counts["documents"]):
+            yield _Chunk(part / f"{i:05d}", first, documents)
+            first += documents
 
 
 def _compare(chunks: Sequence[_Chunk], folder: Path, advance: Advance) -> dict[str, Any]:
-    """Decide what becomes of every document, and find the `least_fraction` of their texts.
+    """Decide what becomes of every document.
 
     Writes `repeats.npy`, int64 (D,): number of the stored document with the same text, -1 to keep it;
     `numbers.npy`, int64 (D,): its own number among the stored;
     `occurrences.npy`, uint32 (D,): 1-based occurrence of its id among the stored;
     `ids.npy`, uint64 (N,): hashes of the ids of the stored, rising.
     """
-    documents = sum(chunk.documents for chunk in chunks)
-    texts_D2 = _joined(chunks, "texts_D2", documents)
-    first_D, least = first_of_text(texts_D2), least_fraction(texts_D2)
-    del texts_D2
-    kept_D = first_D == np.arange(documents)
+    first_D = first_of_text(np.concatenate([chunk.array("texts_D2") for chunk in chunks]))
+    kept_D = first_D == np.arange(len(first_D))
     numbers_D = np.cumsum(kept_D) - 1
     np.save(folder / "repeats.npy", np.where(kept_D, -1, numbers_D[first_D]))
     np.save(folder / "numbers.npy", numbers_D)
-    del first_D, numbers_D
-    ids_N = _joined(chunks, "ids_D", documents)[kept_D]
-    occurrences_D = np.zeros(documents, np.uint32)
+    ids_N = np.concatenate([chunk.array("ids_D") for chunk in chunks])[kept_D]
+    occurrences_D = np.zeros(len(kept_D), np.uint32)
     occurrences_D[kept_D] = occurrences(ids_N)
     np.save(folder / "occurrences.npy", occurrences_D)
-    ids_N.sort()
-    np.save(folder / "ids.npy", ids_N)
-    return {"least_text_fraction": least}
+    np.save(folder / "ids.npy", np.sort(ids_N))
+    return {}
 
 
-def _joined(chunks: Sequence[_Chunk], name: str, count: int) -> NDArray[Any]:
-    """Concatenate an array of all chunks, `count` rows, without holding them twice."""
-    arrays = (chunk.array(name) for chunk in chunks)
-    first = next(arrays)
-    joined, place = np.empty((count, *first.shape[1:]), first.dtype), 0
-    for array in chain([first], arrays):
-        joined[place : place + len(array)] = array
-        place += len(array)
-    return joined
-
-
-def _rewrite(shard: _Shard, plan: Path, folder: Path, advance: Advance) -> dict[str, Any]:
-    """Write a shard's kept documents under their new ids, and its dropped ones as dropped."""
-    here = slice(shard.first, shard.first + shard.documents)
+def _rewrite(chunk: _Chunk, plan: Path, folder: Path, advance: Advance) -> dict[str, Any]:
+    """Write a chunk's kept documents under their new ids, and its dropped ones as dropped."""
+    here = slice(chunk.first, chunk.first + chunk.documents)
     repeats, numbers, nth = (
         np.load(plan / f"{name}.npy", mmap_mode="r")[here].tolist()
         for name in ("repeats", "numbers", "occurrences")
@@ -306,7 +234,7 @@ def _rewrite(shard: _Shard, plan: Path, folder: Path, advance: Advance) -> dict[
         zstandard.open(folder / "documents", "wb") as file,
         open(folder / DROPPED, "w", encoding="utf-8") as dropped,
     ):
-        for i, document in enumerate(map(parse_line, shard.lines())):
+        for i, document in enumerate(map(parse_line, chunk.lines())):
             if repeats[i] >= 0:
                 detail = f"repeats document {repeats[i]}"
                 _write_dropped(dropped, Dropped(document.id, None, "exact duplicate", detail))
@@ -318,9 +246,7 @@ def _rewrite(shard: _Shard, plan: Path, folder: Path, advance: Advance) -> dict[
                 tally["characters"] += len(document.text)
                 tally["renamed_ids"] += name != document.id
                 domains[document.domain] += 1
-            if i % PROGRESS_EVERY == PROGRESS_EVERY - 1:
-                advance(PROGRESS_EVERY)
-    advance(shard.documents % PROGRESS_EVERY)
+    advance(chunk.documents)
     return {"tally": tally, "domains": domains}
 
 

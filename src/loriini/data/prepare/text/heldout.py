@@ -42,15 +42,6 @@ def write_heldout(
     return build_artifact(folder, settings, inputs, write)
 
 
-def check_share(documents: Artifact, share: float) -> None:
-    """InputError for a share above 0 that is too small to hold out any of the documents.
-
-    Near-duplicates, which are found later, are taken for documents that may be held out.
-    """
-    if 0 < share <= documents.counts.get("least_text_fraction", 0.0):  # absent from older corpora
-        raise _none_held_out(documents.counts, share)
-
-
 def left_out(duplicates: Artifact, heldout: Artifact) -> Ids:
     """The numbers of the documents that are not ordered: near-duplicates and held-out documents."""
     return np.concatenate([stage.array(IDS) for stage in (duplicates, heldout)])
@@ -113,13 +104,9 @@ def _totals(chosen: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 def _check_domains(stored: Mapping[str, Any], held: Mapping[str, Any], share: float) -> None:
     """Raise InputError if no document is held out; warn of domains without one."""
     if not held["documents"]:
-        raise _none_held_out(stored, share)
+        raise InputError(
+            f"--heldout-share {share:g} holds out none of {stored['documents']:,} documents; give a larger "
+            "share, or leave it out"
+        )
     if missing := sorted(stored["domains"].keys() - held["domains"].keys()):
         warn(f"no document of {first_few(missing)} is held out; give a larger --heldout-share")
-
-
-def _none_held_out(stored: Mapping[str, Any], share: float) -> InputError:
-    return InputError(
-        f"--heldout-share {share:g} holds out none of {stored['documents']:,} documents; give a larger "
-        "share, or leave it out"
-    )
