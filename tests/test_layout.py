@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "loriini"
 FILES = sorted(SOURCE.rglob("*.py"))
 BUDGETS = {
-    "common": 1185,
+    "common": 1200,
     "routing": 1555,
     "model": 4506,
     "parallel": 961,
@@ -33,7 +33,7 @@ BUDGETS = {
     "export": 1270,
     "recipes": 660,
     "bench": 1486,
-    "cli": 1570,
+    "cli": 1575,
     "papers": 6804,
 }
 """Lines of Python that a room may have; a room that shrinks has its budget lowered."""
