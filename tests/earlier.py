@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM
 from export.exported import DENSE_CASES, SERVED_CASES, byte_tokenizer, model_of
 from loriini import DESIGNS
 from loriini.export.export import ExportSettings, export_model
-from loriini.export.merged import DENSE
+from loriini.export.formats import FORMATS
 from tiny import random_ids
 
 READ = """
@@ -56,7 +56,7 @@ def export_all(out: Path) -> None:
         model = model_of(design, vocab_size=260, eos_token_id=256, **settings)
         by_label = model.config.routed_by_label
         model.config.label_names = ["a", "b", "c", "d"] if by_label else None
-        by_prompt = to in DENSE and model.config.design.data_dependent
+        by_prompt = FORMATS[to].decided and model.config.design.data_dependent
         label, prompt = "b" if by_label else None, "an owl" if by_prompt else None
         how = ExportSettings(to, prompt=prompt, label=label)
         folder = out / f"{i:02}-{to}"

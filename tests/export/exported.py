@@ -8,13 +8,11 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from loriini import DESIGNS, LoriiniForCausalLM, RoutingConfig
-from loriini.export.converting import RoutedBy, convert
+from loriini.export.architectures import RoutedBy, convert
 from tiny import label_arguments, random_ids, tiny_model
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 EOS = 256
-
-QWEN2 = {"attention_bias": True, "attention_out_bias": False}
 
 _mixtral = DESIGNS["mixtral"]
 SERVED_CASES: list[tuple[str, RoutingConfig, dict[str, Any]]] = [
@@ -35,11 +33,6 @@ SERVED_CASES: list[tuple[str, RoutingConfig, dict[str, Any]]] = [
         replace(_mixtral, gates="sparse_mixer", jitter=0.3),
         {"block": "phimoe", "attention_bias": True, "lm_head_bias": True},
     ),
-    ("qwen2_moe", replace(DESIGNS["switch"], scorer="linear"), {}),
-    ("qwen2_moe", replace(_mixtral, num_shared_experts=2), {}),
-    ("qwen2_moe", _mixtral, QWEN2),
-    ("qwen3_moe", _mixtral, {"qk_norm": "head"}),
-    ("qwen3_moe", DESIGNS["ec-token"], {"qk_norm": "head"}),
 ]
 """(format, design, other settings): what leaves as a mixture of transformers."""
 
@@ -60,10 +53,6 @@ DENSE_CASES: list[tuple[str, RoutingConfig, dict[str, Any]]] = [
     ),
     ("llama", DESIGNS["lory"], {"low_rank": 8}),
     ("llama", replace(DESIGNS["relu"], unit="sequence", scorer="mlp"), {"num_experts": 1 + 1}),
-    ("qwen2", DESIGNS["lory"], QWEN2),
-    ("qwen2", DESIGNS["dense"], {"num_experts": 1, "tie_word_embeddings": True, **QWEN2}),
-    ("qwen3", DESIGNS["lory"], {"qk_norm": "head", "num_key_value_heads": 1, "head_dim": 12}),
-    ("qwen3", DESIGNS["sequence-top2"], {"qk_norm": "head", "attention_bias": True}),
 ]
 """(format, design, other settings): what leaves as a dense model after a decision."""
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from export.exported import EOS, QWEN2, byte_tokenizer, case_name, model_of
+from export.exported import EOS, byte_tokenizer, case_name, model_of
 from loriini import DESIGNS, RoutingConfig
 from loriini.common.errors import InputError
 from loriini.export.export import ExportSettings, export_model
-from loriini.export.gguf_tokenizer import gguf_vocabulary
+from loriini.export.gguf_file import gguf_vocabulary
 
 gguf = pytest.importorskip("gguf", reason="GGUF files are written by the extra loriini[gguf]")
 
@@ -29,8 +29,6 @@ LLAMA3 = {
 CASES: list[tuple[RoutingConfig, dict[str, Any], str]] = [
     (DESIGNS["lory"], {}, "llama"),
     (DESIGNS["sequence-top2"], {"num_key_value_heads": 1}, "llama"),
-    (DESIGNS["lory"], QWEN2, "qwen2"),
-    (DESIGNS["lory"], {"qk_norm": "head", "head_dim": 16, "num_key_value_heads": 1}, "qwen3"),
     (DESIGNS["lory"], {"rope_parameters": LLAMA3}, "llama"),
     (MIXTRAL, {"rope_parameters": LLAMA3}, "llama"),
     (MIXTRAL, {"num_key_value_heads": 1, "head_dim": 12}, "llama"),
@@ -38,11 +36,6 @@ CASES: list[tuple[RoutingConfig, dict[str, Any], str]] = [
     (DESIGNS["token-ec2"], {"block": "olmoe"}, "olmoe"),
     (DESIGNS["token-ec2"], {"block": "olmoe", "tie_word_embeddings": True}, "olmoe"),
     (replace(MIXTRAL, gates="softmax_all", top_k=4), {"block": "olmoe", "num_experts": 4}, "olmoe"),
-    (replace(DESIGNS["switch"], scorer="linear"), {}, "qwen2moe"),
-    (replace(DESIGNS["switch"], scorer="linear"), {"tie_word_embeddings": True}, "qwen2moe"),
-    (replace(MIXTRAL, num_shared_experts=1, gates="softmax_all"), {}, "qwen2moe"),
-    (MIXTRAL, {"qk_norm": "head"}, "qwen3moe"),
-    (MIXTRAL, {"qk_norm": "head", "head_dim": 16, "num_key_value_heads": 1}, "qwen3moe"),
 ]
 
 
@@ -139,7 +132,6 @@ def test_ids_without_a_token_are_filled() -> None:
             {"block": "olmoe"},
             r"llama\.cpp has olmoe with norm_topk_prob=False only, and this has True; use --to hf or olmoe$",
         ),
-        (MIXTRAL, {"qk_norm": "head", "attention_bias": True}, r"qwen3_moe with attention_bias=False only"),
         (
             DESIGNS["token-ec2"],
             {"block": "olmoe", "attention_bias": True},
@@ -149,12 +141,6 @@ def test_ids_without_a_token_are_filled() -> None:
             DESIGNS["token-ec2"],
             {"block": "olmoe", "num_key_value_heads": 1},
             "norms the keys of olmoe over all heads, so it needs as many key as query heads",
-        ),
-        (DESIGNS["lory"], {**QWEN2, "head_dim": 12}, "qwen2 with heads of hidden_size / num"),
-        (
-            replace(DESIGNS["switch"], scorer="linear"),
-            {"head_dim": 12},
-            "qwen2_moe with heads of hidden",
         ),
         (
             replace(MIXTRAL, gates="sparse_mixer"),

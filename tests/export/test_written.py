@@ -1,17 +1,18 @@
-"""What an export writes: weights in another dtype, and a tokenizer that splits text as the model's."""
+"""What an export writes: weights in another dtype, and settings that transformers 4 reads too."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from tokenizers import Tokenizer, models
-from tokenizers.pre_tokenizers import Whitespace
-from transformers import GPT2Config, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoTokenizer, GenerationConfig, GPT2Config
 
-from export.exported import QWEN2, byte_tokenizer, model_of
+from export.exported import byte_tokenizer, model_of
 from loriini import DESIGNS
-from loriini.export.export import PROBE, ExportSettings, export_model
+from loriini.export.export import ExportSettings, export_model
 from loriini.model.weights.loading import load_model, tokenizer_in
 
 
@@ -27,24 +28,6 @@ def test_a_cast_leaves_the_biases_of_balancing_as_they_are(
     assert torch.equal(again.model.mixtures[0].router.balance_bias, biases)
 
 
-@pytest.mark.parametrize(("to", "settings", "warns"), [("qwen2", QWEN2, True), ("llama", {}, False)])
-def test_a_tokenizer_that_transformers_reads_by_other_rules_is_warned_of(
-    to: str,
-    settings: dict[str, Any],
-    warns: bool,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """It takes Qwen2's class for a model of this type, whatever its tokenizer.json says."""
-    model = model_of(DESIGNS["lory"], vocab_size=400, **settings)
-    tokenizer = byte_tokenizer(merges=100, letters="0123456789")
-    out = export_model(model, tokenizer, ExportSettings(to, prompt="one prompt"), tmp_path / "out")
-    assert ("reads this tokenizer by rules of another" in capsys.readouterr().err) == warns
-    read = tokenizer_in(out)
-    assert read(PROBE)["input_ids"] == tokenizer(PROBE)["input_ids"]
-    assert (read.eos_token, read.bos_token) == ("<eos>", "<eos>")
-
-
 def test_special_tokens_that_a_class_names_are_kept(tmp_path: Path) -> None:
     """As GPT-2's on the Hub, whose tokenizer_config.json names none."""
     tokenizer = Tokenizer(models.BPE({"a": 0, "<|endoftext|>": 1}, []))
@@ -55,8 +38,47 @@ def test_special_tokens_that_a_class_names_are_kept(tmp_path: Path) -> None:
     assert (read.eos_token, read.bos_token, read.vocab_size) == ("<|endoftext|>", "<|endoftext|>", 2)
 
 
-def test_a_tokenizer_without_tokens_for_some_text_is_exported(tmp_path: Path) -> None:
-    words_alone = Tokenizer(models.WordLevel({"w1": 0, "<eos>": 1}, unk_token="absent"))
-    words_alone.pre_tokenizer = Whitespace()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words_alone, eos_token="<eos>")
-    export_model(model_of(DESIGNS["lory"]), tokenizer, ExportSettings("llama", prompt="w1"), tmp_path / "out")
+SCALED = {"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0}
+
+
+@pytest.mark.parametrize(
+    ("to", "settings", "expected"),
+    [
+        ("mixtral", {}, {"rope_theta": 10_000.0, "rope_scaling": None}),
+        (
+            "mixtral",
+            {"rope_parameters": SCALED},
+            {"rope_theta": 500.0, "rope_scaling": {"rope_type": "linear", "factor": 4.0}},
+        ),
+    ],
+)
+def test_both_versions_find_the_settings(
+    to: str, settings: dict[str, Any], expected: dict[str, Any], tmp_path: Path
+) -> None:
+    model = model_of(replace(DESIGNS["mixtral"]), vocab_size=260, **settings)
+    export_model(model, byte_tokenizer(), ExportSettings(to), tmp_path / "out")
+    written = json.loads((tmp_path / "out/config.json").read_text())
+    assert {name: written.get(name) for name in expected} == expected
+    read = AutoConfig.from_pretrained(tmp_path / "out")
+    assert read.rope_parameters == model.config.rope_parameters
+    assert read.num_local_experts == 4
+    encoded = AutoTokenizer.from_pretrained(tmp_path / "out")("owl")
+    assert sorted(encoded) == ["attention_mask", "input_ids"]
+    assert json.loads((tmp_path / "out/tokenizer_config.json").read_text())["tokenizer_class"] == (
+        "PreTrainedTokenizerFast"
+    )
+
+
+def test_the_sides_of_a_tokenizers_own_class_are_kept(tmp_path: Path) -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.padding_side = tokenizer.truncation_side = "left"
+    export_model(model_of(DESIGNS["mixtral"], vocab_size=260), tokenizer, ExportSettings("mixtral"), tmp_path)
+    read = AutoTokenizer.from_pretrained(tmp_path)
+    assert (read.padding_side, read.truncation_side) == ("left", "left")
+
+
+def test_a_chat_models_ends_are_kept(tmp_path: Path) -> None:
+    model = model_of(DESIGNS["mixtral"], vocab_size=260, eos_token_id=256)
+    model.generation_config.eos_token_id = [256, 3]
+    export_model(model, byte_tokenizer(), ExportSettings("mixtral"), tmp_path)
+    assert GenerationConfig.from_pretrained(tmp_path).eos_token_id == [256, 3]

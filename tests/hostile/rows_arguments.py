@@ -156,7 +156,6 @@ OF_MODELS = {
     "export corpus --to hf --out there --prompt x": "formats without a router",
     "export corpus --to hf --out documents.jsonl": "is a file",
     "export corpus --to hf --out loop": "loop",
-    "export corpus --to hf --out there --combination outputs": "give both",
     "export absent --to hf --out there": "no trained model here",
 }
 EVERY = 6

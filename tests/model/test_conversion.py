@@ -5,8 +5,8 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from loriini import DESIGNS, LoriiniForCausalLM, RoutingConfig
-from loriini.export.merged import to_dense
-from loriini.model.weights.conversion import change_design, copy_into_experts, keeps_routers, soft_to_top_k
+from loriini.export.architectures import to_dense
+from loriini.model.weights.conversion import change_design, copy_into_experts, keeps_routers
 from loriini.model.weights.pretrained import from_transformers
 from tiny import SEGMENT, VOCABULARY, over_blocks, random_ids, run, tiny_config, tiny_model
 
@@ -60,7 +60,7 @@ def test_copying_is_refused_beside_shared_experts() -> None:
 def test_conversions_keep_the_kernel_of_attention() -> None:
     dense = LoriiniForCausalLM._from_config(tiny_config("dense", num_experts=1), attn_implementation="eager")
     mixture = copy_into_experts(dense, tiny_config("lory"))
-    for model in (mixture, soft_to_top_k(mixture, 2)):
+    for model in (mixture, change_design(mixture, tiny_config("lory-top2"))):
         assert model.config._attn_implementation == "eager"
 
 
@@ -178,7 +178,8 @@ def test_factorised_experts_are_no_copies_of_an_ffn() -> None:
 def test_a_soft_mixture_in_a_top_k_design_keeps_its_routers() -> None:
     soft, ids = tiny_model("lory"), random_ids()
     top2 = change_design(soft, tiny_config("lory-top2"))
-    torch.testing.assert_close(top2(ids).logits, soft_to_top_k(soft, 2)(ids).logits)
+    gates = soft(ids).routings[0].gates
+    assert torch.equal(top2(ids).routings[0].gates.topk(2).indices, gates.topk(2).indices)
     assert not torch.allclose(top2(ids).logits, soft(ids).logits, atol=1e-3)
 
 

@@ -11,7 +11,7 @@ from transformers import DynamicCache, GenerationConfig
 
 from export.exported import byte_tokenizer
 from loriini import LoriiniForCausalLM
-from loriini.export.merged import to_dense
+from loriini.export.architectures import to_dense
 from loriini.model.generate.cache import CACHE, RoutedCacheLayer
 from model.inference import CLOSE, GENERATING_CASES, MERGING_CASES, PROMPTS, label_of, whole
 from tiny import SEGMENT, label_arguments, over_blocks, random_ids, tiny_model

@@ -5,7 +5,7 @@ from mutations.mutation import Mutation
 EXPORTS = (
     Mutation(
         "experts side by side in a Llama lose their gates",
-        "export/merged.py",
+        "export/architectures.py",
         'part["down_proj"] * float(gates_E[i])',
         'part["down_proj"]',
         "tests/export/test_merged.py",
@@ -19,7 +19,7 @@ EXPORTS = (
     ),
     Mutation(
         "gates that are not renormalised count as those that are",
-        "export/served.py",
+        "export/architectures.py",
         "everyone = k == num_experts and",
         "everyone = k <= num_experts and",
         "tests/export/test_served.py",
@@ -32,13 +32,6 @@ EXPORTS = (
         "tests/export/test_checkpoints.py",
     ),
     Mutation(
-        "the mean of several checkpoints is the last of them",
-        "export/checkpoints.py",
-        "    model.load_state_dict(means, strict=False)\n",
-        "",
-        "tests/export/test_checkpoints.py",
-    ),
-    Mutation(
         "an export of another tokenizer is called current",
         "export/export.py",
         "    *TOKENIZER_FILES,\n",
@@ -47,7 +40,7 @@ EXPORTS = (
     ),
     Mutation(
         "a model is compared at other rotary factors than its prompt had",
-        "export/weights.py",
+        "export/probe.py",
         "else min(longest, original)",
         "else longest",
         "tests/export/test_merged.py -k original_length",

@@ -6,12 +6,14 @@ import pytest
 import torch
 
 from covering import one_of_each
+from loriini import LoriiniForCausalLM
+from loriini.model.mixture import parts
 from loriini.train.optimizer import (
     OptimizerConfig,
     carry_moments,
+    decays,
     learning_rate_factor,
     make_optimizer,
-    parameter_group,
     set_learning_rate,
     take_step,
 )
@@ -56,26 +58,29 @@ def test_rate_of_a_very_short_run_is_positive(steps: int) -> None:
 def test_every_trainable_parameter_is_in_one_group_with_its_rates(name: str, block: str) -> None:
     model = tiny_model(name, block=block)
     optimizer = make_optimizer(model, CONFIG)
-    names = {p: n for n, p in model.named_parameters()}
+    names, part_of = {p: n for n, p in model.named_parameters()}, parts(model)
     seen = [names[p] for group in optimizer.param_groups for p in group["params"]]
     assert sorted(seen) == sorted(n for n, p in model.named_parameters() if p.requires_grad)
     for group in optimizer.param_groups:
-        ((part, decays),) = {parameter_group(names[p], p) for p in group["params"]}
+        ((part, decayed),) = {(part_of[p], decays(names[p], p)) for p in group["params"]}
         assert group["peak"] == pytest.approx(1e-2 * {"router": 3.0, "experts": 0.5, "rest": 1.0}[part])
-        assert group["weight_decay"] == (0.1 if decays else 0.0)
+        assert group["weight_decay"] == (0.1 if decayed else 0.0)
         assert group["eps"] == (1e-8 / 4 if part == "experts" else 1e-8)
         assert group["betas"] == (0.9, 0.95)
 
 
+def groups_of(model: LoriiniForCausalLM) -> dict[str, tuple[str, bool]]:
+    return {n: (parts(model)[p], decays(n, p)) for n, p in model.named_parameters()}
+
+
 def test_parameter_groups() -> None:
-    groups = {n: parameter_group(n, p) for n, p in tiny_model("mixtral").named_parameters()}
+    groups = groups_of(tiny_model("mixtral"))
     assert groups["model.embed_tokens.weight"] == groups["lm_head.weight"] == ("rest", True)
     assert groups["model.layers.0.self_attn.q_proj.weight"] == ("rest", True)
     assert groups["model.layers.0.input_layernorm.weight"] == groups["model.norm.weight"] == ("rest", False)
     assert groups["model.layers.1.mlp.router.scorer.weight"] == ("router", True)
-    assert parameter_group("model.layers.1.mlp.router.scorer.temperature", torch.ones(1)) == ("router", False)
     assert groups["model.layers.1.mlp.experts.down_proj"] == ("experts", True)
-    groups = {n: parameter_group(n, p) for n, p in tiny_model("mixtral", block="gpt2").named_parameters()}
+    groups = groups_of(tiny_model("mixtral", block="gpt2"))
     assert (
         groups["model.positions.weight"] == groups["model.layers.0.self_attn.c_attn.weight"] == ("rest", True)
     )

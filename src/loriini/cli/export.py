@@ -15,7 +15,7 @@ from loriini.export.formats import FORMATS, ExportSettings
 class Export(OfModel):
     """Write a model for other programs: transformers, vLLM, SGLang or llama.cpp."""
 
-    settings: Annotated[ExportSettings, Only("to", "dtype", "step", "top_k", "combination", "label")]
+    settings: Annotated[ExportSettings, Only("to", "dtype", "step", "label")]
     prompt: Text | None = None
     """Text that chooses the experts, for formats without a router."""
     prompt_file: Annotated[Path | None, Option("FILE")] = None

@@ -3,7 +3,6 @@
 import json
 import math
 import os
-from collections.abc import Sequence
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
@@ -11,23 +10,21 @@ from textwrap import shorten
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.models.auto.tokenization_auto import TOKENIZER_CONFIG_FILE
+from transformers.utils import CONFIG_NAME
 
 from loriini.common.atomic import atomic, write_json
 from loriini.common.errors import InputError
 from loriini.common.hub import TOKENIZER_FILES, check_weights, model_folder
 from loriini.common.json_file import read_object
-from loriini.common.progress import warn
-from loriini.export.checkpoints import checkpoint_folder, load_checkpoints
-from loriini.export.converting import RoutedBy, convert, decide
-from loriini.export.earlier import add_earlier_settings
+from loriini.export.architectures import RoutedBy, convert, decide, not_dense
+from loriini.export.checkpoints import checkpoint_folder, load_checkpoint
 from loriini.export.formats import FORMATS, ExportSettings
 from loriini.export.gguf_file import FILE, check_gguf, import_gguf, write_gguf
-from loriini.export.merged import not_dense
-from loriini.export.weights import Probe, cast, probe
+from loriini.export.probe import Probe, cast, probe
 from loriini.model import LoriiniForCausalLM
 from loriini.model.weights.card import Exported, TrainingRecord, model_card
-from loriini.model.weights.conversion import soft_to_top_k
 from loriini.model.weights.loading import find_device, load_model, run_of
 from loriini.model.weights.saving import CARD, save_model_folder
 from loriini.train.checkpoints.state import read_state
@@ -54,16 +51,16 @@ def export_run(run: str | Path, settings: ExportSettings, out: str | Path, devic
     """
     run, out = Path(run), Path(out)
     source = _source(run, settings.step)
-    wanted = {**asdict(settings), "step": list(settings.step), "source": source}  # as JSON has it
+    wanted = {**asdict(settings), "source": source}
     if _is_exported(out, wanted):
         return _written(out, settings)
     if settings.to == "gguf":
         import_gguf()
-    if not settings.step:
+    if settings.step is None:
         model, tokenizer = load_model(run, device)
         folder = run_of(run)
     else:
-        model, tokenizer = load_checkpoints(run, settings.step)
+        model, tokenizer = load_checkpoint(run, settings.step)
         model, folder = model.to(find_device(device)), run
     record = None if folder is None else training_record(folder, settings.step)
     return export_model(model, tokenizer, settings, out, record, source)
@@ -80,11 +77,6 @@ def export_model(
     """Export a model that is in memory; see `export_run`. Its weights may be cast to `settings.dtype`."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out}: exists and is not empty; choose another --out")
-    if settings.top_k is not None:
-        try:
-            model = soft_to_top_k(model, settings.top_k, settings.combination)
-        except ValueError as error:
-            raise InputError(f"--top-k {settings.top_k}: {error}") from error
     routed_by, reason = RoutedBy(), not_dense(model.config)
     if FORMATS[settings.to].decided and not reason:
         routed_by = decide(model, tokenizer, settings.prompt, settings.label)
@@ -109,32 +101,32 @@ def export_model(
             save_model_folder(exported, tokenizer, card, folder)
             if exported is not model:
                 add_earlier_settings(folder, tokenizer)
-                warn_of_other_splits(folder, tokenizer, out)
         write_json(
             folder / SETTINGS, {**asdict(settings), "source": source, "max_logit_difference": difference}
         )
     return _written(out, settings)
 
 
-PROBE = "Don't say \"it's 12,345\"!\n\n\tx  = f(1) # Ä…日本 naïve  "
-"""A text that tokenizers split differently."""
+def add_earlier_settings(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Add settings by which transformers 4, and programs built on it, read an export as version 5 does.
 
-
-def warn_of_other_splits(folder: Path, tokenizer: PreTrainedTokenizerBase, out: Path) -> None:
-    """Warn where transformers reads the exported tokenizer by a class that splits text in another way.
-
-    For some models, such as Qwen2, it takes the class by the model's type, whatever `tokenizer.json` says.
+    Version 4 looks for rotary positions at other places and, where it finds none, takes its own default
+    without a word; and it has no class by the name of the tokenizer's.
     """
-    again = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    try:
-        same = tokenizer(PROBE)["input_ids"] == again(PROBE)["input_ids"]
-    except Exception:  # tokenizers raises bare Exception for text that it has no tokens for
-        return
-    if not same:
-        warn(
-            f"{out}: AutoTokenizer reads this tokenizer by rules of another, as do vLLM and others: load it "
-            "with PreTrainedTokenizerFast, or export to another format"
-        )
+    config = read_object(folder / CONFIG_NAME, "export again")
+    scaling = dict(config["rope_parameters"])
+    config["rope_theta"] = scaling.pop("rope_theta")
+    if scaling["rope_type"] != "default":
+        config["rope_scaling"] = scaling
+    write_json(folder / CONFIG_NAME, config)
+    read = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "padding_side": tokenizer.padding_side,
+        "truncation_side": tokenizer.truncation_side,
+        "model_input_names": ["input_ids", "attention_mask"],
+    }
+    values = read_object(folder / TOKENIZER_CONFIG_FILE, "export again")
+    write_json(folder / TOKENIZER_CONFIG_FILE, {**values, **read})
 
 
 def _finish(
@@ -190,14 +182,14 @@ def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _source(run: Path, steps: Sequence[int]) -> str:
-    """A hash of the places, sizes and times of change of the model's files, or of checkpoints' hashes."""
-    if steps:
-        known: object = [read_state(checkpoint_folder(run, step)).get("sha256") for step in steps]
+def _source(run: Path, step: int | None) -> str:
+    """A hash of the places, sizes and times of change of the model's files, or of a checkpoint's hashes."""
+    if step is not None:
+        known: object = read_state(checkpoint_folder(run, step)).get("sha256")
     else:
         files = sorted({file for pattern in SOURCE_FILES for file in model_folder(run).glob(pattern)})
         known = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    return sha256(repr((str(run.resolve()), steps, known)).encode()).hexdigest()
+    return sha256(repr((str(run.resolve()), step, known)).encode()).hexdigest()
 
 
 def _is_exported(out: Path, settings: dict[str, Any]) -> bool:

@@ -1,9 +1,9 @@
-"""What is exported, and the formats, without heavy imports; `export.converting` has their functions."""
+"""What is exported, and the formats, without heavy imports; `export.architectures` has their functions."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
-from loriini.common.checks import Count, as_argument, check_choice, check_fields
+from loriini.common.checks import Count, check_choice, check_fields
 from loriini.common.errors import InputError
 from loriini.common.options import Option
 
@@ -19,14 +19,10 @@ class Format:
 FORMATS = {
     "hf": Format("the model as it is, for transformers with Loriini installed"),
     "llama": Format("a plain Llama of the experts that a prompt or a label chooses", decided=True),
-    "qwen2": Format("the same as a Qwen2: biases of queries, keys and values", decided=True),
-    "qwen3": Format("the same as a Qwen3: norms of each head's queries and keys", decided=True),
     "mixtral": Format("a Mixtral: block llama, top-k token routing, softmax over the selected"),
     "olmoe": Format("an OLMoE: block olmoe, top-k token routing, either softmax"),
     "phimoe": Format("a Phi-3.5-MoE: block phimoe, top-2 token routing, gates sparse_mixer"),
-    "qwen2_moe": Format("a Qwen2-MoE: block llama, top-k token routing, either softmax, shared experts"),
-    "qwen3_moe": Format("a Qwen3-MoE: norms of each head's queries and keys, either softmax"),
-    "gguf": Format("a file for llama.cpp, of most of these", decided=True),
+    "gguf": Format("a file for llama.cpp, of a Llama, a Mixtral or an OLMoE", decided=True),
 }
 DTYPES = ("float32", "bfloat16", "float16")
 SHORT_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
@@ -41,12 +37,8 @@ class ExportSettings:
     """One of `FORMATS`."""
     dtype: Annotated[str | None, Option("TYPE", parse=lambda name: SHORT_DTYPES.get(name, name))] = None
     """Type of the weights: float32 (fp32), bfloat16 (bf16) or float16 (fp16) (as trained)."""
-    step: tuple[int, ...] = ()
-    """Export the checkpoint of this step, or the mean of several (the final model)."""
-    top_k: Annotated[Count | None, Option("K")] = None
-    """First make a soft mixture a top-K one."""
-    combination: Literal["outputs", "parameters"] | None = None
-    """How to combine the K experts (as before)."""
+    step: Count | None = None
+    """Export the checkpoint of this step (the final model)."""
     prompt: str | None = None
     """Text that chooses the experts, for formats without a router."""
     label: str | None = None
@@ -61,7 +53,3 @@ class ExportSettings:
             raise InputError(
                 f"--prompt and --label are for formats without a router, not --to {self.to}; leave them out"
             )
-        if len(set(self.step)) < len(self.step):
-            raise InputError(f"--step {as_argument(self.step)}: a step is given twice; give each once")
-        if self.combination and self.top_k is None:
-            raise InputError("--combination is that of --top-k; give both, or leave it out")

@@ -1,8 +1,9 @@
-"""GGUF files, which llama.cpp and the programs around it load.
+"""GGUF files, which llama.cpp and the programs around it load: weights, settings and tokenizer.
 
 Written with the `gguf` package: llama.cpp's own converter knows no tokenizer that it has not seen.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,6 @@ from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from loriini.common.errors import InputError
-from loriini.export.gguf_tokenizer import gguf_vocabulary
 
 FILE = "model.gguf"
 
@@ -29,20 +29,12 @@ class Architecture:
     """Settings of transformers' that llama.cpp takes for granted."""
     ties: bool = True
     """Whether the embedding is the output head where a file has none."""
-    any_head_dim: bool = True
-    """Whether heads may have another width than hidden_size / num_attention_heads."""
 
-
-NO_BIAS = {"attention_bias": False}
 
 ARCHITECTURES = {
     "llama": Architecture("llama", interleaved=True),
-    "qwen2": Architecture("qwen2", any_head_dim=False),
-    "qwen3": Architecture("qwen3", required=NO_BIAS),
     "mixtral": Architecture("llama", interleaved=True),
-    "qwen3_moe": Architecture("qwen3moe", required={"norm_topk_prob": True, **NO_BIAS}),
-    "olmoe": Architecture("olmoe", required={"norm_topk_prob": False, **NO_BIAS}, ties=False),
-    "qwen2_moe": Architecture("qwen2moe", required={"norm_topk_prob": False}, ties=False, any_head_dim=False),
+    "olmoe": Architecture("olmoe", required={"norm_topk_prob": False, "attention_bias": False}, ties=False),
 }
 """By transformers' `model_type`. Phi-3.5-MoE is left out: in a trial llama.cpp's continued differently."""
 
@@ -65,10 +57,6 @@ TENSORS = {
     "mlp.experts.gate_proj": "ffn_gate_exps",
     "mlp.experts.up_proj": "ffn_up_exps",
     "mlp.experts.down_proj": "ffn_down_exps",
-    "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
-    "mlp.shared_expert.up_proj": "ffn_up_shexp",
-    "mlp.shared_expert.down_proj": "ffn_down_shexp",
-    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
 }
 """llama.cpp's names of tensors by transformers', without layers and suffixes."""
 
@@ -149,8 +137,6 @@ def not_gguf(config: PretrainedConfig) -> str | None:
             return f"llama.cpp has {config.model_type} with {name}={required} only, and this has {value}"
     if config.model_type == "olmoe" and config.num_key_value_heads != config.num_attention_heads:
         return "llama.cpp norms the keys of olmoe over all heads, so it needs as many key as query heads"
-    if not architecture.any_head_dim and head_dim(config) * config.num_attention_heads != config.hidden_size:
-        return f"llama.cpp has {config.model_type} with heads of hidden_size / num_attention_heads only"
     written = ("default", "llama3") if architecture.name == "llama" else ("default",)
     if (kind := config.rope_parameters["rope_type"]) not in written:
         return f"rotary positions of type {kind} are not written"
@@ -179,10 +165,6 @@ def _add_settings(writer: Any, config: PretrainedConfig) -> None:
     if hasattr(config, "num_experts"):
         writer.add_expert_count(config.num_experts)
         writer.add_expert_used_count(config.num_experts_per_tok)
-    if width := getattr(config, "moe_intermediate_size", None):
-        writer.add_expert_feed_forward_length(width)
-    if width := getattr(config, "shared_expert_intermediate_size", None):
-        writer.add_expert_shared_feed_forward_length(width)
 
 
 def gguf_tensors(model: PreTrainedModel, architecture: Architecture) -> Iterator[tuple[str, Tensor]]:
@@ -207,7 +189,7 @@ def gguf_tensors(model: PreTrainedModel, architecture: Architecture) -> Iterator
         theirs = TENSORS[stem]
         if architecture.interleaved and theirs in heads:
             weight = interleave_rotary(weight, heads[theirs])
-        yield f"{layer}{theirs}.{suffix}", weight.squeeze(0) if stem == "mlp.shared_expert_gate" else weight
+        yield f"{layer}{theirs}.{suffix}", weight
 
 
 def rotary_factors(model: PreTrainedModel) -> Tensor:
@@ -227,3 +209,59 @@ def interleave_rotary(weight: Tensor, heads: int) -> Tensor:
     """Queries' or keys' rows so ordered that dimensions half a head apart become neighbours."""
     halves = weight.unflatten(0, (heads, 2, -1))
     return torch.transpose(halves, 1, 2).reshape(weight.shape)
+
+
+NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5
+"""llama.cpp's types of tokens."""
+
+BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
+OTHER_BPE = ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges")
+"""Settings of a BPE that GPT-2's does not have."""
+
+
+@dataclass(frozen=True)
+class GgufVocabulary:
+    """Token texts and types by id, and merges in their order, each two texts with a space between."""
+
+    tokens: list[str]
+    types: list[int]
+    merges: list[str]
+
+
+def gguf_vocabulary(tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> GgufVocabulary:
+    """The vocabulary of a byte-level BPE that splits text as GPT-2 does; ids up to `vocab_size` are filled.
+
+    InputError for any other tokenizer. llama.cpp's own converter knows published ones; it recognises them by
+    a hash of what they make of a test string, which no newly trained tokenizer can match.
+    """
+    parts = json.loads(tokenizer.backend_tokenizer.to_str())
+    if not _splits_as_gpt2(parts) or tokenizer.num_special_tokens_to_add():
+        raise InputError(
+            "its tokenizer is not a byte-level BPE that splits text as GPT-2 does; use --to llama or --to "
+            "mixtral, and llama.cpp's own convert_hf_to_gguf.py on that folder"
+        )
+    if not parts["model"]["merges"]:
+        raise InputError(
+            "its tokenizer has bytes alone and merges none, which llama.cpp does not load; use --to llama or "
+            "--to mixtral"
+        )
+    texts = {i: text for text, i in parts["model"]["vocab"].items()}
+    types = dict.fromkeys(texts, NORMAL)
+    for added in parts["added_tokens"]:
+        texts[added["id"]] = added["content"]
+        types[added["id"]] = CONTROL if added["special"] else USER_DEFINED
+    return GgufVocabulary(
+        tokens=[texts.get(i, f"[UNUSED{i}]") for i in range(vocab_size)],
+        types=[types.get(i, UNUSED) for i in range(vocab_size)],
+        merges=[" ".join(pair) for pair in parts["model"]["merges"]],
+    )
+
+
+def _splits_as_gpt2(parts: dict[str, Any]) -> bool:
+    splits, model = parts["pre_tokenizer"] or {}, parts["model"]
+    return (
+        model["type"] == "BPE"
+        and not any(model.get(name) for name in OTHER_BPE)
+        and parts["normalizer"] is None
+        and all(splits.get(name) == value for name, value in BYTE_LEVEL.items())
+    )

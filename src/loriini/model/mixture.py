@@ -1,5 +1,7 @@
 """One MoE layer: a router and its experts."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
@@ -12,6 +14,8 @@ from loriini.routing import Router, Routing
 from loriini.routing.pooling import routing_states
 from loriini.routing.selection import fixed_counts
 from loriini.routing.unit import RoutingContext, UnitLayout
+
+Part = Literal["router", "experts", "rest"]
 
 
 class Mixture(nn.Module):
@@ -124,3 +128,20 @@ class Mixture(nn.Module):
         if slots == 1:  # one of many
             cache.merged = {name: keep(weight) for name, weight in cache.merged.items()}
         return self.experts(x_NSD, Merged(cache.merged))
+
+
+def parts(model: nn.Module) -> dict[nn.Parameter, Part]:
+    """The part of a model that each parameter belongs to: routers, routed experts, or the rest."""
+    found: dict[nn.Parameter, Part] = dict.fromkeys(model.parameters(), "rest")
+    for module in model.modules():
+        if isinstance(module, Mixture):
+            found |= dict.fromkeys(module.experts.parameters(), "experts")
+            if module.router is not None:
+                found |= dict.fromkeys(module.router.parameters(), "router")
+    return found
+
+
+def names_within(model: nn.Module, *kinds: type[nn.Module]) -> set[str]:
+    """The names, in a model's state, of the tensors within modules of these classes."""
+    within = [(name, module) for name, module in model.named_modules() if isinstance(module, kinds)]
+    return {f"{name}.{tensor}" for name, module in within for tensor in module.state_dict()}

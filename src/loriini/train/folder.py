@@ -1,6 +1,5 @@
 """A run's folder: which run owns it, its newest checkpoint, its record, and its final model."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -172,16 +171,12 @@ def save_model(model: LoriiniForCausalLM, corpus: TrainingCorpus, out: Path) -> 
     save_model_folder(model.eval(), tokenizer, card, out / MODEL)
 
 
-def training_record(folder: Path, steps: Sequence[int] = ()) -> TrainingRecord | None:
-    """The record of a run after a step, by default its last; None for a folder that is not a run's.
-
-    For several steps, whose weights were averaged, it is the last one's, without its losses: they are not
-    those of the mean.
-    """
+def training_record(folder: Path, step: int | None = None) -> TrainingRecord | None:
+    """The record of a run after a step, by default its last; None for a folder that is not a run's."""
     if not (folder / RUN).exists():
         return None
     run, _ = read_run(folder / RUN)
-    step = max(steps, default=run.steps)
+    step = run.steps if step is None else step
     metrics = next((m for m in read_records(folder / METRICS) if m["step"] == step), {})
     measured = next((m for m in read_records(folder / EVALUATION) if m["step"] == step), {})
     started_from = None
@@ -189,7 +184,5 @@ def training_record(folder: Path, steps: Sequence[int] = ()) -> TrainingRecord |
         name = run.init if is_hub_id(run.init) else Path(run.init).name
         started_from = f"{name} ({run.init_digest})"
     record = TrainingRecord(run.name, step, run.steps, metrics.get("tokens"), started_from=started_from)
-    if len(steps) > 1:
-        return replace(record, averaged=tuple(steps))
     perplexity = {domain: p for domain, p in measured.get("perplexity", {}).items() if p is not None}
     return replace(record, loss=metrics.get("loss"), perplexity=perplexity)

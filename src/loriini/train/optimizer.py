@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from loriini.common.checks import Bounds, Fraction, FractionBelowOne, NotNegative, Weight, check_fields
 from loriini.common.errors import InputError
 from loriini.common.settings import Needs, setting
+from loriini.model.mixture import parts
 from loriini.parallel.sharding import expand_into_experts, gradient_norm
 
 PEAK = "peak"
@@ -94,39 +95,35 @@ def learning_rate_factor(config: OptimizerConfig, step: int, steps: int) -> floa
     return config.final_rate + (1 - config.final_rate) * falling
 
 
-def parameter_group(name: str, parameter: Tensor) -> tuple[str, bool]:
-    """The part of the model that a parameter is of, `router`, `experts` or `rest`, and whether it decays.
-
-    Vectors do not: norms, biases and temperatures.
-    """
-    part = "router" if ".router." in name else "experts" if ".experts." in name else "rest"
-    return part, parameter.dim() >= 2 and not name.endswith("bias")
+def decays(name: str, parameter: Tensor) -> bool:
+    """Whether a parameter has weight decay; vectors have none: norms, biases and temperatures."""
+    return parameter.dim() >= 2 and not name.endswith("bias")
 
 
 def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
-    """AdamW over a model's trainable parameters, in groups by `parameter_group`.
+    """AdamW over a model's trainable parameters, in groups by `parts` and `decays`.
 
     The gradients of E experts whose gates sum to 1 are about 1/E of a dense FFN's, and so is the experts'
     eps: on E equal merged copies AdamW then takes exactly the dense model's steps. The papers do not state
     theirs.
     """
     rates = {"rest": 1.0, "experts": config.expert_rate, "router": config.router_rate}
-    kinds = [(part, decays) for part in rates for decays in (True, False)]
+    kinds = [(part, decayed) for part in rates for decayed in (True, False)]
     groups: dict[tuple[str, bool], list[nn.Parameter]] = {kind: [] for kind in kinds}
-    experts = 1
+    experts, part_of = 1, parts(model)
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            groups[parameter_group(name, parameter)].append(parameter)
-            if ".experts." in name:
+            groups[part_of[parameter], decays(name, parameter)].append(parameter)
+            if part_of[parameter] == "experts":
                 experts = parameter.shape[0]
     settings = [
         {
             "params": parameters,
             PEAK: config.learning_rate * rates[part],
             "eps": config.eps / experts if part == "experts" else config.eps,
-            "weight_decay": config.weight_decay if decays else 0.0,
+            "weight_decay": config.weight_decay if decayed else 0.0,
         }
-        for (part, decays), parameters in groups.items()
+        for (part, decayed), parameters in groups.items()
         if parameters
     ]
     return torch.optim.AdamW(settings, lr=config.learning_rate, betas=config.betas, fused=True)
@@ -173,10 +170,10 @@ def carry_moments(
     Each of E copies gets 1/E of the gradient, so its first moment is m/E and its second v/E². Parameters
     that the dense model lacks (routers) start without moments.
     """
-    source = dict(dense.named_parameters())
+    source, part_of = dict(dense.named_parameters()), parts(mixture)
     for name, parameter in mixture.named_parameters():
         state = dense_optimizer.state.get(source[name], {}) if name in source else {}
-        is_expert = ".experts." in name
+        is_expert = part_of[parameter] == "experts"
         if not state:
             continue
         experts = parameter.shape[0] if is_expert else 1

@@ -16,25 +16,6 @@ CAUSALITY = {
     "compare with a causal model's; text generation routes by the prompt.",
 }
 
-LORY = """@article{zhong2024lory,
-  title  = {Lory: Fully Differentiable Mixture-of-Experts for Autoregressive Language Model Pre-training},
-  author = {Zhong, Zexuan and Xia, Mengzhou and Chen, Danqi and Lewis, Mike},
-  year   = {2024},
-  eprint = {2405.03133}, archivePrefix = {arXiv}
-}"""
-CHOICES = """@article{fan2024towards,
-  title  = {Towards an empirical understanding of MoE design choices},
-  author = {Fan, Dongyang and Messmer, Bettina and Jaggi, Martin},
-  year   = {2024},
-  eprint = {2402.13089}, archivePrefix = {arXiv}
-}"""
-AOE = """@article{lv2025autonomy,
-  title  = {Autonomy-of-Experts Models},
-  author = {Lv, Ang and Xie, Ruobing and Qian, Yining and Wu, Songhao and Sun, Xingwu and Kang, Zhanhui and
-            Wang, Di and Yan, Rui},
-  year   = {2025},
-  eprint = {2501.13074}, archivePrefix = {arXiv}
-}"""
 SOFTWARE = f"""@software{{loriini,
   title   = {{Loriini: pre-training mixture-of-experts language models}},
   author  = {{{{The Loriini authors}}}},
@@ -53,8 +34,6 @@ class TrainingRecord:
     loss: float | None = None
     perplexity: Mapping[str, float] = field(default_factory=dict)
     """Held-out perplexity by domain at `step`, without the tokens of segment 1."""
-    averaged: tuple[int, ...] = ()
-    """The steps whose weights were averaged, `step` the last; none: the weights are those of `step`."""
     started_from: str | None = None
     """The model from whose weights the run started; None: it trained from scratch."""
 
@@ -103,7 +82,7 @@ def model_card(
         "## How to cite",
         "",
         "```bibtex",
-        *(SOFTWARE, *_papers(config)),
+        SOFTWARE,
         "```",
     ]
     return "\n".join(lines) + "\n"
@@ -151,9 +130,6 @@ def describe_design(config: LoriiniConfig) -> str:
 def _training(record: TrainingRecord) -> dict[str, str]:
     finished = record.step == record.steps
     facts = {"steps": f"{record.step:,}" if finished else f"{record.step:,} of {record.steps:,}"}
-    if record.averaged:
-        steps = ", ".join(f"{step:,}" for step in record.averaged)
-        facts["weights"] = f"the mean of those after steps {steps}"
     if record.started_from:
         facts["started from"] = record.started_from
     if record.tokens is not None:
@@ -164,15 +140,3 @@ def _training(record: TrainingRecord) -> dict[str, str]:
         listed = ", ".join(f"{domain} {value:.2f}" for domain, value in record.perplexity.items())
         facts["held-out perplexity"] = listed
     return facts
-
-
-def _papers(config: LoriiniConfig) -> list[str]:
-    """The paper whose design this is, as BibTeX."""
-    if not config.is_mixture:
-        return []
-    r = config.routing
-    if r.scorer == "activation_norm":
-        return [AOE]
-    if r.combination == "parameters" or r.segmented:
-        return [LORY]
-    return [CHOICES] if r.unit == "sequence" or r.scorer in ("frozen", "random", "mlp") else []

@@ -6,9 +6,9 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 from loriini.model.configuration import LoriiniConfig
+from loriini.model.mixture import names_within
 from loriini.model.modeling import LoriiniForCausalLM
 from loriini.routing import Router, RoutingConfig
-from loriini.routing.design import Combination
 from loriini.routing.registry import REGISTERED
 from loriini.routing.router import built_from
 
@@ -96,9 +96,10 @@ def change_design(mixture: LoriiniForCausalLM, config: LoriiniConfig) -> Loriini
             f"but the mixture has {theirs.num_shared_experts}"
         )
     changed = _like(mixture, config)
-    kept, source = keeps_routers(theirs, ours), mixture.state_dict()
+    source = mixture.state_dict()
+    new = set() if keeps_routers(theirs, ours) else names_within(changed, Router)
     weights = {
-        name: source.get(name, weight) if kept or ".mlp.router." not in name else weight
+        name: weight if name in new else source.get(name, weight)
         for name, weight in changed.state_dict().items()
     }
     changed.load_state_dict(weights)
@@ -118,34 +119,6 @@ def keeps_routers(old: RoutingConfig, new: RoutingConfig) -> bool:
     before, after = built_from(old), built_from(new)
     changed = {name for name in before if before[name] != after[name]}
     return old.unit == new.unit and changed <= {"norm", "balance_bias"}  # which have no weights
-
-
-def soft_to_top_k(
-    model: LoriiniForCausalLM, k: int, combination: Combination | None = None
-) -> LoriiniForCausalLM:
-    """A copy of a Lory-like model that gives each unit its top k experts, for further training (Lory G.2).
-
-    The weights are the same; gates become the softmax over the selected logits. By `parameters` the k
-    experts are merged, and with k = E the function is unchanged. By `outputs` only they compute, as in a
-    sparse mixture, which is another function unless k = 1. None: as the model combines them. The result may
-    be narrowed again: E, …, 2, 1 with training in between anneals it; with k = 1 no gradient reaches the
-    routers. `export.merged.to_dense` keeps only the k experts that a prompt selects.
-
-    ValueError for a design that does not combine experts by a softmax of a longer unit's logits, and for a k
-    out of range.
-    """
-    routing = model.config.routing
-    merges_all = routing.soft and routing.combination == "parameters"
-    narrowed = routing.selection == "top_k" and routing.unit != "token"
-    gates = "softmax_all" if merges_all else "softmax_selected"
-    if not (merges_all or narrowed) or routing.gates != gates:
-        raise ValueError(
-            f"only a soft mixture of parameters becomes a top-k one; this has selection={routing.selection}, "
-            f"gates={routing.gates}, combination={routing.combination}"
-        )
-    combination = combination or routing.combination
-    design = replace(routing, selection="top_k", top_k=k, gates="softmax_selected", combination=combination)
-    return change_design(model, LoriiniConfig(**{**model.config.to_dict(), "routing": design}))
 
 
 def router_free(

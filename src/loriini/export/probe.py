@@ -1,6 +1,6 @@
-"""Models of transformers built from the weights of ours, and compared with them."""
+"""An export compared with its model, by the logits of some ids."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,48 +14,6 @@ from loriini.model.weights.loading import check_finite
 
 ROW_BYTES = 16
 """Rows of experts are multiples of it in `torch.nn.functional.grouped_mm`."""
-NOT_SHARED = frozenset({"model_type", "architectures", "dtype", "transformers_version", "num_experts"})
-"""Settings that configurations share by name only."""
-
-
-def shared_settings(kind: type[PreTrainedModel], config: LoriiniConfig) -> dict[str, Any]:
-    """The settings that a transformers model has in common with ours."""
-    names = kind.config_class().to_dict().keys() - NOT_SHARED
-    shared = {name: value for name, value in config.to_dict().items() if name in names}
-    # Qwen3-MoE's attention reads a `head_dim` that its configuration does not list.
-    return shared if config.head_dim is None else {**shared, "head_dim": config.head_dim}
-
-
-def weights_outside_experts(model: LoriiniForCausalLM) -> dict[str, Tensor]:
-    """Embeddings, attention, norms and head, by the names that transformers also uses."""
-    return {k: v for k, v in model.state_dict().items() if ".mlp." not in k and k != "model.draws"}
-
-
-def swiglu_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """`gate_proj`, `up_proj` and `down_proj` of gated experts; a factorised gate is multiplied out."""
-    gate = weights["gate_proj"]
-    if "low_proj" in weights:
-        gate = (gate.float() @ weights["low_proj"].float()).to(gate.dtype)
-    return {"gate_proj": gate, "up_proj": weights["up_proj"], "down_proj": weights["down_proj"]}
-
-
-def build(
-    kind: type[PreTrainedModel], settings: Mapping[str, Any], weights: Mapping[str, Tensor], device: Any
-) -> PreTrainedModel:
-    """A transformers model that shares these weights. InputError where it has others, or other shapes."""
-    config = kind.config_class(**settings)
-    dtype = weights["model.embed_tokens.weight"].dtype
-    with torch.device("meta"):
-        model = kind._from_config(config, dtype=dtype)
-    with torch.device(device):
-        model.model.rotary_emb = type(model.model.rotary_emb)(config)  # its buffers are computed, not loaded
-    given = {name: tuple(weight.shape) for name, weight in weights.items()}
-    expected = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
-    if reason := _difference(given, expected):
-        raise InputError(reason)
-    model.load_state_dict(weights, assign=True)
-    model.tie_weights()
-    return model.requires_grad_(False).eval()
 
 
 def _not_multiplied(weights: Mapping[str, Tensor]) -> str | None:
@@ -67,18 +25,6 @@ def _not_multiplied(weights: Mapping[str, Tensor]) -> str | None:
                 f"{name} has rows of {row} bytes, and transformers needs a multiple of {ROW_BYTES}; use --to "
                 "hf, or train experts of another width"
             )
-    return None
-
-
-def _difference(given: Mapping[str, Sequence[int]], expected: Mapping[str, Sequence[int]]) -> str | None:
-    """How the weights of two models differ, by the first one that does; None where they fit."""
-    if missing := sorted(expected.keys() - given.keys()):
-        return f"that architecture also has {missing[0]}"
-    if surplus := sorted(given.keys() - expected.keys()):
-        return f"that architecture has no {surplus[0]}"
-    for name, shape in expected.items():
-        if given[name] != shape:
-            return f"{name} is {list(given[name])}, and {list(shape)} in that architecture"
     return None
 
 
