@@ -4,10 +4,21 @@ import gc
 import os
 import random
 import signal
+import tomllib
+from importlib.metadata import entry_points
+from pathlib import Path
 
 import pytest
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+
+
+def pytest_configure() -> None:
+    """An editable install has the entry points that pyproject.toml had when it was made."""
+    project = tomllib.loads(Path(__file__).parents[1].joinpath("pyproject.toml").read_text())["project"]
+    for group, declared in project["entry-points"].items():
+        if not declared.keys() <= {entry.name for entry in entry_points(group=group)}:
+            raise pytest.UsageError(f"entry points {group} are not installed: pip install -e . --no-deps")
 
 
 def pytest_collection(session: pytest.Session) -> None:

@@ -52,7 +52,7 @@ IMPORTS: dict[str, set[str]] = {
     "train": {"parallel", "model", "routing", *DATA, "common"},
     "estimate": {"train", "parallel", "model", "routing", "common"},
     "export": {"train", "model", "routing", "common"},
-    "recipes": {"train", "model", "routing", "papers", "common"},
+    "recipes": {"train", "model", "routing", "common"},
     "evaluate": {"parallel", "model", "routing", *DATA, "common"},
     "launch": {"recipes", "evaluate", "estimate", "train", "parallel", "model", "routing", *DATA, "common"},
     "reporting": {"evaluate", "routing", "common"},

@@ -13,7 +13,7 @@ from loriini.compare.grid import base_run, make_trainings
 from loriini.compare.job import has_small_corpus
 from loriini.compare.settings import CompareSettings, parse_grid
 from loriini.compare.trainings import Training, place, run_digest
-from loriini.recipes import RECIPES, quickstart_run, with_design
+from loriini.recipes import RECIPES, find_recipe, quickstart_run, with_design
 from loriini.recipes.redesign import active_ffns
 from loriini.routing import DESIGNS
 from loriini.routing.registry import REGISTERED
@@ -28,7 +28,7 @@ def names(cells: list[Training]) -> list[tuple[str, int]]:
 
 
 def test_every_design_keeps_the_active_size() -> None:
-    for base in (TINY, RECIPES["0.3b-dense"], RECIPES["tiny-mixtral"]):
+    for base in (TINY, find_recipe("0.3b-dense"), RECIPES["tiny-mixtral"]):
         width = base.model.intermediate_size * active_ffns(base.routing, base.model.num_experts)
         for design in DESIGNS:
             run = with_design(base, design)

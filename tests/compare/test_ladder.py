@@ -10,7 +10,7 @@ from loriini.common.errors import InputError
 from loriini.compare.fit import points_and_line, power_law
 from loriini.compare.grid import at_width, base_run, make_trainings
 from loriini.compare.settings import parse_grid, parse_widths
-from loriini.recipes import RECIPES
+from loriini.recipes import find_recipe
 from loriini.train.config import ModelShape, TrainConfig
 from runs import tiny_run
 
@@ -47,7 +47,7 @@ def test_heads_keep_their_width_where_a_whole_number_fits() -> None:
     single = at_width(grouped, 16).model
     assert (single.num_attention_heads, single.num_key_value_heads, single.head_dim) == (4, 2, 6)
     for name in ("0.3b-lory-8e", "7b-dense", "tiny-aoe"):
-        for cell in make_trainings(("aoe",), RECIPES[name], [], {}, 1, (64, 128)):
+        for cell in make_trainings(("aoe",), find_recipe(name), [], {}, 1, (64, 128)):
             cell.run.check()
 
 

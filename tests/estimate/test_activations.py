@@ -24,7 +24,7 @@ from loriini.estimate.activations import (
 )
 from loriini.estimate.memory import cast_parameters
 from loriini.model.low_precision import experts_cast_once
-from loriini.recipes import RECIPES
+from loriini.recipes import find_recipe
 from loriini.routing.unit import RoutingContext, unit_layout
 from loriini.train.speed import SpeedConfig, speed_up
 from tiny import BLOCKS
@@ -263,7 +263,7 @@ def test_the_peak_of_a_real_step_is_estimated_to_5_percent(
 
 @pytest.mark.parametrize(("experts", "again"), [(1, False), (8, False), (32, True)])
 def test_so_is_that_of_the_papers_shape(experts: int, again: bool) -> None:
-    run = RECIPES["0.3b-dense" if experts == 1 else f"0.3b-lory-{experts}e"]
+    run = find_recipe("0.3b-dense" if experts == 1 else f"0.3b-lory-{experts}e")
     shape = run.config(32_000, 0)
     shape.num_hidden_layers, shape.recompute_merge = 3, again
     with FakeTensorMode(), KnownShapes():

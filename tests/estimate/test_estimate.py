@@ -19,7 +19,7 @@ from loriini.estimate.memory import (
     rank_memory,
 )
 from loriini.parallel.mesh import ParallelConfig, ShareExperts
-from loriini.recipes import RECIPES, find_recipe
+from loriini.recipes import find_recipe
 from loriini.train.config import AUTO, TrainConfig
 from loriini.train.launch import dry_run
 from runs import tiny_run
@@ -205,7 +205,7 @@ def test_memory_is_read_in_the_usual_units() -> None:
 
 @pytest.mark.parametrize("name", ["7b-lory-4e", "gpt2-small-token-top2"])
 def test_recipes_of_full_size_are_estimated(name: str) -> None:
-    run = replace(RECIPES[name], micro_batch_size=1)
+    run = replace(find_recipe(name), micro_batch_size=1)
     found = dry_run(name, ["--micro_batch_size", "1"], GpuCluster(8, 1e15))
     read = json.loads(json.dumps(found.to_dict()))
     total, active = run.config(50_257 if run.model.block == "gpt2" else 32_000, 0).parameters()

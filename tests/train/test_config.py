@@ -12,7 +12,7 @@ import pytest
 from loriini.common.errors import InputError
 from loriini.common.settings import settings_of
 from loriini.parallel.mesh import ParallelConfig
-from loriini.recipes import RECIPES
+from loriini.recipes import find_recipe, recipe_names
 from loriini.routing import DESIGNS
 from loriini.train.changes import MAY_CHANGE, NOT_OF_TRAINING
 from loriini.train.checkpoints.storage import CheckpointConfig
@@ -151,7 +151,7 @@ def test_a_warm_up_may_meet_the_fall() -> None:
 
 
 def test_a_run_round_trips_through_json() -> None:
-    for recipe in RECIPES.values():
+    for recipe in map(find_recipe, recipe_names()):
         run = replace(recipe, corpus=(Path("here"), Path("there")))
         assert TrainConfig.from_dict(json.loads(json.dumps(run.to_dict()))) == run
 

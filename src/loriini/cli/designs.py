@@ -63,21 +63,21 @@ def _audit(path: Path, as_json: bool) -> None:
 
 @dataclass(frozen=True)
 class Recipes:
-    """List the recipes with their sizes, and parameters at their papers' vocabularies."""
+    """List the recipes with their sizes, and parameters with their default vocabularies."""
 
     json: bool = False
     """Print JSON."""
 
     def run(self) -> None:
         from loriini.common.progress import warn
-        from loriini.recipes import RECIPES, describe, installed_recipes, shape_of
+        from loriini.recipes import describe, recipe_names, shape_of
 
         def row(name: str) -> dict[str, Any]:
             described = describe(name)
             return described if self.json else {"name": name, **shape_of(name), **described}
 
-        rows = [row(name) for name in RECIPES]
-        for name in installed_recipes():
+        rows = []
+        for name in recipe_names():
             try:
                 rows.append(row(name))
             except (InputError, ValueError) as error:

@@ -1,18 +1,17 @@
 """The command that reproduces the papers' figures and tables; it joins by the entry points of the package."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
-from loriini.cli.arguments import OutFolder, output_file
+from loriini.cli.arguments import OutFolder
 from loriini.cli.compare import print_commands
 from loriini.cli.output import print_rows
 from loriini.common.errors import InputError
-from loriini.common.options import Option, refuse_given
+from loriini.common.options import refuse_given
+from loriini.papers.published import ITEMS
 from loriini.papers.reproduce.experiments.catalog import find_experiments
-from loriini.papers.reproduce.findings import write_findings
 from loriini.papers.reproduce.job import ReproduceSettings, place_items, reproduce_items
-from loriini.papers.reproduce.listing import describe_items, describe_reasons, paper_commands
+from loriini.papers.reproduce.listing import describe_items, paper_commands
 from loriini.papers.reproduce.plan import unique_trials
 from loriini.papers.reproduce.scales import find_scale
 
@@ -25,11 +24,9 @@ class Reproduce:
     out: OutFolder | None = None
     """Folder for runs, results and reports."""
     list: bool = False
-    """List every item with its finding, cost and state."""
+    """List every item with its finding, FLOPs and state."""
     commands: bool = False
     """Train nothing here: print a command for each training that is not done, to run anywhere."""
-    page: Annotated[Path | None, Option("FILE", parse=output_file("# Findings"))] = None
-    """Write the findings in `--out` as Markdown, and pictures in a folder beside it."""
     json: bool = False
     """With `--list`: as JSON."""
 
@@ -42,12 +39,9 @@ class Reproduce:
         if self.list:
             self._print_list()
             return
-        if self.out is None and (self.page or not self.only_prints):
+        if self.out is None and not self.only_prints:
             raise InputError("--out is missing: give the folder of runs and results")
-        if self.page:
-            assert self.out
-            print(write_findings(self.out, self.page))
-        elif not wanted.items:
+        if not wanted.items:
             raise InputError("give the items to reproduce, or all; `loriini reproduce --list` lists them")
         elif self.only_prints:
             _print_paper_commands(wanted.items, wanted.seeds)
@@ -65,20 +59,14 @@ class Reproduce:
 
     def _refuse_unused(self) -> None:
         """InputError for arguments that would have no effect."""
-        of_a_training = ("items", "text", "on_error", "jobs", "reasons", "commands")
+        of_a_training = ("items", "text", "on_error", "jobs", "commands")
         for unused, names, why in (
-            (self.list, (*of_a_training, "page"), "--list trains nothing"),
-            (
-                self.page is not None,
-                (*of_a_training, "scale", "seeds"),
-                "--page is made from the results in --out alone",
-            ),
+            (self.list, of_a_training, "--list trains nothing"),
             (
                 self.only_prints,
-                ("reasons", "commands"),
+                ("commands",),
                 "--scale paper only prints commands unless there is a --text",
             ),
-            (self.commands, ("reasons",), "findings are judged only after the trainings of --commands"),
             (not self.list, ("json",), "is only for --list"),
             (not self.settings.text, ("on_error",), "is only for --text"),
         ):
@@ -86,10 +74,8 @@ class Reproduce:
                 refuse_given(settings, names, f"{why}; leave this out")
 
     def _print_list(self) -> None:
-        scale, columns = find_scale(self.settings.scale), ("item", "trainings", "cost", "state", "finding")
+        scale, columns = find_scale(self.settings.scale), ("item", "trainings", "FLOPs", "state", "finding")
         print_rows(describe_items(scale, self.settings.seeds, self.out), columns, as_json=self.json)
-        if scale.shapes and not self.json:
-            print(f"\n{describe_reasons(scale, self.settings.seeds)}")
 
 
 def _print_paper_commands(items: tuple[str, ...], seeds: int) -> None:
@@ -97,4 +83,4 @@ def _print_paper_commands(items: tuple[str, ...], seeds: int) -> None:
         item = experiment.item
         computed = f"# It trains nothing: loriini reproduce {item} --out DIR"
         commands = [*paper_commands(experiment, seeds)] or [computed]
-        print(f"# {item}: {experiment.published.title}", *commands, sep="\n")
+        print(f"# {item}: {ITEMS[item].title}", *commands, sep="\n")

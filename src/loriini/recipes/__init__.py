@@ -1,5 +1,7 @@
 """Named runs. A recipe is a whole `TrainConfig`; a variant changes a few fields of another recipe."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
@@ -7,29 +9,64 @@ from typing import Any
 from loriini.common.checks import nearest
 from loriini.common.errors import InputError
 from loriini.common.hub import RUN
-from loriini.papers.published import PARAMETERS
-from loriini.recipes.aoe import aoe_recipes
-from loriini.recipes.design_choices import design_choices_recipes
+from loriini.common.progress import warn
 from loriini.recipes.files import READERS, as_run, python_recipe, read_run_file, read_values
-from loriini.recipes.lory import lory_recipes
 from loriini.recipes.redesign import with_design, with_routing
 from loriini.recipes.small import SIZES, Size, families, quickstart_run, tiny_recipes
 from loriini.train.config import TrainConfig
 from loriini.train.corpora import SMALL_VOCABULARY
 
 VOCABULARY = {"llama": 32_000, "gpt2": 50_257}
-"""The papers' vocabularies, Llama's and GPT-2's, by the block that they train with."""
-
-TINY = {run.name: run for run in tiny_recipes()}
-"""Recipes that need no corpus: they prepare a small one."""
-RECIPES = TINY | {run.name: run for run in (*lory_recipes(), *design_choices_recipes(), *aoe_recipes())}
+"""Sizes of the vocabularies of Llama and GPT-2, by the block of a model."""
+RECIPES = {run.name: run for run in tiny_recipes()}
+"""The package's own recipes, which need no corpus: they prepare a small one."""
 GROUP = "loriini.recipes"
-"""Entry points of other packages: each a `TrainConfig` or a function that returns one."""
+"""Entry points of installed packages. One is named as its recipe: a `TrainConfig`, a function that returns
+one, or a `Recipe`. One whose name ends in `*` is a mapping of recipes by names that begin with the rest."""
 
 
-def installed_recipes() -> dict[str, EntryPoint]:
-    """The recipes of other installed packages, by name; none is imported yet."""
-    return {entry.name: entry for entry in entry_points(group=GROUP) if entry.name not in RECIPES}
+@dataclass(frozen=True)
+class Recipe:
+    """A run, and the numbers of parameters that its publication prints, as far as it does."""
+
+    run: TrainConfig
+    published_total: float | None = None
+    published_active: float | None = None
+
+
+def recipe_names() -> list[str]:
+    """All recipes, those of installed packages last; one that cannot be imported is named in a warning."""
+    names = list(RECIPES)
+    for entry in entry_points(group=GROUP):
+        try:
+            names += load(entry) if entry.name.endswith("*") else [entry.name]
+        except InputError as error:
+            warn(error)
+    return list(dict.fromkeys(names))
+
+
+def load(entry: EntryPoint) -> Any:
+    """What an entry point names, imported. InputError where that fails."""
+    try:
+        value = entry.load()
+    except Exception as error:
+        raise InputError(f"recipe {entry.name}: {entry.value} cannot be imported ({error})") from error
+    if entry.name.endswith("*") and not isinstance(value, Mapping):
+        raise InputError(f"recipe {entry.name}: {entry.value} must be a mapping of recipes by name")
+    return value
+
+
+def installed_recipe(name: str) -> Recipe | None:
+    """The recipe of this name of an installed package; none is imported whose name does not fit."""
+    for entry in entry_points(group=GROUP):
+        found = None
+        if entry.name == name:
+            found = load(entry)
+        elif entry.name.endswith("*") and name.startswith(entry.name[:-1]):
+            found = load(entry).get(name)
+        if found is not None:
+            return found if isinstance(found, Recipe) else Recipe(as_run(found, f"recipe {name}"))
+    return None
 
 
 def find_recipe(name: str) -> TrainConfig:
@@ -43,52 +80,46 @@ def find_recipe(name: str) -> TrainConfig:
     if name.endswith(".py"):
         raise InputError(f"{name}: name one of its runs, as {name}:NAME")
     if Path(name).suffix in READERS:
-        return read_run_file(Path(name), named_recipe)
-    return named_recipe(name)
+        return read_run_file(Path(name), lambda base: named_recipe(base).run)
+    return named_recipe(name).run
 
 
-def named_recipe(name: str) -> TrainConfig:
-    """The recipe of this name, ours or another package's. InputError for an unknown one."""
+def named_recipe(name: str) -> Recipe:
+    """The recipe of this name, ours or an installed package's. InputError for an unknown one."""
     if name in RECIPES:
-        return RECIPES[name]
-    installed = installed_recipes()
-    if name in installed:
-        entry = installed[name]
-        try:
-            value = entry.load()
-        except Exception as error:
-            raise InputError(f"recipe {name}: {entry.value} cannot be imported ({error})") from error
-        return as_run(value, f"recipe {name}")
+        return Recipe(RECIPES[name])
+    if found := installed_recipe(name):
+        return found
     if Path(name, RUN).exists():
         raise InputError(f"{name}: a run's folder; give {Path(name, RUN)}, or --resume {name}")
     if Path(name).is_file():
         raise InputError(f"{name}: not a file of settings; give FILE.toml, FILE.json or FILE.py:NAME")
-    hint = nearest(str(name), [*RECIPES, *installed])
+    hint = nearest(str(name), recipe_names())
     raise InputError(f"no recipe is named {name!r}; {hint}`loriini recipes` lists them all")
 
 
 def is_tiny(name: str) -> bool:
-    """Whether a recipe, or the one that a file of values changes, is in TINY."""
+    """Whether a recipe, or the one that a file of values changes, is in RECIPES."""
     path = Path(name)
-    return (str(read_values(path).get("recipe")) if path.suffix in READERS else name) in TINY
+    return (str(read_values(path).get("recipe")) if path.suffix in READERS else name) in RECIPES
 
 
 def describe(name: str) -> dict[str, Any]:
     """A recipe's name and parameters with its default vocabulary, and the published ones as printed."""
-    run, published = named_recipe(name), PARAMETERS.get(name, {})
-    total, active = run.config(default_vocabulary(run, name)).parameters()
+    recipe = named_recipe(name)
+    total, active = recipe.run.config(default_vocabulary(recipe.run, name)).parameters()
     return {
         "name": name,
         "parameters_total": total,
         "parameters_active": active,
-        "published_total": published.get("total"),
-        "published_active": published.get("active"),
+        "published_total": recipe.published_total,
+        "published_active": recipe.published_active,
     }
 
 
 def shape_of(name: str) -> dict[str, int]:
     """A recipe's sizes, with its default vocabulary."""
-    run = named_recipe(name)
+    run = named_recipe(name).run
     return {
         "experts": run.model.num_experts,
         "width": run.model.hidden_size,
@@ -99,27 +130,23 @@ def shape_of(name: str) -> dict[str, int]:
 
 
 def default_vocabulary(run: TrainConfig, recipe: str = "") -> int:
-    """A run's vocabulary where there is no corpus yet: that of the paper that trained with its block.
-
-    It is the small corpus's where the run's `recipe` trains on that.
-    """
-    if is_tiny(recipe):
-        return SMALL_VOCABULARY
-    return VOCABULARY.get(run.model.block, VOCABULARY["llama"])
+    """A run's vocabulary where there is no corpus yet: the small corpus's for RECIPES, else its block's."""
+    return SMALL_VOCABULARY if is_tiny(recipe) else VOCABULARY.get(run.model.block, VOCABULARY["llama"])
 
 
 __all__ = [
     "RECIPES",
     "SIZES",
     "VOCABULARY",
+    "Recipe",
     "Size",
     "default_vocabulary",
     "describe",
     "families",
     "find_recipe",
-    "installed_recipes",
     "is_tiny",
     "quickstart_run",
+    "recipe_names",
     "shape_of",
     "with_design",
     "with_routing",

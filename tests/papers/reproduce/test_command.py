@@ -1,7 +1,6 @@
 """The command: wrong input in a line, a list, a page from results alone, resumed runs."""
 
 import json
-import re
 import shlex
 import shutil
 from collections.abc import Callable, Sequence
@@ -15,23 +14,15 @@ from loriini.cli import main
 from loriini.common.errors import WorkerDied
 from loriini.compare.trainings import Training
 from loriini.model.weights.loading import load_model
-from loriini.papers.reproduce import job, measures, writing
-from loriini.papers.reproduce.claims.claim import UNDECIDED
-from loriini.papers.reproduce.experiments.catalog import EXPERIMENTS, ITEM_ORDER
+from loriini.papers.reproduce import job, measures
+from loriini.papers.reproduce.claim import UNDECIDED
+from loriini.papers.reproduce.experiments.catalog import EXPERIMENTS
 from loriini.papers.reproduce.experiments.experiment import Experiment
 from loriini.papers.reproduce.job import ReproduceSettings, reproduce_items
-from loriini.papers.reproduce.listing import (
-    STARTUP_SECONDS,
-    cost,
-    evaluation_commands,
-    gpu_hours,
-    paper_runs,
-    run_folder,
-    run_seconds,
-    training_command,
-)
+from loriini.papers.reproduce.listing import training_command
+from loriini.papers.reproduce.plan import item_runs
 from loriini.papers.reproduce.results import DAMAGED, RESULTS, item_results
-from loriini.papers.reproduce.scales import SCALES, TINY, paper_run, scaled_run
+from loriini.papers.reproduce.scales import SCALES, paper_run
 from loriini.train.launch import resolve_recipe
 from loriini.train.records.metrics import METRICS, read_records
 from reproduce.conftest import TEST, results_of
@@ -47,21 +38,14 @@ from together import CONTEXT
         (("lory-fig3", "--jobs", "9999"), "--jobs 9999: give 1 to"),
         (("lory-fig3", "--text", "nowhere"), "nowhere"),
         ((), "give the items to reproduce, or all"),
-        (("--page",), "no results of `loriini reproduce` here"),
-        (("--page", "page.md", "lory-fig3"), "lory-fig3: --page is made from the results in --out alone"),
-        (("--page", "page.md", "--seeds", "1"), "--seeds: --page is made from the results in --out alone"),
         (("--list", "lory-fig3", "lory-fig4"), "lory-fig3 lory-fig4: --list trains nothing; leave this out"),
-        (("--list", "--page", "page.md"), "--page: --list trains nothing"),
-        (("--list", "--reasons"), "--reasons: --list trains nothing"),
         (("--list", "--commands"), "--commands: --list trains nothing"),
         (("--list", "--seeds", "-3"), "--seeds is -3; it must be at least 1 and at most 100"),
         (("--list", "--jobs", "4"), "--jobs: --list trains nothing"),
         (("--list", "--text", "nowhere"), "--text: --list trains nothing"),
         (("lory-fig3", "--on-error", "skip"), "--on-error: is only for --text"),
-        (("lory-fig3", "--commands", "--reasons"), "--reasons: findings are judged only after"),
         (("lory-fig3", "--scale", "paper", "--commands"), "--commands: --scale paper only prints commands"),
         (("lory-fig3", "--json"), "--json: is only for --list"),
-        (("lory-fig3", "--scale", "paper", "--reasons"), "--reasons: --scale paper only prints commands"),
     ],
 )
 def test_wrong_input_is_one_line(
@@ -78,8 +62,8 @@ def test_wrong_input_is_one_line(
 def test_all_items_are_listed_with_their_cost(capsys: pytest.CaptureFixture[str]) -> None:
     main(["reproduce", "--list", "--json"])
     rows = json.loads(capsys.readouterr().out)
-    assert [row["item"] for row in rows] == list(ITEM_ORDER)
-    assert all(row["cost"].endswith("core-minutes") and row["state"] == "new" for row in rows)
+    assert [row["item"] for row in rows] == list(EXPERIMENTS)
+    assert all(bool(row["FLOPs"]) == bool(row["trainings"]) and row["state"] == "new" for row in rows)
 
 
 def test_a_damaged_results_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,44 +78,6 @@ def test_a_damaged_results_file_is_named(tmp_path: Path, capsys: pytest.CaptureF
     assert line.endswith(DAMAGED)
 
 
-def test_the_list_says_what_reasons_would_add(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["reproduce", "--list", "--scale", "tiny", "--seeds", "2"])
-    further = {
-        (scaled_run(paper, TINY).name, next(iter(row.texts.values())))
-        for row in EXPERIMENTS.values()
-        for paper in row.further_runs.values()
-    }
-    *_, said = capsys.readouterr().out.splitlines()
-    assert said.startswith(f"--reasons adds at most {2 * len(further)} trainings, ")
-    main(["reproduce", "--list", "--scale", "paper"])
-    assert "--reasons" not in capsys.readouterr().out
-
-
-def test_a_training_in_twice_the_steps_costs_twice_as_much() -> None:
-    paper = EXPERIMENTS["lory-fig3"].runs["prefix routing"]
-    once, longer = (run_seconds(run, TINY) for run in (paper, replace(paper, steps=2.0)))
-    assert longer - once == pytest.approx(once - STARTUP_SECONDS)
-
-
-@pytest.mark.parametrize(
-    ("item", "options"),
-    [
-        ("lory-table1", ["--tasks lory"]),
-        ("lory-table6", ["--tasks lory --routing prompt", "--tasks lory --routing segment"]),
-        ("lory-table7", ["--documents HELDOUT/several-corpora-after-Llama-2"]),
-        ("lory-fig5", []),
-        ("design-choices-table3", ["--documents HELDOUT/MultiWiki", "--documents HELDOUT/OpenWebText"]),
-    ],
-)
-def test_runs_at_the_papers_scale_are_evaluated_as_published(item: str, options: list[str]) -> None:
-    row = EXPERIMENTS[item]
-    commands = list(evaluation_commands(row, 1))
-    assert [re.findall(r"(--(?!out).*) --out", command)[0] for command in commands] == options
-    trained = {run_folder(paper, text, 0) for text, paper in paper_runs(row)}
-    evaluated = [set(re.findall(r"runs/\S+", command)) for command in commands]
-    assert not options or set.union(*evaluated) == trained
-
-
 def test_at_the_papers_scale_commands_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["reproduce", "lory-fig4", "--scale", "paper", "--seeds", "1", "--out", str(tmp_path / "out")])
     lines = capsys.readouterr().out.splitlines()
@@ -141,41 +87,17 @@ def test_at_the_papers_scale_commands_are_printed(tmp_path: Path, capsys: pytest
     assert sum("--order=random" in command for command in commands) == 2
     assert sum("--corpus CORPORA/Common-Crawl-random" in command for command in commands) == 2
     assert sum("--corpus CORPORA/Common-Crawl-similar" in command for command in commands) == 2
-    assert all("64 GPUs" in line and "hours" in line for line in lines if line.startswith("# 0.3b"))
     main(["reproduce", "lory-table4", "--scale", "paper"])
     assert "# It trains nothing: loriini reproduce lory-table4 --out DIR" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("item", [name for name, row in EXPERIMENTS.items() if paper_runs(row)])
+@pytest.mark.parametrize("item", [name for name, row in EXPERIMENTS.items() if row.runs])
 def test_a_printed_command_trains_the_papers_run(item: str) -> None:
-    for text, paper in paper_runs(EXPERIMENTS[item]):
-        words = shlex.split(training_command(paper, text, 3, gpus=1))
+    for run in item_runs(EXPERIMENTS[item], SCALES["paper"]):
+        words = shlex.split(training_command(run.paper, run.text, 3))
         name, *options = words[words.index("train") + 1 : words.index("--corpus")]
-        expected = replace(paper_run(paper), seed=3)
+        expected = replace(paper_run(run.paper), seed=3)
         assert replace(resolve_recipe(name, options), name=expected.name) == expected
-
-
-def test_at_the_papers_scale_each_text_has_its_runs() -> None:
-    """A run on one of an item's texts alone is trained once, and each on as many GPUs as are estimated."""
-    row = EXPERIMENTS["design-choices-table3"]
-    commands = [training_command(paper, text, 0, gpus=1) for text, paper in paper_runs(row)]
-    assert all("torchrun --nnodes 1 --nproc-per-node 1 -m" in command for command in commands)
-    assert len({command.split("--out ")[1] for command in commands}) == len(commands) == 2 * 6 + 2
-    assert sum("MultiWiki-random --out runs/MultiWiki/" in command for command in commands) == 6 + 2
-    hours = sum(gpu_hours(paper) for _, paper in paper_runs(row))
-    assert cost(row, SCALES["paper"], seeds=2) == f"{2 * hours:,.0f} GPU-hours"
-
-
-@pytest.mark.parametrize("text", ["[]", "{", '{"items": [1]}', '{"items": {"lory-fig3": {}}}'])
-def test_a_page_of_other_files_is_refused(
-    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "other.json").write_text(text)
-    with pytest.raises(SystemExit) as ended:
-        main(["reproduce", "--page", str(tmp_path / "page.md"), "--out", str(tmp_path)])
-    (line,) = capsys.readouterr().err.splitlines()
-    assert ended.value.code == 2
-    assert "other.json" in line
 
 
 def test_finished_items_train_nothing_again(
@@ -270,55 +192,13 @@ def test_an_error_of_measuring_leaves_the_other_items_written(
     out = shutil.copytree(reproduced, tmp_path / "out")
     for item in ("lory-fig3", "lory-fig6"):
         (out / item / "results.json").unlink()
-    monkeypatch.setattr(writing, "item_results", fail)
+    monkeypatch.setattr(job, "item_results", fail)
     settings = ReproduceSettings(("lory-fig3", "lory-fig6"), text=(str(text),), seeds=1)
     with pytest.raises(KeyError, match="nothing there"):
         reproduce_items(settings, out)
     assert "measuring lory-fig3 failed (KeyError: 'nothing there')" in capsys.readouterr().err
     assert results_of(out, "lory-fig6")["verdict"] == UNDECIDED
     assert not (out / "lory-fig3" / "results.json").exists()
-
-
-def test_damaged_results_are_refused_in_a_line(
-    reproduced: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = shutil.copytree(reproduced, tmp_path / "out")
-    (out / "lory-fig3" / "results.json").write_text("{")
-    with pytest.raises(SystemExit) as ended:
-        main(["reproduce", "--page", str(tmp_path / "page.md"), "--out", str(out)])
-    (line,) = capsys.readouterr().err.splitlines()
-    assert ended.value.code == 2
-    assert "lory-fig3/results.json: not readable JSON" in line
-
-
-def test_reasons_are_tried_where_a_finding_does_not_hold(
-    reproduced: Path, text: Path, tmp_path: Path
-) -> None:
-    """With one seed nothing is decided, so the reasons of both findings are tried."""
-    out = shutil.copytree(reproduced, tmp_path / "out")
-    before = {path.name for path in (out / "runs").iterdir()}
-    command = [
-        "reproduce",
-        "lory-fig3",
-        "lory-table4",
-        "--text",
-        str(text),
-        "--seeds",
-        "1",
-        "--out",
-        str(out),
-    ]
-    main([*command, "--reasons"])
-    found = results_of(out, "lory-fig3")
-    (reason,) = found["reasons"]
-    assert reason["verdict"] == "undecided"
-    assert all(claim["mean"] is not None for claim in reason["claims"])
-    further = [cell for cell in found["cells"] if cell["folder"] not in before]
-    assert {cell["settings"]["steps"] for cell in further} == {4}
-    assert len(further) == len({path.name for path in (out / "runs").iterdir()} - before) == 2
-    assert {cell["row"] for cell in further}.isdisjoint(found["measured"]["Common Crawl"])
-    main(command)
-    assert results_of(out, "lory-fig3")["reasons"] == found["reasons"]
 
 
 def reproduce_beside(item: str, text: Path, out: Path) -> None:

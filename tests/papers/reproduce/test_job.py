@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from loriini.common.errors import InputError
-from loriini.papers.reproduce import writing
 from loriini.papers.reproduce.experiments.experiment import Experiment
-from loriini.papers.reproduce.job import ReproduceSettings, claim, place_items, reproduce_items
+from loriini.papers.reproduce.job import ItemWriter, ReproduceSettings, claim, place_items, reproduce_items
 from loriini.papers.reproduce.scales import find_scale
 from loriini.papers.reproduce.texts import Texts
 
@@ -52,14 +51,14 @@ def test_what_takes_long_is_computed_where_it_can_be_interrupted(
     reproduced: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_main_thread = []
-    compute = writing.ItemWriter.compute
+    compute = ItemWriter.compute
 
-    def noted(self: writing.ItemWriter, experiment: Experiment) -> Any:
+    def noted(self: ItemWriter, experiment: Experiment) -> Any:
         if experiment.compute:
             in_main_thread.append(threading.current_thread() is threading.main_thread())
         return compute(self, experiment)
 
-    monkeypatch.setattr(writing.ItemWriter, "compute", noted)
+    monkeypatch.setattr(ItemWriter, "compute", noted)
     out = shutil.copytree(reproduced, tmp_path / "out")
     reproduce_items(ReproduceSettings(("lory-table4", "lory-fig3"), text=(str(text),), seeds=1), out)
     assert in_main_thread == [True]

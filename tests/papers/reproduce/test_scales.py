@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from loriini.papers.published.items import PaperRun
+from loriini.papers.published import PaperRun
 from loriini.papers.reproduce.scales import PAPER, SMALL, TINY, Scale, paper_run, scaled_run
 
 RECIPES = (

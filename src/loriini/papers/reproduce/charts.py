@@ -6,7 +6,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from loriini.papers.reproduce.claims.quantities import Values, rounded, rounded_interval
+from loriini.papers.reproduce.quantities import Values, rounded, rounded_interval
 from loriini.reporting.curves import seed_band
 from loriini.reporting.plots import COLORS, draw_curves, legend, one_plot, picture, shares_by_domain
 

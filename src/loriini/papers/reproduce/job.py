@@ -1,15 +1,18 @@
 """`loriini reproduce`: train what items need, measure it, and write each item's results as it is done."""
 
 import contextvars
+import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+from loriini.common.atomic import write_json
 from loriini.common.checks import Bounds, check_fields
+from loriini.common.hardware import describe_machine
 from loriini.common.json_file import read_object
 from loriini.common.options import Option
 from loriini.common.progress import inform, warn
@@ -19,12 +22,14 @@ from loriini.data.jobs.lock import claim_folder, waiting_lock
 from loriini.data.read import OnError
 from loriini.evaluate.heldout import check_lengths
 from loriini.papers.reproduce.experiments.catalog import find_experiments
-from loriini.papers.reproduce.measures import is_of_loss
+from loriini.papers.reproduce.experiments.experiment import Experiment
+from loriini.papers.reproduce.measured import Measures
+from loriini.papers.reproduce.measures import is_of_loss, measure
 from loriini.papers.reproduce.plan import RUNS, ItemTraining, Plan, make_plans, unique_trials
-from loriini.papers.reproduce.results import DAMAGED, RESULTS
+from loriini.papers.reproduce.report import item_line, write_item_report, write_overview
+from loriini.papers.reproduce.results import RESULTS, item_results
 from loriini.papers.reproduce.scales import Scale, find_scale
 from loriini.papers.reproduce.texts import Texts
-from loriini.papers.reproduce.writing import ItemWriter
 
 SETTINGS, TEXT = "reproduce.json", "text"
 MORE_TEXT = "give more held-out text of it by --text, or leave its files out, and another --out"
@@ -45,8 +50,6 @@ class ReproduceSettings:
     """Trainings of each run."""
     jobs: int = 1
     """Trainings at once, which share the cores."""
-    reasons: bool = False
-    """Also train runs that test likely reasons why a finding does not hold."""
     on_error: OnError = "stop"
     """What to do with a flawed record of `--text`."""
 
@@ -66,9 +69,6 @@ def reproduce_items(settings: ReproduceSettings, out: Path) -> Path:
     plans, texts = place_items(settings, out)
     writer = ItemWriter(texts, settings.seeds, out)
     failures = train_and_write(plans, writer, settings.jobs)
-    if settings.reasons:
-        plans = [replace(plan, training_now=rows_to_explain(out, plan)) for plan in plans]
-        failures |= train_and_write([plan for plan in plans if plan.training_now], writer, settings.jobs)
     overview = writer.overview()
     refuse_failures(unique_trials(plans), failures)
     return overview
@@ -88,7 +88,7 @@ def place_items(settings: ReproduceSettings, out: Path) -> tuple[list[Plan], Tex
 def check_heldout(plans: Sequence[Plan], texts: Texts) -> None:
     """InputError, before anything is trained, for a domain too short to measure the loss of items on it."""
     of_loss = (plan for plan in plans if any(map(is_of_loss, plan.experiment.measures)))
-    trainings = (training for plan in of_loss for training in (*plan.own, *plan.further))
+    trainings = (training for plan in of_loss for training in plan.trainings)
     for kind, corpus in {training.kind: training.corpus for training in trainings}.items():
         check_lengths(texts.instances(kind, kind, corpus), texts.scale.segment_length, more=MORE_TEXT)
 
@@ -99,6 +99,67 @@ def claim(scale: Scale, texts: Texts, out: Path) -> None:
     with waiting_lock(out):
         begun = any((out / used).exists() for used in (RUNS, TEXT))
         claim_folder(out / SETTINGS, settings, begun, "loriini reproduce")
+
+
+@dataclass(frozen=True)
+class ItemWriter:
+    """Measures trainings and writes items into the folder `out`, which keeps what was measured."""
+
+    texts: Texts
+    seeds: int
+    out: Path
+
+    @property
+    def measures(self) -> Path:
+        """The folder of what was measured; whoever holds its lock writes reports."""
+        return self.out / "measures"
+
+    def measure(self, training: ItemTraining, names: Sequence[str]) -> Measures:
+        """The named measures of a training, on held-out text of the kind that it was trained on."""
+        kind, skip = training.kind, self.texts.scale.segment_length
+        of_kind = partial(self.texts.instances, tokenizer_of=kind, corpus=training.corpus)
+        return measure(training.trial, names, kind, of_kind, skip, self.measures)
+
+    def write(self, plan: Plan) -> None:
+        """Write an item's results and report, and the overview."""
+        experiment, folder = plan.experiment, self.out / plan.experiment.item
+        measured = [
+            (training, self.measure(training, experiment.measures) if training.trial.is_done else {})
+            for training in plan.trainings
+        ]
+        about = {
+            "scale": self.texts.scale.name,
+            "seeds": self.seeds,
+            "text": [Path(path).name for path in self.texts.source],
+            "machine": {k: v for k, v in describe_machine().items() if k != "precision"},  # runs decide
+            "date": time.strftime("%Y-%m-%d"),
+        }
+        results = item_results(experiment, measured, self.compute(experiment), about)
+        with waiting_lock(self.measures):
+            folder.mkdir(exist_ok=True)
+            write_json(folder / RESULTS, results, sort_keys=False)
+            write_item_report(results, folder)
+            write_overview(self.out)
+        name, _, verdict, decided_by = item_line(results)
+        inform(f"{name} {verdict}: {decided_by}")
+
+    def overview(self) -> Path:
+        """Write the overview of all items in the folder."""
+        with waiting_lock(self.measures):
+            return write_overview(self.out)
+
+    def compute(self, experiment: Experiment) -> Mapping[str, Any]:
+        """What an item computes without a training, once for each number of seeds.
+
+        Items of the same computation share it.
+        """
+        if experiment.compute is None:
+            return {}
+        path = self.measures / (experiment.computed_as or experiment.item) / f"{self.seeds}-seeds.json"
+        with waiting_lock(path.parent):
+            if not path.exists():
+                write_json(path, experiment.compute(self.texts.scale, self.seeds), sort_keys=False)
+            return read_object(path, "remove it")
 
 
 def train_and_write(plans: Sequence[Plan], writer: ItemWriter, jobs: int) -> dict[Path, str]:
@@ -117,18 +178,11 @@ def train_and_write(plans: Sequence[Plan], writer: ItemWriter, jobs: int) -> dic
     return failures
 
 
-def rows_to_explain(out: Path, plan: Plan) -> frozenset[str]:
-    """The further rows of an item's reasons that are about what decided against its finding."""
-    likely = read_object(out / plan.experiment.item / RESULTS, DAMAGED)["likely_reasons"]
-    reasons = (reason for reason in plan.experiment.reasons if reason.name in likely)
-    return frozenset(row for reason in reasons for row in reason.runs)
-
-
 class _Job:
     """Measures trainings as they end, and writes items whose trainings have all ended.
 
-    While the main thread waits for the processes that train, this is done in another one. What takes longer,
-    such as timing, comes after that in the main thread, where it can be interrupted.
+    While the main thread waits for the processes that train, this is done in another one. What is timed comes
+    after that in the main thread, where it can be interrupted.
     """
 
     def __init__(self, plans: Sequence[Plan], writer: ItemWriter, executor: ThreadPoolExecutor) -> None:
@@ -136,7 +190,7 @@ class _Job:
         self.trainings: dict[Path, ItemTraining] = {}
         self.names = defaultdict[Path, set[str]](set)
         for plan in plans:
-            for training in (*plan.own, *plan.further):
+            for training in plan.trainings:
                 self.trainings[training.trial.folder] = training
                 self.names[training.trial.folder] |= set(plan.experiment.measures)
         self.ended: set[Path] = set()

@@ -31,7 +31,7 @@ from loriini.evaluate.settings import EvaluationRouting, RouterFree
 from loriini.model import LoriiniForCausalLM
 from loriini.model.generate.routing_inputs import prompt_routing, routing_inputs
 from loriini.model.weights.loading import load_model, run_precision
-from loriini.papers.reproduce.claims.quantities import significant
+from loriini.papers.reproduce.quantities import significant
 from loriini.papers.reproduce.texts import LANGUAGES, MIXED
 from loriini.reporting.curves import UTILISATION_WINDOW, Metrics, column, routed_steps, utilisation
 from loriini.train.config import TrainConfig

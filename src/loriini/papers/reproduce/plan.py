@@ -1,14 +1,13 @@
 """The runs that items need at a scale, each placed in a folder that all items share."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 from loriini.compare.trainings import Training, place
-from loriini.papers.published.items import PaperRun
+from loriini.papers.published import PaperRun
 from loriini.papers.reproduce.experiments.experiment import Experiment
 from loriini.papers.reproduce.scales import Scale, scaled_run
 from loriini.papers.reproduce.texts import Texts
@@ -45,81 +44,56 @@ class Plan:
     """An item and its trainings."""
 
     experiment: Experiment
-    own: tuple[ItemTraining, ...]
-    further: tuple[ItemTraining, ...] = ()
-    """Those of its reasons."""
-    training_now: frozenset[str] = frozenset()
-    """The rows of these that are trained now; others may have been before."""
-    left_out: Mapping[str, str] = field(default_factory=dict)
-    """The texts that are not trained on: their name → that of the earlier text with their domains."""
+    trainings: tuple[ItemTraining, ...]
 
     @property
     def trials(self) -> list[Training]:
         """What is trained, each once: rows may share a trial."""
-        wanted = (*self.own, *(training for training in self.further if training.row in self.training_now))
-        return list({training.trial.folder: training.trial for training in wanted}.values())
+        return list({training.trial.folder: training.trial for training in self.trainings}.values())
 
 
-def item_runs(experiment: Experiment, scale: Scale, left_out: Collection[str] = ()) -> Iterator[ItemRun]:
-    """The runs of an item, for the texts that the scale uses without some."""
-    for text, kind, without in used_texts(experiment, scale, left_out):
+def item_runs(experiment: Experiment, scale: Scale) -> Iterator[ItemRun]:
+    """The runs of an item, for the texts that the scale uses."""
+    for i, (text, kind) in enumerate(islice(experiment.texts.items(), scale.texts)):
         for row, paper in experiment.runs.items():
-            if row not in without:
+            if text not in experiment.left_out and not (i and row in experiment.only_first_text):
                 yield ItemRun(row, text, kind, paper)
 
 
-def further_runs(experiment: Experiment, scale: Scale, left_out: Collection[str] = ()) -> Iterator[ItemRun]:
-    """The runs of an item's reasons, for the texts that the scale uses without some."""
-    for text, kind, without in used_texts(experiment, scale, left_out):
-        for reason in experiment.reasons:
-            if reason.instead.keys().isdisjoint(without):
-                yield from (ItemRun(row, text, kind, paper) for row, paper in reason.runs.items())
-
-
-def used_texts(
-    experiment: Experiment, scale: Scale, left_out: Collection[str] = ()
-) -> Iterator[tuple[str, str, Collection[str]]]:
-    """The texts that the scale uses, with their kinds and the rows that are not trained on them."""
-    for i, (text, kind) in enumerate(islice(experiment.texts.items(), scale.texts)):
-        if text not in left_out:
-            yield text, kind, experiment.only_first_text if i else ()
-
-
-def same_texts(experiment: Experiment, texts: Texts) -> dict[str, str]:
-    """The texts of an item that stand in for no other text than an earlier one: their name → that one's.
-
-    They have the same domains.
-    """
-    used = [(text, kind) for text, kind, _ in used_texts(experiment, texts.scale)] if experiment.runs else []
-    domains = {text: texts.corpus_domains(kind) for text, kind in used} if len(used) > 1 else {}
-    firsts = {of_text: text for text, of_text in reversed(domains.items())}
-    return {text: firsts[of_text] for text, of_text in domains.items() if firsts[of_text] != text}
+def without_same_texts(experiment: Experiment, texts: Texts) -> Experiment:
+    """The experiment without texts that have the domains of an earlier one: they would repeat it."""
+    used = dict(islice(experiment.texts.items(), texts.scale.texts)) if experiment.runs else {}
+    if len(used) < 2:
+        return experiment
+    first: dict[tuple[str, ...], str] = {}
+    firsts = {text: first.setdefault(texts.corpus_domains(kind), text) for text, kind in used.items()}
+    same = [text for text in used if firsts[text] != text]
+    notes = (f"{text} is left out: its domains here are those of {firsts[text]}" for text in same)
+    note = "; ".join(filter(None, (experiment.note, *notes)))
+    return replace(experiment, left_out=tuple(same), note=note)
 
 
 def make_plans(
     experiments: Sequence[Experiment], scale: Scale, texts: Texts, seeds: int, out: Path
 ) -> list[Plan]:
     """The plans of several items; their corpora are prepared, their runs not yet trained."""
-    place = partial(_place, scale=scale, texts=texts, seeds=seeds, folder=out / RUNS)
     plans = []
-    for experiment in experiments:
-        same = same_texts(experiment, texts)
-        own, further = (place(of(experiment, scale, same)) for of in (item_runs, further_runs))
-        plans.append(Plan(experiment, own, further, left_out=same))
+    for whole in experiments:
+        experiment = without_same_texts(whole, texts)
+        wanted = list(item_runs(experiment, scale))
+        runs = [texts.place(scaled_run(each.paper, scale), each.kind) for each in wanted]
+        seeded = [
+            Training(f"{run.name} {each.kind}", replace(run, seed=seed))
+            for seed in range(seeds)
+            for each, run in zip(wanted, runs, strict=True)
+        ]
+        trials = place(seeded, out / RUNS)
+        trainings = (
+            ItemTraining(each.row, each.text, each.kind, trial)
+            for each, trial in zip(seeds * wanted, trials, strict=True)
+        )
+        plans.append(Plan(experiment, tuple(trainings)))
     return plans
-
-
-def _place(
-    runs: Iterable[ItemRun], scale: Scale, texts: Texts, seeds: int, folder: Path
-) -> tuple[ItemTraining, ...]:
-    """The trainings of some runs, seed after seed."""
-    placed = [(wanted, texts.place(scaled_run(wanted.paper, scale), wanted.kind)) for wanted in runs]
-    seeded = [(wanted, replace(run, seed=seed)) for seed in range(seeds) for wanted, run in placed]
-    trials = place((Training(f"{run.name} {wanted.kind}", run) for wanted, run in seeded), folder)
-    return tuple(
-        ItemTraining(wanted.row, wanted.text, wanted.kind, trial)
-        for (wanted, _), trial in zip(seeded, trials, strict=True)
-    )
 
 
 def unique_trials(plans: Sequence[Plan]) -> list[Training]:

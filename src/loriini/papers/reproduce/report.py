@@ -1,174 +1,220 @@
-"""The pages of a reproduction: one for each item, and an overview; each made from results alone."""
+"""Results in words, from results alone: a line an item for terminal, page and Markdown; a report an item."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from loriini.common.atomic import write_json
+from loriini.common.atomic import write_json, write_text
 from loriini.papers.reproduce.charts import draw
-from loriini.papers.reproduce.claims.measured import at
-from loriini.papers.reproduce.claims.wording import FAILING, number
-from loriini.papers.reproduce.results import RESULTS, read_items
-from loriini.papers.reproduce.wording import (
-    CLAIM_HEAD,
-    REASON_HEAD,
-    Results,
-    caption,
-    claim_rows,
-    columns_of,
-    command,
-    headline,
-    in_unit,
-    machine_text,
-    marked,
-    plus_minus,
-    published_text,
-    trained_for,
-)
+from loriini.papers.reproduce.results import RESULTS, mark, read_items
 from loriini.reporting import page as p
 from loriini.reporting.page import REPORT, Html, write_page
-from loriini.reporting.wording import NO_VALUE, sentence_case
+from loriini.reporting.wording import NO_VALUE, minus, sentence_case
+
+Results = Mapping[str, Any]
+"""The results of an item, as `results.item_results` makes them."""
+FINDINGS = "findings.md"
+LINE_HEAD = ("item", "finding", "verdict", "decided by")
+CLAIM_HEAD = ("claim", "mean", "95 % interval", "claimed", "verdict")
+HOW_TO_READ = (
+    "A finding is a list of claims, each a quantity and the range in which it should lie. It holds if all of "
+    "its claims hold, and does not hold if one of its m claims fails with an interval of 1 − 0.05/m. A claim "
+    "holds if its 95 % interval lies in the range, and does not hold if it lies outside. Intervals cover "
+    "seeds and, for losses on held-out text, the choice of this text."
+)
+
+
+def item_line(item: Results) -> list[str]:
+    """An item in one line: its id, finding, verdict, and the claim that decided."""
+    decided = (
+        "nothing measured" if item["decided_by"] is None else in_words(item["claims"][item["decided_by"]])
+    )
+    return [item["item"], item["finding"], item["verdict"], decided]
+
+
+def in_words(claim: Mapping[str, Any]) -> str:
+    """A claim with what was measured and its range: a − b: −0.03 (−0.05 to −0.01) nats, claimed below 0."""
+    unit = f" {claim['unit']}" * bool(claim["unit"])
+    interval = f" ({interval_text(claim)})" * (claim["interval"][0] is not None and not claim["exact"])
+    return f"{claim['quantity']}: {value_text(claim['mean'])}{interval}{unit}, claimed {range_text(claim)}"
+
+
+def interval_text(claim: Mapping[str, Any]) -> str:
+    """The interval that decides, if there is one: −0.05 to −0.01."""
+    low, high = claim["interval"]
+    return NO_VALUE if low is None or claim["exact"] else f"{number(low)} to {number(high)}"
+
+
+def range_text(claim: Mapping[str, Any]) -> str:
+    """The range that a claim states: below 0, at least 0.5, −0.02 to 0.02."""
+    low, high = claim["range"]
+    if low is None and high is None:
+        return "nothing"
+    if low is None:
+        return f"at most {number(high)}" if high else "below 0"
+    if high is None:
+        return f"at least {number(low)}" if low else "above 0"
+    return f"{number(low)} to {number(high)}" if low != high else f"exactly {number(low)}"
+
+
+def value_text(value: float | None) -> str:
+    """A number, or what stands for none."""
+    return NO_VALUE if value is None else number(value)
+
+
+def number(value: float) -> str:
+    """Three or four significant digits, with a minus sign."""
+    size = abs(value)
+    return minus(f"{value:,.0f}" if size >= 999.5 else f"{value:.3g}" if size >= 1 else f"{value:.3f}")
+
+
+def findings_page(items: Mapping[str, Results]) -> str:
+    """The lines of all items as a Markdown table."""
+    first = next(iter(items.values()))
+    rows = [LINE_HEAD, ["---"] * len(LINE_HEAD), *map(item_line, items.values())]
+    table = "\n".join(f"| {' | '.join(text.replace('|', '/') for text in row)} |" for row in rows)
+    return (
+        f"# Findings of the papers\n\n{headline(items)}, at scale `{first['scale']}`. "
+        "[Reproduce](reproduce.md) describes scales and substitutions.\n\n"
+        f"{HOW_TO_READ}\n\n{table}\n"
+    )
+
+
+def headline(items: Mapping[str, Results]) -> str:
+    """How many findings hold."""
+    found = [item["verdict"] for item in items.values()]
+    counts = ", ".join(f"{found.count(verdict)} {verdict}" for verdict in dict.fromkeys(sorted(found)))
+    return f"{len(found)} finding{'s' * (len(found) != 1)}: {counts}"
+
+
+def write_overview(out: Path) -> Path:
+    """Write `results.json`, the results of all items of a folder without their charts, and their pages."""
+    items = read_items(out)
+    plain = {name: {k: v for k, v in item.items() if k != "charts"} for name, item in items.items()}
+    write_json(out / RESULTS, {"items": plain}, sort_keys=False)
+    write_text(out / FINDINGS, findings_page(items))
+    rows = [
+        [p.element("a", name, href=f"{name}/{REPORT}"), *line]
+        for name, (_, *line) in zip(items, map(item_line, items.values()), strict=True)
+    ]
+    opening = p.join(p.element("h1", headline(items)), p.note(HOW_TO_READ))
+    return write_page(
+        out / REPORT, "Loriini: findings", opening, {"Findings": p.table(LINE_HEAD, rows)}.items()
+    )
 
 
 def write_item_report(results: Results, folder: Path) -> Path:
     """Write an item's `report.html` into its folder."""
     sections = {
-        "Claims": claims_table(results),
-        "Likely reasons": reasons_section(results),
-        "Pictures": pictures_section(results),
-        "Published and measured": comparison_section(results),
-        "Trainings": cells_section(results),
-        "How it was made": how_section(results),
+        "Claims": table_of(CLAIM_HEAD, claim_rows(results["claims"])),
+        "Pictures": pictures(results["charts"]),
+        "Published and measured": p.join(*measured_tables(results), *published_table(results)) or None,
+        "Trainings": table_of(("", "seed", "text in place of", "state", "folder"), cell_rows(results)),
+        "How it was made": p.table(("setting", "value"), how_it_was_made(results)),
     }
     opening = p.join(
         p.element("p", f"Loriini · {results['item']} · {results['source']}", class_="kicker"),
         p.element("h1", results["title"]),
         p.paragraph(p.strong("The paper finds: "), results["finding"]),
-        p.paragraph(p.strong("Measured: "), results["sentence"]),
+        p.paragraph(p.strong(f"{sentence_case(results['verdict'])}: "), item_line(results)[-1]),
         p.note(*remarks(results)),
     )
     return write_page(folder / REPORT, f"Loriini: {results['title']}", opening, sections.items())
 
 
-def remarks(results: Results) -> Iterable[str]:
+def remarks(results: Results) -> Iterator[str]:
     """What the paper leaves open, what differs from it, and how to read the verdict."""
     if results["open_in_the_paper"]:
         yield f"In the paper: {results['open_in_the_paper']}. "
     if results["differs"]:
         yield f"Here: {results['differs']}. "
-    yield (
-        f"The finding holds if every claim does, and does not hold if {FAILING}. A claim holds where its "
-        "95 % interval lies in the claimed range. The interval covers seeds (Student's t, differences paired "
-        "by seed) and, where the claim is about held-out text, also this text (bootstrap, the same documents "
-        "for all models), added in quadrature."
-    )
+    yield HOW_TO_READ
 
 
-def claims_table(results: Results) -> Html | None:
-    """Every claim with what was measured, the range claimed, and its verdict."""
-    if not results["claims"]:
-        return None
-    return p.table(CLAIM_HEAD, claim_rows(results["claims"]))
+def table_of(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Html | None:
+    """A table; None without rows."""
+    rows = list(rows)
+    return p.table(head, rows) if rows else None
 
 
-def reasons_section(results: Results) -> Html | None:
-    """Why the finding may not hold, and what further runs show about it."""
-    if not results["reasons"]:
-        return None
-    tables = (
-        p.join(
-            p.element("h3", f"{sentence_case(reason['name'])}: {reason['verdict']}"),
-            p.table(REASON_HEAD, claim_rows(reason["claims"])),
-        )
-        for reason in results["reasons"]
-    )
-    remark = "Further trainings test each reason. It is supported if all that is expected of them holds."
-    return p.join(p.note(remark), *tables)
+def claim_rows(claims: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
+    """Quantity, mean, interval, range and verdict; the training text first where there are several."""
+    several = len({claim["text"] for claim in claims}) > 1
+    for claim in claims:
+        text = f"{claim['text']}: " if several else ""
+        mean = f"{value_text(claim['mean'])} {claim['unit']}".strip()
+        shown = (mean, interval_text(claim), range_text(claim), claim["verdict"])
+        yield [f"{text}{claim['quantity']}", *shown]
 
 
-def pictures_section(results: Results) -> Html | None:
+def pictures(charts: Sequence[Mapping[str, Any]]) -> Html | None:
     """All charts."""
-    if not results["charts"]:
-        return None
-    drawn = (p.figure(draw(chart), caption(chart)) for chart in results["charts"])
-    return p.pair(*drawn)
+    return p.pair(*(p.figure(draw(dict(chart)), caption(chart)) for chart in charts)) if charts else None
 
 
-def comparison_section(results: Results) -> Html | None:
-    """The published values next to what was measured, for each text."""
-    tables = [*measured_tables(results), *published_table(results)]
-    return p.join(*tables) if tables else None
+def caption(chart: Mapping[str, Any]) -> str:
+    """What a chart shows."""
+    text = f" on text in place of {chart['text']}" if chart["text"] else ""
+    shown = {
+        "lines": "Lines over training: mean over seeds; band: lowest to highest seed",
+        "dots": "Dot: mean; line: 95 % interval over seeds",
+        "tiles": "Red: more than the even share, blue: less; first seed",
+    }
+    return f"{sentence_case(chart['title'])}{text}. {shown[chart['kind']]}."
 
 
 def measured_tables(results: Results) -> Iterator[Html]:
-    """A heading and a table for each text with measurements."""
+    """A heading and a table of means and half intervals for each text with measurements."""
     for text, measured in results["measured"].items():
-        if columns := columns_of(measured):
+        if columns := list(dict.fromkeys(name for of_row in measured.values() for name in of_row)):
             yield p.element("h3", f"Measured{f', on text in place of {text}' if text else ''}")
             rows = (
-                [marked(results, row), *(plus_minus(of_row.get(name)) for name in columns)]
+                [row + mark_of(results, row), *(plus_minus(of_row.get(name)) for name in columns)]
                 for row, of_row in measured.items()
             )
             yield p.table(["", *columns], rows)
 
 
+def mark_of(results: Results, row: str) -> str:
+    """The mark of a row whose routing sees later tokens."""
+    return next((mark(cell) for cell in results["cells"] if cell["row"] == row), "")
+
+
+def plus_minus(interval: Mapping[str, float | None] | None) -> str:
+    """A mean and half of its interval."""
+    if interval is None or interval["mean"] is None:
+        return NO_VALUE
+    if interval["low"] is None or interval["high"] is None:
+        return number(interval["mean"])
+    return f"{number(interval['mean'])} ± {number((interval['high'] - interval['low']) / 2)}"
+
+
 def published_table(results: Results) -> Iterator[Html]:
-    """A heading and a table, if the paper prints values."""
+    """A heading and a table, if the paper prints values; a cell that was printed twice has both."""
     if printed := results["published"]:
-        columns, names = (list(dict.fromkeys(value[key] for value in printed)) for key in ("column", "row"))
+        columns = dict.fromkeys((value["column"], value["unit"]) for value in printed)
+        cells: dict[tuple[str, str], list[str]] = {}
+        for value in printed:
+            cells.setdefault((value["row"], value["column"]), []).append(f"{value['value']:g}")
         yield p.element("h3", "Published")
-        rows = ([name, *(published_text(printed, name, column) for column in columns)] for name in names)
-        yield p.table(["", *(f"{name}{in_unit(printed, name)}" for name in columns)], rows)
+        rows = (
+            [row, *(", ".join(cells.get((row, name), [NO_VALUE])) for name, _ in columns)]
+            for row in dict.fromkeys(value["row"] for value in printed)
+        )
+        head = (f"{name} [{unit}]" if unit else name for name, unit in columns)
+        yield p.table(["", *head], rows)
 
 
-def cells_section(results: Results) -> Html | None:
+def cell_rows(results: Results) -> Iterator[list[str]]:
     """Every training."""
-    if not results["cells"]:
-        return None
-    rows = [
-        [
-            c["row"],
-            str(c["seed"]),
-            c["text"],
-            c["state"],
-            NO_VALUE if (loss := at(c["measures"], ("training", "training_loss"))) is None else number(loss),
-            c["folder"],
-        ]
-        for c in results["cells"]
-    ]
-    return p.table(["", "seed", "text in place of", "state", "training loss", "folder"], rows)
+    for cell in results["cells"]:
+        yield [cell["row"], str(cell["seed"]), cell["text"], cell["state"], cell["folder"]]
 
 
-def how_section(results: Results) -> Html:
-    """Scale, text, machine and date."""
-    rows = {
-        "command": command(results),
-        "trainings": trained_for(results),
-        "text": ", ".join(results["text"]) or "text of this machine",
-        "machine": machine_text(results),
-        "date": results["date"],
-    }
-    return p.table(["setting", "value"], ([name, value] for name, value in rows.items()))
-
-
-def write_overview(out: Path) -> Path:
-    """Write `results.json`, the results of all items of a folder without their charts, and `report.html`."""
-    items = read_items(out)
-    without_charts = {
-        name: {k: v for k, v in found.items() if k != "charts"} for name, found in items.items()
-    }
-    write_json(out / RESULTS, {"items": without_charts}, sort_keys=False)
-    rows = [
-        [
-            p.element("a", found["title"], href=f"{name}/{REPORT}"),
-            name,
-            found["verdict"],
-            found["sentence"],
-        ]
-        for name, found in items.items()
-    ]
-    opening = p.join(
-        p.element("p", "Loriini · the four papers, reproduced", class_="kicker"),
-        p.element("h1", headline(items)),
-    )
-    sections = {"Findings": p.table(["", "item", "verdict", "measured"], rows)}
-    return write_page(out / REPORT, "Loriini: findings of four papers", opening, sections.items())
+def how_it_was_made(results: Results) -> Iterator[list[str]]:
+    """Command, text, machine and date."""
+    command = f"loriini reproduce {results['item']} --scale {results['scale']} --seeds {results['seeds']}"
+    yield ["command", f"{command}{' --text PATH…' * bool(results['text'])} --out DIR"]
+    yield ["text", ", ".join(results["text"]) or "text of this machine"]
+    yield ["machine", ", ".join(f"{name} {value}" for name, value in results["machine"].items())]
+    yield ["date", results["date"]]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from loriini.common.checks import check_choice
-from loriini.papers.published.items import PaperRun
+from loriini.papers.published import PaperRun
 from loriini.recipes import with_design
 from loriini.recipes.redesign import multiple_of_8, scaled_shape
 from loriini.train.checkpoints.storage import CheckpointConfig
@@ -101,17 +101,7 @@ def scaled_run(paper: PaperRun, scale: Scale) -> TrainConfig:
     is read twice in the scale's steps. Products are in float32, so that losses are the same on all machines.
     """
     run = paper_run(paper)
-    if scale.shapes:
-        run = made_small(run, scale.shapes[paper.recipe.partition("-")[0]], scale)
-    factors = {"steps": paper.steps, "learning rate": paper.learning_rate}
-    changes = [f"{factor:g} times the {name}" for name, factor in factors.items() if factor != 1]
-    rate = paper.learning_rate * run.optimizer.learning_rate
-    return replace(
-        run,
-        name=" ".join([run.name, *changes]),
-        steps=round(paper.steps * run.steps),
-        optimizer=replace(run.optimizer, learning_rate=rate),
-    )
+    return made_small(run, scale.shapes[paper.recipe.partition("-")[0]], scale) if scale.shapes else run
 
 
 def made_small(run: TrainConfig, shape: Shape, scale: Scale) -> TrainConfig:

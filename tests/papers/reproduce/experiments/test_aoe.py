@@ -1,14 +1,21 @@
-"""Claims about experts without routers, on measurements made up by hand."""
+"""Claims of AoE's items, on measurements made up by hand."""
 
 from typing import Any
 
+import numpy as np
 import pytest
 
-from loriini.papers.published.items.aoe import NODES
-from loriini.papers.reproduce.claims.claim import FAILS, HOLDS, UNDECIDED, Claim
-from loriini.papers.reproduce.claims.measured import Measured
-from loriini.papers.reproduce.experiments.aoe import at_node, best_is, best_node, questions_at_node
-from loriini.papers.reproduce.experiments.likely_reasons import REASONS, twice
+from loriini.papers.reproduce.claim import FAILS, HOLDS, UNDECIDED, Claim
+from loriini.papers.reproduce.experiments.aoe import (
+    NODES,
+    at_node,
+    best_is,
+    best_node,
+    load_columns,
+    norms_alike,
+    questions_at_node,
+)
+from loriini.papers.reproduce.measured import Measured
 
 SECONDS = {row: [2.0, 2.02, 1.98] for row in NODES} | {"router": [1.0, 1.0, 1.01]}
 
@@ -34,32 +41,44 @@ def kept(routed: float, node: float) -> Claim:
     m = Measured({"router": model(routed, node)}, extra={"seconds": SECONDS})
     accuracy, other_models, seconds = best_node(m)
     assert list(best_is(m)) == ["the node of the lowest loss is output"]
-    assert seconds.verdict == HOLDS
-    assert other_models.verdict == UNDECIDED
+    assert seconds.judged() == HOLDS
+    assert other_models.judged() == UNDECIDED
     return accuracy
 
 
 @pytest.mark.parametrize(("routed", "node", "verdict"), [(0.6, 0.55, HOLDS), (0.6, 0.3, FAILS)])
 def test_what_is_kept_is_the_accuracy_above_chance(routed: float, node: float, verdict: str) -> None:
     claim = kept(routed, node)
-    assert claim.verdict == verdict
+    assert claim.judged() == verdict
     assert claim.values[1] == pytest.approx((node - 0.25) / (routed - 0.25))
 
 
 def test_nothing_is_decided_by_a_model_that_guesses() -> None:
     """An accuracy of 0.25 at a node would be 96 % of that with routers."""
-    assert kept(0.26, 0.25).verdict == UNDECIDED
+    assert kept(0.26, 0.25).judged() == UNDECIDED
     assert not kept(0.26, 0.25).values
     assert "with routers it is not clearly above chance" in kept(0.26, 0.25).to_dict()["quantity"]
 
 
-def test_a_reason_is_judged_where_another_node_is_the_best_in_its_trainings() -> None:
-    (reason,) = REASONS["aoe-table1"]
-    rows = {
-        "router": model(0.6, 0.3),
-        **{row: {0: {}} for row in reason.runs},
-        twice("router"): model(0.6, 0.55, "xW_g"),
-    }
-    m = Measured(rows, extra={"seconds": SECONDS})
-    before = [claim for claim in best_node(m) if claim.verdict == FAILS]
-    assert [claim.verdict for claim in reason.claims(best_node, before, m)] == [HOLDS, HOLDS]
+@pytest.mark.parametrize(
+    ("start", "end", "verdict"), [(0.6, 0.9, HOLDS), (0.9, 0.6, FAILS), (0.75, 0.75, UNDECIDED)]
+)
+def test_norms_catch_up_only_where_they_are_more_alike_at_the_end(
+    start: float, end: float, verdict: str
+) -> None:
+    """The lowest over the highest of a layer's two norms goes from `start` to `end` in 20 records."""
+    lowest = np.linspace(start, end, 20).tolist()
+    norms = {"norms": {"tokens": list(range(20)), "values": [[[low, 1.0]] for low in lowest]}}
+    seeds = {seed: {"training": norms} for seed in range(3)}
+    *_, catches_up = norms_alike(Measured(dict.fromkeys(("9 AoE 256", "10 AoE 256 + aux"), seeds)))
+    assert catches_up.judged() == verdict
+
+
+def test_loads_are_means_over_layers_here_and_as_published() -> None:
+    """The paper prints a sum over twelve layers."""
+    layers = [{"load_range": 0.1, "load_entropy": 2.0, "confidence_entropy": {"birds": 1.0}}] * 4
+    row = "2 MoE + aux"
+    found = load_columns(Measured({row: {0: {"routes": {"layers": layers}}}}), row)
+    assert found["highest minus lowest load, mean"] == {0: pytest.approx(0.1)}
+    assert found["highest minus lowest load, mean, as published"] == {0: pytest.approx(1.49 / 12)}
+    assert not load_columns(Measured({}), "1 MoE")["highest minus lowest load, mean, as published"]

@@ -7,27 +7,25 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from loriini.papers.published.items import ITEMS
-from loriini.papers.published.items.design_choices import SEQUENCE_TOP2
-from loriini.papers.reproduce.claims.claim import FAILS, HOLDS, UNDECIDED
-from loriini.papers.reproduce.claims.measured import Measured
+from loriini.papers.published import ITEMS
+from loriini.papers.reproduce.claim import FAILS, HOLDS, UNDECIDED
 from loriini.papers.reproduce.experiments.design_choices import (
-    SEES_ALL,
-    WIDTHS_ALIKE,
-    as_good_as_wider,
-    one_or_two_layers,
-    recovered,
-    units_and_scopes,
-)
-from loriini.papers.reproduce.experiments.design_choices_assignment import (
     NO_LANGUAGES,
+    SEES_ALL,
+    SEQUENCE_TOP2,
     TEXT_OF,
     TOKEN_TOP2,
+    WIDTHS_ALIKE,
+    as_good_as_wider,
     assignment_charts,
     assignment_columns,
     in_languages_not_topics,
+    one_or_two_layers,
+    recovered,
+    units_and_scopes,
     weakly_in_topics,
 )
+from loriini.papers.reproduce.measured import Measured
 
 RECORDS, LAYERS, EXPERTS, SEQUENCES = 20, 4, 4, 4
 
@@ -78,7 +76,7 @@ def test_agreement_is_claimed_where_there_are_domains_to_agree_with() -> None:
     claimed = [claim.quantity for claim in weakly_in_topics(m) if claim.values]
     assert claimed == ["agreement of experts and topic"]
     measures["languages"] = routes(0.3, 4, "multi")
-    verdicts = {claim.quantity: claim.verdict for claim in weakly_in_topics(m)}
+    verdicts = {claim.quantity: claim.judged() for claim in weakly_in_topics(m)}
     assert verdicts["agreement of experts and language"] == FAILS
 
 
@@ -89,7 +87,7 @@ def test_topics_that_stand_for_languages_decide_nothing() -> None:
         m = Measured({row: {0: measures, 1: measures}})
         claims = {claim.quantity: claim for claim in finding(m)}
         of_languages = claims["agreement of experts and language"]
-        assert (of_languages.verdict, of_languages.unjudged) == (UNDECIDED, NO_LANGUAGES)
+        assert (of_languages.judged(), of_languages.unjudged) == (UNDECIDED, NO_LANGUAGES)
         assert claims["agreement of experts and topic"].values
         assert not assignment_columns(m, row)["agreement with language"]
         charts = {chart.get("y", chart["title"]): chart for chart in assignment_charts(m)}
@@ -123,19 +121,18 @@ def test_the_unit_is_compared_with_scope_and_k() -> None:
 
     def verdicts() -> dict[str, str]:
         m = with_perplexity(perplexity)
-        return {claim.quantity: claim.verdict for claim in units_and_scopes(m)}
+        return {claim.quantity: claim.judged() for claim in units_and_scopes(m)}
 
     gain = "gain of token over sequence minus that of"
+    units = "loss of token, layer-wise, top-{0} minus that of sequence, layer-wise, top-{0}"
     perplexity["sequence, global, top-2"] = 14.0
     found = verdicts()
-    assert (
-        found["top-2: loss of token minus sequence"] == found["top-1: loss of token minus sequence"] == HOLDS
-    )
+    assert found[units.format(1)] == found[units.format(2)] == HOLDS
     assert {verdict for quantity, verdict in found.items() if quantity.startswith(gain)} == {HOLDS}
     perplexity["sequence, global, top-2"] = 40.0  # sequences see later tokens: no failure is theirs alone
     assert verdicts()[f"{gain} layer-wise over global"] == UNDECIDED
     perplexity["sequence, layer-wise, top-2"] = 9.0
-    assert verdicts()["top-2: loss of token minus sequence"] == UNDECIDED
+    assert verdicts()[units.format(2)] == UNDECIDED
 
 
 @pytest.mark.parametrize(
@@ -145,7 +142,7 @@ def test_as_good_as_a_wider_model_is_refuted_or_not_judged(sequence: float, narr
     perplexity = {SEQUENCE_TOP2: sequence, "dense, 1x FFN width": narrow, "dense, 2x FFN width": 13.1}
     m = with_perplexity(perplexity)
     claim = as_good_as_wider(m)
-    assert (claim.verdict, claim.unjudged) == (UNDECIDED if why else FAILS, why)
+    assert (claim.judged(), claim.unjudged) == (UNDECIDED if why else FAILS, why)
     assert why in claim.to_dict()["quantity"]
     assert not as_good_as_wider(with_perplexity({"dense, 1x FFN width": narrow})).unjudged
 
@@ -154,4 +151,4 @@ def test_as_good_as_a_wider_model_is_refuted_or_not_judged(sequence: float, narr
 def test_one_or_two_layers_are_to_make_no_difference(more: float, verdict: str) -> None:
     m = with_perplexity({"one layer": 50.0, "two layers": 50.0 * exp(more)})
     (claim,) = one_or_two_layers(m)
-    assert claim.verdict == verdict
+    assert claim.judged() == verdict

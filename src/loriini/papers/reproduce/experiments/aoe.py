@@ -1,27 +1,31 @@
 """The AoE paper's items: trained models."""
 
-import math
-from collections.abc import Iterator, Mapping, Sized
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from functools import partial
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
-from loriini.papers.published import published_values
-from loriini.papers.published.items import ITEMS
-from loriini.papers.published.items.aoe import CONFIGURATIONS, NODES, RANKED_GATES
-from loriini.papers.reproduce.charts import Chart, dots
-from loriini.papers.reproduce.claims.claim import CLOSE, Claim, above, below, close
-from loriini.papers.reproduce.claims.measured import Measured
-from loriini.papers.reproduce.claims.quantities import Values, difference, extreme, mean_of, ratio
+from loriini.papers.published import ITEMS, published_values
+from loriini.papers.reproduce.charts import Chart
+from loriini.papers.reproduce.claim import Claim, above, below, close
 from loriini.papers.reproduce.experiments import common as c
 from loriini.papers.reproduce.experiments.experiment import Experiment
-from loriini.papers.reproduce.experiments.throughput import ROUNDS, forward_seconds, timed_run
+from loriini.papers.reproduce.experiments.timing import NOTE, forward_seconds, timed_runs
+from loriini.papers.reproduce.measured import Measured
 from loriini.papers.reproduce.measures import ROUTER_FREE, ROUTER_FREE_QUESTIONS
+from loriini.papers.reproduce.quantities import Values, difference, extreme, mean_of, ratio
 from loriini.papers.reproduce.scales import Scale, paper_run
 
+NODES = {
+    row: run.evaluate[-1].split(":")[0] for row, run in ITEMS["aoe-table1"].runs.items() if row != "router"
+}
+"""Where activations are ranked, by row of tables 1, 6 and 7."""
+RANKED_GATES = "uniform"
+"""Gates of experts that are ranked by norms. By the norms themselves they would be sharper with one norm than
+with another, and this would be compared instead of the ranking."""
+CONFIGURATIONS = ITEMS["aoe-table2"].runs
 ONE_MODEL = "whether the best node differs between models: here is one"
 ARC = {value.row: value.value for value in published_values("aoe-table1", column="ARC-C, Phi-3.5")}
 KEPT = (ARC["SiLU(xW_g)"] - 25) / (ARC["router"] - 25)
@@ -74,21 +78,13 @@ def best_node(m: Measured) -> Iterator[Claim]:
     """The best node keeps most of the accuracy above chance; ranking takes longer than routing."""
     if best := lowest_loss(m):
         clear = c.is_above_chance(c.accuracy_of(m, "router"))
-        yield Claim(
-            "share of the accuracy above chance that is kept at the node of the lowest loss",
-            ratio(above_chance(m, best), above_chance(m, "router")) if clear else {},
-            low=KEPT,
-            unjudged="" if clear else f"with routers {c.AT_CHANCE}",
-        )
+        kept = ratio(above_chance(m, best), above_chance(m, "router")) if clear else {}
+        quantity = "share of the accuracy above chance that is kept at the node of the lowest loss"
+        yield Claim(quantity, kept, KEPT, unjudged="" if clear else f"with routers {c.AT_CHANCE}")
     yield Claim(ONE_MODEL, {})
     fastest = extreme([node_seconds(m, row) for row in NODES], min)
     quantity = "seconds at the fastest node over those with routers"
-    yield Claim(quantity, ratio(fastest, node_seconds(m, "router")), low=1.0, chosen_from=len(NODES))
-
-
-def chosen(claim: Claim, *candidates: Sized) -> Claim:
-    """A claim about the extremes of several groups of candidates."""
-    return replace(claim, chosen_from=math.prod(map(len, candidates)))
+    yield Claim(quantity, ratio(fastest, node_seconds(m, "router")), low=1.0)
 
 
 def node_seconds(m: Measured, row: str) -> Values:
@@ -99,8 +95,7 @@ def node_seconds(m: Measured, row: str) -> Values:
 def router_free_seconds(scale: Scale, seeds: int) -> Mapping[str, Any]:
     """Seconds of a forward pass with routers and with experts ranked at every node, in rounds."""
     how = {row: f"{node}:2" for row, node in NODES.items()} | {"router": ""}
-    run = timed_run(ITEMS["aoe-table1"].runs["router"], scale)
-    return {"seconds": forward_seconds(run, scale.vocab_size, how, ROUNDS[scale.name])}
+    return {"seconds": forward_seconds(timed_runs("aoe-table1", scale)["router"], how, scale)}
 
 
 def l2_keeps_more(m: Measured, norm: str) -> Iterator[Claim]:
@@ -110,7 +105,7 @@ def l2_keeps_more(m: Measured, norm: str) -> Iterator[Claim]:
     yield above(quantity, mean_of(losses[norm]), mean_of(losses["2"]))
     best = {n: extreme(of_norm, min) for n, of_norm in losses.items()}
     quantity = f"loss at the best node by norm {norm} minus that by L2"
-    yield chosen(above(quantity, best[norm], best["2"]), NODES, NODES)
+    yield above(quantity, best[norm], best["2"])
 
 
 def perplexity_at_node(m: Measured, row: str, norm: str) -> Mapping[str, Values]:
@@ -128,12 +123,6 @@ def router_free_columns(m: Measured, row: str) -> Mapping[str, Values]:
     }
 
 
-def router_free_chart(m: Measured, norm: str) -> Iterator[Chart]:
-    """Perplexity at every node."""
-    series = {row: dict(perplexity_at_node(m, row, norm)) for row in (*NODES, "router")}
-    yield dots(f"without routers, norm {norm}", "perplexity", series)
-
-
 def with_other_norm(item: str, norm: str) -> Experiment:
     """The experiment of table 6 or 7: the losses at every node by L2, and by the table's `norm`, 1 or inf."""
     return Experiment(
@@ -141,7 +130,6 @@ def with_other_norm(item: str, norm: str) -> Experiment:
         partial(l2_keeps_more, norm=norm),
         ("heldout", *(at_node(row, n) for n in ("2", norm) for row in NODES)),
         partial(perplexity_at_node, norm=norm),
-        partial(router_free_chart, norm=norm),
         note=f"on a mixture trained here, compared by held-out loss instead of accuracy; {GATES_NOTE}",
     )
 
@@ -153,13 +141,13 @@ def every_configuration(m: Measured) -> Iterator[Claim]:
         for rows, pick in ((AUTONOMOUS, min), (TRADITIONAL, max))
     )
     quantity = "log-likelihood of right answers, worst AoE minus best traditional"
-    yield chosen(above(quantity, worst, best), AUTONOMOUS, TRADITIONAL)
+    yield above(quantity, worst, best)
     for aux in ("", " + aux"):
         traditional = MOE if aux else "1 MoE"
         for row in (row for row in AUTONOMOUS if row.endswith("+ aux") == bool(aux)):
-            yield below(f"loss of {row} minus that of {traditional}", m.loss(row), m.loss(traditional))
+            yield c.compare(below, "loss", m.loss, row, traditional)
     for row in ("3 MoE + aux + factorized", "4 MoE + aux + large router"):
-        yield below(f"loss of {AOE} minus that of {row}", m.loss(AOE), m.loss(row))
+        yield c.compare(below, "loss", m.loss, AOE, row)
 
 
 def answers_and_perplexity(m: Measured, row: str) -> Mapping[str, Values]:
@@ -167,20 +155,12 @@ def answers_and_perplexity(m: Measured, row: str) -> Mapping[str, Values]:
     return {**c.question_columns(m, row), "perplexity": c.exp(m.loss(row))}
 
 
-def answer_charts(m: Measured) -> Iterator[Chart]:
-    """Perplexity and log-likelihood of every row."""
-    rows = m.finished
-    yield dots("perplexity", "perplexity", {row: {"mean": c.exp(m.loss(row))} for row in rows})
-    yield c.likelihood_chart(m, rows)
-
-
 def other_selections(m: Measured) -> Iterator[Claim]:
     """AoE better with top-p and with expert choice."""
     for how in ("top-p", "expert choice"):
         pair = (f"{how}, AoE", f"{how}, MoE")
-        yield below(f"{how}: loss of AoE minus MoE", *map(m.loss, pair))
-        quantity = f"{how}: log-likelihood of right answers, AoE minus MoE"
-        yield above(quantity, *(c.likelihood_of(m, row) for row in pair))
+        yield c.compare(below, "loss", m.loss, *pair)
+        yield c.compare(above, "log-likelihood of right answers", partial(c.likelihood_of, m), *pair)
 
 
 def experts_per_token(m: Measured, row: str) -> Values:
@@ -213,12 +193,12 @@ def larger_gain_at_4b(m: Measured) -> Iterator[Claim]:
 
 def loss_by_rank(m: Measured) -> Iterator[Claim]:
     """Below the traditional mixture, lowest at a third of the width, about equal at 64."""
-    moe = m.training_loss(MOE)
+    loss = partial(c.compare, what="training loss", of=m.training_loss)
     for row in ("8 AoE 128 + aux", AOE, "12 AoE 512 + aux"):
-        yield below(f"training loss of {row} minus that of MoE", m.training_loss(row), moe)
-    yield close("training loss of AoE 64 minus that of MoE", m.training_loss("6 AoE 64 + aux"), moe, CLOSE)
+        yield loss(below, one=row, other=MOE)
+    yield loss(close, one="6 AoE 64 + aux", other=MOE)
     for row in ("6 AoE 64 + aux", "8 AoE 128 + aux", "12 AoE 512 + aux"):
-        yield below(f"training loss of AoE 256 minus that of {row}", *map(m.training_loss, (AOE, row)))
+        yield loss(below, one=AOE, other=row)
 
 
 LOAD_RANGE = "highest minus lowest load"
@@ -303,7 +283,6 @@ by_answers = partial(
     Experiment,
     measures=("heldout", "questions"),
     columns=answers_and_perplexity,
-    charts=answer_charts,
     note=c.QUESTIONS_NOTE,
 )
 
@@ -317,13 +296,9 @@ AOE_EXPERIMENTS = (
             *(of(row) for row in NODES for of in (partial(at_node, norm="2"), questions_at_node)),
         ),
         router_free_columns,
-        partial(router_free_chart, norm="2"),
         compute=router_free_seconds,
-        timed=True,
         remarks=best_is,
-        note="on a mixture trained here; questions ask which of four passages continues a held-out text; "
-        "seconds are those of a wider mixture with initial weights, measured when nothing is trained; "
-        f"{GATES_NOTE}",
+        note=f"on a mixture trained here; {c.QUESTIONS_NOTE}; {NOTE}; {GATES_NOTE}",
     ),
     with_other_norm("aoe-table6", "1"),
     with_other_norm("aoe-table7", "inf"),

@@ -1,24 +1,39 @@
-"""Columns and charts that several items share."""
+"""Claims, columns and charts that several items share."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loriini.papers.published.values import OUR_DOMAINS
+from loriini.papers.published import OUR_DOMAINS
 from loriini.papers.reproduce.charts import SMOOTHING, Chart, band, dots, lines, tiles
-from loriini.papers.reproduce.claims.claim import HOLDS, Claim
-from loriini.papers.reproduce.claims.measured import Measured
-from loriini.papers.reproduce.claims.quantities import Values, combined
+from loriini.papers.reproduce.claim import HOLDS, Claim
+from loriini.papers.reproduce.measured import Measured
 from loriini.papers.reproduce.measures import CHOICES
+from loriini.papers.reproduce.quantities import Values, combined
 
 THEIR_NAMES = {ours: theirs for theirs, ours in OUR_DOMAINS.items()}
-MEAN = "mean"
 AT_CHANCE = "it is not clearly above chance"
 QUESTIONS_NOTE = (
     "questions ask which of four passages continues a held-out text, since the paper's tasks need larger "
     "models"
 )
+Quantity = Callable[[str], Values]
+"""A quantity of a row, by seed."""
+Relation = Callable[[str, Values, Values], Claim]
+"""`below`, `above`, `close` …: a claim about two quantities."""
+
+
+def compare(relation: Relation, what: str, of: Quantity, one: str, other: str) -> Claim:
+    """A claim about the same quantity of two rows."""
+    return relation(f"{what} of {one} minus that of {other}", of(one), of(other))
+
+
+def by_domain(relation: Relation, m: Measured, one: str, other: str) -> Iterator[Claim]:
+    """A claim about the held-out loss of two rows for each domain."""
+    for domain in m.domains(other):
+        yield compare(relation, f"{domain}: loss", partial(m.loss, domain=domain), one, other)
 
 
 def exp(values: Values) -> dict[int, float]:
@@ -28,8 +43,8 @@ def exp(values: Values) -> dict[int, float]:
 
 def perplexity_columns(m: Measured, row: str) -> Mapping[str, Values]:
     """Held-out perplexity by the papers' names of the domains, and the geometric mean."""
-    by_domain = {THEIR_NAMES.get(d, d): m.perplexity(row, d) for d in m.domains(row)}
-    return {**by_domain, MEAN: exp(m.loss(row))}
+    of_domains = {THEIR_NAMES.get(d, d): m.perplexity(row, d) for d in m.domains(row)}
+    return {**of_domains, "mean": exp(m.loss(row))}
 
 
 def training_columns(m: Measured, row: str) -> Mapping[str, Values]:
@@ -65,18 +80,12 @@ def above_chance(accuracy: Values) -> Values:
 
 def is_above_chance(accuracy: Values) -> bool:
     """Whether an accuracy is clearly above that of guessing."""
-    return Claim("", above_chance(accuracy), low=0.0).verdict == HOLDS
+    return Claim("", above_chance(accuracy), low=0.0).judged() == HOLDS
 
 
 def likelihood_of(m: Measured, row: str, measure: str = "questions") -> Values:
     """Mean log-likelihood of the right answers, in nats a token."""
     return m.on_text(row, measure, "log_likelihoods")
-
-
-def likelihood_chart(m: Measured, rows: Sequence[str]) -> Chart:
-    """Log-likelihood of the right answers of some rows."""
-    likelihood = {row: {"mean": likelihood_of(m, row)} for row in rows}
-    return dots("right answers", "log-likelihood, nats a token", likelihood)
 
 
 def scaled(values: Values, factor: float) -> dict[int, float]:
@@ -96,17 +105,6 @@ def perplexities(m: Measured) -> Iterator[Chart]:
     """Held-out perplexity of every row by domain."""
     series = {row: dict(perplexity_columns(m, row)) for row in m.finished}
     yield dots("perplexity", "perplexity", series)
-
-
-def active_chart(m: Measured) -> Chart:
-    """Experts active at least once in ten steps over training, as a share of all."""
-    series = {}
-    for row in m.finished:
-        by_seed = m.each(row, "training", "active")
-        if by_seed:
-            share = {seed: np.array(active["shares"]).mean(1).tolist() for seed, active in by_seed.items()}
-            series[row] = band(next(iter(by_seed.values()))["tokens"], share)
-    return lines("experts active in ten steps", "training tokens", "share of all experts", series)
 
 
 def expert_charts(m: Measured, row: str, key: str, y: str) -> Iterator[Chart]:

@@ -1,4 +1,4 @@
-"""Items without trainings of language models: sizes, the overhead formula, throughput."""
+"""Items without trainings of language models: sizes, communication, the overhead formula, throughput."""
 
 import itertools
 import math
@@ -7,23 +7,24 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
-from loriini.papers.published import published_values
-from loriini.papers.published.items import ITEMS
+from loriini.estimate.communication import RankStep, expert_parallel, expert_wise, fsdp
+from loriini.papers.published import ITEMS, published_values
 from loriini.papers.reproduce.charts import Chart, dots
-from loriini.papers.reproduce.claims.claim import Claim, below, exactly
-from loriini.papers.reproduce.claims.measured import Measured
-from loriini.papers.reproduce.claims.quantities import Values, ratio
+from loriini.papers.reproduce.claim import Claim, below, exactly
 from loriini.papers.reproduce.experiments import common as c
 from loriini.papers.reproduce.experiments.experiment import Experiment
-from loriini.papers.reproduce.experiments.lory_communication import SENT_EXPERIMENT
-from loriini.papers.reproduce.experiments.throughput import ROUNDS, memory, step_rates, timed_run
-from loriini.papers.reproduce.experiments.toy import TOY_EXPERIMENT
+from loriini.papers.reproduce.experiments.timing import NOTE, memory, step_rates, timed_runs
+from loriini.papers.reproduce.measured import Measured
+from loriini.papers.reproduce.quantities import Values, ratio
 from loriini.papers.reproduce.scales import Scale, paper_run
-from loriini.recipes import default_vocabulary
-from loriini.train.config import TrainConfig
+from loriini.recipes import default_vocabulary, with_design
 
 CLOSE_TO_PRINTED = 0.03
 """Relative difference of a size to the printed one, which has two digits."""
+GPUS, MICRO_BATCH = 8, 4
+"""Ranks that share every expert's width, and their instances."""
+ZERO, EXPERT_WISE = "data parallelism (ZeRO)", "expert-wise"
+EXPERT_PARALLEL = "expert parallelism, top-2"
 
 
 def sizes(item: str) -> Mapping[str, Any]:
@@ -58,50 +59,72 @@ def sizes_of(item: str) -> Experiment:
     """Table 4 or 5."""
     return Experiment(
         item,
-        lambda m: as_printed(m, item),
+        partial(as_printed, item=item),
         columns=lambda m, row: {name: m.computed(row, name) for name in m.extra[row]},
         trains=False,
         compute=lambda scale, seeds: sizes(item),
     )
 
 
-def timed_runs(item: str, scale: Scale) -> dict[str, TrainConfig]:
-    """The models of an item whose steps are timed."""
-    return {row: timed_run(paper, scale) for row, paper in ITEMS[item].runs.items()}
+def bytes_sent(scale: Scale, seeds: int) -> Mapping[str, Any]:
+    """GB that each of GPUS ranks sends in a step of one micro-batch, by parallelism and model."""
+    gigabytes: dict[str, dict[str, float]] = {ZERO: {}, EXPERT_PARALLEL: {}, EXPERT_WISE: {}}
+    for row, paper in ITEMS["lory-table3"].runs.items():
+        run = paper_run(paper)
+        step = RankStep(MICRO_BATCH, run.length, 1, 2)
+        config = run.config(default_vocabulary(run))
+        gigabytes[ZERO][row] = fsdp(config, step, GPUS, GPUS).total / 1e9
+        if run.is_mixture:
+            routed = with_design(run, "mixtral").config(default_vocabulary(run))
+            whole = expert_parallel(routed, step, GPUS, GPUS, GPUS)
+            assert whole is not None
+            gigabytes[EXPERT_PARALLEL][row] = whole.total / 1e9
+            gigabytes[EXPERT_WISE][row] = expert_wise(config, step, GPUS, GPUS, GPUS).total / 1e9
+    return {"rows": list(gigabytes), "bytes": gigabytes}
 
 
-def lory_throughput(scale: Scale, seeds: int) -> Mapping[str, Any]:
-    """Tokens per second of every model of Lory's table 3."""
-    return {"rates": step_rates(timed_runs("lory-table3", scale), scale.vocab_size, ROUNDS[scale.name])}
+def sent_by_experts(m: Measured) -> Iterator[Claim]:
+    """With expert-wise parallelism 32 experts send no more than 8, unlike data parallelism."""
+    few, many = ({name: by_row[f"0.3B/{e}E"] for name, by_row in m.extra["bytes"].items()} for e in (8, 32))
+    for name, low, high in ((EXPERT_WISE, 0.0, 1.05), (ZERO, 2.0, 8.0)):
+        yield exactly(f"{name}: bytes with 32 experts over those with 8", many[name] / few[name], low, high)
+    yield exactly("expert-wise over data parallelism, 32 experts", many[EXPERT_WISE] / many[ZERO], high=1.0)
+
+
+def bytes_chart(m: Measured) -> Iterator[Chart]:
+    """GB sent by parallelism, for each number of experts."""
+    series = {
+        name: {row: {0: value} for row, value in by_row.items()} for name, by_row in m.extra["bytes"].items()
+    }
+    yield dots(f"sent by each of {GPUS} ranks", "GB a step", series)
+
+
+def throughput(scale: Scale, seeds: int, item: str, with_memory: bool = False) -> Mapping[str, Any]:
+    """Tokens per second of every model of an item, and the GB that its training takes."""
+    runs = timed_runs(item, scale)
+    gigabytes = {row: memory(run, scale.vocab_size) for row, run in runs.items()} if with_memory else {}
+    return {"rates": step_rates(runs, scale), "memory": gigabytes}
+
+
+def relative_rate(m: Measured, row: str, to: str) -> Values:
+    """A row's throughput over another's, by round."""
+    return ratio(m.computed("rates", row), m.computed("rates", to))
 
 
 def slower_with_experts(m: Measured) -> Iterator[Claim]:
     """Every step up in experts is slower."""
-    rows = list(ITEMS["lory-table3"].runs)
-    for fewer, more in itertools.pairwise(rows):
-        quantity = f"throughput of {more} over that of {fewer}"
-        yield Claim(quantity, ratio(m.computed("rates", more), m.computed("rates", fewer)), high=1.0)
+    for fewer, more in itertools.pairwise(ITEMS["lory-table3"].runs):
+        yield Claim(f"throughput of {more} over that of {fewer}", relative_rate(m, more, fewer), high=1.0)
 
 
 def throughput_columns(m: Measured, row: str, tokens: int = 1) -> Mapping[str, Values]:
     """So many tokens per second, and relative to the first row."""
     first = next(iter(m.extra["rates"]))
-    rates = m.computed("rates", row)
-    columns = {
-        "throughput": c.scaled(rates, 1 / tokens),
-        "throughput, relative": c.scaled(ratio(rates, m.computed("rates", first)), 100),
+    return {
+        "throughput": c.scaled(m.computed("rates", row), 1 / tokens),
+        "throughput, relative": c.scaled(relative_rate(m, row, first), 100),
+        "memory": {0: gigabytes} if (gigabytes := m.extra["memory"].get(row)) else {},
     }
-    if "memory" in m.extra:
-        columns["memory"] = {0: m.extra["memory"][row]}
-    return columns
-
-
-def throughput_chart(m: Measured) -> Iterator[Chart]:
-    """Throughput relative to the first row."""
-    series = {
-        row: {"relative": throughput_columns(m, row)["throughput, relative"]} for row in m.extra["rates"]
-    }
-    yield dots("training throughput", "% of the first", series)
 
 
 @cache
@@ -113,7 +136,8 @@ def merging() -> Mapping[str, float]:
         if run.model.num_experts == 1:
             continue
         doubled = replace(run, routing=replace(run.routing, segment_length=2 * run.routing.segment_length))
-        once, half = (r.config(32_000).flops_per_token(run.length) for r in (run, doubled))
+        vocabulary = default_vocabulary(run)
+        once, half = (r.config(vocabulary).flops_per_token(run.length) for r in (run, doubled))
         ffn = 6 * 3 * run.model.hidden_size * run.model.intermediate_size * run.model.num_hidden_layers
         percentages[row] = 100 * 2 * (once - half) / ffn
     return percentages
@@ -122,85 +146,64 @@ def merging() -> Mapping[str, float]:
 def slower_than_the_formula(m: Measured) -> Iterator[Claim]:
     """Merging costs E/T; training slows down by more."""
     for row, percent in merging().items():
-        experts = int(row.split("/")[1].rstrip("E"))
-        wanted = 100 * experts / 256
-        yield exactly(
-            f"{row}: FLOPs of merging", percent, 0.999 * wanted, 1.001 * wanted, unit="% of the FFN's"
-        )
-        yield Claim(
-            f"{row}: slow-down minus the FLOPs of merging", slowdown(m, row, percent), low=0.0, unit="%"
-        )
+        wanted = 100 * int(row.split("/")[1].rstrip("E")) / 256
+        quantity = f"{row}: FLOPs of merging"
+        yield exactly(quantity, percent, 0.999 * wanted, 1.001 * wanted, unit="% of the FFN's")
+        extra = {i: value - percent for i, value in slowdown(m, row).items()}
+        yield Claim(f"{row}: slow-down minus the FLOPs of merging", extra, low=0.0, unit="%")
 
 
-def slowdown(m: Measured, row: str, less: float = 0.0) -> Values:
-    """How much slower training is than the dense model's, in per cent, minus a number."""
-    relative = ratio(m.computed("rates", row), m.computed("rates", "0.3B"))
-    return {i: 100 * (1 - value) - less for i, value in relative.items()}
+def slowdown(m: Measured, row: str) -> Values:
+    """How much slower training is than the dense model's, in per cent."""
+    return {i: 100 * (1 - value) for i, value in relative_rate(m, row, "0.3B").items()}
 
 
 def overhead_columns(m: Measured, row: str) -> Mapping[str, Values]:
     """FLOPs of merging in per cent of the FFN's, and how much slower training is, in per cent."""
-    if row not in merging():
-        return {}
-    return {"merging": {0: merging()[row]}, "training": slowdown(m, row)}
-
-
-def aoe_throughput(scale: Scale, seeds: int) -> Mapping[str, Any]:
-    """Throughput and memory of the traditional mixture and of AoE by rank."""
-    runs = timed_runs("aoe-table4", scale)
-    rates = step_rates(runs, scale.vocab_size, ROUNDS[scale.name])
-    return {"rates": rates, "memory": {row: memory(run, scale.vocab_size) for row, run in runs.items()}}
+    return {"merging": {0: merging()[row]}, "training": slowdown(m, row)} if row in merging() else {}
 
 
 def slower_and_larger(m: Measured) -> Iterator[Claim]:
     """Every rank reaches less than the mixture's throughput, the lowest most, and needs more memory."""
-    moe = m.computed("rates", "MoE")
     ranks = [row for row in m.extra["rates"] if row != "MoE"]
     for row in ranks:
         low = 0.9 if row == ranks[0] else -math.inf
-        quantity = f"throughput of {row} over that of MoE"
-        yield Claim(quantity, ratio(m.computed("rates", row), moe), low=low, high=1.0)
-    most, least = (m.computed("rates", row) for row in (ranks[-1], ranks[0]))
-    yield below("throughput of AoE 512 minus AoE 64", most, least, unit="tokens/s")
+        yield Claim(f"throughput of {row} over that of MoE", relative_rate(m, row, "MoE"), low, high=1.0)
+    rate = partial(m.computed, "rates")
+    yield c.compare(partial(below, unit="tokens/s"), "throughput", rate, ranks[-1], ranks[0])
     for row in ranks:
         extra = m.extra["memory"][row] - m.extra["memory"]["MoE"]
         yield exactly(f"memory of {row} minus that of MoE", extra, low=0.0, unit="GB")
 
 
+by_rate = partial(Experiment, columns=throughput_columns, trains=False, note=NOTE)
+
 COMPUTED_EXPERIMENTS = (
     sizes_of("lory-table4"),
     sizes_of("lory-table5"),
-    SENT_EXPERIMENT,
     Experiment(
-        "lory-table3",
-        slower_with_experts,
-        columns=throughput_columns,
-        charts=throughput_chart,
+        "lory-fig7",
+        sent_by_experts,
+        columns=lambda m, row: {f"{name}, GB": {0: sent} for name, sent in m.extra["bytes"][row].items()},
+        charts=bytes_chart,
         trains=False,
-        compute=lory_throughput,
-        timed=True,
-        note="measured on this machine, in the paper on A100",
+        compute=bytes_sent,
+        note="bytes of the 0.3B models are counted by a formula; expert parallelism is of a top-2 mixture, "
+        "since merging needs every expert",
     ),
-    Experiment(
+    by_rate("lory-table3", slower_with_experts, compute=partial(throughput, item="lory-table3")),
+    by_rate(
         "lory-appendix-b",
         slower_than_the_formula,
         columns=overhead_columns,
-        trains=False,
-        compute=lory_throughput,
+        compute=partial(throughput, item="lory-table3"),
         computed_as="lory-table3",
-        timed=True,
-        note="measured on this machine, in the paper on A100",
     ),
-    Experiment(
+    by_rate(
         "aoe-table4",
         slower_and_larger,
         columns=partial(throughput_columns, tokens=1000),
-        charts=throughput_chart,
-        trains=False,
-        compute=aoe_throughput,
-        timed=True,
-        note="throughput is measured here; memory is weights, gradients, optimizer state and saved "
-        "activations",
+        compute=partial(throughput, item="aoe-table4", with_memory=True),
+        note=f"{NOTE}; memory is weights, gradients, optimizer state and saved activations",
     ),
-    TOY_EXPERIMENT,
 )

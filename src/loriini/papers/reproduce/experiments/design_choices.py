@@ -1,5 +1,6 @@
 """The design-choices paper's items."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -7,9 +8,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from loriini.papers.published.items.design_choices import SEQUENCE_TOP2
-from loriini.papers.reproduce.charts import Chart, dots
-from loriini.papers.reproduce.claims.claim import (
+from loriini.papers.reproduce.charts import Chart
+from loriini.papers.reproduce.claim import (
     HOLDS,
     Claim,
     above,
@@ -18,21 +18,16 @@ from loriini.papers.reproduce.claims.claim import (
     judged_against_leak,
     occurs,
 )
-from loriini.papers.reproduce.claims.measured import Measured
-from loriini.papers.reproduce.claims.quantities import Values, difference, mean_of
 from loriini.papers.reproduce.experiments import common as c
-from loriini.papers.reproduce.experiments.design_choices_assignment import (
-    TEXT_OF,
-    assignment_charts,
-    assignment_columns,
-    frozen_as_learned,
-    in_languages_not_topics,
-    weakly_in_topics,
-)
 from loriini.papers.reproduce.experiments.experiment import Experiment
+from loriini.papers.reproduce.measured import Measured
+from loriini.papers.reproduce.quantities import Values, difference, mean_of
 
+SEQUENCE_TOP2, TOKEN_TOP2 = "sequence, layer-wise, top-2", "token, layer-wise, top-2"
+"""Rows of table 1 that figures and other tables are about too."""
 TOLERANCE = 0.03
 """Nats up to which designs count as "about as good"; the paper's tables call 1 to 3 % so."""
+about_as_good = partial(close, within=TOLERANCE)
 UNUSED = 0.1
 """Fraction of the even share: an expert with less of a layer's choices has collapsed."""
 IN_USE = 0.5
@@ -52,25 +47,22 @@ MEAN_NOTE = (
     "perplexity is the final model's on held-out text, in the paper the mean of the last 100 iterations"
 )
 TOPICS = "topics and languages are the domains of held-out text instead of MMLU's, XNLI's and X-stance's"
+TEXT_OF = {"topics": "topic", "languages": "language"}
+"""What the domains of the held-out text of a measure are."""
+EACH_TEXT = "whether both training texts lead to alike experts: here each is judged by itself"
+WEAK = (0.02, 0.5)
+"""Range of an agreement that is there, but weak."""
+NO_LANGUAGES = "not judged: the text has no languages apart from its topics"
 
 
 def units_and_scopes(m: Measured) -> Iterator[Claim]:
     """Table 1's comparisons with dense widths, and of units, scopes and k: the unit changes most."""
-    loss = m.loss
-    yield below(
-        "loss of token top-2 minus that of dense 4x",
-        loss("token, layer-wise, top-2"),
-        loss("dense, 4x FFN width"),
-    )
-    yield below(
-        "loss of token top-1 minus that of dense 1x",
-        loss("token, layer-wise, top-1"),
-        loss("dense, 1x FFN width"),
-    )
+    loss = partial(c.compare, below, "loss", m.loss)
+    yield loss(TOKEN_TOP2, "dense, 4x FFN width")
+    yield loss("token, layer-wise, top-1", "dense, 1x FFN width")
     yield as_good_as_wider(m)
     for k in (2, 1):
-        pair = (f"token, layer-wise, top-{k}", f"sequence, layer-wise, top-{k}")
-        claim = below(f"top-{k}: loss of token minus sequence", *map(loss, pair))
+        claim = loss(f"token, layer-wise, top-{k}", f"sequence, layer-wise, top-{k}")
         yield judged_against_leak(claim, too_low=False, why=SEES_ALL)
     gains = mean_gains(m)
     for other in ("layer-wise over global", "global over layer-wise", "top-2 over top-1", "top-1 over top-2"):
@@ -87,7 +79,7 @@ def as_good_as_wider(m: Measured) -> Claim:
     narrow, wide = (m.loss(f"dense, {width}x FFN width") for width in (1, 2))
     gap = difference(m.loss(SEQUENCE_TOP2), wide)
     claim = Claim("loss of sequence top-2 minus that of dense 2x", gap, -TOLERANCE, TOLERANCE, "nats")
-    if gap and Claim("", difference(narrow, wide), low=TOLERANCE).verdict != HOLDS:
+    if gap and Claim("", difference(narrow, wide), low=TOLERANCE).judged() != HOLDS:
         return replace(claim, values={}, unjudged=WIDTHS_ALIKE)
     return judged_against_leak(claim, too_low=True, why=SEES_ALL)
 
@@ -113,30 +105,27 @@ def mean_gains(m: Measured) -> dict[str, Values]:
 
 def more_experts(m: Measured) -> Iterator[Claim]:
     """Sequences gain from active experts, tokens from more experts in all."""
-    loss = m.loss
-    yield below("sequence: loss of (4, 3) minus (4, 2)", loss("sequence (4, 3)"), loss("sequence (4, 2)"))
-    yield below("sequence: loss of (4, 2) minus (4, 1)", loss("sequence (4, 2)"), loss("sequence (4, 1)"))
-    yield below("token: loss of (4, 2) minus (2, 2)", loss("token (4, 2)"), loss("token (2, 2)"))
-    yield below("token: loss of (6, 2) minus (4, 2)", loss("token (6, 2)"), loss("token (4, 2)"))
-    gains = {
-        unit: difference(loss(f"{unit} (2, 2)"), loss(f"{unit} (6, 2)")) for unit in ("token", "sequence")
-    }
-    yield above("gain from 2 to 6 experts, token minus sequence", gains["token"], gains["sequence"])
+    loss = partial(c.compare, below, "loss", m.loss)
+    yield loss("sequence (4, 3)", "sequence (4, 2)")
+    yield loss("sequence (4, 2)", "sequence (4, 1)")
+    yield loss("token (4, 2)", "token (2, 2)")
+    yield loss("token (6, 2)", "token (4, 2)")
+    gains = (difference(m.loss(f"{unit} (2, 2)"), m.loss(f"{unit} (6, 2)")) for unit in ("token", "sequence"))
+    yield above("gain from 2 to 6 experts, token minus sequence", *gains)
 
 
 def learned_frozen_random(m: Measured) -> Iterator[Claim]:
     """Frozen about as good as learned, both better than random; language about as good as learned."""
     for unit in ("sequence", "token"):
         learned, frozen, random = (
-            m.loss(f"{unit}, layer-wise, {scorer}") for scorer in ("learned", "frozen", "random")
+            f"{unit}, layer-wise, {scorer}" for scorer in ("learned", "frozen", "random")
         )
-        yield close(f"{unit}: loss of frozen minus learned", frozen, learned, TOLERANCE)
-        yield below(f"{unit}: loss of learned minus random", learned, random)
-        yield below(f"{unit}: loss of frozen minus random", frozen, random)
-    language = m.loss("sequence, global, language")
-    if language:
-        quantity = "loss of global routing by language minus learned"
-        claim = close(quantity, language, m.loss("sequence, global, learned"), TOLERANCE)
+        yield c.compare(about_as_good, "loss", m.loss, frozen, learned)
+        yield c.compare(below, "loss", m.loss, learned, random)
+        yield c.compare(below, "loss", m.loss, frozen, random)
+    language, learned = (f"sequence, global, {scorer}" for scorer in ("language", "learned"))
+    if m.loss(language):
+        claim = c.compare(about_as_good, "loss", m.loss, language, learned)
         yield judged_against_leak(claim, too_low=False, why=SEES_ALL)
 
 
@@ -168,9 +157,9 @@ def collapse_is_harmless(m: Measured) -> Iterator[Claim]:
     without, balanced = "no balancing", "balancing"
     yield Claim("share of collapsed experts without balancing", collapsed(m, without), low=0.01)
     yield from collapsed_outside(m, without)
-    quantity = "share of collapsed experts, balanced less without"
-    yield below(quantity, collapsed(m, balanced), collapsed(m, without), unit="")
-    yield close("loss without balancing minus that with it", m.loss(without), m.loss(balanced), TOLERANCE)
+    share = partial(collapsed, m)
+    yield c.compare(partial(below, unit=""), "share of collapsed experts", share, balanced, without)
+    yield c.compare(about_as_good, "loss", m.loss, without, balanced)
 
 
 RECOVERED = "experts that recovered from collapse, all seeds"
@@ -236,21 +225,104 @@ def collapse_columns(m: Measured, row: str) -> Mapping[str, Values]:
 
 def one_or_two_layers(m: Measured) -> Iterator[Claim]:
     """One or two layers make no difference (appendix A.2)."""
-    quantity = "loss of two layers minus that of one"
-    yield close(quantity, m.loss("two layers"), m.loss("one layer"), TOLERANCE)
+    yield c.compare(about_as_good, "loss", m.loss, "two layers", "one layer")
 
 
-def perplexity_chart(m: Measured) -> Iterator[Chart]:
-    """Mean perplexity of every row."""
-    series = {row: {m.text: c.exp(m.loss(row))} for row in m.finished}
-    yield dots("perplexity", "perplexity", series)
+def domains_of(m: Measured, row: str, measure: str) -> set[str]:
+    """The domains of the held-out text of a measure of routes."""
+    found = m.each(row, measure, "layers").values()
+    return {domain for layers in found for domain in layers[0]["choice_shares"]}
+
+
+def are_topics(m: Measured, row: str, measure: str) -> bool:
+    """Whether this measure is of languages, and its text has domains of that of topics."""
+    return measure == "languages" and not domains_of(m, row, measure).isdisjoint(domains_of(m, row, "topics"))
+
+
+def agreement(m: Measured, row: str, measure: str) -> dict[int, float]:
+    """Adjusted mutual information of experts and domain, mean over layers.
+
+    None for a single domain, and for languages where these are topics.
+    """
+    found = {} if are_topics(m, row, measure) else m.each(row, measure, "layers")
+    return {
+        seed: float(np.mean([layer["domain_agreement"] for layer in layers]))
+        for seed, layers in found.items()
+        if len(layers[0]["choice_shares"]) > 1
+    }
+
+
+def agrees(
+    what: str, values: Values, low: float = -math.inf, high: float = math.inf, unjudged: str = ""
+) -> Iterator[Claim]:
+    """A claim about an agreement, none where text of a single domain left nothing to agree with."""
+    if values or unjudged:
+        yield Claim(f"agreement of experts and {what}", values, low, high, unjudged=unjudged)
+
+
+def no_languages(m: Measured, row: str) -> str:
+    """Why agreement with languages is not judged; empty where it can be."""
+    return NO_LANGUAGES if are_topics(m, row, "languages") else ""
+
+
+def weakly_in_topics(m: Measured) -> Iterator[Claim]:
+    """Sequences specialise weakly in topics, not in languages."""
+    topics, languages = (agreement(m, SEQUENCE_TOP2, text) for text in ("topics", "languages"))
+    yield from agrees("topic", topics, *WEAK)
+    yield from agrees("language", languages, high=WEAK[0], unjudged=no_languages(m, SEQUENCE_TOP2))
+    yield Claim(EACH_TEXT, {})
+
+
+def in_languages_not_topics(m: Measured) -> Iterator[Claim]:
+    """Tokens do not specialise in topics; their use differs by language."""
+    topics, languages = (agreement(m, TOKEN_TOP2, text) for text in ("topics", "languages"))
+    yield from agrees("topic", topics, high=WEAK[0])
+    yield from agrees("language", languages, low=WEAK[0], unjudged=no_languages(m, TOKEN_TOP2))
+    if topics and languages:
+        yield above("agreement with language minus that with topic", languages, topics, unit="")
+
+
+def frozen_as_learned(m: Measured) -> Iterator[Claim]:
+    """Frozen and learned routers agree with topics, with a common expert; random ones spread them evenly."""
+    for row in ("learned", "frozen"):
+        yield from agrees(f"topic, {row}", agreement(m, row, "topics"), low=WEAK[0])
+    yield from agrees("topic, random", agreement(m, "random", "topics"), high=WEAK[0])
+    shares = {row: largest_share(m, row) for row in ("learned", "frozen", "random")}
+    quantity = "largest share of an expert, mean over layers"
+    for row in ("learned", "frozen"):
+        yield above(f"{quantity}, {row} minus random", shares[row], shares["random"], unit="")
+    yield Claim(f"{quantity}, random", shares["random"], high=0.35)
+
+
+def largest_share(m: Measured, row: str) -> Values:
+    """The largest load of a layer, mean over layers."""
+    found = m.each(row, "topics", "layers")
+    return {seed: float(np.mean([max(layer["load"]) for layer in layers])) for seed, layers in found.items()}
+
+
+def assignment_charts(m: Measured) -> Iterator[Chart]:
+    """Shares of the choices by topic and by language, and the agreement over layers."""
+    for row in m.finished:
+        for measure, what in TEXT_OF.items():
+            if m.each(row, measure, "layers") and not are_topics(m, row, measure):
+                yield c.route_tiles(m, row, "choice_shares", f"{row}: share by {what}", measure)
+    for measure, what in TEXT_OF.items():
+        by_row = {
+            row: m.per_layer(row, "domain_agreement", measure)
+            for row in m.finished
+            if not are_topics(m, row, measure)
+        }
+        yield c.layer_chart(by_row, f"agreement with {what}")
+
+
+def assignment_columns(m: Measured, row: str) -> Mapping[str, Values]:
+    """The two agreements."""
+    return {f"agreement with {what}": agreement(m, row, measure) for measure, what in TEXT_OF.items()}
 
 
 REDRAWN = "a random router is drawn anew at every step of training, and for every sequence of held-out text"
 
-by_perplexity = partial(
-    Experiment, measures=("heldout",), columns=c.text_columns, charts=perplexity_chart, note=MEAN_NOTE
-)
+by_perplexity = partial(Experiment, measures=("heldout",), columns=c.text_columns, note=MEAN_NOTE)
 by_load = partial(Experiment, measures=("heldout",), columns=collapse_columns, charts=load_charts)
 by_assignment = partial(
     Experiment, measures=tuple(TEXT_OF), columns=assignment_columns, charts=assignment_charts, note=TOPICS

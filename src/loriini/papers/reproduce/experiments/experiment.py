@@ -4,16 +4,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from loriini.papers.published.items import ITEMS, Item, PaperRun
+from loriini.papers.published import ITEMS, PaperRun
 from loriini.papers.reproduce.charts import Chart
-from loriini.papers.reproduce.claims.measured import Measured
-from loriini.papers.reproduce.claims.quantities import Values
-from loriini.papers.reproduce.claims.reasons import Finding, Reason
+from loriini.papers.reproduce.claim import Claim
+from loriini.papers.reproduce.measured import Measured
+from loriini.papers.reproduce.quantities import Values
 from loriini.papers.reproduce.scales import Scale
 from loriini.papers.reproduce.texts import KINDS
-
-MeasuredColumns = Callable[[Measured, str], Mapping[str, Values]]
-"""Measured quantities of a row by column: those of the published values, and others."""
 
 
 @dataclass(frozen=True)
@@ -21,10 +18,11 @@ class Experiment:
     """How an item is reproduced."""
 
     item: str
-    claims: Finding
+    claims: Callable[[Measured], Iterable[Claim]]
     measures: tuple[str, ...] = ()
     """Names in `measures`; what is recorded during training is always there."""
-    columns: MeasuredColumns = lambda measured, row: {}
+    columns: Callable[[Measured, str], Mapping[str, Values]] = lambda measured, row: {}
+    """Measured quantities of a row by column: those of the published values, and others."""
     charts: Callable[[Measured], Iterable[Chart]] = lambda measured: ()
     more_runs: Mapping[str, PaperRun] = field(default_factory=dict)
     """Runs besides the item's own, which a claim compares with."""
@@ -34,37 +32,23 @@ class Experiment:
     """What is computed or measured without a training, given the scale and the number of seeds."""
     computed_as: str = ""
     """The item whose computation this is, where it is not its own: it is made once for both."""
-    timed: bool = False
-    """Whether that is a speed, to be measured when nothing is trained."""
     kind: str | None = None
     """Kind of text in place of the item's."""
     only_first_text: tuple[str, ...] = ()
     """Runs that are trained on the item's first text alone."""
-    same_as: str = ""
-    """The item that is the same experiment; a page prints it once."""
+    left_out: tuple[str, ...] = ()
+    """Texts that are not trained on."""
     note: str = ""
     """What differs from the paper at every scale."""
     remarks: Callable[[Measured], Iterable[str]] = lambda measured: ()
     """What differs from the paper, with numbers of what was measured."""
-    reasons: tuple[Reason, ...] = ()
-    """Why the finding may not hold at a scale, the most likely first."""
-
-    @property
-    def published(self) -> Item:
-        """The item as published."""
-        return ITEMS[self.item]
 
     @property
     def runs(self) -> Mapping[str, PaperRun]:
         """The runs that are trained, by row."""
-        return {**self.published.runs, **self.more_runs} if self.trains else {}
-
-    @property
-    def further_runs(self) -> Mapping[str, PaperRun]:
-        """The runs of the reasons, by row; they are trained only where they are asked for."""
-        return {name: run for reason in self.reasons for name, run in reason.runs.items()}
+        return {**ITEMS[self.item].runs, **self.more_runs} if self.trains else {}
 
     @property
     def texts(self) -> Mapping[str, str]:
         """Names of the training texts → kinds of text."""
-        return {name: self.kind or KINDS[name] for name in self.published.texts}
+        return {name: self.kind or KINDS[name] for name in ITEMS[self.item].texts}

@@ -1,25 +1,23 @@
 """Lory's items: trained models."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 import numpy as np
 
-from loriini.papers.published.items import PaperRun
-from loriini.papers.published.items.lory import DENSE_03, LORY_03, MODEL_03
+from loriini.papers.published import ITEMS, PaperRun, published_values
 from loriini.papers.reproduce.charts import SMOOTHING, Chart, band, lines
-from loriini.papers.reproduce.claims.claim import Claim, above, below, close, judged_against_leak, well_below
-from loriini.papers.reproduce.claims.measured import Measured
-from loriini.papers.reproduce.claims.quantities import Values, difference
+from loriini.papers.reproduce.claim import Claim, above, below, close, judged_against_leak, well_below
 from loriini.papers.reproduce.experiments import common as c
-from loriini.papers.reproduce.experiments import lory_answers as of_answers
-from loriini.papers.reproduce.experiments import lory_experts as of_experts
 from loriini.papers.reproduce.experiments.experiment import Experiment
-from loriini.papers.reproduce.experiments.lory_answers import EXPERTS, SIZES
+from loriini.papers.reproduce.measured import Measured
+from loriini.papers.reproduce.quantities import Values, difference
 from loriini.papers.reproduce.texts import SHORT
 from loriini.reporting.curves import running_mean
 
+SIZES = ("0.3B", "1.5B")
+EXPERTS = (8, 16, 32)
 SEES_LATER_TOKENS = (
     "not judged: in training, Expert Choice sees later tokens, so its loss is too low to compare"
 )
@@ -29,6 +27,19 @@ AGAINST_TOKEN_LEVEL = {"arxiv": below, "books": below, "python": below, "wiki": 
 """How Lory's loss compares with that of token-level Expert Choice by domain."""
 CLOSE_CURVES = 0.05
 """Nats up to which two training losses count as "close" where the paper shows a small gap."""
+CLOSE_ANSWERS = 0.01
+"""Share of the questions up to which two accuracies count as about equal."""
+LATE = 0.67
+"""Where the last third of training begins."""
+SECOND_THIRD = (0.33, LATE)
+TEN, LONG = "active", "active_long"
+"""Windows of ten steps and of a tenth of training, as `measures.training` calls them."""
+PAPER_SEGMENTS = next(v.value for v in published_values("lory-fig9") if v.column == "segments")
+"""Segments in ten of the paper's steps."""
+ABOUT_900_OF_1536 = (0.5, 0.67)
+"""Share of active experts that counts as about 900 of 1,536."""
+SPECIALISED = 0.02
+"""Adjusted mutual information above which experts are called specialised."""
 
 
 def training_by_size(m: Measured) -> Iterator[Claim]:
@@ -36,17 +47,13 @@ def training_by_size(m: Measured) -> Iterator[Claim]:
     for size in SIZES:
         rows = [size, *(f"{size}/{experts}E" for experts in EXPERTS)]
         for fewer, more in itertools.pairwise(rows):
-            quantity = f"training loss of {more} minus that of {fewer}"
-            yield below(quantity, m.training_loss(more), m.training_loss(fewer))
+            yield c.compare(below, "training loss", m.training_loss, more, fewer)
         reached = tokens_to_reach(m, f"{size}/32E", m.training_loss(size))
         yield Claim(f"share of the tokens in which {size}/32E reaches {size}'s final loss", reached, high=0.5)
 
 
 def tokens_to_reach(m: Measured, row: str, wanted: Values) -> Values:
-    """The share of training after which the smoothed loss stays at or below a value; 1 if it never does.
-
-    Where it always was, the share is that of the curve's first point.
-    """
+    """The share of training after which the smoothed loss stays at or below a value; 1 if it never does."""
     found = {}
     for seed, loss in m.curve(row).items():
         if seed in wanted:
@@ -61,44 +68,37 @@ def perplexity_by_size(m: Measured) -> Iterator[Claim]:
     """Below dense in every domain, at every size and number of experts on average."""
     for size in SIZES:
         for experts in EXPERTS:
-            row = f"{size}/{experts}E"
-            yield below(f"mean loss of {row} minus that of {size}", m.loss(row), m.loss(size))
-        for domain in m.domains(size):
-            row = f"{size}/32E"
-            quantity = f"{domain}: loss of {row} minus that of {size}"
-            yield below(quantity, m.loss(row, domain), m.loss(size, domain))
+            yield c.compare(below, "mean loss", m.loss, f"{size}/{experts}E", size)
+        yield from c.by_domain(below, m, f"{size}/32E", size)
     yield Claim(UNLIKE_TEXT, {})
 
 
 def causal_against_prefix(m: Measured) -> Iterator[Claim]:
     """Segments routed by the one before are much better than all by the first."""
-    segment, prefix = "causal segment routing", "prefix routing"
-    for kind, loss in (("training", m.training_loss), ("held-out", m.loss)):
-        quantity = f"{kind} loss of {segment} minus that of {prefix}"
-        yield well_below(quantity, *map(loss, (segment, prefix)))
+    pair = ("causal segment routing", "prefix routing")
+    yield c.compare(well_below, "training loss", m.training_loss, *pair)
+    yield c.compare(well_below, "held-out loss", m.loss, *pair)
 
 
 def similar_against_random(m: Measured) -> Iterator[Claim]:
     """The gain over dense is larger on similar documents, and grows."""
-    gains = {
-        order: difference(
-            m.training_loss(f"0.3B ({order} batch)"), m.training_loss(f"0.3B/8E ({order} batch)")
-        )
-        for order in ("sim", "rand")
-    }
-    yield Claim("gain in training loss in similar order", gains["sim"], low=0.0, unit="nats")
-    yield above("gain in similar order minus that in random order", gains["sim"], gains["rand"])
-    held = [
-        difference(m.loss(f"0.3B ({order} batch)"), m.loss(f"0.3B/8E ({order} batch)"))
-        for order in ("sim", "rand")
-    ]
-    yield above("gain in held-out loss in similar order minus that in random order", *held)
-    curve = gain_curves(m, "sim")
-    middle = {
-        seed: float(np.mean(g[len(g) // 3 : round(of_experts.LATE * len(g))])) for seed, g in curve.items()
-    }
-    late = {seed: float(np.mean(g[round(of_experts.LATE * len(g)) :])) for seed, g in curve.items()}
-    yield above("gain in the last third of training minus that in the second, similar order", late, middle)
+    pairs = {order: (f"0.3B/8E ({order} batch)", f"0.3B ({order} batch)") for order in ("sim", "rand")}
+    similar, random = (gain(m.training_loss, *pair) for pair in pairs.values())
+    yield Claim("gain in training loss in similar order", similar, low=0.0, unit="nats")
+    yield above("gain in similar order minus that in random order", similar, random)
+    held_out = (gain(m.loss, *pair) for pair in pairs.values())
+    yield above("gain in held-out loss in similar order minus that in random order", *held_out)
+    curves = {seed: np.array(curve) for seed, curve in gain_curves(m, "sim").items()}
+    second, last = (
+        {seed: float(c.part_of(curve, *part).mean()) for seed, curve in curves.items()}
+        for part in (SECOND_THIRD, (LATE, 1.0))
+    )
+    yield above("gain in the last third of training minus that in the second, similar order", last, second)
+
+
+def gain(of: c.Quantity, row: str, dense: str) -> Values:
+    """How far a loss of a model is below the dense model's."""
+    return difference(of(dense), of(row))
 
 
 def gain_curves(m: Measured, order: str) -> dict[int, list[float]]:
@@ -122,78 +122,224 @@ def batching_charts(m: Measured) -> Iterator[Chart]:
     yield lines("dense minus Lory", "training tokens", "nats a token", gains, loss=True)
 
 
-against_leak = partial(judged_against_leak, too_low=False, why=SEES_LATER_TOKENS)
-"""A claim about a training loss minus that of Expert Choice, judged where this is not too low to do so."""
-
-
 def training_against_expert_choice(m: Measured) -> Iterator[Claim]:
     """Well below segment-level Expert Choice, also without a dense warm-up; close to token-level."""
-    segment = "EC, segment-level"
-    for row in ("Lory", FROM_SCRATCH):
-        quantity = f"training loss of {row} minus that of {segment}"
-        yield against_leak(well_below(quantity, m.training_loss(row), m.training_loss(segment)))
-    claim = close(
-        "training loss of Lory minus that of EC, token-level",
-        m.training_loss("Lory"),
-        m.training_loss("EC, token-level"),
-        CLOSE_CURVES,
-    )
-    yield against_leak(claim)
+    close_to = partial(close, within=CLOSE_CURVES)
+    for relation, row, other in (
+        (well_below, "Lory", "EC, segment-level"),
+        (well_below, FROM_SCRATCH, "EC, segment-level"),
+        (close_to, "Lory", "EC, token-level"),
+    ):
+        claim = c.compare(relation, "training loss", m.training_loss, row, other)
+        yield judged_against_leak(claim, too_low=False, why=SEES_LATER_TOKENS)
 
 
 def perplexity_against_expert_choice(m: Measured) -> Iterator[Claim]:
     """Below segment-level in every domain; below, equal to or above token-level by the paper's domains."""
     lory, segment, token = ("0.3B/8E (Lory)", "0.3B/8E (EC, seg-level)", "0.3B/8E (EC, tok-level)")
-    quantity = f"mean loss of {FROM_SCRATCH} minus that of EC, segment-level"
-    yield below(quantity, m.loss(FROM_SCRATCH), m.loss(segment))
-    for domain in m.domains(lory):
-        quantity = f"{domain}: loss of Lory minus that of EC, segment-level"
-        yield below(quantity, m.loss(lory, domain), m.loss(segment, domain))
-    for domain, expected in AGAINST_TOKEN_LEVEL.items():
-        quantity = f"{domain}: loss of Lory minus that of EC, token-level"
-        yield expected(quantity, m.loss(lory, domain), m.loss(token, domain))
-
-
-def gain(m: Measured, row: str, dense: str, training: bool = False) -> Values:
-    """How far a model's loss is below the dense model's."""
-    of = m.training_loss if training else m.loss
-    return difference(of(dense), of(row))
+    yield c.compare(below, "mean loss", m.loss, FROM_SCRATCH, segment)
+    yield from c.by_domain(below, m, lory, segment)
+    for domain, relation in AGAINST_TOKEN_LEVEL.items():
+        yield c.compare(relation, f"{domain}: loss", partial(m.loss, domain=domain), lory, token)
 
 
 def better_at_7b(m: Measured) -> Iterator[Claim]:
     """Below dense in every domain, by less than the smaller model in similar order."""
-    for domain in m.domains("7B"):
-        quantity = f"{domain}: loss of 7B/4E minus that of 7B"
-        yield below(quantity, m.loss("7B/4E", domain), m.loss("7B", domain))
-    yield below(
-        "gain of 7B/4E, random order, minus that of 0.3B/8E, similar order",
-        gain(m, "7B/4E", "7B"),
-        gain(m, "0.3B/8E", "0.3B"),
-    )
+    yield from c.by_domain(below, m, "7B/4E", "7B")
+    yield smaller_gain_at_7b(m.loss, "gain")
 
 
 def smaller_training_gain_at_7b(m: Measured) -> Iterator[Claim]:
     """A training loss below dense, by less than the smaller model in similar order."""
-    yield Claim("gain in training loss of 7B/4E", gain(m, "7B/4E", "7B", True), low=0.0, unit="nats")
-    yield below(
-        "gain in training loss of 7B/4E, random order, minus that of 0.3B/8E, similar order",
-        gain(m, "7B/4E", "7B", True),
-        gain(m, "0.3B/8E", "0.3B", True),
-    )
+    of = m.training_loss
+    yield Claim("gain in training loss of 7B/4E", gain(of, "7B/4E", "7B"), low=0.0, unit="nats")
+    yield smaller_gain_at_7b(of, "gain in training loss")
 
 
-PAIR_03 = {"0.3B": DENSE_03, "0.3B/8E": LORY_03["0.3B/8E"]}
+def smaller_gain_at_7b(of: c.Quantity, what: str) -> Claim:
+    """The gain over dense of the 7B model against that of 0.3B."""
+    quantity = f"{what} of 7B/4E, random order, minus that of 0.3B/8E, similar order"
+    return below(quantity, gain(of, "7B/4E", "7B"), gain(of, "0.3B/8E", "0.3B"))
 
+
+def better_answers(m: Measured, pairs: Mapping[str, str]) -> Iterator[Claim]:
+    """More questions answered, and right answers more likely."""
+    accuracy, likelihood = partial(c.accuracy_of, m), partial(c.likelihood_of, m)
+    for pair in pairs.items():
+        yield c.compare(partial(above, unit="of the questions"), "accuracy", accuracy, *pair)
+        yield c.compare(above, "log-likelihood of the right answer", likelihood, *pair)
+
+
+def answers_by_size(m: Measured) -> Iterator[Claim]:
+    """Every Lory model against the dense model of its size."""
+    yield from better_answers(m, {f"{s}/{e}E": s for s in SIZES for e in EXPERTS})
+
+
+def prompt_about_as_good(m: Measured) -> Iterator[Claim]:
+    """Held-out loss and answers, routed once by the prompt and at every segment.
+
+    Answers decide nothing where both ways are as good as guessing.
+    """
+    for experts in (8, 16):
+        row = f"1.5B/{experts}E (prompt)"
+        quantity = f"1.5B/{experts}E: loss routed by prompt minus that by segment"
+        yield close(quantity, m.loss(row, measure="prompt"), m.loss(row, measure="segment"))
+        quantity = f"1.5B/{experts}E: accuracy routed by prompt minus that by segment"
+        answers = [c.accuracy_of(m, row, measure) for measure in ("questions", "questions by segment")]
+        if all(map(c.is_above_chance, answers)):
+            yield close(quantity, answers[0], answers[1], CLOSE_ANSWERS, unit="of the questions")
+        else:
+            yield Claim(f"{quantity}; {c.AT_CHANCE}", {})
+
+
+def inference_columns(m: Measured, row: str) -> Mapping[str, Values]:
+    """Accuracy and perplexity, routed as the row says."""
+    how = row.partition("(")[2].rstrip(")")
+    questions = "questions" if how == "prompt" else "questions by segment"
+    return {
+        "mean, %": c.scaled(c.accuracy_of(m, row, questions), 100),
+        "log-likelihood": c.likelihood_of(m, row, questions),
+        "perplexity": c.exp(m.loss(row, measure=how)),
+    }
+
+
+def agreement_by_layer(m: Measured, row: str = "0.3B/8E") -> dict[int, list[float]]:
+    """Adjusted mutual information of experts and domain, by layer."""
+    return m.per_layer(row, "domain_agreement")
+
+
+def specialised_at_three_layers(m: Measured) -> Iterator[Claim]:
+    """More in the middle and high layers than in the first; similar domains are routed similarly."""
+    agreements = agreement_by_layer(m)
+    layers = len(next(iter(agreements.values()), []))
+    if not layers:
+        return
+    first, middle, last = (c.layer_values(agreements, i) for i in (0, layers // 2, layers - 1))
+    for name, values in (("middle", middle), ("last", last)):
+        quantity = f"agreement of experts and domain, {name} layer"
+        yield Claim(quantity, values, low=SPECIALISED)
+        yield above(f"{quantity} minus that of the first", values, first, unit="")
+    alike = [gate_distance(m, "0.3B/8E", *pair) for pair in (("arxiv", "python"), ("books", "wiki"))]
+    quantity = "distance of the routing weights of arXiv and Python minus that of Books and Wikipedia"
+    yield (
+        below(quantity, *alike, unit="") if all(alike) else Claim(quantity, {})
+    )  # text without these domains
+
+
+def gate_distance(m: Measured, row: str, one: str, other: str) -> Values:
+    """Mean over layers of the distance between two domains' mean gates."""
+    distances = {}
+    for seed, layers in m.each(row, "routes", "layers").items():
+        if one in layers[0]["mean_gates"] and other in layers[0]["mean_gates"]:
+            gates = [[layer["mean_gates"][domain] for domain in (one, other)] for layer in layers]
+            distances[seed] = float(np.linalg.norm(np.subtract(*np.swapaxes(gates, 0, 1)), axis=-1).mean())
+    return distances
+
+
+def specialised_everywhere(m: Measured) -> Iterator[Claim]:
+    """Also at the layers between."""
+    agreements = agreement_by_layer(m)
+    for layer in range(1, len(next(iter(agreements.values()), []))):
+        quantity = f"agreement of experts and domain, layer {layer}"
+        yield Claim(quantity, c.layer_values(agreements, layer), low=SPECIALISED)
+
+
+def specialisation_charts(m: Measured) -> Iterator[Chart]:
+    """Mean gates by domain at every layer, and the agreement over layers."""
+    if m.each("0.3B/8E", "routes", "layers"):
+        yield c.route_tiles(m, "0.3B/8E", "mean_gates", "mean routing weight by domain")
+        yield c.layer_chart({"0.3B/8E": agreement_by_layer(m)}, "agreement of experts and domain")
+
+
+def agreement_columns(m: Measured, row: str) -> Mapping[str, Values]:
+    """The agreement by layer."""
+    agreements = agreement_by_layer(m, row)
+    layers = len(next(iter(agreements.values()), []))
+    return {f"layer {i}": c.layer_values(agreements, i) for i in range(layers)}
+
+
+def active_share(m: Measured, row: str, start: float, stop: float = 1.0, window: str = TEN) -> Values:
+    """Mean share of experts active in windows of steps, over a part of the training."""
+    return {
+        seed: float(c.part_of(np.array(active["shares"]).mean(1), start, stop).mean())
+        for seed, active in m.each(row, "training", window).items()
+    }
+
+
+def warmup_helps(m: Measured) -> Iterator[Claim]:
+    """Without the dense warm-up the loss is higher and fewer experts are used."""
+    without, plain = "1.5B/32E (no warmup)", "1.5B/32E"
+    yield c.compare(above, "training loss", m.training_loss, without, plain)
+    active = partial(active_share, m, start=LATE)
+    yield c.compare(partial(below, unit=""), "share of active experts, last third,", active, without, plain)
+
+
+def utilisation(m: Measured) -> Iterator[Claim]:
+    """The share of 32 experts that is active grows, to about 900 of 1,536; most of 8 and 16 are active early.
+
+    Windows of fewer segments have fewer active experts, so a share is judged only where they hold as many as
+    the paper's.
+    """
+    window = next((w for w in (TEN, LONG) if units_in_window(m, w) >= PAPER_SEGMENTS), None)
+    for experts in (8, 16):
+        quantity = f"share of {experts} experts that are active, second tenth of training"
+        active = active_share(m, f"1.5B/{experts}E", 0.1, 0.2, window) if window else {}
+        yield Claim(quantity, active, low=0.5)
+    at_the_end = active_share(m, "1.5B/32E", 0.9, 1.0, window) if window else {}
+    yield Claim("share of 32 experts that are active, last tenth", at_the_end, *ABOUT_900_OF_1536)
+    early, late = (active_share(m, "1.5B/32E", *part) for part in (SECOND_THIRD, (LATE, 1.0)))
+    quantity = "share of 32 experts that are active, last third minus that of the second"
+    yield above(quantity, late, early, unit="")
+
+
+def units_in_window(m: Measured, window: str) -> int:
+    """Units routed in a window of steps; 0 where no mixture was trained."""
+    units = (active["units"] for row in m.rows for active in m.each(row, "training", window).values())
+    return next(units, 0)
+
+
+def windows_differ(m: Measured) -> Iterator[str]:
+    """How many segments the windows of steps hold, here and in the paper."""
+    ten, tenth = (units_in_window(m, window) for window in (TEN, LONG))
+    if 0 < ten < PAPER_SEGMENTS:
+        yield (
+            f"ten steps hold {ten:,} segments and a tenth of training {tenth:,}, but the paper's ten steps "
+            f"{PAPER_SEGMENTS:,.0f}; shares of active experts are compared with the paper's only where a "
+            "window holds as many"
+        )
+
+
+def active_columns(m: Measured, row: str) -> Mapping[str, Values]:
+    """Loss, and shares of active experts in ten steps and in a tenth of training."""
+    return {
+        "training loss": m.training_loss(row),
+        "active in ten steps at the end, share": active_share(m, row, LATE),
+        "active in the second tenth of training, share": active_share(m, row, 0.1, 0.2, LONG),
+        "active in the last tenth of training, share": active_share(m, row, 0.9, 1.0, LONG),
+    }
+
+
+def loss_and_activity(m: Measured) -> Iterator[Chart]:
+    """Curves of the loss, and of the share of experts active at least once in ten steps."""
+    yield from c.losses(m)
+    series = {}
+    for row in m.finished:
+        if by_seed := m.each(row, "training", "active"):
+            share = {seed: np.array(active["shares"]).mean(1).tolist() for seed, active in by_seed.items()}
+            series[row] = band(next(iter(by_seed.values()))["tokens"], share)
+    yield lines("experts active in ten steps", "training tokens", "share of all experts", series)
+
+
+PAIR_03 = {row: ITEMS["lory-table4"].runs[row] for row in ("0.3B", "0.3B/8E")}
+NO_WARMUP = {FROM_SCRATCH: PaperRun("0.3b-lory-8e", overrides=("--warmup.dense_share=0",))}
 FIRST_SEGMENT = (
     "training losses count the first segment of an instance, which Lory routes by its own mean in training, "
     "so that its experts depend on tokens to be predicted"
 )
-
 UNEQUAL_WARMUP = (
     "Lory starts as a dense model, but Expert Choice cannot, because its gates do not sum to 1: it is a "
     f"mixture from the first step, as is {FROM_SCRATCH}"
 )
-NO_WARMUP = {FROM_SCRATCH: PaperRun(MODEL_03, overrides=("--warmup.dense_share=0",))}
 NO_NUMBER = (
     "the paper calls prefix routing much worse and prints no number, so the claim is a difference of 2 % of "
     "perplexity"
@@ -203,38 +349,21 @@ by_training_loss = partial(Experiment, columns=c.training_columns, charts=c.loss
 by_perplexity = partial(
     Experiment, measures=("heldout",), columns=c.perplexity_columns, charts=c.perplexities
 )
-by_answers = partial(
-    Experiment,
-    measures=("questions",),
-    columns=c.question_columns,
-    charts=of_answers.answer_charts,
-    note=c.QUESTIONS_NOTE,
-)
+by_answers = partial(Experiment, measures=("questions",), columns=c.question_columns, note=c.QUESTIONS_NOTE)
 by_prompt = partial(
     Experiment,
-    claims=of_answers.prompt_about_as_good,
+    claims=prompt_about_as_good,
     measures=("prompt", "segment", "questions", "questions by segment"),
-    columns=of_answers.inference_columns,
-    charts=of_answers.inference_chart,
+    columns=inference_columns,
     note=c.QUESTIONS_NOTE,
 )
-by_routes = partial(
-    Experiment,
-    measures=("routes",),
-    columns=of_experts.agreement_columns,
-    charts=of_experts.specialisation_charts,
-)
-by_use = partial(
-    Experiment,
-    columns=of_experts.active_columns,
-    charts=of_experts.loss_and_activity,
-    remarks=of_experts.windows_differ,
-)
+by_routes = partial(Experiment, measures=("routes",), columns=agreement_columns, charts=specialisation_charts)
+by_use = partial(Experiment, columns=active_columns, charts=loss_and_activity, remarks=windows_differ)
 
 LORY_EXPERIMENTS = (
     by_training_loss("lory-fig2-left", training_by_size, note=FIRST_SEGMENT),
     by_perplexity("lory-fig2-right", perplexity_by_size),
-    by_answers("lory-table1", of_answers.answers_by_size),
+    by_answers("lory-table1", answers_by_size),
     by_training_loss("lory-fig3", causal_against_prefix, ("heldout",), note=f"{NO_NUMBER}; {FIRST_SEGMENT}"),
     Experiment(
         "lory-fig4",
@@ -252,13 +381,13 @@ LORY_EXPERIMENTS = (
         note=f"{UNEQUAL_WARMUP}; {FIRST_SEGMENT}",
     ),
     by_perplexity("lory-table2", perplexity_against_expert_choice, more_runs=NO_WARMUP, note=UNEQUAL_WARMUP),
-    by_routes("lory-fig6", of_experts.specialised_at_three_layers),
-    by_routes("lory-fig11", of_experts.specialised_everywhere),
+    by_routes("lory-fig6", specialised_at_three_layers),
+    by_routes("lory-fig11", specialised_everywhere),
     by_prompt("lory-table6"),
-    by_prompt("lory-table9", same_as="lory-table6"),
+    by_prompt("lory-table9"),
     by_perplexity("lory-table7", better_at_7b, more_runs=PAIR_03),
-    by_answers("lory-table8", partial(of_answers.better_answers, pairs={"7B/4E": "7B"})),
+    by_answers("lory-table8", partial(better_answers, pairs={"7B/4E": "7B"})),
     by_training_loss("lory-fig8", smaller_training_gain_at_7b, more_runs=PAIR_03, note=FIRST_SEGMENT),
-    by_use("lory-fig10", of_experts.warmup_helps),
-    by_use("lory-fig9", of_experts.utilisation),
+    by_use("lory-fig10", warmup_helps),
+    by_use("lory-fig9", utilisation),
 )

@@ -1,0 +1,132 @@
+"""Training steps and forward passes, timed in turn on this machine, and the memory of training."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from loriini.common.hardware import pick_device
+from loriini.common.progress import progress
+from loriini.evaluate.runs import RouterFree
+from loriini.model import LoriiniForCausalLM
+from loriini.papers.published import ITEMS
+from loriini.papers.reproduce.scales import Scale, scaled_run
+from loriini.train.config import TrainConfig
+
+TIMED = {
+    "tiny": Scale("tiny", {"0.3b": (256, 2, 4), "732m": (192, 2, 3)}, batch_size=2, length=1024),
+    "small": Scale("small", {"0.3b": (512, 4, 8), "732m": (384, 4, 6)}, batch_size=4, length=1024),
+    "paper": Scale("paper", {"0.3b": (1024, 24, 16), "732m": (768, 12, 12)}, batch_size=4, length=4096),
+}
+"""Models that are timed; `paper` is for a GPU."""
+ROUNDS = {"tiny": 4, "small": 12, "paper": 16}
+"""Even numbers: each case is measured before and after the others equally often."""
+NOTE = (
+    "timed are small models on this machine, in float32 and steps of one micro-batch; intervals are over "
+    "rounds of one session, and other sessions may lie outside them"
+)
+Work = Callable[[], object]
+
+
+def timed_runs(item: str, scale: Scale) -> dict[str, TrainConfig]:
+    """The models of an item in the size that is timed at a scale, mixtures from their first step."""
+    size = replace(TIMED[scale.name], segment_length=256)
+    runs = {row: scaled_run(paper, size) for row, paper in ITEMS[item].runs.items()}
+    return {row: replace(run, warmup=replace(run.warmup, dense_share=0)) for row, run in runs.items()}
+
+
+def step_rates(runs: Mapping[str, TrainConfig], scale: Scale) -> dict[str, list[float]]:
+    """Tokens per second of each run's training step by round."""
+    builds = {row: partial(build_step, run, scale.vocab_size) for row, run in runs.items()}
+    seconds = in_turns(builds, ROUNDS[scale.name])
+    return {row: [run.batch_size * run.length / each for each in seconds[row]] for row, run in runs.items()}
+
+
+def forward_seconds(run: TrainConfig, how: Mapping[str, str], scale: Scale) -> dict[str, list[float]]:
+    """Seconds of a batch's forward pass by round.
+
+    `how` names NODE:NORM by which experts are ranked instead of by their routers, or nothing to keep these.
+    """
+    builds = {row: partial(build_forward, run, scale.vocab_size, by) for row, by in how.items()}
+    return in_turns(builds, ROUNDS[scale.name])
+
+
+def in_turns(builds: Mapping[str, Callable[[], Work]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each work in each round, in alternating order; one model is in memory at a time."""
+    found: dict[str, list[float]] = {name: [] for name in builds}
+    with progress("timing", rounds) as advance:
+        for i in range(rounds):
+            for name in list(builds)[:: 1 if i % 2 == 0 else -1]:
+                found[name].append(seconds_of(builds[name]()))
+            advance()
+    return found
+
+
+def seconds_of(work: Work) -> float:
+    """Seconds of a work that was done once before."""
+    work()
+    synchronize()
+    started = time.perf_counter()
+    work()
+    synchronize()
+    return time.perf_counter() - started
+
+
+def synchronize() -> None:
+    """Wait for the device."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def new_model(run: TrainConfig, vocab_size: int) -> tuple[Any, Tensor]:
+    """A run's model with initial weights, and a batch of random tokens."""
+    torch.manual_seed(0)
+    device = pick_device()
+    model = LoriiniForCausalLM(run.config(vocab_size)).to(device)
+    return model, torch.randint(vocab_size, (run.batch_size, run.length), device=device)
+
+
+def build_step(run: TrainConfig, vocab_size: int) -> Work:
+    """A new model's training steps."""
+    model, ids_BL = new_model(run, vocab_size)
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def step() -> None:
+        model(ids_BL, labels=ids_BL).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def build_forward(run: TrainConfig, vocab_size: int, how: str) -> Work:
+    """A new model's forward pass in evaluation."""
+    model, ids_BL = new_model(run, vocab_size)
+    model.eval()
+    if how:
+        RouterFree.parse(how).apply(model)
+    return torch.no_grad()(partial(model, ids_BL))
+
+
+def memory(run: TrainConfig, vocab_size: int) -> float:
+    """GB of float32 weights, gradients and AdamW's state, and what a forward pass saves for the backward."""
+    model, ids_BL = new_model(run, vocab_size)
+    kept = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    saved: dict[int, int] = {}
+    tensors: list[Any] = []
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in kept:
+            saved[storage.data_ptr()] = storage.nbytes()
+            tensors.append(tensor)  # while it lives, no other storage has its address
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss = model(ids_BL, labels=ids_BL).loss
+    del loss
+    return (4 * 4 * sum(p.numel() for p in model.parameters()) + sum(saved.values())) / 1e9

@@ -1,0 +1,136 @@
+"""What was measured of an item's runs, by row and seed, and quantities of it for claims and charts."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from loriini.evaluate.intervals import (
+    RESAMPLES,
+    Documents,
+    count_documents,
+    degrees_of_freedom,
+    resampled_means,
+    widened,
+)
+from loriini.papers.reproduce.quantities import OnText, Resamples, Values
+
+Measures = Mapping[str, Any]
+"""What was measured of one training: `training`, `heldout`, `routes`, … each an object."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The measurements of an item on one text: row → seed → measures.
+
+    `extra` is what is computed or measured without a training.
+    """
+
+    rows: Mapping[str, Mapping[int, Measures]]
+    text: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def of(self, row: str, *path: str) -> dict[int, float]:
+        """A number by seed, at a path of keys in the measures; seeds without it are left out."""
+        return {seed: float(value) for seed, value in self.each(row, *path).items()}
+
+    def each(self, row: str, *path: str) -> dict[int, Any]:
+        """A list or an object by seed, at a path of keys in the measures."""
+        values = {seed: at(measures, path) for seed, measures in self.rows.get(row, {}).items()}
+        return {seed: value for seed, value in values.items() if value is not None}
+
+    def computed(self, *path: str) -> dict[int, Any]:
+        """A list at a path of keys in `extra`, by round or seed."""
+        return dict(enumerate(at(self.extra, path)))
+
+    def training_loss(self, row: str) -> Values:
+        """Mean training loss of the last tenth of the steps, in nats a token."""
+        return self.of(row, "training", "training_loss")
+
+    def loss(self, row: str, domain: str | None = None, measure: str = "heldout") -> OnText:
+        """Log-perplexity of held-out text by seed, in nats a token: of a domain, or the mean over domains."""
+        return self.on_text(row, measure, "instance_losses", domain=domain)
+
+    def on_text(self, row: str, *path: str, domain: str | None = None) -> OnText:
+        """The mean over domains of what is measured of each held-out instance, or that of one domain.
+
+        At the path of keys are lists by domain, one value an instance.
+        """
+        by_seed = {
+            seed: {name: values for name, values in by_domain.items() if domain in (None, name)}
+            for seed, by_domain in self.each(row, *path).items()
+            if domain is None or domain in by_domain
+        }
+        means = {seed: fmean(map(fmean, by_domain.values())) for seed, by_domain in by_seed.items()}
+        documents: Documents = next(iter(self.each(row, "documents").values()), {})
+        counts = counts_of_documents(by_seed, documents)
+        freedom = degrees_of_freedom(counts) if min(counts, default=0) > 1 else math.nan
+        return OnText(means, partial(resampled, by_seed, documents), freedom)
+
+    def perplexity(self, row: str, domain: str) -> dict[int, float]:
+        """Perplexity of a domain's held-out text by seed."""
+        return self.of(row, "heldout", "perplexity", domain)
+
+    def domains(self, row: str) -> list[str]:
+        """The domains of held-out text."""
+        return sorted(next(iter(self.each(row, "heldout", "perplexity").values()), {}))
+
+    def curve(self, row: str, key: str = "loss") -> dict[int, list[float]]:
+        """A curve over training by seed."""
+        return self.each(row, "training", "curve", key)
+
+    def per_layer(self, row: str, key: str, measure: str = "routes") -> dict[int, list[float]]:
+        """A statistic of routes by seed: a number for each layer."""
+        return {
+            seed: [layer[key] for layer in layers]
+            for seed, layers in self.each(row, measure, "layers").items()
+        }
+
+    @property
+    def finished(self) -> list[str]:
+        """The rows that have a measurement."""
+        return [row for row, by_seed in self.rows.items() if by_seed]
+
+
+BySeed = Mapping[int, Mapping[str, Sequence[float]]]
+"""By seed and domain what was measured, one value a held-out instance."""
+
+
+def counts_of_documents(by_seed: BySeed, documents: Documents) -> list[int]:
+    """How many documents each domain's instances begin in."""
+    domains = next(iter(by_seed.values()), {})
+    return [count_documents(documents.get(domain, ()), len(losses)) for domain, losses in domains.items()]
+
+
+def resampled(by_seed: BySeed, documents: Documents) -> Resamples:
+    """By seed, the mean over domains on every resample of their documents; NaN with a single instance.
+
+    They are widened where documents are few.
+    """
+    domains, counts = next(iter(by_seed.values())), counts_of_documents(by_seed, documents)
+    if min(counts) < 2:
+        return {seed: np.full(RESAMPLES, np.nan) for seed in by_seed}
+    means_SR = np.mean(
+        [
+            resampled_means(
+                [losses_of[domain] for losses_of in by_seed.values()], domain, documents.get(domain, ())
+            )
+            for domain in domains
+        ],
+        axis=0,
+    )
+    measured_S = [fmean(map(fmean, losses_of.values())) for losses_of in by_seed.values()]
+    return dict(zip(by_seed, widened(means_SR, measured_S, counts), strict=True))
+
+
+def at(value: Any, path: Sequence[str]) -> Any:
+    """The value at a path of keys; None where a key is missing."""
+    for key in path:
+        if not isinstance(value, Mapping) or key not in value:
+            return None
+        value = value[key]
+    return value

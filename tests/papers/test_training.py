@@ -1,0 +1,71 @@
+"""The papers' recipes train as published, and fit on the papers' GPUs as they are shipped."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from loriini.estimate.choice import choose
+from loriini.estimate.memory import GIB, micro_batch_activations, rank_memory
+from loriini.papers.published import TRAINING
+from loriini.papers.recipes import RECIPES
+from loriini.recipes import VOCABULARY
+
+
+def published(name: str) -> Mapping[str, Any]:
+    return TRAINING[name.split("-")[0]]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_trains_as_published(name: str) -> None:
+    run, paper = RECIPES[name].run, published(name)
+    tokens_per_step = run.batch_size * run.length
+    assert tokens_per_step == pytest.approx(paper["tokens_per_step"], rel=0.05)  # of "1 M" and "4.2 M"
+    assert run.steps * tokens_per_step == pytest.approx(paper["tokens"], rel=1e-3)
+    assert run.length == paper["length"]
+    assert run.order == paper.get("order")
+    rates = run.optimizer
+    assert rates.schedule == "cosine"
+    assert rates.learning_rate == paper["learning_rate"]
+    assert rates.learning_rate * rates.final_rate == pytest.approx(paper["final_learning_rate"])
+    assert rates.router_rate == rates.expert_rate == 1
+    warmup = paper["warmup"] if paper["warmup"] < 1 else paper["warmup"] / run.steps
+    assert rates.warmup == pytest.approx(warmup)
+    assert list(rates.betas) == paper["betas"]
+    assert rates.weight_decay == paper["weight_decay"]
+    assert rates.clip == paper["clip"]
+    assert run.model.dropout == paper["dropout"]
+    assert run.warmup.dense_share == paper["dense_share"]
+    shape = run.model
+    assert (shape.num_hidden_layers, shape.hidden_size) == (paper["layers"], paper["hidden_size"])
+    assert shape.num_attention_heads == paper["heads"]
+    assert run.routing.segment_length == 256  # Lory, section 4.1
+
+
+def test_assumptions_are_fields_of_the_data() -> None:
+    for paper in TRAINING.values():
+        assert set(paper["assumed"]) <= paper.keys()
+
+
+def distinct_in_memory() -> list[str]:
+    """One recipe of each that differ in more than how units are routed."""
+    names = {}
+    for name in RECIPES:
+        run = RECIPES[name].run
+        r = run.routing
+        routing = (r.unit, r.scorer == "activation_norm", r.scorer_width, r.selection, r.top_k, r.combination)
+        names.setdefault((run.model, run.micro_batch_size, run.speed, run.length, routing), name)
+    return list(names.values())
+
+
+@pytest.mark.parametrize("name", distinct_in_memory())
+def test_a_recipe_fits_on_the_papers_gpus_as_it_is(name: str) -> None:
+    run, paper = RECIPES[name].run, published(name)
+    run.check(processes=paper["gpus"])
+    config = run.config(VOCABULARY[run.model.block], 0)
+    run = choose(run, config, paper["gpus"], paper["gpu_memory"] * GIB).run
+    config.recompute_merge = run.model.recompute_merge is True
+    size = run.instances_at_once(run.batch_size // paper["gpus"])
+    counted = micro_batch_activations(run, config, size)
+    memory = rank_memory(run, config, paper["gpus"], size, run.speed.activation_checkpointing, counted)
+    assert memory.total <= paper["gpu_memory"] * GIB

@@ -1,0 +1,249 @@
+"""The papers' numbers agree with each other where they should; where the papers contradict themselves, it is
+listed here."""
+
+import math
+from collections import Counter
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+from loriini.evaluate.tasks.loading import GROUPS
+from loriini.papers.published import ITEMS, OUR_DOMAINS, PARAMETERS, SETUP, VALUES, published_values
+
+AVERAGES = {"Avg": 0.1, "AVG.": 0.01}
+"""The last digit printed: the mean of rounded cells, rounded, is at most this far from the printed one."""
+CONTRADICTED = {
+    ("lory-table8", "7B"): 62.64,
+    ("aoe-table2", "1 MoE"): 43.26,
+    ("aoe-table2", "6 AoE 64 + aux"): 44.14,
+    ("aoe-table5", "AoE"): 49.77,
+}
+"""Printed averages that are not those of their rows → the rows' means."""
+ROUTER_FREE = ("aoe-table1", "aoe-table6", "aoe-table7")
+DESIGN_CHOICES = [f"design-choices-table{number}" for number in (1, 2, 3)]
+
+
+def cell(item: str, row: str, column: str, paper: str | None = None) -> float:
+    (value,) = (v.value for v in published_values(item, row, column) if paper in (None, v.paper))
+    return value
+
+
+def cells(item: str, row: str, unit: str = "%") -> dict[str, float]:
+    return {v.column: v.value for v in published_values(item, row) if v.unit == unit}
+
+
+def averaged() -> list[tuple[str, str]]:
+    return [(v.item, v.row) for v in VALUES if v.column in AVERAGES]
+
+
+def test_a_cell_has_one_value_in_each_paper() -> None:
+    counts = Counter((v.paper, v.item, v.row, v.column) for v in VALUES)
+    assert max(counts.values()) == 1
+
+
+def test_soap_is_recorded_where_it_differs() -> None:
+    for value in (value for value in VALUES if value.paper == "SOAP"):
+        found = published_values(value.item, value.row, value.column)
+        assert found[-1] == value
+        assert value.value not in [other.value for other in found[:-1]]
+
+
+def test_parameters_are_those_of_the_tables() -> None:
+    """Lory names as many active parameters as the dense model has."""
+    for item in ("lory-table4", "lory-table5"):
+        for row, run in ITEMS[item].runs.items():
+            total, active = (cell(item, name, "n_params") for name in (row, row.split("/")[0]))
+            assert PARAMETERS[run.recipe] == {"total": total, "active": active}
+    for row, run in ITEMS["design-choices-table1"].runs.items():
+        assert PARAMETERS[run.recipe] == cells("design-choices-table1", row, "parameters")
+    for item, source in (
+        ("aoe-table2", "aoe-table2"),
+        ("aoe-table3", "aoe-table2"),
+        ("aoe-table5", "aoe-table5"),
+    ):
+        printed = cells(source, SETUP, "parameters")
+        for row, run in ITEMS[item].runs.items():
+            kept = ("total",) if row.startswith("top-p") else ("total", "active")
+            assert PARAMETERS[run.recipe] == {column: printed[column] for column in kept}
+
+
+@pytest.mark.parametrize(("item", "row"), averaged())
+def test_averages_are_the_means_of_their_rows(item: str, row: str) -> None:
+    scores = cells(item, row)
+    (name,) = scores.keys() & AVERAGES.keys()
+    average = scores.pop(name)
+    mean = math.fsum(scores.values()) / len(scores)
+    assert (abs(average - mean) > AVERAGES[name]) == ((item, row) in CONTRADICTED)
+    assert mean == pytest.approx(CONTRADICTED.get((item, row), average), abs=AVERAGES[name])
+
+
+OUR_TASKS = {
+    "PIQA": "piqa",
+    "SIQA": "siqa",
+    "BoolQ": "boolq",
+    "HellaSwag": "hellaswag",
+    "WinoGrande": "winogrande",
+    "RACE-m": "race_m",
+    "RACE-h": "race_h",
+    "ARC-e": "arc_easy",
+    "ARC-c": "arc_challenge",
+    "NQ": "nq_open",
+    "TQA": "triviaqa",
+    "AGNews": "agnews",
+    "Amazon": "amazon",
+    "SST-2": "sst2_icl",
+    "Yelp": "yelp",
+    "Fever": "fever",
+    "MRPC": "mrpc_icl",
+    "ARC-E": "arc_easy",
+    "WINO": "winogrande",
+    "HELLA": "hellaswag",
+    "MNLI": "mnli",
+    "QNLI": "qnli",
+    "SST2": "sst2",
+}
+
+
+def test_tasks_are_those_of_the_papers_groups() -> None:
+    for item, group in (("lory-table1", "lory"), ("lory-table8", "lory"), ("aoe-table5", "aoe")):
+        row = next(iter(ITEMS[item].runs))
+        tasks = {OUR_TASKS[name] for name in cells(item, row) if name not in AVERAGES}
+        assert GROUPS[group].keys() - tasks == ({"mrpc", "qqp"} if group == "aoe" else set())
+        assert tasks <= GROUPS[group].keys()
+
+
+def test_domains_have_our_names() -> None:
+    for item in ("lory-table2", "lory-table7"):
+        domains = [OUR_DOMAINS[value.column] for value in published_values(item)]
+        assert set(domains) == {"arxiv", "books", "wiki", "web", "python"}
+
+
+GROUPED = {
+    "commonsense reasoning": ("PIQA", "SIQA", "BoolQ", "HellaSwag", "WinoGrande"),
+    "reading comprehension": ("RACE-m", "RACE-h", "ARC-e", "ARC-c"),
+    "closed-book QA": ("NQ", "TQA"),
+    "text classification": ("AGNews", "Amazon", "SST-2", "Yelp", "Fever", "MRPC"),
+}
+
+
+@pytest.mark.parametrize(
+    ("group", "gains"),
+    [
+        ("commonsense reasoning", {"0.3B/32E": 3.7}),
+        ("reading comprehension", {"0.3B/32E": 3.3}),
+        ("closed-book QA", {"0.3B/32E": 1.0}),
+        ("text classification", {"0.3B/32E": 6.3, "1.5B/32E": 11.1}),
+    ],
+)
+def test_gains_by_group_of_tasks_are_those_of_lorys_table_1(group: str, gains: dict[str, float]) -> None:
+    for model, gain in gains.items():
+        after, before = (cells("lory-table1", row) for row in (model, model.split("/")[0]))
+        columns = GROUPED[group]
+        computed = sum(after[c] - before[c] for c in columns) / len(columns)
+        assert computed == pytest.approx(gain, abs=0.1)
+    (printed,) = published_values("lory-table1", "0.3B/32E", group)
+    agrees = printed.value == pytest.approx(gains["0.3B/32E"], abs=0.1)
+    assert agrees == (not printed.note)
+
+
+def test_routing_by_prompt_is_table_1s_inference() -> None:
+    for model in ("1.5B/8E", "1.5B/16E"):
+        table_1 = cells("lory-table1", model)
+        for item in ("lory-table6", "lory-table9"):
+            prompt = cells(item, f"{model} (prompt)")
+            assert {name: table_1[name] for name in prompt if name != "Avg"} == {
+                name: value for name, value in prompt.items() if name != "Avg"
+            }
+
+
+def test_lorys_overhead_and_slow_down() -> None:
+    dense = cell("lory-table3", "0.3B", "throughput")
+    for model, experts in (("0.3B/8E", 8), ("0.3B/32E", 32)):
+        assert cell("lory-appendix-b", model, "merging") == pytest.approx(100 * experts / 256, abs=0.05)
+        slower = 100 - 100 * cell("lory-table3", model, "throughput") / dense
+        assert cell("lory-appendix-b", model, "training", "Lory") == pytest.approx(slower, abs=0.6)
+        assert abs(cell("lory-appendix-b", "0.3B/32E", "training", "SOAP") - slower) > 4
+
+
+def test_lorys_experts_and_their_threshold() -> None:
+    for experts in (8, 16, 32):
+        layers = cell("lory-table4", f"1.5B/{experts}E", "N")
+        assert cell("lory-fig9", f"1.5B/{experts}E", "experts of all layers") == layers * experts
+    assert cell("lory-fig9", "1.5B/8E", "threshold of activity", "Lory") == 2 / 8
+    assert cell("lory-fig9", "1.5B/8E", "threshold of activity", "SOAP") == 8 / 2
+    segments = cell("lory-fig9", SETUP, "tokens") / 256
+    assert cell("lory-fig9", SETUP, "segments") == pytest.approx(segments, rel=0.03)
+
+
+def test_design_choices_tables_share_their_models() -> None:
+    by_model: dict[Any, dict[str, float]] = {}
+    for item in DESIGN_CHOICES:
+        for row, run in ITEMS[item].runs.items():
+            for column, value in cells(item, row, "perplexity").items():
+                by_model.setdefault((run, column), {})[item] = value
+    shared = [values for values in by_model.values() if len(values) > 1]
+    assert len(shared) == 7
+    for values in shared:
+        for one, other in combinations(values.values(), 2):
+            assert one == pytest.approx(other, abs=0.0011)  # 10.667 in tables 1 and 2, 10.666 in table 3
+    assert [v for v in shared if len(set(v.values())) > 1] == [
+        dict(zip(DESIGN_CHOICES, (10.667, 10.667, 10.666), strict=True))
+    ]
+
+
+def test_routers_are_the_same_beside_every_norm() -> None:
+    l2, l1, largest = (cells(item, "router") for item in ROUTER_FREE)
+    assert l2 == l1 == largest
+
+
+def test_accuracy_kept_without_routers() -> None:
+    kept = {}
+    for row in ITEMS["aoe-table1"].runs:
+        for column, value in cells("aoe-table1", row).items():
+            if row != "router":
+                kept[row, column] = 100 * value / cell("aoe-table1", "router", column)
+    for value in published_values("aoe-table1"):
+        if value.unit.startswith("% of"):
+            column = value.column.removesuffix(", kept")
+            best = max(share for (_, of), share in kept.items() if of.endswith(column.split(", ")[1]))
+            assert kept[value.row, column] == best == pytest.approx(value.value, abs=0.6)
+    assert max(kept[row, "MMLU, Phi-3.5"] for row, column in kept if "MMLU" in column) < 49
+
+
+def test_cells_where_another_norm_beats_l2() -> None:
+    l2, *others = (
+        {(row, column): value for row in ITEMS[item].runs for column, value in cells(item, row).items()}
+        for item in ROUTER_FREE
+    )
+    better = [{key for key in l2 if other[key] > l2[key]} for other in others]
+    assert [len(keys) for keys in better] == [2, 3]
+    assert all(column.endswith("Phi-3.5") for keys in better for _, column in keys)
+
+
+def test_aoe_beats_every_traditional_configuration_on_average() -> None:
+    averages = {row: cell("aoe-table2", row, "AVG.") for row in ITEMS["aoe-table2"].runs}
+    traditional = {row for row in averages if "MoE" in row}
+    assert len(traditional) == 4
+    assert max(averages[row] for row in traditional) < min(
+        averages[row] for row in averages.keys() - traditional
+    )
+
+
+def test_aoe_load_throughput_and_widths() -> None:
+    entropies = [cell("aoe-fig3", row, "entropy of the load") for row in ("2 MoE + aux", "10 AoE 256 + aux")]
+    assert entropies[0] < entropies[1] < math.log(8)
+    spread = [
+        cell("aoe-fig3", row, "highest minus lowest load") for row in ("2 MoE + aux", "10 AoE 256 + aux")
+    ]
+    saved = cells("aoe-fig3", "10 AoE 256 + aux")
+    assert saved["tokens of one layer saved"] == pytest.approx(100 * (spread[0] - spread[1]))
+    assert saved["time of one layer saved"] == pytest.approx(8 * saved["tokens of one layer saved"])
+    moe, aoe = (cell("aoe-table4", row, "throughput") for row in ("MoE", "AoE 64"))
+    assert cell("aoe-table4", "AoE 64", "throughput, relative") == pytest.approx(100 * aoe / moe, abs=0.5)
+    low, wide = (cell("aoe-table5", "AoE", name) for name in ("d_low", "d_wide"))
+    equation_5 = (3 * 1280 * 5120 - low * 1280) / (low + 2 * 1280)
+    assert equation_5 == pytest.approx(6469.2, abs=0.05)
+    assert wide == pytest.approx(equation_5, abs=1)
+    capacity = cell("aoe-table3", SETUP, "capacity factor")
+    assert cell("aoe-table3", "expert choice, AoE", "tokens of an expert") == 100 * capacity / 8
