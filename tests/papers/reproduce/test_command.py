@@ -38,7 +38,7 @@ from together import CONTEXT
         (("lory-fig3", "--jobs", "9999"), "--jobs 9999: give 1 to"),
         (("lory-fig3", "--text", "nowhere"), "nowhere"),
         ((), "give the items to reproduce, or all"),
-        (("--list", "lory-fig3", "lory-fig4"), "lory-fig3 lory-fig4: --list trains nothing; leave this out"),
+        (("--list", "lory-fig3", "lory-fig4"), "--list trains nothing; leave this out"),
         (("--list", "--commands"), "--commands: --list trains nothing"),
         (("--list", "--seeds", "-3"), "--seeds is -3; it must be at least 1 and at most 100"),
         (("--list", "--jobs", "4"), "--jobs: --list trains nothing"),

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from loriini.common.hardware import pick_device
 from loriini.common.progress import progress
-from loriini.evaluate.runs import RouterFree
+from loriini.evaluate.settings import RouterFree
 from loriini.model import LoriiniForCausalLM
 from loriini.papers.published import ITEMS
 from loriini.papers.reproduce.scales import Scale, scaled_run
