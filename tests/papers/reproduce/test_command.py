@@ -41,7 +41,6 @@ from together import CONTEXT
         (("--list", "lory-fig3", "lory-fig4"), "--list trains nothing; leave this out"),
         (("--list", "--commands"), "--commands: --list trains nothing"),
         (("--list", "--seeds", "-3"), "--seeds is -3; it must be at least 1 and at most 100"),
-        (("--list", "--jobs", "4"), "--jobs: --list trains nothing"),
         (("--list", "--text", "nowhere"), "--text: --list trains nothing"),
         (("lory-fig3", "--on-error", "skip"), "--on-error: is only for --text"),
         (("lory-fig3", "--scale", "paper", "--commands"), "--commands: --scale paper only prints commands"),
