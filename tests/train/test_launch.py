@@ -76,7 +76,7 @@ def test_a_tiny_recipe_makes_its_corpus_whatever_the_runs_name(
     [
         (
             ["--model.num_attention_heads", "3"],
-            "is not a multiple of --model.num_attention_heads 3",
+            "num_attention_heads is 3",
         ),
         (["--model.num_experts", "0"], "--model.num_experts is 0; it must be at least 1"),
         (

@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, get_type_hints
 
 from huggingface_hub.dataclasses import strict
 from transformers import LlamaConfig
 
-from loriini.common.checks import Count, Fraction, FractionBelowOne, Weight, mismatch, refuse_first
+from loriini.common.checks import Count, FractionBelowOne, mismatch, refuse_first
+from loriini.model.architecture import Architecture
 from loriini.model.conflicts import conflicts
 from loriini.model.sizes import BLOCK_SIZES, node_parameters
 from loriini.model.weights.shim import AUTO_MAP, write_shim
@@ -17,9 +18,6 @@ from loriini.routing import DESIGNS, RoutingConfig
 from loriini.routing.design import design_and_fields
 from loriini.routing.router import router_parameters
 from loriini.routing.scorer import RouterSettings
-
-BlockKind = Literal["llama", "olmoe", "phimoe", "gpt2"]
-QueryKeyNorm = Literal["head", "all"]
 
 
 def resolve_routing(routing: "RoutingConfig | Mapping[str, Any] | str") -> RoutingConfig:
@@ -47,21 +45,11 @@ OUR_NAMES = {
 class LoriiniConfig(LlamaConfig):
     """A Llama whose FFNs are mixtures of `num_experts` FFNs of `intermediate_size` each.
 
+    The fields of `Architecture`, which says what each means, those of `LlamaConfig`, and
+
     - `routing`: a `RoutingConfig`, its JSON object or a design's name. With one expert the model is a Llama.
-    - `block`: `gpt2` has LayerNorm with `layer_norm_epsilon`, GELU, learned positions, biases, and `dropout`
-      of embeddings, attention weights and residual branches; `olmoe` is `llama` with `qk_norm="all"`;
-      `phimoe` is `llama` with LayerNorm and rotary positions that may be scaled as Phi-3.5-MoE's are.
-    - `num_key_value_heads`, `head_dim`, `rms_norm_eps`, `rope_parameters`: as in `LlamaConfig`; not in gpt2.
-    - `qk_norm`: an RMSNorm each on queries and keys, of every head by itself (`head`, as in Qwen3) or over
-      all heads together (`all`, as in OLMoE); None: no norm. Not in gpt2.
-    - `attention_bias`: biases of queries, keys and values, and unless `attention_out_bias` is False (as in
-      Qwen2) of attention's output. GPT-2 always has them.
-    - `tie_word_embeddings`, `lm_head_bias`: independent of the block; GPT-2 ties its head.
-    - `low_rank`: r of factorised experts (AoE); their width is `expert_width`, which keeps the parameters of
-      an expert of `intermediate_size`. A design scored by the norm of low-rank activations needs one; the
-      default is then a third of the hidden size.
+    - `rope_parameters`: rotary positions, as in `LlamaConfig`; not in gpt2.
     - `recompute_merge`: the backward pass merges experts again instead of keeping the merged weights.
-    - `output_z`: weight of the z-loss of the output logits, z · log²Z a target (PaLM section 5), in training.
     - `label_names`: what labels stand for; name i is routed to expert i.
 
     Raises ValueError for a field out of range and for fields that do not combine.
@@ -272,23 +260,9 @@ class LoriiniConfig(LlamaConfig):
 
 
 FIELDS: dict[str, Any] = {
-    "block": BlockKind,
+    **get_type_hints(Architecture, include_extras=True),
     "vocab_size": Count,
-    "hidden_size": Count,
-    "intermediate_size": Count,
-    "num_hidden_layers": Count,
-    "num_attention_heads": Count,
-    "num_key_value_heads": Count | None,
-    "head_dim": Count | None,
-    "qk_norm": QueryKeyNorm | None,
     "max_position_embeddings": Count,
-    "num_experts": Count,
-    "low_rank": Count | None,
-    "initializer_range": Fraction,
-    "rms_norm_eps": Fraction,
-    "layer_norm_epsilon": Fraction,
-    "dropout": FractionBelowOne,
-    "output_z": Weight,
     "attention_dropout": FractionBelowOne | None,
 }
 """What the fields of `LoriiniConfig` must be, beyond the types that transformers checks."""

@@ -11,11 +11,8 @@ from loriini.common.checks import (
     Bounds,
     Count,
     CountOrZero,
-    Fraction,
-    FractionBelowOne,
     Positive,
     Seed,
-    Weight,
     check_fields,
     is_finite,
     refuse_first,
@@ -26,7 +23,7 @@ from loriini.common.json_file import read_object
 from loriini.common.settings import Needs, setting
 from loriini.data.batches.joined import InstanceSource
 from loriini.model import LoriiniConfig
-from loriini.model.configuration import BlockKind, QueryKeyNorm
+from loriini.model.architecture import ROTARY, Architecture
 from loriini.parallel.mesh import ParallelConfig, check_mesh
 from loriini.routing import RoutingConfig
 from loriini.routing.design import without_effect
@@ -44,33 +41,10 @@ AUTO: Auto = "auto"
 """Chosen for the device when the run starts; `run.json` then has what was chosen."""
 
 
-ROTARY = Needs("a block that is not gpt2", lambda run: run.model.block != "gpt2")
-GPT2 = Needs("--model.block gpt2", lambda run: run.model.block == "gpt2")
-
-
 @dataclass(frozen=True)
-class ModelShape:
-    """The transformer's architecture; the fields are `LoriiniConfig`'s."""
+class ModelShape(Architecture):
+    """The transformer's architecture: `LoriiniConfig`'s fields, some of them chosen when the run starts."""
 
-    hidden_size: Count = 1024
-    """Width of the residual stream."""
-    intermediate_size: Count = 2816
-    """Hidden width of each expert's FFN, and of the dense model's."""
-    num_hidden_layers: Count = 24
-    """Transformer blocks."""
-    num_attention_heads: Count = 16
-    """Attention heads of a block."""
-    num_experts: Count = setting(1, "design")
-    """Experts of a layer; 1: a dense model."""
-    tie_word_embeddings: bool = False
-    """Use the input embedding as the output head."""
-    block: BlockKind = "llama"
-    """Kind of transformer block: a Llama's; with norms of queries and keys (olmoe); with LayerNorm (phimoe);
-    or GPT-2's, with LayerNorm, GELU, learned positions and biases (gpt2)."""
-    dropout: FractionBelowOne = setting(0.0, "training")
-    """Dropout of embeddings, attention weights and residual branches; gpt2 only."""
-    low_rank: Count | None = setting(None, "design")
-    """Rank through which the experts' gate projections are factorised (AoE); none: the design's choice."""
     recompute_merge: bool | Auto = setting(
         AUTO,
         "aside",
@@ -80,19 +54,6 @@ class ModelShape:
     )
     """Merge experts again in the backward pass instead of keeping the merged weights: less memory, a little
     more time. auto: where the memory is too small, or the larger micro-batch that it allows is worth it."""
-    num_key_value_heads: Count | None = None
-    """Heads of keys and values, each shared by a group of queries' heads; none: as many as queries'."""
-    head_dim: Count | None = None
-    """Width of a head; none: hidden_size / num_attention_heads."""
-    qk_norm: QueryKeyNorm | None = None
-    """RMSNorm of queries and keys: of every head by itself (head, as in Qwen3), over all heads together
-    (all, as in OLMoE), or none."""
-    attention_bias: bool = False
-    """Biases of queries, keys and values."""
-    attention_out_bias: bool | None = None
-    """Bias of attention's output; none: as attention_bias."""
-    lm_head_bias: bool = False
-    """Bias of the output head."""
     rope_theta: Positive = setting(10_000.0, "training", ROTARY)
     """Base of the rotary positions' wavelengths."""
     rope_scaling: dict | None = setting(None, "training", ROTARY, hash=False)
@@ -103,14 +64,6 @@ class ModelShape:
     """Longest context that the model is configured for; none: the run's length."""
     vocab_size: Count | None = None
     """Rows of the embedding, for example padded to a multiple of 128; none: the corpus's vocabulary."""
-    rms_norm_eps: Fraction = setting(1e-6, needs=ROTARY)
-    """Epsilon of the norms of all blocks except gpt2."""
-    layer_norm_epsilon: Fraction = setting(1e-5, needs=GPT2)
-    """Epsilon of the norms of block gpt2."""
-    initializer_range: Fraction = setting(0.02, "training")
-    """Standard deviation of initial weights."""
-    output_z: Weight = setting(0.0, "training")
-    """Weight of the z-loss of the output logits (PaLM: 1e-4), which keeps log Z near 0; 0: none."""
 
     @classmethod
     def of_config(cls, config: LoriiniConfig) -> "ModelShape":
@@ -131,11 +84,6 @@ class ModelShape:
 
     def __post_init__(self) -> None:
         check_fields(self, "model.")
-        if self.hidden_size % self.num_attention_heads and self.head_dim is None:
-            raise InputError(
-                f"--model.hidden_size {self.hidden_size} is not a multiple of "
-                f"--model.num_attention_heads {self.num_attention_heads}; change one of them"
-            )
 
 
 @dataclass(frozen=True)

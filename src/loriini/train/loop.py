@@ -28,7 +28,7 @@ from loriini.train.checkpoints.storage import CheckpointWriter, restore
 from loriini.train.config import TrainConfig
 from loriini.train.corpora import TrainingCorpus, model_config
 from loriini.train.folder import claim_run, make_folder, own_checkpoint, report_finished, save_model
-from loriini.train.guard import drop_skipped, skips_error, write_skipped
+from loriini.train.guard import skips_error
 from loriini.train.initial import InitialModel
 from loriini.train.measures import Measure, measure_all
 from loriini.train.optimizer import make_optimizer, steady_steps
@@ -120,13 +120,11 @@ def train_to_end(
             left = 0 if stopped or late or measured or saved else lag
             finished = []
             while len(started) > (0 if state.progress.skips >= run.guard.max_skips else left):
-                finished.append((started[0], finish_step(state, run, started.popleft())))
+                finished.append(finish_step(state, run, started.popleft()))
             results = measure_all(measures, state.model, step, run.steps, files)
-            for one, metrics in finished:
-                record(metrics, results.entries if one.number == step else {})
+            for metrics in finished:
+                record(metrics, results.entries if metrics["step"] == step else {})
                 advance(1, loss_and_speed(metrics))
-                if metrics["skipped"]:
-                    write_skipped(out, one.number, batches, one.consumed, run.length, run.document_mask)
             if parallel.first and results.score is not None:
                 inform(f"held-out perplexity {results.score:.2f}, mean over domains, after step {step}")
             stop = reason_to_stop(run, out, state.progress, stopped, late)
@@ -193,11 +191,10 @@ def loss_and_speed(metrics: dict[str, Any]) -> str:
 
 
 def rewind_records(measures: Sequence[Measure], step: int, out: Path) -> None:
-    """Drop the records and skipped batches of steps after `step`, which will be taken again."""
+    """Drop the records of steps after `step`, which will be taken again."""
     for path in (out / name for name in {METRICS, *(measure.file for measure in measures)}):
         if path.exists():
             rewind(path, step)
-    drop_skipped(out, step)
 
 
 def check_initial(initial: InitialModel, run: TrainConfig, corpus: TrainingCorpus, out: Path) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from loriini.common.checks import Bounds, NotNegative
+from loriini.common.checks import Bounds, CountOrZero, NotNegative
 
 Totals = tuple[tuple[NotNegative, ...], ...]
 """What each expert of each layer got, (layers, E): units, or their gates."""
@@ -14,13 +14,13 @@ Norm = Annotated[float, Bounds(least=0)]
 class RunProgress:
     """Counts of a run, skipped steps included, and what its next step needs of earlier ones."""
 
-    step: int = 0
+    step: CountOrZero = 0
     """Steps taken."""
-    consumed: int = 0
+    consumed: CountOrZero = 0
     """Instances read."""
-    tokens: int = 0
+    tokens: CountOrZero = 0
     """Tokens read."""
-    skips: int = 0
+    skips: CountOrZero = 0
     """Steps in a row, up to the last one, that were skipped."""
     expert_totals: Totals = ()
     """What each expert got since the last record of every expert, in steps that were not skipped."""

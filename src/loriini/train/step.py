@@ -131,9 +131,8 @@ class StartedStep:
     On a GPU it may still be computing: the next step can be started before `outcome` waits for this one.
     """
 
-    def __init__(self, state: TrainingState, outcome: StepOutcome, consumed: int, started: float) -> None:
-        self.number, self.tokens, self.consumed = state.progress.step, state.progress.tokens, consumed
-        """The step, tokens read with it, and instances read before it."""
+    def __init__(self, state: TrainingState, outcome: StepOutcome, started: float) -> None:
+        self.number, self.tokens = state.progress.step, state.progress.tokens
         self.model, self.started = state.model.config, started
         self.learning_rate = state.optimizer.param_groups[0]["lr"]
         self._outcome, values = outcome, outcome.flat()
@@ -164,7 +163,7 @@ def start_step(state: TrainingState, run: TrainConfig, read: Reader) -> StartedS
     outcome = optimizer_step(state, run, batch)
     tokens = before.tokens + run.batch_size * run.length
     state.progress = replace(before, step=before.step + 1, consumed=consumed, tokens=tokens)
-    return StartedStep(state, outcome, before.consumed, started)
+    return StartedStep(state, outcome, started)
 
 
 def finish_step(state: TrainingState, run: TrainConfig, step: StartedStep) -> dict[str, Any]:

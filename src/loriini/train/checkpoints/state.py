@@ -11,13 +11,13 @@ from typing import Any
 from safetensors import SafetensorError
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 
-from loriini.common.checks import CountOrZero, mismatch
+from loriini.common.checks import wrong_fields
 from loriini.common.errors import InputError
 from loriini.common.progress import warn
 from loriini.data.jobs.artifact import file_hashes
 from loriini.model.weights.saving import readable_safetensors
 from loriini.parallel.mesh import on_every_rank, on_first_rank, own_share
-from loriini.train.run_progress import Norm, RunProgress, Totals
+from loriini.train.run_progress import RunProgress
 
 STATE = "state.json"
 NAME = r"step-\d{8,}"
@@ -114,18 +114,14 @@ def check_newest_together(paths: Sequence[Path], intact: Path | None = None) -> 
 def read_progress(path: Path) -> RunProgress:
     """The progress that a checkpoint records. ValueError for one that does not record its own."""
     values = read_state(path).get("progress")
-    if not isinstance(values, dict):
+    if not isinstance(values, dict) or values.keys() != {field.name for field in fields(RunProgress)}:
         raise ValueError(f"{STATE} holds no counts")
-    if values.keys() != {field.name for field in fields(RunProgress)}:
-        raise ValueError(f"{STATE} has other counts: {', '.join(values)}")
     totals, norms = tuple(map(tuple, values.pop("expert_totals"))), tuple(values.pop("norms"))
-    if any(mismatch(value, CountOrZero) for value in values.values()):
-        raise ValueError(f"{STATE} holds no counts")
-    if mismatch(totals, Totals) or len(set(map(len, totals))) > 1:
-        raise ValueError(f"{STATE} has totals that are no numbers by layer and expert")
-    if mismatch(norms, tuple[Norm, ...]):
-        raise ValueError(f"{STATE} has gradient norms that are no numbers")
     progress = RunProgress(**values, expert_totals=totals, norms=norms)
+    for name, _, expected in wrong_fields(progress):
+        raise ValueError(f"{STATE}: {name} must be {expected}")
+    if len(set(map(len, totals))) > 1:
+        raise ValueError(f"{STATE}: expert_totals are not of one number of experts")
     if path.resolve().name != f"step-{progress.step:08d}":
         raise ValueError(f"{STATE} is of step {progress.step}")
     return progress

@@ -1,6 +1,5 @@
 """The settings of a run that the command line can change, by name, and those nearest to a wrong name."""
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, is_dataclass
 from difflib import get_close_matches
@@ -79,24 +78,10 @@ def no_such_setting(name: str, names: Sequence[str], dashes: str = "") -> str:
 
 
 def _nearest(name: str, names: Sequence[str]) -> list[str]:
-    """The setting of this name in a section; else those with all its words, at most three; else one alike.
-
-    Sections are not settings; the words of a section count where no setting has them all by itself. A setting
-    that other programs know by this name comes before all of these.
-    """
-    if common := COMMON_NAMES.get(name.rpartition(".")[2]):
+    """The settings that may be meant: by name in other programs, by the same last part, or by one alike."""
+    last = name.rpartition(".")[2]
+    if common := COMMON_NAMES.get(last):
         return [common]
-    sections = {known.rpartition(".")[0] for known in names} - {"routing"}  # which takes a design
-    settings = [known for known in names if known not in sections]
-    last = {known: known.rpartition(".")[2] for known in settings}
-    words = set(name.rpartition(".")[2].split("_"))
-    same = [known for known in settings if known.endswith(f".{name}")]
-    with_words = [known for known in settings if words <= set(last[known].split("_"))]
-    in_section = [known for known in settings if words <= set(re.split(r"[._]", known))]
-    alike = get_close_matches(name.rpartition(".")[2], last.values(), 1, 0.7)
-    return (
-        same
-        or get_close_matches(name, with_words or in_section, 3, 0)
-        or [known for known in settings if last[known] in alike]
-        or get_close_matches(name, settings, 1)
-    )
+    by_last = {known.rpartition(".")[2]: known for known in names}
+    same = [known for known in names if known.rpartition(".")[2] == last]
+    return same or [by_last[each] for each in get_close_matches(last, by_last, 1)]
