@@ -19,7 +19,6 @@ from loriini.common.errors import InputError
 from loriini.common.options import Only, Option, refuse_given
 from loriini.train.overrides.names import Override
 
-HEAVY = {"torch", "transformers"}
 LIGHT = """
 import sys
 from loriini.cli import main
