@@ -15,7 +15,7 @@ ROWS = [*rows_prepare.ROWS, *rows_corpus.ROWS, *rows_foreign.ROWS, *rows_argumen
 OF_RUNS = [*rows_runs.ROWS, *rows_models.ROWS]
 MUTATED = {
     "verify": ("inspect corpus --verify", ["corpus/**/*"]),
-    "convert": ("convert corpus --to megatron --out there", ["corpus/**/*"]),
+    "convert": ("convert corpus --to parquet --out there", ["corpus/**/*"]),
     "resume": ("train --resume run", ["run/run.json", "run/metrics.jsonl", "run/checkpoints/**/*"]),
     "train": (f"{rows_arguments.TRAIN} --out there", ["corpus/**/*"]),
     "evaluate": (
@@ -55,6 +55,8 @@ def test_mutated_folders_are_read_or_refused(command: str, run_template: Path, t
         path = random.Random(f"{command} {seed}").choice(files).relative_to(run_template)
 
         def harm(folder: Path, path: Path = path, seed: int = seed) -> None:
+            if command == "resume":
+                rows_runs.unfinished(folder)
             (folder / path).write_bytes(fuzz.mutated((folder / path).read_bytes(), seed))
 
         row = Row(f"{command} {seed}", line, "loriini", harm)
