@@ -36,13 +36,6 @@ def test_a_share_of_the_documents_is_held_out(tmp_path: Path) -> None:
     assert 0.06 < len(sides["heldout"]) / 2000 < 0.10
 
 
-def test_the_side_of_a_document_does_not_depend_on_the_others(tmp_path: Path) -> None:
-    few = split_documents([str(write_lines(tmp_path / "few.jsonl", range(100)))], PLENTY, PLENTY)
-    many = split_documents([str(write_lines(tmp_path / "many.jsonl", range(500)))], PLENTY, PLENTY)
-    assert names(few["heldout"]) <= names(many["heldout"])
-    assert names(few["train"]) <= names(many["train"])
-
-
 def test_all_copies_of_a_text_are_on_one_side(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("".join(f'{{"text": "text {i % 300}"}}\n' for i in range(600)))
@@ -124,15 +117,6 @@ def test_the_order_is_by_hash_not_by_file(tmp_path: Path) -> None:
     assert [d.domain for d in forward["train"]] != sorted(d.domain for d in forward["train"])
 
 
-def test_a_folder_of_plain_texts(tmp_path: Path) -> None:
-    for i in range(60):
-        file = tmp_path / f"kind{i % 2}" / f"{i}.txt"
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(f"text number {i}")
-    sides = split_documents([str(tmp_path)], PLENTY, PLENTY)
-    assert {document.domain for document in sides["train"]} == {"kind0", "kind1"}
-
-
 @pytest.mark.parametrize(("count", "side"), [(1, "heldout"), (0, "train")])
 def test_a_side_without_documents_is_refused(count: int, side: str, tmp_path: Path) -> None:
     write_lines(tmp_path / "a.heldout.jsonl", range(3))
@@ -142,28 +126,6 @@ def test_a_side_without_documents_is_refused(count: int, side: str, tmp_path: Pa
     more = "more text" if side == "heldout" else r"files that are not named \*\.heldout\.\*"
     with pytest.raises(InputError, match=rf"{path}: no {side} document is left; give {more}"):
         split_documents([str(path)], PLENTY, PLENTY)
-
-
-def test_a_missing_path_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such file or folder"):
-        split_documents([str(tmp_path / "absent")], PLENTY, PLENTY)
-
-
-def test_a_folder_of_several_formats_of_records(tmp_path: Path) -> None:
-    write_lines(tmp_path / "a.jsonl", range(50))
-    rows = "".join(f"t{i},words {i}\n" for i in range(50))
-    (tmp_path / "b.csv").write_text("id,text\n" + rows)
-    (tmp_path / "readme.txt").write_text("no record")
-    sides = split_documents([str(tmp_path)], PLENTY, PLENTY)
-    assert Counter(d.domain for documents in sides.values() for d in documents) == {"prose": 50, "b": 50}
-
-
-def test_text_beside_an_archive_is_read(tmp_path: Path) -> None:
-    for i in range(60):
-        (tmp_path / f"{i}.txt").write_text(f"a plain text {i}")
-    (tmp_path / "old.zip").write_bytes(b"\0")
-    sides = split_documents([str(tmp_path)], PLENTY, PLENTY, on_error="skip")
-    assert sum(map(len, sides.values())) == 60
 
 
 def test_text_beside_records_is_counted_and_read_when_named(
@@ -178,13 +140,3 @@ def test_text_beside_records_is_counted_and_read_when_named(
     assert capsys.readouterr().err == f"warning: 30 left out: {reason}\n"
     named = split_documents([str(tmp_path / "*.jsonl"), str(tmp_path / "*.txt")], PLENTY, PLENTY)
     assert sum(map(len, named.values())) == 80
-
-
-def test_dropped_documents_are_counted_in_a_warning(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for i in range(50):
-        (tmp_path / f"{i}.txt").write_text(f"words {i}")
-    (tmp_path / "picture.png").write_bytes(b"\0")
-    split_documents([str(tmp_path)], PLENTY, PLENTY)
-    assert capsys.readouterr().err == "warning: 1 left out: not a text file\n"
