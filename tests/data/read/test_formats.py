@@ -151,7 +151,7 @@ def test_offsets_that_lead_outside_are_refused(tmp_path: Path) -> None:
     file = io.BytesIO()
     with pa.ipc.new_stream(file, pa.schema({"text": pa.string()})) as writer:
         writer.write_batch(pa.RecordBatch.from_arrays([pa.array(["wo", "rds"])], names=["text"]))
-    data = file.getvalue().replace(b"\2\0\0\0\5\0\0\0", b"\2\0\0\0\0\0\0\x40")
+    data = file.getvalue().replace(b"\2\0\0\0\5\0\0\0", b"\2\0\0\0\x08\0\0\0")
     assert data != file.getvalue()
     (tmp_path / "a.arrow").write_bytes(data)
     with pytest.raises(InputError, match=DAMAGED):
