@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from cli.calls import Made, assert_refused, call
-from loriini.data.jobs.artifact import load_artifact
 from loriini.data.prepare.settings import PrepareSettings
 
 
@@ -62,18 +61,14 @@ def test_prepare_prints_what_it_left_out_and_renamed(
     ]
 
 
-def test_prepare_prints_what_it_held_out_and_did_not_sample(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_prepare_prints_what_it_held_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     records = [json.dumps({"id": str(i), "text": f"document number {i}"}) for i in range(200)]
     (tmp_path / "d.jsonl").write_text("\n".join(records))
     settings = ("--length", 4, "--tokenizer", "bpe:300", "--order", "random", "--heldout-share", 0.5)
-    prepare = ("prepare", "c", "--documents", f"{tmp_path / 'd.jsonl'}:0.5", "--out", tmp_path)
-    first, held, unsampled = call(capsys, *prepare, *settings).out.splitlines()
+    prepare = ("prepare", "c", "--documents", f"{tmp_path / 'd.jsonl'}", "--out", tmp_path)
+    first, held = call(capsys, *prepare, *settings).out.splitlines()
     path = tmp_path / "c" / "heldout" / "documents.jsonl"
     written = len(path.read_text().splitlines())
-    sampled = load_artifact(tmp_path / "c" / "documents").counts["documents"]
-    assert 20 < written < 80 < sampled < 120
-    assert first.startswith(f"{tmp_path / 'c'}: {sampled} documents, ")
+    assert 60 < written < 140
+    assert first.startswith(f"{tmp_path / 'c'}: 200 documents, ")
     assert held == f"held out: {written} documents, in {path}"
-    assert unsampled == f"outside the samples: {200 - sampled} documents"

@@ -36,7 +36,6 @@ class Prepare:
         from loriini.data.prepare.inspection import dropped_by_reason
         from loriini.data.prepare.prepare import prepare
         from loriini.data.prepare.text.heldout import HELDOUT_DOCUMENTS
-        from loriini.data.read.records import NOT_SAMPLED
 
         corpus = prepare(self.out / self.name, self.settings)
         counts = {name: stage["counts"] for name, stage in corpus.manifest["stages"].items()}
@@ -49,12 +48,8 @@ class Prepare:
         if held := counts["heldout"]["documents"]:
             path = corpus.folder / "heldout" / HELDOUT_DOCUMENTS
             print(f"held out: {held:,} documents, in {path}")
-        reasons = dropped_by_reason(corpus.manifest)
-        listed = {reason: count for reason, count in reasons.items() if not reason.startswith(NOT_SAMPLED)}
-        if listed:
-            told = ", ".join(f"{reason} {count:,}" for reason, count in listed.items())
+        if reasons := dropped_by_reason(corpus.manifest):
+            told = ", ".join(f"{reason} {count:,}" for reason, count in reasons.items())
             print(f"left out: {told}; each is in documents/dropped.jsonl or duplicates/duplicates.jsonl")
-        if unsampled := sum(reasons.values()) - sum(listed.values()):
-            print(f"outside the samples: {unsampled:,} documents")
         if renamed := counts["documents"]["renamed_ids"]:
             print(f"renamed: {renamed:,} documents that had the id of an earlier one")

@@ -10,7 +10,6 @@ import pytest
 from loriini.common.errors import InputError
 from loriini.data.read import (
     InputFile,
-    InputSpec,
     absolute_input,
     input_files,
     input_identity,
@@ -23,74 +22,36 @@ from loriini.data.read.inputs import check_inputs, is_changed
 @pytest.mark.parametrize(
     ("text", "expected"),
     {
-        "a/b.jsonl": InputSpec("a/b.jsonl"),
-        "wiki=a/b.jsonl": InputSpec("a/b.jsonl", "wiki"),
-        "wiki=a/b.jsonl:0.5": InputSpec("a/b.jsonl", "wiki", 0.5),
-        "a/b.jsonl:.25": InputSpec("a/b.jsonl", None, 0.25),
-        "file:///a/b:1": InputSpec("/a/b"),
-        "a/b.jsonl:1e-3": InputSpec("a/b.jsonl", None, 0.001),
-        "http://localhost:8080": InputSpec("http://localhost:8080"),
-        "http://localhost:8080:0.5": InputSpec("http://localhost:8080", None, 0.5),
-        "s3://bucket:0.5": InputSpec("s3://bucket", None, 0.5),
-        "a/b=c": InputSpec("a/b=c"),
-        "https://x.org/a.jsonl?key=1": InputSpec("https://x.org/a.jsonl?key=1"),
-        "web=s3://bucket/a*.parquet": InputSpec("s3://bucket/a*.parquet", "web"),
-        "hf:ORG/NAME:en:train": InputSpec("hf:ORG/NAME:en:train"),
-        "web=~/a.jsonl:0.5": InputSpec(str(Path.home() / "a.jsonl"), "web", 0.5),
-        "hf://datasets/ORG/NAME/data": InputSpec("hf://datasets/ORG/NAME/data"),
+        "a/b.jsonl": (None, "a/b.jsonl"),
+        "wiki=a/b.jsonl": ("wiki", "a/b.jsonl"),
+        "file:///a/b": (None, "/a/b"),
+        "a/b=c": (None, "a/b=c"),
+        "https://x.org/a.jsonl?key=1": (None, "https://x.org/a.jsonl?key=1"),
+        "web=s3://bucket/a*.parquet": ("web", "s3://bucket/a*.parquet"),
+        "hf:ORG/NAME:en:train": (None, "hf:ORG/NAME:en:train"),
+        "web=~/a.jsonl": ("web", str(Path.home() / "a.jsonl")),
     }.items(),
 )
-def test_parse_name_path_and_weight(text: str, expected: InputSpec) -> None:
+def test_parse_name_and_path(text: str, expected: tuple[str | None, str]) -> None:
     assert parse_input(text) == expected
 
 
 def test_an_empty_input_is_not_the_working_folder() -> None:
-    with pytest.raises(InputError, match="an input is empty; give a path"):
+    with pytest.raises(InputError, match="an input is empty"):
         absolute_input("")
 
 
-def test_a_folder_named_like_a_protocol_is_no_path_of_a_url(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in ("s3", "hf"):
-        Path(name).mkdir()
-    assert parse_input("s3://bucket/a.jsonl") == InputSpec("s3://bucket/a.jsonl")
-    assert parse_input("hf:ORG/NAME:0.5") == InputSpec("hf:ORG/NAME", None, 0.5)
-
-
-@pytest.mark.parametrize("name", ["lang=en.jsonl", "a:1", "lang=en:0.5"])
-def test_an_existing_file_is_a_path_whatever_its_name(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path(name).write_text("x")
-    assert parse_input(name) == InputSpec(name)
-    assert parse_input(f"web={name}") == InputSpec(name, "web")
-    assert parse_input(f"web={name}:0.5") == InputSpec(name, "web", 0.5)
-
-
-def test_a_pattern_that_matches_with_its_equals_sign_is_a_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_exists_is_a_path_whatever_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in the folders that Hive and Spark write; files outside of them are not read."""
     monkeypatch.chdir(tmp_path)
-    for name in ("date=1/a.jsonl", "date=2/a.jsonl", "two/a.jsonl"):
-        Path(name).parent.mkdir()
-        Path(name).write_text("x")
-    assert parse_input("date=*/a.jsonl:0.5") == InputSpec("date=*/a.jsonl", None, 0.5)
-    assert parse_input("all=date=*/a.jsonl") == InputSpec("date=*/a.jsonl", "all")
-    assert parse_input("all=*/a.jsonl") == InputSpec("*/a.jsonl", "all")
+    write(tmp_path, "lang=en.jsonl", "date=1/a.jsonl", "date=2/a.jsonl", "two/a.jsonl", "s3/x")
+    for path in ("lang=en.jsonl", "date=*/a.jsonl"):
+        assert parse_input(path) == (None, path)
+        assert parse_input(f"web={path}") == ("web", path)
+    assert parse_input("all=*/a.jsonl") == ("all", "*/a.jsonl")
+    assert parse_input("s3://bucket/a.jsonl") == (None, "s3://bucket/a.jsonl")
     found = input_files(["date=*/a.jsonl"])
     assert [(file.path, file.domain) for file in found] == [(f"date={i}/a.jsonl", "a") for i in (1, 2)]
-
-
-@pytest.mark.parametrize("weight", ["0", "2", "1.5", "-1", "1e3", "nan", "inf", "0,5"])
-def test_a_weight_outside_of_0_to_1_is_refused(tmp_path: Path, weight: str) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_text("x")
-    with pytest.raises(InputError, match=rf"the weight {weight} is not in \(0, 1\].*--corpus-weights"):
-        parse_input(f"{path}:{weight}")
 
 
 def write(folder: Path, *names: str, content: str = "x") -> None:
@@ -108,10 +69,10 @@ def memory() -> Iterator[fsspec.AbstractFileSystem]:
 
 def test_input_files_are_picklable(tmp_path: Path) -> None:
     write(tmp_path, "deep/b.txt", "a.jsonl.gz")
-    found = input_files([f"web={tmp_path}:0.5", tmp_path / "deep" / "b.txt"])
+    found = input_files([f"web={tmp_path}", tmp_path / "deep" / "b.txt"])
     assert [replace(file, state={}) for file in found] == [
-        InputFile(f"{tmp_path}/a.jsonl.gz", "a.jsonl.gz", "web", 0.5, in_folder=True),
-        InputFile(f"{tmp_path}/deep/b.txt", "deep/b.txt", "web", 0.5, in_folder=True),
+        InputFile(f"{tmp_path}/a.jsonl.gz", "a.jsonl.gz", "web", in_folder=True),
+        InputFile(f"{tmp_path}/deep/b.txt", "deep/b.txt", "web", in_folder=True),
         InputFile(f"{tmp_path}/deep/b.txt", "b.txt", "b"),
     ]
     assert [file.size for file in found] == [1, 1, 1]
@@ -134,7 +95,7 @@ def test_identity_shows_which_file_changed(
     (tmp_path / "nothing").symlink_to(tmp_path / "absent")
     os.mkfifo(tmp_path / "pipe")
     before = input_identity([tmp_path])
-    assert input_identity([f"web={tmp_path}:0.5"]) == before
+    assert input_identity([f"web={tmp_path}"]) == before
     a, b, *_ = before.values()
     assert (a == b) == bool(limit)  # by bytes
     write(tmp_path, "b.txt", "c.txt", content="new")
@@ -165,8 +126,8 @@ def test_what_a_server_reports_about_single_files_only_is_no_change(
 def test_a_pattern_stands_for_the_files_that_match(tmp_path: Path) -> None:
     write(tmp_path, "w2.json", "w1.json", "v.json")
     pattern = f"{tmp_path}/w*.json"
-    named = [f"web={tmp_path}/w{i}.json:0.5" for i in (1, 2)]
-    assert input_files([f"web={pattern}:0.5"]) == input_files(named)
+    named = [f"web={tmp_path}/w{i}.json" for i in (1, 2)]
+    assert input_files([f"web={pattern}"]) == input_files(named)
     assert input_identity([pattern]) == input_identity(named)
 
 
@@ -222,11 +183,11 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path, look: Callable) -> None:
     {
         "b.jsonl": "{here}/b.jsonl",
         "link.jsonl": "{here}/link.jsonl",
-        "wiki=a/*.jsonl:0.5": "wiki={here}/a/*.jsonl:0.5",
-        "wiki=strange=a:0.5": "wiki={here}/strange=a:0.5",
-        "strange=a:0.5": "{here}/strange=a:0.5",
-        "file:///a/b:1": "/a/b",
-        "web=s3://bucket/a*.parquet:0.1": "web=s3://bucket/a*.parquet:0.1",
+        "wiki=a/*.jsonl": "wiki={here}/a/*.jsonl",
+        "wiki=strange=a": "wiki={here}/strange=a",
+        "strange=a": "{here}/strange=a",
+        "file:///a/b": "/a/b",
+        "web=s3://bucket/a*.parquet": "web=s3://bucket/a*.parquet",
         "hf:ORG/NAME:en:train": "hf:ORG/NAME:en:train",
     }.items(),
 )
@@ -234,12 +195,11 @@ def test_only_the_path_of_a_local_input_is_made_absolute(
     text: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "strange=a:0.5").touch()
+    (tmp_path / "strange=a").touch()
     (tmp_path / "link.jsonl").symlink_to("b.jsonl")
     expected = expected.format(here=tmp_path.resolve())
     assert absolute_input(text) == expected
-    before, after = parse_input(text), parse_input(expected)
-    assert (before.name, before.weight) == (after.name, after.weight)
+    assert parse_input(expected)[0] == parse_input(text)[0]
 
 
 @pytest.mark.parametrize("given", ["", "corpora", "c*", "**/*.txt", "corpora/out", "link"])

@@ -52,33 +52,6 @@ def test_short_and_long_documents_are_dropped(tmp_path: Path) -> None:
     ]
 
 
-def test_samples_have_their_share_and_are_nested(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(lines(*({"text": f"text {n}"} for n in range(2000))))
-    samples = {}
-    for weight in (0.1, 0.2):
-        dropped: list[Dropped] = []
-        samples[weight] = texts(f"{path}:{weight}", on_drop=dropped.append)
-        assert len(samples[weight]) + len(dropped) == 2000
-        assert {d.reason for d in dropped} == {f"not in the sample of {weight}"}
-        assert len(samples[weight]) == pytest.approx(2000 * weight, rel=0.2)
-    assert set(samples[0.1]) < set(samples[0.2])
-
-
-def test_documents_of_one_id_are_sampled_apart(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(lines(*({"id": "same", "text": f"text {n}"} for n in range(1000))))
-    assert len(texts(f"{path}:0.3")) == pytest.approx(300, rel=0.2)
-
-
-def test_ids_that_begin_again_in_every_file_are_sampled_apart(tmp_path: Path) -> None:
-    for n in range(100):
-        (tmp_path / f"{n}.jsonl").write_bytes(lines(*({"id": i, "text": f"{n}-{i}"} for i in range(10))))
-    taken = texts(f"{tmp_path}:0.3")
-    assert len(taken) == pytest.approx(300, rel=0.2)
-    assert len({text.split("-")[1] for text in taken}) == 10
-
-
 def test_a_misspelt_way_with_flawed_records_is_refused() -> None:
     """Any but `stop` drops them."""
     with pytest.raises(InputError, match="--on-error is Stop; it must be one of: stop, skip"):

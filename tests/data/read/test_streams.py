@@ -111,11 +111,11 @@ def test_the_row_groups_of_a_file_give_the_bytes_of_one_task(
     """Ids from row numbers, repeated texts and dropped rows; between other large files."""
     monkeypatch.setattr("loriini.data.prepare.text.documents.SHARD_CHARACTERS", 50)
     monkeypatch.setattr(streams, "TASK_BYTES", 1)
-    large = f"{json_lines(tmp_path / 'large.jsonl')}:0.7"
-    inputs = [large, f"{parquet(tmp_path / 'large.parquet')}:0.8", f"again={large}"]
+    large = json_lines(tmp_path / "large.jsonl")
+    inputs = [large, parquet(tmp_path / "large.parquet"), f"again={large}"]
     built = stored(tmp_path / "whole", inputs, SKIP)
     assert any("na\u00efve" in text for text in built)
-    cut_into(parts, inputs[1].removesuffix(":0.8"), monkeypatch)
+    cut_into(parts, inputs[1], monkeypatch)
     opened, _ = open_streams(inputs, SKIP)
     assert [bool(stream.files[-1].row_groups) for stream in opened].count(True) == parts
     monkeypatch.setattr(streams, "read_json_lines", None)  # large.jsonl stays one task

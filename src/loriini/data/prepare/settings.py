@@ -42,8 +42,7 @@ class PrepareSettings:
     """
 
     documents: tuple[str, ...] = ()
-    """Files, folders, URLs or data sets, each `[NAME=]PATH[:WEIGHT]`: NAME is the domain of documents without
-    one, WEIGHT the share that is read."""
+    """Files, folders, URLs or data sets, each `[NAME=]PATH`: NAME is the domain of documents without one."""
     text_field: str = "text"
     """Field of a record that holds its text."""
     id_field: str = "id"

@@ -5,7 +5,6 @@ Every error names its place in the input, and every document that is left out is
 
 from loriini.data.read.inputs import (
     InputFile,
-    InputSpec,
     absolute_input,
     input_files,
     input_identity,
@@ -19,7 +18,6 @@ __all__ = [
     "Dropped",
     "Fields",
     "InputFile",
-    "InputSpec",
     "OnError",
     "ReadOptions",
     "absolute_input",

@@ -1,11 +1,10 @@
 """Inputs as the user names them, the files behind them, and what identifies their contents."""
 
 import glob
-import math
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,18 +38,6 @@ OWN_FOLDERS = {
 
 
 @dataclass(frozen=True)
-class InputSpec:
-    """A path, a URL, a pattern of these, or a data set, as given by the user.
-
-    `name` is the domain of documents without one; `weight` is the share of the documents to take, in (0, 1].
-    """
-
-    path: str
-    name: str | None = None
-    weight: float = 1.0
-
-
-@dataclass(frozen=True)
 class InputFile:
     """A file or a shard of a data set, which can be read independently of the others."""
 
@@ -59,8 +46,6 @@ class InputFile:
     """Path inside the input; the ids of documents without an id begin with it."""
     domain: str
     """The domain of documents without one."""
-    weight: float = 1.0
-    """The share of the documents to take."""
     in_folder: bool = False
     """Whether the file was found in a folder, not given by name."""
     state: Mapping[str, Any] = field(default_factory=dict)
@@ -83,11 +68,6 @@ class InputFile:
         """Whether it is a part of a file."""
         return bool(self.span or self.row_groups)
 
-    @property
-    def continues(self) -> bool:
-        """Whether it is a part of a file, and not the first."""
-        return (self.span or self.row_groups or (0,))[0] > 0
-
     def place(self, number: int) -> str:
         """Where a record is in the file, ":7"; in a later part of JSON lines "@BYTE:7", counted from there.
 
@@ -97,42 +77,32 @@ class InputFile:
         return f"@{start}:{number}" if number and start else f":{number}" if number else ""
 
 
-def parse_input(text: str | Path) -> InputSpec:
-    """Parse `[NAME=]PATH[:WEIGHT]`.
+def parse_input(text: str | Path) -> tuple[str | None, str]:
+    """NAME and PATH of an input `[NAME=]PATH`: a path, a URL, a pattern of these, or a data set.
 
     Text that names existing files, also as a pattern, is a path without NAME. A path may begin with `~`,
-    which shells leave as it is after `NAME=`. Raises InputError for a weight that is not in (0, 1].
+    which shells leave as it is after `NAME=`.
     """
     whole = str(text)
     if not whole:
         raise InputError("an input is empty; give a path")
-    is_path = _exists(whole) or _exists(_split_weight(whole)[0])
-    named = None if is_path else re.fullmatch(r"([\w.-]+)=(.+)", whole, re.DOTALL)
+    named = None if _exists(whole) else re.fullmatch(r"([\w.-]+)=(.+)", whole, re.DOTALL)
     name, path = (named[1], named[2]) if named else (None, whole)
-    path, weight = _split_weight(path)
-    share = _number(weight)
-    if not 0 < share <= 1:
-        raise InputError(
-            f"{whole}: the weight {weight} is not in (0, 1], the share of the documents to take; "
-            "to have documents more than once, prepare them separately and train with --corpus-weights"
-        )
-    return InputSpec(local_path(os.path.expanduser(path)), name, share)
+    return name, local_path(os.path.expanduser(path))
 
 
 def absolute_input(text: str | Path) -> str:
     """The same input for any working folder: a path on this machine is made absolute."""
-    spec = parse_input(text)
-    if not _is_local(spec.path):
+    name, path = parse_input(text)
+    if not _is_local(path):
         return str(text)
-    name = f"{spec.name}=" if spec.name else ""
-    weight = f":{spec.weight!r}" if spec.weight != 1 else ""
-    return f"{name}{os.path.abspath(spec.path)}{weight}"
+    return f"{name}={os.path.abspath(path)}" if name else os.path.abspath(path)
 
 
 def check_inputs(inputs: Sequence[str], out: Path) -> None:
     """InputError for an input that contains the corpus `out`, or lies in it: it would be read as well."""
     out = Path(os.path.realpath(out))
-    for path in (parse_input(given).path for given in inputs):
+    for _, path in map(parse_input, inputs):
         for match in matching_paths(path) if _is_local(path) else ():
             real = Path(os.path.realpath(match))
             if out.is_relative_to(real) or real.is_relative_to(out):
@@ -141,7 +111,7 @@ def check_inputs(inputs: Sequence[str], out: Path) -> None:
 
 def input_files(inputs: Sequence[str | Path]) -> list[InputFile]:
     """The files and shards of `inputs`, in order; InputError for a missing input."""
-    return [file for text in inputs for spec in _matching(text) for file in _files_of(spec)]
+    return [file for name, path in map(parse_input, inputs) for file in _files_of(name, path)]
 
 
 def input_identity(inputs: Sequence[str | Path]) -> dict[str, str]:
@@ -174,49 +144,29 @@ def is_changed(file: InputFile) -> bool:
     return now != file.state
 
 
-def _split_weight(path: str) -> tuple[str, str]:
-    """A path and the weight after its last colon, by default "1". A URL's port is not a weight."""
-    before, _, last = path.rpartition(":")
-    is_port = is_remote(path) and re.fullmatch(r"[^/]+//[^/]*:\d+", path)
-    if not (before and last) or is_port or _exists(path):
-        return path, "1"
-    is_weight = not math.isnan(_number(last)) or (_is_local(path) and _exists(before))
-    return (before, last) if is_weight else (path, "1")
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
-
-
-def _matching(text: str | Path) -> list[InputSpec]:
-    """An input for every file or folder that a pattern matches."""
-    spec = parse_input(text)
-    if is_data_set(spec.path):
-        return [spec]
-    return [replace(spec, path=path) for path in matching_paths(spec.path)]
-
-
-def _files_of(spec: InputSpec) -> list[InputFile]:
-    if is_data_set(spec.path):
-        commit = revision(spec.path)
-        count = shard_count(spec.path, commit)
-        name = spec.path.removeprefix(PREFIX).split(":")[0].split("/")[-1]
-        whole = InputFile(spec.path, name, spec.name or name, spec.weight, state={"revision": commit})
-        return [replace(whole, name=f"{name}-{i}", shard=(i, count)) for i in range(count)]
-    _refuse_own_folder(spec.path)
-    paths = files_at(spec.path)
-    if paths is None:
-        name = as_utf8(os.path.basename(without_query(spec.path).rstrip("/")))
-        domain = spec.name or domain_from_name(name, _folders_of_numbered(spec.path))
-        return [InputFile(spec.path, name, domain, spec.weight, state=_state(spec.path))]
-    if not paths:
-        raise no_documents(spec.path, {})
-    if any(suffixes(path)[0] == ".arrow" for path in paths):
-        paths = [path for path in paths if os.path.basename(path) not in DATA_SET_METADATA]
-    return [_file_in_folder(spec, path) for path in paths]
+def _files_of(name: str | None, given: str) -> Iterator[InputFile]:
+    """The files and shards behind a path; their domain is `name`, if given."""
+    if is_data_set(given):
+        commit = revision(given)
+        count = shard_count(given, commit)
+        last = given.removeprefix(PREFIX).split(":")[0].split("/")[-1]
+        for i in range(count):
+            state = {"revision": commit}
+            yield InputFile(given, f"{last}-{i}", name or last, state=state, shard=(i, count))
+        return
+    for path in matching_paths(given):
+        _refuse_own_folder(path)
+        found = files_at(path)
+        if found is None:
+            file = as_utf8(os.path.basename(without_query(path).rstrip("/")))
+            domain = name or domain_from_name(file, _folders_of_numbered(path))
+            yield InputFile(path, file, domain, state=_state(path))
+            continue
+        if not found:
+            raise no_documents(path, {})
+        if any(suffixes(file)[0] == ".arrow" for file in found):
+            found = [file for file in found if os.path.basename(file) not in DATA_SET_METADATA]
+        yield from (_file_in_folder(name, path, file) for file in found)
 
 
 def _folders_of_numbered(path: str) -> list[str]:
@@ -232,15 +182,15 @@ def _refuse_own_folder(path: str) -> None:
             raise InputError(f"{path}: {what}, not documents; give the files or folders of the text itself")
 
 
-def _file_in_folder(spec: InputSpec, path: str) -> InputFile:
-    root = spec.path.rstrip("/")
+def _file_in_folder(given: str | None, folder: str, path: str) -> InputFile:
+    root = folder.rstrip("/")
     name = path.removeprefix(root).lstrip("/") if path.startswith(f"{root}/") else os.path.basename(path)
     folder = os.path.basename(root if is_remote(root) else os.path.abspath(root))
     *above, _ = name.split("/")
     is_text = not reader_of(path, in_folder=True)
     domain = [*above, folder][0] if is_text else domain_from_name(name, [*reversed(above), folder])
-    domain = spec.name or as_utf8(domain)
-    return InputFile(path, as_utf8(name), domain, spec.weight, in_folder=True, state=_state(path))
+    domain = given or as_utf8(domain)
+    return InputFile(path, as_utf8(name), domain, in_folder=True, state=_state(path))
 
 
 def _state(path: str, anew: bool = False) -> dict[str, Any]:

@@ -43,13 +43,12 @@ FIRST_FILES, FIRST_RECORDS = 10, 100
 def read_documents(inputs: Sequence[str | Path], options: ReadOptions | None = None) -> Iterator[Document]:
     """Stream the documents of `inputs`, in the order given.
 
-    An input is `[NAME=]PATH[:WEIGHT]`:
+    An input is `[NAME=]PATH`:
 
     - PATH is a file, a folder (its files are read in sorted order), a URL that fsspec reaches, a pattern of
       these, or a data set `hf:NAME`.
     - NAME is the domain of documents without one. By default it is that of the file's name
       (`domain_from_name`), or the first folder of a text file in a folder.
-    - WEIGHT is the share of the documents to take.
 
     Files are JSON lines, csv, tsv, parquet, Arrow or web archives, by their suffix; any other file is one
     document of plain text. A document without an id gets the id `<file>:<line number>`. A damaged archive
@@ -132,13 +131,13 @@ def read_file(file: InputFile, options: ReadOptions) -> Iterator[Document]:
         except BadRecord as bad:
             if options.on_error == "stop" and bad.fix:
                 line = place
-                if file.span and file.continues:
+                if file.span and file.span[0]:
                     line = f":{lines_before(file.path, file.span[0]) + number}"
                 remedy = f"fix the {bad.fix}, or pass --on-error skip to count and skip it"
                 raise InputError(f"{path}{line}: {' '.join(str(bad).split())}; {remedy}") from None
             options.on_drop(Dropped(None, path + place, bad.reason, bad.detail, bool(bad.fix)))
         else:
-            if reason := options.reason_to_drop(document, file.weight, file.name):
+            if reason := options.reason_to_drop(document):
                 options.on_drop(Dropped(document.id, path + place, reason))
             else:
                 yield document

@@ -9,15 +9,12 @@ from typing import Any, Literal
 from loriini.common.checks import check_fields
 from loriini.common.errors import InputError
 from loriini.data.read.document import Document
-from loriini.data.read.sampling import hash_fraction
 
 MAX_RECORD_BYTES = 1 << 26
 """The longest record that is read, so that a file without line ends does not fill the memory."""
 MAX_DOCUMENT_CHARACTERS = 10_000_000
 """By default, longer documents are dropped: encoding one takes about 170 bytes a character."""
 TOO_LONG = f"longer than {MAX_RECORD_BYTES >> 20} MiB"
-NOT_SAMPLED = "not in the sample of "
-"""The beginning of the reason for dropping documents outside a sample."""
 NAME_THE_FIELD = "name the field of its text (--text-field, where the command has it)"
 SHOWN_CHARACTERS = 300
 """Characters of a table's columns in a message."""
@@ -136,19 +133,12 @@ class ReadOptions:
     def __post_init__(self) -> None:
         check_fields(self, dashed=True)  # a misspelt on_error would drop flawed records
 
-    def reason_to_drop(self, document: Document, weight: float, file: str) -> str:
-        """Why a document is not selected: its length, or the sample of a share `weight`; "" if it is.
-
-        The sample is drawn by the hash of the whole document and the name of its `file`, since ids may repeat
-        between and within files.
-        """
-        length = len(document.text)
-        if length < self.min_characters:
+    def reason_to_drop(self, document: Document) -> str:
+        """Why a document of this length is not selected; "" if it is."""
+        if len(document.text) < self.min_characters:
             return f"fewer than {self.min_characters} characters"
-        if length > self.max_document_characters:
+        if len(document.text) > self.max_document_characters:
             return f"more than {self.max_document_characters} characters"
-        if weight < 1 and hash_fraction(f"{file}\0{document.id}\0{document.text}") >= weight:
-            return f"{NOT_SAMPLED}{weight:g}"
         return ""
 
 

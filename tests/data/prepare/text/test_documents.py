@@ -8,9 +8,8 @@ from loriini.data.jobs.artifact import Artifact
 from loriini.data.prepare.text.documents import write_documents
 from loriini.data.prepare.text.stored import stored_documents
 from loriini.data.read.document import Document
-from loriini.data.read.inputs import identity_of, input_files
-from loriini.data.read.records import Dropped, OnDrop, ReadOptions
-from loriini.data.read.streams import FunctionStream, file_streams
+from loriini.data.read.records import Dropped, OnDrop
+from loriini.data.read.streams import FunctionStream
 
 
 def test_round_trip(tmp_path: Path) -> None:
@@ -127,19 +126,6 @@ def test_too_many_domains_are_refused_before_they_are_stored(
             write_documents(tmp_path / "documents", sources, {})
         assert not (tmp_path / "documents").exists()
     write_documents(tmp_path / "documents", lambda _: made[:4], {"other": 1})
-
-
-def test_what_is_not_in_a_sample_is_counted_without_a_line(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text("".join(f'{{"text": "text {i}"}}\n' for i in range(300)))
-    options = ReadOptions(min_characters=7)
-    inputs = [f"{tmp_path}/a.jsonl:0.1"]
-    files = input_files(inputs)
-    streams = file_streams(files, identity_of(files), options)
-    built = write_documents(tmp_path / "documents", streams, {})
-    skipped = built.counts["skipped"]
-    assert skipped["not in the sample of 0.1"] + skipped["fewer than 7 characters"] > 250
-    listed = [json.loads(line) for line in built.path("dropped.jsonl").read_text().splitlines()]
-    assert {record["reason"] for record in listed} == {"fewer than 7 characters"}
 
 
 def test_a_shard_of_repeated_texts_only_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,7 @@ from loriini.data.jobs.tasks import (
 from loriini.data.prepare.text.distinct import first_of_text, id_hashes, new_name, occurrences, text_hashes
 from loriini.data.read.compressed import read_lines
 from loriini.data.read.document import Document
-from loriini.data.read.records import NOT_SAMPLED, Dropped, count_dropped, no_documents
+from loriini.data.read.records import Dropped, count_dropped, no_documents
 from loriini.data.read.streams import DocumentStream, FunctionStream, ReadDocuments
 
 DOCUMENTS = "documents-{:05d}.jsonl.zst"
@@ -173,8 +173,7 @@ def _read(read: ReadDocuments, characters: int, folder: Path, advance: Advance) 
         def write(dropped: Dropped) -> None:
             nonlocal flaws
             flaws += dropped.is_flaw
-            if not dropped.reason.startswith(NOT_SAMPLED):  # a line for each would outgrow a small sample
-                _write_dropped(file_of_dropped, dropped)
+            _write_dropped(file_of_dropped, dropped)
 
         drop, skipped = count_dropped(write)
         for i, batch in enumerate(document_batches(read(drop), characters)):
