@@ -253,7 +253,7 @@ TRAINING = (
         "estimate/memory.py",
         "    if least > memory:\n",
         "    if False:\n",
-        "tests/estimate/test_least_memory.py",
+        "tests/estimate/test_estimate.py",
     ),
     Mutation(
         "a pipe is read as a text file",

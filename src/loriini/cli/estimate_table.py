@@ -19,9 +19,7 @@ ASSUMED_MFU = 0.4
 def estimate_text(estimate: Estimate) -> str:
     """An estimate's tables: memory, settings that fit, communication."""
     chosen = estimate.options[0]
-    return "\n\n".join(
-        [_head(estimate), _memory(chosen), _options(estimate), _communication(estimate), _by_gpus(estimate)]
-    )
+    return "\n\n".join([_head(estimate), _memory(chosen), _options(estimate), _communication(estimate)])
 
 
 def _head(e: Estimate) -> str:
@@ -90,17 +88,6 @@ def _communication(e: Estimate) -> str:
     ]
     head = [f"GiB a rank receives in a step (groups of {e.group})", "parameters", "gradients", "activations"]
     return format_table([*head, "total"], rows, align_right=True)
-
-
-def _by_gpus(e: Estimate) -> str:
-    by_gpus = e.communication_at_scale
-    rows = [
-        [PARALLELISMS[name], *(_gib(sizes.total) if (sizes := by[name]) else "–" for by in by_gpus.values())]
-        for name in PARALLELISMS
-    ]
-    counts = [f"{gpus:,} GPUs" for gpus in by_gpus]
-    head = ["the same with one micro-batch a step, groups of 8", *counts]
-    return format_table(head, rows, align_right=True)
 
 
 def _sizes(received: Communication) -> list[str]:

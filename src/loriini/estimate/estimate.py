@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from math import ceil, gcd
+from math import gcd
 from typing import Any
 
 from loriini.common.checks import LARGEST
@@ -24,12 +24,8 @@ from loriini.estimate.memory import (
 from loriini.model import LoriiniConfig
 from loriini.train.config import TrainConfig
 
-GPU_COUNTS = (8, 64, 512, 4096)
-"""Numbers of GPUs at which the parallelisms are compared, with one micro-batch a step."""
 NODE = 8
 """GPUs of a node: the largest group that shares experts."""
-MOST_GPUS = 1 << 14
-"""The most GPUs that a remedy suggests."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +63,6 @@ class Estimate:
     """Ranks that share experts in `communication`."""
     communication: dict[str, Communication | None]
     """What a rank receives in a step, by parallelism."""
-    communication_at_scale: dict[int, dict[str, Communication | None]]
-    """What a rank receives in a step, by number of GPUs, in groups of a node, with one micro-batch a step."""
 
     def to_dict(self) -> dict[str, Any]:
         """The estimate as a JSON object, with totals."""
@@ -99,14 +93,17 @@ def estimate(run: TrainConfig, vocab_size: int, cluster: GpuCluster) -> Estimate
         config.recompute_merge = run.model.recompute_merge is True
     options = tuple(find_options(run, config, cluster))
     if cluster.gpu_memory is not None and not any(option.fits for option in options):
-        raise InputError(f"{run.name} does not fit: {remedy(run, config, cluster.gpus, cluster.gpu_memory)}")
+        least = min(option.memory.total for option in options)
+        raise InputError(
+            f"{run.name} does not fit: each of {cluster.gpus} GPUs would hold {least / GIB:.1f} GiB, "
+            f"but --memory is {cluster.gpu_memory / GIB:.1f} GiB; use more --gpus, or a smaller model"
+        )
     total, active = config.parameters()
     flops, tokens = config.flops_per_token(run.length), run.batch_size * run.length
     shard, group = mesh_sizes(run, cluster.gpus)
     if group == 1:  # the largest there could be
         group = next(n for n in range(min(NODE, shard), 0, -1) if shard % n == 0)
     step = rank_step(run, options[0].micro_batch_size, cluster.gpus)
-    micro_batch = replace(step, micro_batches=1, reduce_once=False)
     return Estimate(
         name=run.name,
         run=run.to_dict(),
@@ -123,9 +120,6 @@ def estimate(run: TrainConfig, vocab_size: int, cluster: GpuCluster) -> Estimate
         options=options,
         group=group,
         communication=by_parallelism(config, step, cluster.gpus, shard, group),
-        communication_at_scale={
-            gpus: by_parallelism(config, micro_batch, gpus, gpus, NODE) for gpus in GPU_COUNTS
-        },
     )
 
 
@@ -180,35 +174,3 @@ def by_parallelism(
         "expert_parallel": expert_parallel(config, step, gpus, shard, whole) if shared else None,
         "expert_wise": expert_wise(config, step, gpus, shard, group) if sliced else None,
     }
-
-
-def _starts_on(run: TrainConfig, gpus: int) -> bool:
-    try:
-        run.check(processes=gpus)
-    except InputError:
-        return False
-    return True
-
-
-def remedy(run: TrainConfig, config: LoriiniConfig, gpus: int, gpu_memory: float) -> str:
-    """How to make a run fit that no option makes fit: 2, 4, 8, … times the GPUs, or else more memory.
-
-    Numbers of GPUs that the run cannot be started on are passed over.
-    """
-    configs = [(each, micro_batch_activations(run, each, 1)) for each in both_merges(config)]
-
-    def least_of(number: int) -> float:
-        return min(rank_memory(run, each, number, 1, True, kept).total for each, kept in configs)
-
-    least = least_of(gpus)
-    needed = (
-        f"each of {gpus} GPUs would hold {least / GIB:.1f} GiB (micro_batch_size 1, activation "
-        f"checkpointing), but --memory is {gpu_memory / GIB:.1f} GiB"
-    )
-    more = 2 * gpus
-    while more <= min(MOST_GPUS, run.batch_size) and run.batch_size % more == 0:
-        if _starts_on(run, more) and least_of(more) <= gpu_memory:
-            return f"{needed}; use --gpus {more}"
-        more *= 2
-    enough = f"{ceil(10 * least / GIB) / 10:.1f}GiB"
-    return f"{needed}, and more GPUs are not enough; use --memory {enough}, or a smaller model"
