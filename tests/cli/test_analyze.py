@@ -45,7 +45,7 @@ def test_documents_that_are_given_twice_are_refused(
 ) -> None:
     twice = (made.documents, f"{made.documents.parent}/*{made.documents.suffix}")
     ended = call(capsys, "analyze", made.run, "--documents", *twice, "--out", tmp_path / "new")
-    assert_refused(ended, f"{made.documents.name} is also read as", "so it would count twice; leave one out")
+    assert_refused(ended, f"{made.documents.name}: two of the inputs")
 
 
 def test_documents_that_were_apart_in_training_are_routed_apart(

@@ -27,7 +27,7 @@ from loriini.evaluate.tasks.loading import FILES, FORMS, GROUPS, IN_CONTEXT, loa
 from loriini.evaluate.tasks.running import evaluate_task
 from loriini.export.export import ExportSettings, export_model
 from runs import write_tokenizer
-from tiny import SEGMENT, tiny_model
+from tiny import tiny_model
 
 THREE = {"query": "Ice is", "choices": ["hot", "cold", "dry"], "gold": 0}
 
@@ -241,8 +241,6 @@ def test_several_runs_make_one_table_and_nothing_else_is_printed(
         for task in result["tasks"].values():
             assert {"metric", "value", "stderr", "n", "shots"} <= task.keys()
             assert (task["n"], task["shots"]) == (3, 2)
-    assert results[0]["tasks"]["wikitext"].keys() >= {"perplexity", "perplexity_all"}
-    assert [result["tasks"]["wikitext"]["skip"] for result in results] == [SEGMENT] * 2
     later = results[1]["tasks"]
     assert [key for key in later if "difference" in later[key]] == ["agnews", "jeopardy"], "means"
     assert "truncated" not in results[0]["tasks"]["agnews"]

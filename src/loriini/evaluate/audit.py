@@ -32,16 +32,12 @@ class Leak:
     segment_1: float
     later: float
     tolerance: float
-    positions: tuple[int, ...]
-    instances: int
-    length: int
 
     def __str__(self) -> str:
         return (
             f"declared {self.declared}, measured {self.measured}\n"
             f"largest logit change before a changed future: {self.segment_1:.3g} in segment 1, "
-            f"{self.later:.3g} elsewhere (rounding: up to {self.tolerance:.2g}), after "
-            f"{len(self.positions)} positions of {self.instances} instances of {self.length} tokens"
+            f"{self.later:.3g} elsewhere (rounding: up to {self.tolerance:.2g})"
         )
 
 
@@ -51,37 +47,27 @@ def audit(model: LoriiniForCausalLM, ids_BL: Tensor) -> Leak:
 
     Use float32: in bfloat16, rounding hides small leaks.
     """
-    with evaluation_mode(model):
-        return _leak(model, ids_BL)
-
-
-def _leak(model: LoriiniForCausalLM, ids_BL: Tensor) -> Leak:
-    B, L = ids_BL.shape
-    labels_B = torch.zeros(B, dtype=torch.long, device=ids_BL.device)
-    expected_BLV = model(ids_BL, routing_labels=labels_B).logits.float()
-    check_finite(expected_BLV, "the model's logits")
+    labels_B = torch.zeros(len(ids_BL), dtype=torch.long, device=ids_BL.device)
     offsets_BL = torch.randint_like(ids_BL, 1, model.config.vocab_size)
     others_BL = (ids_BL + offsets_BL) % model.config.vocab_size
-    positions = torch.linspace(0, L - 2, min(POSITIONS, L - 1)).long().tolist()
-    change_L = torch.zeros(L, device=ids_BL.device)
-    for t in positions:
-        changed_BL = torch.cat([ids_BL[:, : t + 1], others_BL[:, t + 1 :]], dim=1)
-        logits_BLV = model(changed_BL, routing_labels=labels_B).logits.float()
-        now_L = (logits_BLV - expected_BLV).abs().amax((0, 2))
-        change_L[: t + 1] = change_L[: t + 1].maximum(now_L[: t + 1])
+    change_L = torch.zeros(ids_BL.shape[1], device=ids_BL.device)
+    positions = torch.linspace(0, len(change_L) - 2, min(POSITIONS, len(change_L) - 1)).long().tolist()
+    with evaluation_mode(model):
+        expected_BLV = model(ids_BL, routing_labels=labels_B).logits.float()
+        check_finite(expected_BLV, "the model's logits")
+        for t in positions:
+            changed_BL = torch.cat([ids_BL[:, : t + 1], others_BL[:, t + 1 :]], dim=1)
+            logits_BLV = model(changed_BL, routing_labels=labels_B).logits.float()
+            now_L = (logits_BLV - expected_BLV).abs().amax((0, 2))
+            change_L[: t + 1] = change_L[: t + 1].maximum(now_L[: t + 1])
     first = model.config.first_segment_length
-    segment_1, later = _largest(change_L[:first]), _largest(change_L[first:])
-    tolerance = ROUNDING * expected_BLV.abs().max().item()
-    return Leak(
-        declared=model.config.design.causality,
-        measured=_causality(segment_1 > tolerance, later > tolerance),
-        segment_1=segment_1,
-        later=later,
-        tolerance=tolerance,
-        positions=tuple(positions),
-        instances=B,
-        length=L,
+    segment_1, later = (
+        part.max().item() if len(part) else 0.0 for part in (change_L[:first], change_L[first:])
     )
+    tolerance = ROUNDING * expected_BLV.abs().max().item()
+    measured: Causality = "after_first_segment" if segment_1 > tolerance else "strict"
+    measured = "none" if later > tolerance else measured
+    return Leak(model.config.design.causality, measured, segment_1, later, tolerance)
 
 
 def random_instances(model: LoriiniForCausalLM, seed: int = 0) -> Tensor:
@@ -90,11 +76,3 @@ def random_instances(model: LoriiniForCausalLM, seed: int = 0) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     ids_BL = torch.randint(model.config.vocab_size, (INSTANCES, length), generator=generator)
     return ids_BL.to(model.device)
-
-
-def _largest(changes: Tensor) -> float:
-    return changes.max().item() if len(changes) else 0.0
-
-
-def _causality(in_segment_1: bool, elsewhere: bool) -> Causality:
-    return "none" if elsewhere else "after_first_segment" if in_segment_1 else "strict"

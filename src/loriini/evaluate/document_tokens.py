@@ -1,23 +1,17 @@
 """The tokens of a document, and how many bytes of its text each of them spells."""
 
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 from unicodedata import combining
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
-from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from loriini.data.read.document import Document
 
 AS_IN_TRAINING = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
 """How a tokenizer is called: what spells a special token is text."""
-BYTES_OF = {shown: byte for byte, shown in bytes_to_unicode().items()}
-"""GPT-2's alphabet: the byte that each character of a byte-level token stands for."""
-REMEMBERED = 1 << 18
-"""Tokens whose bytes are kept: all of most vocabularies."""
 
 
 class DocumentTokens(NamedTuple):
@@ -40,48 +34,19 @@ def document_ids(document: Document, tokenizer: PreTrainedTokenizerBase) -> list
 def document_tokens(document: Document, tokenizer: PreTrainedTokenizerBase) -> DocumentTokens:
     """A document's token ids, as in training, and the bytes that each spells.
 
-    Byte-level tokens are counted directly, without a space that the tokenizer puts before the text. Other
-    tokens have the bytes of the characters that they stand for (offsets): a character belongs to the first of
-    several tokens, and blanks and accents that the tokenizer drops belong to the token after them, or at the
-    end to the last. Sizes are estimates if other characters are dropped or a token is the unknown one.
+    A token has the bytes of the characters that it stands for (offsets). A character belongs to the first of
+    several tokens; blanks and accents that the tokenizer drops belong to the token after them, or at the end
+    to the last. Sizes are estimates if other characters are dropped, if a token is the unknown one, and for a
+    tokenizer without offsets.
     """
     encoded = tokenizer(document.text, **AS_IN_TRAINING)
-    ids, fast, text = encoded["input_ids"], encoded.encodings, document.text.encode()
-    tokens = fast[0].tokens if fast else tokenizer.convert_ids_to_tokens(ids)
-    known = tokenizer.unk_token_id not in ids  # it may be shown as the text that it replaces
-    for spelled_by in (_byte_level, _sentencepiece):
-        spelled = list(map(spelled_by, tokens))
-        joined = b"".join(spelled)
-        if joined in (text, b" " + text):
-            sizes = list(map(len, spelled))
-            if len(joined) > len(text):
-                sizes[0] -= 1
-            return DocumentTokens(ids, sizes, known)
-    if not fast:
-        reached = [len(text) * i // max(1, len(ids)) for i in range(len(ids) + 1)]
+    ids = encoded["input_ids"]
+    if not encoded.encodings:
+        size = len(document.text.encode())
+        reached = [size * i // max(1, len(ids)) for i in range(len(ids) + 1)]
         return DocumentTokens(ids, [end - start for start, end in pairwise(reached)], False)
-    sizes, covered = sizes_by_offsets(document.text, fast[0].offsets)
-    return DocumentTokens(ids, sizes, covered and known)
-
-
-@lru_cache(REMEMBERED)
-def _byte_level(token: str) -> bytes:
-    """The bytes of a token in GPT-2's alphabet; with other characters it is an added token, which is text."""
-    try:
-        return bytes(map(BYTES_OF.__getitem__, token))
-    except KeyError:
-        return token.encode()
-
-
-@lru_cache(REMEMBERED)
-def _sentencepiece(token: str) -> bytes:
-    """The bytes of a token as SentencePiece writes it: ▁ is a space, <0x0A> a byte."""
-    if len(token) == len("<0x0A>") and token.startswith("<0x") and token.endswith(">"):
-        try:
-            return bytes.fromhex(token[3:5])
-        except ValueError:
-            pass
-    return token.replace("▁", " ").encode()
+    sizes, covered = sizes_by_offsets(document.text, encoded.encodings[0].offsets)
+    return DocumentTokens(ids, sizes, covered and tokenizer.unk_token_id not in ids)
 
 
 def sizes_by_offsets(text: str, offsets: Sequence[tuple[int, int]]) -> tuple[list[int], bool]:

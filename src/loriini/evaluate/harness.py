@@ -8,8 +8,7 @@ batches do not change results. `python -m loriini.evaluate.harness` is `lm_eval`
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from math import exp
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -30,30 +29,8 @@ from loriini.model import LoriiniForCausalLM
 from loriini.model.generate.routing_inputs import labels_of
 
 MAX_NEW_TOKENS = 256
-
-
-@dataclass
-class RollingSums:
-    """Log-likelihoods in nats, and tokens: of whole rolling windows, and after their first tokens."""
-
-    total: float = 0.0
-    tokens: int = 0
-    later: float = 0.0
-    later_tokens: int = 0
-
-    def add(self, log_probs: Tensor, first: int) -> None:
-        """Count a window's scored tokens, all and without the `first` ones."""
-        self.total += log_probs.sum().item()
-        self.tokens += len(log_probs)
-        self.later += log_probs[first:].sum().item()
-        self.later_tokens += max(0, len(log_probs) - first)
-
-    def perplexities(self) -> dict[str, float | None]:
-        """`perplexity` after the first tokens and `perplexity_all`, per token; None without tokens."""
-        return {
-            "perplexity": exp(-self.later / self.later_tokens) if self.later_tokens else None,
-            "perplexity_all": exp(-self.total / self.tokens) if self.tokens else None,
-        }
+AT_ONCE = 16
+"""Windows at once where the harness is to find a number (`batch_size=auto`)."""
 
 
 @register_model("loriini")
@@ -64,10 +41,9 @@ class LoriiniLM(HFLM):
     in it, later ones by the segment before) or `training` (a call without a prompt, answers included; not
     causal in segment 1). Rolling windows have no prompt: `prompt` routes them as `segment` does where the
     design has segments, the first by the window's context. `label` names the expert of a label-routed model.
-    `skip` is how many tokens at a rolling window's start `rolling` keeps apart; by default segment 1.
 
-    `rolling` holds the sums of the last `loglikelihood_rolling`; `truncated` counts inputs cut on the left
-    because they exceed the model's context. Of an answer that alone exceeds it, the last tokens are scored.
+    `truncated` counts inputs cut on the left because they exceed the model's context. Of an answer that alone
+    exceeds it, the last tokens are scored.
     A task that asks for as many new tokens as the context or more gets half of it, and a warning.
     """
 
@@ -76,7 +52,6 @@ class LoriiniLM(HFLM):
         pretrained: Any,
         routing: EvaluationRouting = "prompt",
         label: str | None = None,
-        skip: int | None = None,
         **settings: Any,
     ) -> None:
         if isinstance(pretrained, str):
@@ -91,8 +66,6 @@ class LoriiniLM(HFLM):
         labels_of(self.model, label, 1)
         self.routing = routing
         self.label = label
-        self.skip = self.model.config.first_segment_length if skip is None else skip
-        self.rolling = RollingSums()
         self.truncated = 0
         self.shortened = set[int]()
 
@@ -117,11 +90,6 @@ class LoriiniLM(HFLM):
             warn(f"{task}: {asked} new tokens do not fit {context_of}; at most {most} are written")
         return replace(request, arguments=(context, {**settings, "max_gen_toks": most}))
 
-    def loglikelihood_rolling(self, requests: list[Any], disable_tqdm: bool = False) -> list[float]:
-        """As the harness's; `rolling` keeps each window's first tokens apart."""
-        self.rolling = RollingSums()
-        return super().loglikelihood_rolling(requests, disable_tqdm)
-
     def _loglikelihood_tokens(
         self, requests: list[Any], disable_tqdm: bool = False, override_bs: int | None = None
     ) -> list[tuple[float, bool]]:
@@ -133,7 +101,7 @@ class LoriiniLM(HFLM):
         for i, (_, context, continuation) in enumerate(requests):
             windows[self._window(context, continuation)].append(i)
         rolling = bool(requests) and requests[0][0] is None
-        size = override_bs or (self._detect_batch_size() if self.batch_size == "auto" else self.batch_size)
+        size = override_bs or (self.batch_size if isinstance(self.batch_size, int) else AT_ONCE)
         answers: dict[int, tuple[float, bool]] = {}
         shown = not (disable_tqdm or rolling or self.rank)
         with progress("answers", len(requests), shown) as advance:
@@ -141,20 +109,12 @@ class LoriiniLM(HFLM):
                 targets = [window.targets([requests[i][2][-1] for i in windows[window]]) for window in batch]
                 for window, log_probs_SR, greedy_SR in self._scores(batch, targets, rolling):
                     for column, i in enumerate(windows[window]):
-                        scores = log_probs_SR[:, column], greedy_SR[:, column]
-                        answers[i] = self._answer(requests[i], window, *scores)
+                        answer = float(log_probs_SR[:, column].sum()), bool(greedy_SR[:, column].all())
+                        answers[i] = answer
+                        if not rolling:
+                            self.cache_hook.add_partial("loglikelihood", requests[i][0], answer)
                     advance(len(windows[window]))
         return [answers[i] for i in range(len(requests))]
-
-    def _answer(
-        self, request: Any, window: Window, log_probs_S: Tensor, greedy_S: Tensor
-    ) -> tuple[float, bool]:
-        answer = float(log_probs_S.sum()), bool(greedy_S.all())
-        if request[0] is None:
-            self.rolling.add(log_probs_S, max(0, self.skip + 1 - window.prompt))
-        else:
-            self.cache_hook.add_partial("loglikelihood", request[0], answer)
-        return answer
 
     def _window(self, context: list[int], continuation: list[int]) -> Window:
         """The last tokens that fit the context, without the very last, which is only predicted."""
@@ -204,12 +164,6 @@ class LoriiniLM(HFLM):
         dtype = self.mixed_precision_dtype
         with torch.no_grad(), torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not None):
             yield
-
-    def _model_call(self, inps: Tensor, attn_mask: Tensor | None = None, labels: Any = None) -> Tensor:
-        """Logits (B, L, V), by which the harness looks for the largest batch."""
-        with self._precision():
-            routing_labels = labels_of(self.model, self.label, len(inps))
-            return self.model(inps, attention_mask=attn_mask, routing_labels=routing_labels).logits
 
     def tok_batch_encode(
         self,

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -18,7 +19,6 @@ from loriini.common.progress import warn
 from loriini.data.prepare.overlap import warn_of_overlap
 from loriini.data.read import Fields, ReadOptions, read_documents
 from loriini.data.read.document import Document
-from loriini.data.read.files import is_remote
 from loriini.data.read.inputs import input_files
 from loriini.evaluate.heldout import (
     HeldOut,
@@ -42,7 +42,6 @@ from loriini.model.weights.loading import (
     load_tokenizer,
     opening_ids,
     run_precision,
-    started_from,
     trained_tokens,
     trained_with_document_mask,
 )
@@ -59,7 +58,7 @@ def without_weights(config: LoriiniConfig) -> LoriiniForCausalLM:
 
 
 def read_heldout(settings: EvaluationSettings) -> list[Document]:
-    """The documents. InputError for those that cannot be read, and for a file that is given twice."""
+    """The documents. InputError for those that cannot be read, and as from `check_files`."""
     check_files(settings.documents)
     return list(read_documents(settings.documents, read_options(settings)))
 
@@ -70,16 +69,10 @@ def read_options(settings: EvaluationSettings) -> ReadOptions:
 
 
 def check_files(inputs: Sequence[str]) -> None:
-    """InputError for a file of two inputs, such as a pattern and a path: its documents would count twice."""
-    seen = dict[tuple[str, tuple[int, int] | None], str]()
-    for given in inputs if len(inputs) > 1 else ():
-        for file in input_files([given]):
-            path = file.path if is_remote(file.path) else os.path.realpath(file.path)
-            if other := seen.get((path, file.shard)):
-                raise InputError(
-                    f"{given}: {file.path} is also read as {other}, so it would count twice; leave one out"
-                )
-            seen[path, file.shard] = file.path
+    """InputError for a file that two inputs name, such as a pattern and a path."""
+    files = [(os.path.realpath(file.path), file.shard) for given in inputs for file in input_files([given])]
+    if twice := next((path for (path, _), n in Counter(files).items() if n > 1), None):
+        raise InputError(f"{twice}: two of the inputs name it, so it would count twice; leave one out")
 
 
 def evaluate_runs(runs: Sequence[Path], settings: EvaluationSettings) -> list[dict[str, Any]]:
@@ -145,8 +138,7 @@ def warn_of_unequal_tokens(runs: Sequence[Path]) -> None:
     """Warn where runs were trained on different numbers of tokens; other models have none recorded."""
     trained = {run: tokens for run in runs if (tokens := trained_tokens(run))}
     if len(set(trained.values())) > 1:
-        starts = {run: f" after those of {start}" if (start := started_from(run)) else "" for run in trained}
-        listed = ", ".join(f"{run} {tokens:,}{starts[run]}" for run, tokens in trained.items())
+        listed = ", ".join(f"{run} {tokens:,}" for run, tokens in trained.items())
         warn(
             f"the runs were trained on different numbers of tokens, which their difference includes: {listed}"
         )

@@ -41,22 +41,20 @@ def evaluate_tasks(runs: Sequence[Path], settings: TaskSettings) -> list[dict[st
 
     Returns for each run `routing`, `router_free` and `label` where they are set, `seconds` without loading
     the model, and `tasks`: key → metric, value, stderr (None where there is none), n and shots; `metrics`,
-    where the task has several; `truncated`, the number of inputs that were cut to the model's context; for
-    rolling tasks also the perplexities of `RollingSums` and their `skip`, the longest first segment of all
-    runs. Each of several results names its `run`; those after the first have a `difference` to it for each
-    task whose value is a mean over questions. InputError for tasks, data and runs that cannot be evaluated,
-    before any model is loaded.
+    where the task has several; `truncated`, the number of inputs that were cut to the model's context. Each
+    of several results names its `run`; those after the first have a `difference` to it for each task whose
+    value is a mean over questions. InputError for tasks, data and runs that cannot be evaluated, before any
+    model is loaded.
     """
     check_installed()
     configs = [load_config(run) for run in runs]
     refuse_unused_label(settings.label, *configs)
     for run, config in zip(runs, configs, strict=True):
         check_run(run, config, settings)
-    skip = max(config.first_segment_length for config in configs)
     with _harness_quiet():
         tasks = load_tasks(requested(settings.tasks, settings.num_fewshot), settings.data, settings.limit)
         with progress("tasks", len(runs) * len(tasks)) as advance:
-            results = [_evaluate_run(run, tasks, settings, skip, len(runs) > 1, advance) for run in runs]
+            results = [_evaluate_run(run, tasks, settings, len(runs) > 1, advance) for run in runs]
     if len(runs) == 1:
         return results
     _add_differences(results)
@@ -89,7 +87,6 @@ def _evaluate_run(
     run: Path,
     tasks: dict[str, Loaded],
     settings: TaskSettings,
-    skip: int,
     by_question: bool,
     advance: Advance,
 ) -> dict[str, Any]:
@@ -107,7 +104,6 @@ def _evaluate_run(
         batch_size=settings.batch_size,
         routing=settings.routing,
         label=settings.label,
-        skip=skip,
         mixed_precision_dtype=autocast_dtype(run_precision(run), model.device),
     )
     results, started = {}, time.perf_counter()
@@ -148,8 +144,6 @@ def evaluate_task(
         result["by_question"] = values
     if len(metrics) > 1:
         result["metrics"] = metrics
-    if any(member.OUTPUT_TYPE == "loglikelihood_rolling" for member in task.tasks["tasks"].values()):
-        result |= {**lm.rolling.perplexities(), "skip": lm.skip} if hasattr(lm, "rolling") else {}
     if cut := getattr(lm, "truncated", 0):
         result["truncated"] = cut
     return result
@@ -194,17 +188,14 @@ def table_of(results: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[st
 
 
 def _cell(result: dict[str, Any]) -> str:
+    """The value with its standard error and, if there is one, the difference to the first run."""
     error = "" if result["stderr"] is None else f" ± {result['stderr']:.4f}"
-    return f"{result['value']:.4f}{error}{_difference(result)}"
-
-
-def _difference(result: dict[str, Any]) -> str:
-    """The difference to the first run in words, if there is one."""
+    shown = f"{result['value']:.4f}{error}"
     if "difference" not in result:
-        return ""
+        return shown
     change, *bounds = result["difference"].values()
     interval = "interval unknown" if None in bounds else " to ".join(f"{bound:+.4f}" for bound in bounds)
-    return f" ({change:+.4f}, {interval})"
+    return f"{shown} ({change:+.4f}, {interval})"
 
 
 @contextmanager
