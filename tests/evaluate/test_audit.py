@@ -31,12 +31,6 @@ def test_designs_measure_as_they_declare(name: str) -> None:
     assert (leak.later > leak.tolerance) == (design.causality == "none")
 
 
-def test_a_dense_model_is_strict_whatever_its_design() -> None:
-    model = tiny_model("smear", num_experts=1)
-    leak = audit(model, random_ids())
-    assert (leak.declared, leak.measured) == ("strict", "strict")
-
-
 LEAKS = {"all tokens": lambda x_BLD: x_BLD.mean(1, True), "the next token": lambda x_BLD: x_BLD.roll(-1, 1)}
 
 
@@ -47,17 +41,6 @@ def test_a_leak_that_no_design_declares_is_found(leaked: Callable[[Tensor], Tens
     last.register_forward_hook(lambda _, inputs, out: (out[0] + leaked(inputs[0]), out[1]))
     leak = audit(model, random_ids())
     assert (leak.declared, leak.measured) == ("strict", "none")
-
-
-def test_every_later_token_is_changed() -> None:
-    model, ids, passed = tiny_model("mixtral"), random_ids(64), []
-    model.register_forward_pre_hook(lambda _, arguments: passed.append(arguments[0].clone()))
-    audit(model, ids)
-    assert len(passed) > 2
-    for changed in passed[1:]:
-        same_L = (changed == ids).all(0)
-        assert torch.equal((changed == ids).any(0), same_L)
-        assert not same_L[-1]
 
 
 def test_instances_are_the_same_under_a_seed_and_fit_the_context() -> None:

@@ -101,14 +101,6 @@ def test_the_tokens_of_a_document_spell_its_bytes(name: str, text: str) -> None:
         assert found.exact
 
 
-def test_an_added_token_is_text_as_it_is_written() -> None:
-    tokenizer = byte_level()
-    tokenizer.add_tokens(["   ", "中中"])
-    found = tokens_of("a   b中中é", tokenizer)
-    assert tokenizer.convert_ids_to_tokens(found.ids) == ["a", "   ", "b", "中中", "Ã©"]
-    assert (found.sizes, found.exact) == ([1, 3, 1, 6, 2], True)
-
-
 def test_tokens_that_change_the_text_stand_for_its_characters() -> None:
     found = tokens_of("  HELLO\n\nÁ中! ", word_piece())
     assert (found.sizes, found.exact) == ([4, 3, 4, 3, 2], True)  # he ##llo a 中 !
@@ -176,18 +168,6 @@ def test_bits_per_counted_byte_are_those_of_a_loop(skip: int, masked: bool) -> N
     assert results["bytes"]["a"] == sum(sizes) != len(sizes)
     expected = sum(losses) / math.log(2) / sum(sizes)
     assert results["bits_per_byte_counted"]["a"] == pytest.approx(expected, rel=1e-5)
-
-
-def test_where_all_tokens_are_alike_both_bits_per_byte_are_equal() -> None:
-    ids = random_ids(2, LENGTH + 1)
-    text = HeldOut(ids, 3.0, bytes=torch.full_like(ids, 3))
-    model = tiny_model("mixtral")
-    results = evaluate(model, {"a": text}, 0)
-    assert results["bits_per_byte_counted"] == pytest.approx(results["bits_per_byte"])
-    assert results["bytes"] == {"a": 2 * LENGTH * 3}
-    skipped = evaluate(model, {"a": text}, LENGTH - 1)
-    assert skipped["bits_per_byte"] == pytest.approx(results["bits_per_byte"])
-    assert skipped["bits_per_byte_counted"]["a"] != pytest.approx(results["bits_per_byte"]["a"], rel=1e-3)
 
 
 def test_all_domains_tell_bits_per_counted_byte_or_none_does() -> None:

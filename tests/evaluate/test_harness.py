@@ -21,7 +21,6 @@ pytest.importorskip("lm_eval", reason="the harness is in the extra loriini[tasks
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.registry import get_model
-from lm_eval.models.huggingface import HFLM
 
 from loriini.evaluate import harness
 from loriini.evaluate.harness import LoriiniLM
@@ -148,17 +147,6 @@ def test_answers_are_those_of_all_logits_where_few_are_held(
     assert max(rows) == 2 * CONTEXT
 
 
-def test_the_greedy_continuation_is_greedy(lm_of: Callable[..., LoriiniLM]) -> None:
-    lm = lm_of()
-    context = random_words(6)
-    ids = torch.tensor([lm.tok_encode(context)])
-    greedy = lm.model.generate(ids, max_new_tokens=3, do_sample=False, pad_token_id=EOS)[0, 6:]
-    other = torch.cat([greedy[:2], (greedy[2:] + 1) % EOS])
-    asked = [(context, f" {words(answer)}") for answer in (greedy, other)]
-    found = lm.loglikelihood(instances("loglikelihood", asked), **QUIET)
-    assert [is_greedy for _, is_greedy in found] == [True, False]
-
-
 def test_of_an_answer_longer_than_the_context_the_last_tokens_are_scored(
     lm_of: Callable[..., LoriiniLM],
 ) -> None:
@@ -274,20 +262,3 @@ def test_another_model_is_refused(
     llama = export_model(lm_of("dense").model, tokenizer, ExportSettings("llama"), tmp_path / "llama")
     with pytest.raises(InputError, match="not a Loriini model; use --model hf"):
         LoriiniLM(str(llama), device="cpu")
-
-
-def test_one_expert_answers_as_a_llama_of_its_weights_does_in_hf(
-    lm_of: Callable[..., LoriiniLM], tokenizer: PreTrainedTokenizerBase, tmp_path: Path
-) -> None:
-    ours = lm_of("dense")
-    llama = export_model(ours.model, tokenizer, ExportSettings("llama"), tmp_path / "llama")
-    hf = HFLM(str(llama), device="cpu", batch_size=4)
-    asked = instances("loglikelihood", questions())
-    texts = instances(
-        "loglikelihood_rolling", [(random_words(length),) for length in (5, CONTEXT, 2 * CONTEXT)]
-    )
-    found, expected = (lm.loglikelihood(asked, **QUIET) for lm in (ours, hf))
-    torch.testing.assert_close([v for v, _ in found], [v for v, _ in expected], rtol=1e-6, atol=1e-6)
-    assert [greedy for _, greedy in found] == [greedy for _, greedy in expected]
-    rolled = [lm.loglikelihood_rolling(texts, **QUIET) for lm in (ours, hf)]
-    torch.testing.assert_close(rolled[0], rolled[1], rtol=1e-6, atol=1e-6)

@@ -77,10 +77,6 @@ def test_held_out_text_has_the_tokens_of_training_text(tmp_path: Path) -> None:
     assert routed.tolist() == ids
 
 
-def test_a_token_stands_for_bytes_not_characters(tokenizer: PreTrainedTokenizerBase) -> None:
-    assert tokenize_by_domain(documents(("a", "öö")), tokenizer, 5)["a"].bytes_per_token == 4 / 2
-
-
 def test_no_more_than_so_many_instances_are_read(tokenizer: PreTrainedTokenizerBase) -> None:
     long = words(range(45))
     texts = documents(*[("a", words(range(9)))] * 10, ("b", words(range(9))), ("c", long), ("c", long))
@@ -89,11 +85,6 @@ def test_no_more_than_so_many_instances_are_read(tokenizer: PreTrainedTokenizerB
     assert documents_of(heldout) == {"a": (0, 1, 2), "b": (0,), "c": (0, 0, 0)}
     (cut,) = tokenize_by_domain(documents(*[("a", words(range(14)))] * 2), tokenizer, length=9).values()
     assert cut.documents == (0, 0, 1)
-
-
-def test_documents_are_read_until_the_last_instance_is_full(tokenizer: PreTrainedTokenizerBase) -> None:
-    texts = documents(*[("a", words(range(8)))] * 4)  # 9 tokens with EOS: three documents have 27 of 30
-    assert len(tokenize_by_domain(texts, tokenizer, length=9, most=3)["a"].ids) == 3
 
 
 def test_text_shorter_than_an_instance_is_all_there_is(tokenizer: PreTrainedTokenizerBase) -> None:

@@ -117,27 +117,10 @@ def test_of_a_single_document_instances_are_drawn() -> None:
     assert differences_by_domain(A, B, alone)["all"] == differences_by_domain(A, B)["all"]
 
 
-def test_every_domain_has_its_own_difference() -> None:
-    found = differences_by_domain(A, B)
-    assert list(found) == ["prose", "code", "all"]
-    assert found["code"] == differences_by_domain({"code": A["code"]}, {"code": B["code"]})["all"]
-    assert found["all"] == differences_by_domain(A, B)["all"]
-
-
 def test_blocks_of_resamples_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = differences_by_domain({"d": A["code"]}, {"d": B["code"]})["all"]
     monkeypatch.setattr("loriini.evaluate.intervals.INDICES_AT_ONCE", 100)
     assert differences_by_domain({"d": A["code"]}, {"d": B["code"]})["all"] == whole
-
-
-def test_domains_are_resampled_independently() -> None:
-    same = dict.fromkeys("abcdefgh", A["code"]), dict.fromkeys("abcdefgh", B["code"])
-    one, eight = (
-        differences_by_domain({"a": A["code"]}, {"a": B["code"]})["all"],
-        differences_by_domain(*same)["all"],
-    )
-    assert eight.change == pytest.approx(one.change)
-    assert (eight.high - eight.low) / (one.high - one.low) == pytest.approx(1 / np.sqrt(8), rel=0.1)
 
 
 def test_one_instance_gives_no_interval() -> None:
