@@ -57,7 +57,7 @@ def test_the_runs_of_an_item_exist(name: str) -> None:
         trained = override(recipe, run.overrides)
         assert not run.design or replace(trained, routing=DESIGNS[run.design]) != trained
         assert not run.overrides or trained != recipe
-    for options in {item.evaluate, *(run.evaluate for run in item.runs.values())}:
+    for options in {run.evaluate for run in item.runs.values()}:
         assert parsed(["evaluate", "run", *options]).runs == (Path("run"),)
 
 

@@ -8,10 +8,8 @@ from loriini.cli.compare import print_commands
 from loriini.cli.output import print_rows
 from loriini.common.errors import InputError
 from loriini.common.options import refuse_given
-from loriini.papers.published import ITEMS
-from loriini.papers.reproduce.experiments.catalog import find_experiments
 from loriini.papers.reproduce.job import ReproduceSettings, place_items, reproduce_items
-from loriini.papers.reproduce.listing import describe_items, paper_commands
+from loriini.papers.reproduce.listing import describe_items
 from loriini.papers.reproduce.plan import unique_trials
 from loriini.papers.reproduce.scales import find_scale
 
@@ -39,34 +37,20 @@ class Reproduce:
         if self.list:
             self._print_list()
             return
-        if self.out is None and not self.only_prints:
+        if self.out is None:
             raise InputError("--out is missing: give the folder of runs and results")
         if not wanted.items:
             raise InputError("give the items to reproduce, or all; `loriini reproduce --list` lists them")
-        elif self.only_prints:
-            _print_paper_commands(wanted.items, wanted.seeds)
         elif self.commands:
-            assert self.out
             print_commands(unique_trials(place_items(wanted, self.out)[0]))
         else:
-            assert self.out
             print(reproduce_items(wanted, self.out))
-
-    @property
-    def only_prints(self) -> bool:
-        """Whether the items are too large to be trained here."""
-        return self.settings.scale == "paper" and not self.settings.text
 
     def _refuse_unused(self) -> None:
         """InputError for arguments that would have no effect."""
         of_a_training = ("items", "text", "on_error", "jobs", "commands")
         for unused, names, why in (
             (self.list, of_a_training, "--list trains nothing"),
-            (
-                self.only_prints,
-                ("commands",),
-                "--scale paper only prints commands unless there is a --text",
-            ),
             (not self.list, ("json",), "is only for --list"),
             (not self.settings.text, ("on_error",), "is only for --text"),
         ):
@@ -76,11 +60,3 @@ class Reproduce:
     def _print_list(self) -> None:
         scale, columns = find_scale(self.settings.scale), ("item", "trainings", "FLOPs", "state", "finding")
         print_rows(describe_items(scale, self.settings.seeds, self.out), columns, as_json=self.json)
-
-
-def _print_paper_commands(items: tuple[str, ...], seeds: int) -> None:
-    for experiment in find_experiments(items):
-        item = experiment.item
-        computed = f"# It trains nothing: loriini reproduce {item} --out DIR"
-        commands = [*paper_commands(experiment, seeds)] or [computed]
-        print(f"# {item}: {ITEMS[item].title}", *commands, sep="\n")

@@ -63,8 +63,6 @@ class Item:
     """By the row of the published values, or the name of the curve."""
     texts: tuple[str, ...] = ()
     """What the runs are trained on; if several, every run on each, and the columns have their names."""
-    evaluate: tuple[str, ...] = ()
-    """As for `loriini evaluate`, where all runs are evaluated alike."""
     note: str = ""
     """What the paper leaves open or contradicts."""
 

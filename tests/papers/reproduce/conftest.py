@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 
 from loriini.cli import main
+from loriini.compare.running import train_here
 from loriini.compare.trainings import Training
 from loriini.papers.reproduce import job, measures
 from loriini.papers.reproduce.experiments import timing, toy
 from loriini.papers.reproduce.experiments.toy import MAIN, Study
 from loriini.papers.reproduce.scales import SCALES, TINY, Scale
 from loriini.papers.reproduce.texts import waiting_lock
-from loriini.train.corpora import read_corpora
-from loriini.train.loop import train
 
 SHAPES = dict.fromkeys(TINY.shapes, (16, 2, 2))
 TEST = replace(
@@ -40,18 +39,16 @@ SOME = (
 )
 """Items that train little and use every measure among them."""
 STUDIES = {
-    MAIN: Study(steps=4, every=2, seeds=2),
-    "head of zeros": Study(8, 8, head=0.0, steps=4, every=2, seeds=2),
+    MAIN: Study(16, steps=4, every=2, seeds=2),
+    "width 8": Study(8, steps=4, every=2, seeds=2),
 }
 DOMAINS = ("arxiv", "books", "multi_de", "multi_fr", "python", "web", "wiki")
 
 
-def train_here(trials: Sequence[Training], jobs: int, on_end: Callable[[Training], None]) -> dict[Path, str]:
+def train_all_here(trials: Sequence[Training], jobs: int) -> dict[Path, str]:
     """What `train_all` does, without its processes."""
     for trial in trials:
-        if not trial.is_done:
-            train(trial.run, read_corpora(trial.run.corpus), trial.folder)
-            on_end(trial)
+        train_here(trial)
     return {}
 
 
@@ -75,7 +72,7 @@ def tiny() -> Any:
         patch.setitem(timing.TIMED, "tiny", TIMED)
         patch.setitem(timing.ROUNDS, "tiny", 2)
         patch.setattr(toy, "STUDIES", STUDIES)
-        patch.setattr(job, "train_all", train_here)
+        patch.setattr(job, "train_all", train_all_here)
         patch.setattr(measures, "ANSWER", 8)
         yield
 

@@ -19,7 +19,6 @@ from loriini.papers.reproduce.claim import (
     deciding,
     exactly,
     judged_against_leak,
-    occurs,
     overall,
     verdicts,
     well_below,
@@ -141,14 +140,6 @@ def test_a_row_that_sees_later_tokens_can_only_be_worse(claim: Claim, too_low: b
 def test_claims_are_of_differences_paired_by_seed() -> None:
     noisy = {0: 1.0, 1: 5.0, 2: 9.0}
     assert below("x", {s: v - 0.1 - s / 1e3 for s, v in noisy.items()}, noisy).judged() == HOLDS
-
-
-@pytest.mark.parametrize(
-    ("counts", "verdict"), [({0: 0.0, 1: 0.0, 2: 0.0}, UNDECIDED), ({0: 0.0, 1: 2.0}, HOLDS), ({}, UNDECIDED)]
-)
-def test_what_any_seed_shows_occurs_and_what_none_shows_may(counts: dict[int, float], verdict: str) -> None:
-    claim = occurs("recovered", counts)
-    assert (claim.quantity, claim.judged()) == ("recovered", verdict)
 
 
 def test_well_below_is_by_more_than_what_is_close() -> None:

@@ -1,10 +1,8 @@
 """The command: wrong input in a line, a list, a page from results alone, resumed runs."""
 
 import json
-import shlex
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +17,8 @@ from loriini.papers.reproduce.claim import UNDECIDED
 from loriini.papers.reproduce.experiments.catalog import EXPERIMENTS
 from loriini.papers.reproduce.experiments.experiment import Experiment
 from loriini.papers.reproduce.job import ReproduceSettings, reproduce_items
-from loriini.papers.reproduce.listing import training_command
-from loriini.papers.reproduce.plan import item_runs
 from loriini.papers.reproduce.results import DAMAGED, RESULTS, item_results
-from loriini.papers.reproduce.scales import SCALES, paper_run
-from loriini.train.launch import resolve_recipe
+from loriini.papers.reproduce.scales import SCALES
 from loriini.train.records.metrics import METRICS, read_records
 from reproduce.conftest import TEST, results_of
 from together import CONTEXT
@@ -43,7 +38,7 @@ from together import CONTEXT
         (("--list", "--seeds", "-3"), "--seeds is -3; it must be at least 1 and at most 100"),
         (("--list", "--text", "nowhere"), "--text: --list trains nothing"),
         (("lory-fig3", "--on-error", "skip"), "--on-error: is only for --text"),
-        (("lory-fig3", "--scale", "paper", "--commands"), "--commands: --scale paper only prints commands"),
+        (("lory-fig3", "--scale", "paper"), "--scale paper needs --text"),
         (("lory-fig3", "--json"), "--json: is only for --list"),
     ],
 )
@@ -77,32 +72,10 @@ def test_a_damaged_results_file_is_named(tmp_path: Path, capsys: pytest.CaptureF
     assert line.endswith(DAMAGED)
 
 
-def test_at_the_papers_scale_commands_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["reproduce", "lory-fig4", "--scale", "paper", "--seeds", "1", "--out", str(tmp_path / "out")])
-    lines = capsys.readouterr().out.splitlines()
-    commands = [line for line in lines if line.startswith("torchrun")]
-    assert len(commands) == 4
-    assert all("--nnodes 8 --nproc-per-node 8 --rdzv-backend c10d" in command for command in commands)
-    assert sum("--order=random" in command for command in commands) == 2
-    assert sum("--corpus CORPORA/Common-Crawl-random" in command for command in commands) == 2
-    assert sum("--corpus CORPORA/Common-Crawl-similar" in command for command in commands) == 2
-    main(["reproduce", "lory-table4", "--scale", "paper"])
-    assert "# It trains nothing: loriini reproduce lory-table4 --out DIR" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("item", [name for name, row in EXPERIMENTS.items() if row.runs])
-def test_a_printed_command_trains_the_papers_run(item: str) -> None:
-    for run in item_runs(EXPERIMENTS[item], SCALES["paper"]):
-        words = shlex.split(training_command(run.paper, run.text, 3))
-        name, *options = words[words.index("train") + 1 : words.index("--corpus")]
-        expected = replace(paper_run(run.paper), seed=3)
-        assert replace(resolve_recipe(name, options), name=expected.name) == expected
-
-
 def test_finished_items_train_nothing_again(
     reproduced: Path, text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(trials: list[Training], jobs: int, on_end: object) -> dict[Path, str]:
+    def refuse(trials: list[Training], jobs: int) -> dict[Path, str]:
         assert all((trial.folder / "model").exists() for trial in trials)
         return {}
 
@@ -155,9 +128,7 @@ def test_a_model_is_loaded_once_for_all_of_its_measures(
 def test_a_training_that_fails_leaves_the_other_items_written(
     reproduced: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(trials: Sequence[Training], jobs: int, on_end: Callable[[Training], None]) -> dict[Path, str]:
-        for trial in trials:
-            on_end(trial)
+    def fail(trials: Sequence[Training], jobs: int) -> dict[Path, str]:
         return {trial.folder: "out of luck" for trial in trials}
 
     out = shutil.copytree(reproduced, tmp_path / "out")

@@ -3,15 +3,12 @@
 import contextlib
 import json
 import shutil
-import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from loriini.common.errors import InputError
-from loriini.papers.reproduce.experiments.experiment import Experiment
-from loriini.papers.reproduce.job import ItemWriter, ReproduceSettings, claim, place_items, reproduce_items
+from loriini.papers.reproduce.job import ReproduceSettings, claim, place_items, reproduce_items
 from loriini.papers.reproduce.scales import find_scale
 from loriini.papers.reproduce.texts import Texts
 
@@ -45,20 +42,3 @@ def test_a_domain_that_is_too_short_to_skip_is_refused_before_training_where_los
     with pytest.raises(InputError, match=message) if refused else contextlib.nullcontext():
         place_items(settings, out)
     assert not (out / "runs").exists()
-
-
-def test_what_takes_long_is_computed_where_it_can_be_interrupted(
-    reproduced: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    in_main_thread = []
-    compute = ItemWriter.compute
-
-    def noted(self: ItemWriter, experiment: Experiment) -> Any:
-        if experiment.compute:
-            in_main_thread.append(threading.current_thread() is threading.main_thread())
-        return compute(self, experiment)
-
-    monkeypatch.setattr(ItemWriter, "compute", noted)
-    out = shutil.copytree(reproduced, tmp_path / "out")
-    reproduce_items(ReproduceSettings(("lory-table4", "lory-fig3"), text=(str(text),), seeds=1), out)
-    assert in_main_thread == [True]

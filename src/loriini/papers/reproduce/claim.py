@@ -134,12 +134,6 @@ def deciding(claims: Sequence[Claim], found: Sequence[str]) -> int | None:
     return next((i for i in measured if found[i] == verdict), measured[0] if measured else None)
 
 
-def occurs(quantity: str, counts: Values) -> Claim:
-    """That something occurs: it holds if any seed counted it, else it is undecided, since other seeds may."""
-    total = sum(counts.values())
-    return exactly(quantity, total, low=0.0) if total else Claim(quantity, counts, low=0.0)
-
-
 def judged_against_leak(claim: Claim, too_low: bool, why: str) -> Claim:
     """A claim whose values are too low, or else too high, as a row of it sees later tokens.
 

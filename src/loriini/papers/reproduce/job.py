@@ -1,10 +1,7 @@
 """`loriini reproduce`: train what items need, measure it, and write each item's results as it is done."""
 
-import contextvars
 import time
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -12,12 +9,12 @@ from typing import Annotated, Any
 
 from loriini.common.atomic import write_json
 from loriini.common.checks import Bounds, check_fields
+from loriini.common.errors import InputError
 from loriini.common.hardware import describe_machine
 from loriini.common.json_file import read_object
 from loriini.common.options import Option
 from loriini.common.progress import inform, warn
 from loriini.compare.running import check_jobs, refuse_failures, train_all
-from loriini.compare.trainings import Training
 from loriini.data.jobs.lock import claim_folder, waiting_lock
 from loriini.data.read import OnError
 from loriini.evaluate.heldout import check_lengths
@@ -58,19 +55,32 @@ class ReproduceSettings:
         find_scale(self.scale)
         check_fields(self, dashed=True)
         check_jobs(self.jobs)
+        if self.items and self.scale == "paper" and not self.text:
+            raise InputError("--scale paper needs --text: these models need more than the text of a machine")
 
 
 def reproduce_items(settings: ReproduceSettings, out: Path) -> Path:
-    """Reproduce items in the folder `out`, without what is done there; the path of the overview.
+    """Reproduce items in the folder `out`, one after another; what is done stays. The overview's path.
 
-    InputError before anything is trained for wrong settings and text; WorkerDied at the end if a training
-    failed, or what measuring one raised, with the other items written.
+    InputError before anything is trained for wrong settings and text. At the end, with the other items
+    written: WorkerDied if a training failed, or what measuring an item raised.
     """
     plans, texts = place_items(settings, out)
     writer = ItemWriter(texts, settings.seeds, out)
-    failures = train_and_write(plans, writer, settings.jobs)
+    failures: dict[Path, str] = {}
+    errors = []
+    for plan in plans:
+        failures |= train_all(plan.trials, settings.jobs) if plan.trials else {}
+        try:
+            writer.write(plan)
+        except Exception as error:
+            item = plan.experiment.item
+            warn(f"measuring {item} failed ({type(error).__name__}: {error}); the others continue")
+            errors.append(error)
     overview = writer.overview()
     refuse_failures(unique_trials(plans), failures)
+    if errors:
+        raise errors[0]
     return overview
 
 
@@ -160,88 +170,3 @@ class ItemWriter:
             if not path.exists():
                 write_json(path, experiment.compute(self.texts.scale, self.seeds), sort_keys=False)
             return read_object(path, "remove it")
-
-
-def train_and_write(plans: Sequence[Plan], writer: ItemWriter, jobs: int) -> dict[Path, str]:
-    """Train what is not done, `jobs` at once, and write every item as soon as it is; failures by folder."""
-    trials = unique_trials(plans)
-    inform(f"Items: {len(plans)}, trainings: {len(trials)}")
-    with ThreadPoolExecutor(1) as measuring:
-        job = _Job(plans, writer, measuring)
-        try:
-            job.start()
-            failures = train_all(trials, jobs, job.trained) if trials else {}
-            job.finish()
-        except BaseException:
-            measuring.shutdown(cancel_futures=True)
-            raise
-    return failures
-
-
-class _Job:
-    """Measures trainings as they end, and writes items whose trainings have all ended.
-
-    While the main thread waits for the processes that train, this is done in another one. What is timed comes
-    after that in the main thread, where it can be interrupted.
-    """
-
-    def __init__(self, plans: Sequence[Plan], writer: ItemWriter, executor: ThreadPoolExecutor) -> None:
-        self.open, self.writer, self.executor = list(plans), writer, executor
-        self.trainings: dict[Path, ItemTraining] = {}
-        self.names = defaultdict[Path, set[str]](set)
-        for plan in plans:
-            for training in plan.trainings:
-                self.trainings[training.trial.folder] = training
-                self.names[training.trial.folder] |= set(plan.experiment.measures)
-        self.ended: set[Path] = set()
-        self.training = True
-        self.errors: list[Exception] = []
-
-    def start(self) -> None:
-        """Measure what is trained already, and write what needs no training."""
-        for trial in unique_trials(self.open):
-            if trial.is_done:
-                self.trained(trial)
-        self._finish_items()
-
-    def trained(self, trial: Training) -> None:
-        """Take a training that ended, or failed."""
-        self.ended.add(trial.folder)
-        if trial.is_done:
-            names = sorted(self.names[trial.folder])
-            self._do(trial.name, partial(self.writer.measure, self.trainings[trial.folder], names))
-        self._finish_items()
-
-    def finish(self) -> None:
-        """Compute what remains, and write every item that can be; then raises what measuring one raised."""
-        self.executor.shutdown()
-        self.training = False
-        self._finish_items()
-        if self.errors:
-            raise self.errors[0]
-
-    def _do(self, name: str, work: Callable[[], object]) -> None:
-        """Do the work; an error is reported at once, since it is raised only after all trainings."""
-
-        def attempt() -> None:
-            try:
-                work()
-            except Exception as error:
-                warn(f"measuring {name} failed ({type(error).__name__}: {error}); the others continue")
-                self.errors.append(error)
-
-        if self.training:
-            self.executor.submit(contextvars.copy_context().run, attempt)
-        else:
-            attempt()
-
-    def _finish_items(self) -> None:
-        done = [plan for plan in self.open if self._may_finish(plan)]
-        for plan in done:
-            self.open.remove(plan)
-            self._do(plan.experiment.item, partial(self.writer.write, plan))
-
-    def _may_finish(self, plan: Plan) -> bool:
-        """Whether all trainings of an item ended, and all others where something else is computed."""
-        trained = all(trial.folder in self.ended for trial in plan.trials)
-        return trained and not (plan.experiment.compute and self.training)

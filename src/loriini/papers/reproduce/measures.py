@@ -69,9 +69,8 @@ def training(trial: Training) -> dict[str, Any]:
     - `training_loss`: mean of the last tenth of the steps, in nats a token.
     - `curve`: `compare.measures.learning_curve` over tokens.
     - `active`: share of experts active at least once in ten steps, by window and layer (Lory, appendix G.1);
-      `active_long`: in a tenth of the training. `units` is how many units a window routes.
-    - `load`: share of choices, by step, layer and expert, and of how many in a layer these are at least (0:
-      not recorded); `norms`: mean activation norms, in the same form.
+      `units` is how many units a window routes.
+    - `load`: share of choices, by step, layer and expert; `norms`: mean activation norms, in the same form.
     """
     metrics = read_records(trial.folder / METRICS)
     tokens = column(metrics, "tokens")
@@ -85,7 +84,6 @@ def training(trial: Training) -> dict[str, Any]:
     }
     if routed := routed_steps(metrics):
         measured["active"] = active(trial.run, routed, UTILISATION_WINDOW)
-        measured["active_long"] = active(trial.run, routed, max(1, len(routed) // 10))
         for name, key in (("load", "load"), ("norms", "activation_norms")):
             recorded = thinned([m for m in routed if key in m])
             if recorded:
@@ -93,8 +91,6 @@ def training(trial: Training) -> dict[str, Any]:
                     "tokens": [m["tokens"] for m in recorded],
                     "values": [m[key] for m in recorded],
                 }
-                if name == "load":
-                    measured[name]["choices"] = [min(m["choices"]) for m in recorded]
     return measured
 
 

@@ -78,8 +78,7 @@ class Texts:
 
         Languages are the domains `multi…`, or all where there are fewer than two; web text is the domain
         `web` or `prose`, or all; the rest is mixed text. Short documents are those of mixed text's domains
-        that fill at least half of their share of both sides, or of all: a domain with a handful of
-        documents would weigh as much as the others in every mean over domains.
+        with enough of them: one with a handful would weigh as much as the others in every mean over domains.
         """
         all_domains = sorted(self.by_domain[TRAIN])
         languages = [domain for domain in all_domains if domain.startswith(LANGUAGE_PREFIX)]
@@ -91,15 +90,13 @@ class Texts:
         return self._plentiful(mixed) if kind == SHORT else mixed
 
     def _plentiful(self, domains: list[str]) -> list[str]:
-        """The domains with enough short documents; those left out leave a larger share to the others."""
-        kept = [domain for domain in domains if self._fills_half(domain, len(domains))]
-        return self._plentiful(kept) if kept and kept != domains else domains
+        """The domains whose short documents fill at least half of their share; all, if none does."""
+        half = {side: self._share(side, len(domains)) / 2 for side in (TRAIN, HELDOUT)}
 
-    def _fills_half(self, domain: str, domains: int) -> bool:
-        return all(
-            2 * characters(self._of_domain(SHORT, side, domain, domains)) >= self._share(side, domains)
-            for side in (TRAIN, HELDOUT)
-        )
+        def fills_half(domain: str, side: str) -> bool:
+            return characters(self._of_domain(SHORT, side, domain, len(domains))) >= half[side]
+
+        return [name for name in domains if all(fills_half(name, side) for side in half)] or domains
 
     def _share(self, side: str, domains: int) -> int:
         """Characters of each domain if there are `domains` of them."""
@@ -163,12 +160,6 @@ class Texts:
             self.tokenized[key] = tokenize_by_domain(documents, tokenizer, length, most)
         return self.tokenized[key]
 
-    def amounts(self, kind: str) -> str:
-        """Domains, documents and characters of a kind's training and held-out text, in words."""
-        shards = map(str, sorted((self.corpus(kind, "random") / "documents").glob("documents-*")))
-        training, heldout = read_documents(tuple(shards)), read_documents((str(self.heldout(kind)),))
-        return f"text for training: {counts_by_domain(training)}; held-out text: {counts_by_domain(heldout)}"
-
     def place(self, run: TrainConfig, kind: str) -> TrainConfig:
         """A run with its corpus, in its own order or else in random order.
 
@@ -184,12 +175,3 @@ class Texts:
 def characters(documents: Iterable[Document]) -> int:
     """Characters of all documents together."""
     return sum(len(document.text) for document in documents)
-
-
-def counts_by_domain(documents: Iterable[Document]) -> str:
-    """Documents and characters by domain."""
-    by_domain = grouped(documents, lambda document: document.domain)
-    return ", ".join(
-        f"{domain} {len(of_domain):,} documents of {characters(of_domain):,} characters"
-        for domain, of_domain in sorted(by_domain.items())
-    )

@@ -3,9 +3,7 @@
 from math import exp, log
 from typing import Any
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from loriini.papers.published import ITEMS
 from loriini.papers.reproduce.claim import FAILS, HOLDS, UNDECIDED
@@ -21,48 +19,12 @@ from loriini.papers.reproduce.experiments.design_choices import (
     assignment_columns,
     in_languages_not_topics,
     one_or_two_layers,
-    recovered,
     units_and_scopes,
     weakly_in_topics,
 )
 from loriini.papers.reproduce.measured import Measured
 
-RECORDS, LAYERS, EXPERTS, SEQUENCES = 20, 4, 4, 4
-
-
-def loads(choices_SLE: NDArray[np.float64]) -> Measured:
-    """A run whose records count these choices."""
-    counts_SL = choices_SLE.sum(-1)
-    load: dict[str, Any] = {
-        "values": (choices_SLE / counts_SL[..., None]).tolist(),
-        "choices": counts_SL.min(1).tolist(),
-    }
-    return Measured({SEQUENCE_TOP2: {0: {"training": {"load": load}}}})
-
-
-def even_routing(steps: int) -> NDArray[np.float64]:
-    """Choices of records of so many steps, in each of which sequences choose two of the experts at random."""
-    random = np.random.default_rng(0)
-    scores = random.random((RECORDS, steps, LAYERS, SEQUENCES, EXPERTS))
-    top2 = scores >= np.sort(scores, -1)[..., -2:-1]
-    return top2.sum((1, 3)).astype(np.float64)
-
-
-@pytest.mark.parametrize(("steps", "found"), [(1, {}), (10, {0: 0.0}), (25, {0: 0.0})])
-def test_even_routing_is_no_recovery(steps: int, found: dict[int, float]) -> None:
-    """Nor is it one in records of single steps, in which an expert is left out now and then."""
-    choices_SLE = even_routing(steps)
-    assert (choices_SLE == 0).any() == (steps == 1)
-    assert recovered(loads(choices_SLE), SEQUENCE_TOP2) == found
-
-
-def test_an_expert_recovers_that_collapsed_and_was_in_use_again_for_several_records() -> None:
-    choices_SLE = even_routing(25)
-    choices_SLE[4:8, 0, 1] = 0  # recovers
-    choices_SLE[4, 1, 2] = 0  # a single record
-    choices_SLE[10:, 2, 3] = 0  # stays unused …
-    choices_SLE[15, 2, 3] = 50  # … but for a single record
-    assert recovered(loads(choices_SLE), SEQUENCE_TOP2) == {0: 1.0}
+LAYERS = 4
 
 
 def routes(agreement: float, domains: int, name: str = "topic") -> dict[str, Any]:

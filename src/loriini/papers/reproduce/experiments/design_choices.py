@@ -16,7 +16,6 @@ from loriini.papers.reproduce.claim import (
     below,
     close,
     judged_against_leak,
-    occurs,
 )
 from loriini.papers.reproduce.experiments import common as c
 from loriini.papers.reproduce.experiments.experiment import Experiment
@@ -30,11 +29,6 @@ TOLERANCE = 0.03
 about_as_good = partial(close, within=TOLERANCE)
 UNUSED = 0.1
 """Fraction of the even share: an expert with less of a layer's choices has collapsed."""
-IN_USE = 0.5
-"""Fraction of the even share: an expert with more of a layer's choices is in use again."""
-ENOUGH = 20
-"""Choices for each expert, on average, of which a record must be to show a collapse: by chance alone an
-expert gets less than a tenth of an even share of 20 in fewer than one of ten million records."""
 LAST = 0.2
 """Part of training, at its end, over which the use of experts is averaged."""
 UNIT = "token over sequence"
@@ -162,15 +156,14 @@ def collapse_is_harmless(m: Measured) -> Iterator[Claim]:
     yield c.compare(about_as_good, "loss", m.loss, without, balanced)
 
 
-RECOVERED = "experts that recovered from collapse, all seeds"
-"""A claim that short runs with small batches do not measure."""
+RECOVERED = "whether experts recover from collapse: records of few choices do not show it"
 
 
 def collapse_and_recovery(m: Measured) -> Iterator[Claim]:
     """Experts collapse, most in the first and last layer, and some recover."""
     yield Claim("share of collapsed experts at the end", collapsed(m, SEQUENCE_TOP2), low=0.01)
     yield from collapsed_outside(m, SEQUENCE_TOP2)
-    yield occurs(RECOVERED, recovered(m, SEQUENCE_TOP2))
+    yield Claim(RECOVERED, {})
 
 
 def collapsed_outside(m: Measured, row: str) -> Iterator[Claim]:
@@ -179,27 +172,6 @@ def collapsed_outside(m: Measured, row: str) -> Iterator[Claim]:
     inner = collapsed(m, row, slice(1, -1))
     if inner:
         yield above("share of collapsed experts, first and last layer less the others", outer, inner, unit="")
-
-
-def recovered(m: Measured, row: str) -> Values:
-    """How many experts collapsed and were in use later, each in two records in a row.
-
-    Seeds are left out whose records are of few choices, such as those of a single step with a small batch.
-    """
-    by_seed = {}
-    for seed, load in m.each(row, "training", "load").items():
-        load_SLE = np.array(load["values"])
-        experts = load_SLE.shape[2]
-        if min(load["choices"]) >= ENOUGH * experts:
-            collapsed_SLE = lasting(load_SLE < UNUSED / experts)
-            in_use_SLE = lasting(load_SLE > IN_USE / experts)
-            by_seed[seed] = float((np.maximum.accumulate(collapsed_SLE) & in_use_SLE).any(0).sum())
-    return by_seed
-
-
-def lasting(seen_SLE: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """What is seen in two records in a row, at the second."""
-    return seen_SLE[1:] & seen_SLE[:-1]
 
 
 def stays_in_use(m: Measured) -> Iterator[Claim]:

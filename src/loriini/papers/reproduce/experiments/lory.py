@@ -32,8 +32,6 @@ CLOSE_ANSWERS = 0.01
 LATE = 0.67
 """Where the last third of training begins."""
 SECOND_THIRD = (0.33, LATE)
-TEN, LONG = "active", "active_long"
-"""Windows of ten steps and of a tenth of training, as `measures.training` calls them."""
 PAPER_SEGMENTS = next(v.value for v in published_values("lory-fig9") if v.column == "segments")
 """Segments in ten of the paper's steps."""
 ABOUT_900_OF_1536 = (0.5, 0.67)
@@ -258,11 +256,11 @@ def agreement_columns(m: Measured, row: str) -> Mapping[str, Values]:
     return {f"layer {i}": c.layer_values(agreements, i) for i in range(layers)}
 
 
-def active_share(m: Measured, row: str, start: float, stop: float = 1.0, window: str = TEN) -> Values:
-    """Mean share of experts active in windows of steps, over a part of the training."""
+def active_share(m: Measured, row: str, start: float, stop: float = 1.0) -> Values:
+    """Mean share of experts active in ten steps, over a part of the training."""
     return {
         seed: float(c.part_of(np.array(active["shares"]).mean(1), start, stop).mean())
-        for seed, active in m.each(row, "training", window).items()
+        for seed, active in m.each(row, "training", "active").items()
     }
 
 
@@ -277,46 +275,25 @@ def warmup_helps(m: Measured) -> Iterator[Claim]:
 def utilisation(m: Measured) -> Iterator[Claim]:
     """The share of 32 experts that is active grows, to about 900 of 1,536; most of 8 and 16 are active early.
 
-    Windows of fewer segments have fewer active experts, so a share is judged only where they hold as many as
-    the paper's.
+    Windows of fewer segments have fewer active experts, so a share is judged only where ten steps route as
+    many segments as the paper's.
     """
-    window = next((w for w in (TEN, LONG) if units_in_window(m, w) >= PAPER_SEGMENTS), None)
+    routed = (active["units"] for row in m.rows for active in m.each(row, "training", "active").values())
+    alike = next(routed, 0) >= PAPER_SEGMENTS
     for experts in (8, 16):
         quantity = f"share of {experts} experts that are active, second tenth of training"
-        active = active_share(m, f"1.5B/{experts}E", 0.1, 0.2, window) if window else {}
+        active = active_share(m, f"1.5B/{experts}E", 0.1, 0.2) if alike else {}
         yield Claim(quantity, active, low=0.5)
-    at_the_end = active_share(m, "1.5B/32E", 0.9, 1.0, window) if window else {}
+    at_the_end = active_share(m, "1.5B/32E", 0.9) if alike else {}
     yield Claim("share of 32 experts that are active, last tenth", at_the_end, *ABOUT_900_OF_1536)
     early, late = (active_share(m, "1.5B/32E", *part) for part in (SECOND_THIRD, (LATE, 1.0)))
     quantity = "share of 32 experts that are active, last third minus that of the second"
     yield above(quantity, late, early, unit="")
 
 
-def units_in_window(m: Measured, window: str) -> int:
-    """Units routed in a window of steps; 0 where no mixture was trained."""
-    units = (active["units"] for row in m.rows for active in m.each(row, "training", window).values())
-    return next(units, 0)
-
-
-def windows_differ(m: Measured) -> Iterator[str]:
-    """How many segments the windows of steps hold, here and in the paper."""
-    ten, tenth = (units_in_window(m, window) for window in (TEN, LONG))
-    if 0 < ten < PAPER_SEGMENTS:
-        yield (
-            f"ten steps hold {ten:,} segments and a tenth of training {tenth:,}, but the paper's ten steps "
-            f"{PAPER_SEGMENTS:,.0f}; shares of active experts are compared with the paper's only where a "
-            "window holds as many"
-        )
-
-
 def active_columns(m: Measured, row: str) -> Mapping[str, Values]:
-    """Loss, and shares of active experts in ten steps and in a tenth of training."""
-    return {
-        "training loss": m.training_loss(row),
-        "active in ten steps at the end, share": active_share(m, row, LATE),
-        "active in the second tenth of training, share": active_share(m, row, 0.1, 0.2, LONG),
-        "active in the last tenth of training, share": active_share(m, row, 0.9, 1.0, LONG),
-    }
+    """Loss, and the share of experts active in ten steps at the end."""
+    return {"training loss": m.training_loss(row), "active in ten steps, share": active_share(m, row, LATE)}
 
 
 def loss_and_activity(m: Measured) -> Iterator[Chart]:
@@ -340,6 +317,7 @@ UNEQUAL_WARMUP = (
     "Lory starts as a dense model, but Expert Choice cannot, because its gates do not sum to 1: it is a "
     f"mixture from the first step, as is {FROM_SCRATCH}"
 )
+FEW_SEGMENTS = "shares of active experts in ten steps are compared only where these route as many segments"
 NO_NUMBER = (
     "the paper calls prefix routing much worse and prints no number, so the claim is a difference of 2 % of "
     "perplexity"
@@ -358,7 +336,7 @@ by_prompt = partial(
     note=c.QUESTIONS_NOTE,
 )
 by_routes = partial(Experiment, measures=("routes",), columns=agreement_columns, charts=specialisation_charts)
-by_use = partial(Experiment, columns=active_columns, charts=loss_and_activity, remarks=windows_differ)
+by_use = partial(Experiment, columns=active_columns, charts=loss_and_activity, note=FEW_SEGMENTS)
 
 LORY_EXPERIMENTS = (
     by_training_loss("lory-fig2-left", training_by_size, note=FIRST_SEGMENT),

@@ -29,17 +29,38 @@ from loriini.routing.unit import RoutingContext, UnitLayout
 
 MEANS_C = (1.0, -1.0, 0.0)
 """The mean of every coordinate, by class; the third class joins in the second stage."""
-
+DEVIATION = 0.15
 MODELS: dict[str, RoutingConfig] = {
     "AoE": replace(DESIGNS["aoe"], top_k=1, load_balance=0.0),
     "MoE": replace(DESIGNS["mixtral"], top_k=1, gates="softmax_all", load_balance=0.0),
 }
 """The models compared. One selected expert must keep its softmax weight, or its router gets no gradient."""
 
-NODES = {"AoE": "low_rank", "MoE": "gate"}
-"""Where the scale of an expert's activation is measured: the input of its SiLU has no low rank in the MoE."""
+
+@dataclass(frozen=True)
+class Study:
+    """A width within the paper's range of 32 to 256, and how to train; the paper states no other settings."""
+
+    width: int
+    """Width of inputs and experts."""
+    seeds: int = 5
+    steps: int = 300
+    """Steps of each of the two stages."""
+    every: int = 20
+    """Steps between measurements."""
+    batch: int = 128
+    measured: int = 512
+    """Held-out inputs of each class."""
+    learning_rate: float = 3e-3
 
 
+MAIN = "width 64"
+STUDIES = {
+    MAIN: Study(64, seeds=10),
+    "width 32": Study(32),
+    "width 128": Study(128),
+    "width 256": Study(256),
+}
 TAKEN = 0.9
 """Share of a class's inputs from which on an expert counts as having taken the class."""
 EVENLY = 0.4
@@ -51,56 +72,26 @@ OTHER = "AoE: the other expert's share of class three"
 SPLIT = "MoE: difference between classes one and two in an expert's share, first stage"
 SPREAD = "MoE: the smaller expert's share of class three"
 LOWEST = "{}: lowest accuracy of a class"
-
-
-@dataclass(frozen=True)
-class Study:
-    """Sizes within the paper's range of 32 to 256, and how to train; the paper states no other settings."""
-
-    width: int = 64
-    """Width of the inputs."""
-    expert_width: int = 64
-    head: float = 1.0
-    """What the head's initial weights, those of `nn.Linear`, are multiplied by."""
-    deviation: float = 0.15
-    batch: int = 128
-    steps: int = 300
-    learning_rate: float = 3e-3
-    every: int = 20
-    measured: int = 512
-    seeds: int = 5
-
-
-MAIN = "inputs 64, experts 64"
-STUDIES = {
-    MAIN: Study(seeds=10),
-    "inputs 32, experts 32": Study(32, 32),
-    "inputs 128, experts 128": Study(128, 128),
-    "inputs 256, experts 256": Study(256, 256),
-    "head of zeros": Study(head=0.0),
-    "head 4 times as large": Study(head=4.0),
-}
-"""By name: widths in the paper's range, and other heads, of which it states nothing."""
+Points = list[dict[str, Any]]
+"""What is measured along a training: step, `load_CE` and `accuracy_C`."""
 
 
 class Classifier(nn.Module):
     """A mixture of two experts and a linear head."""
 
-    def __init__(self, study: Study, routing: RoutingConfig) -> None:
+    def __init__(self, width: int, routing: RoutingConfig) -> None:
         super().__init__()
         config = LoriiniConfig(
-            hidden_size=study.width,
-            intermediate_size=study.expert_width,
+            hidden_size=width,
+            intermediate_size=width,
             num_attention_heads=1,  # of which there are none
             num_experts=2,
             routing=routing,
         )
         self.mixture = Mixture(config, layer_idx=0)
-        self.head = nn.Linear(study.width, len(MEANS_C))
+        self.head = nn.Linear(width, len(MEANS_C))
         for weight in self.mixture.parameters():
             nn.init.normal_(weight, std=weight.shape[-1] ** -0.5)
-        with torch.no_grad():
-            self.head.weight.mul_(study.head)
 
     def forward(self, x_BD: Tensor) -> tuple[Tensor, Routing]:
         """Logits (B, C) and the routing; every input is a sequence of one token."""
@@ -108,43 +99,35 @@ class Classifier(nn.Module):
         return self.head(y_B1D[:, 0]), routing
 
 
-def sample(classes: int, inputs: int, study: Study) -> tuple[Tensor, Tensor]:
+def sample(classes: int, inputs: int, width: int) -> tuple[Tensor, Tensor]:
     """Inputs (B, D) of the first `classes` classes in equal shares, and their classes (B,)."""
     labels_B = torch.arange(inputs) % classes
     means_B1 = torch.tensor(MEANS_C)[labels_B][:, None]
-    return means_B1 + study.deviation * torch.randn(inputs, study.width), labels_B
+    return means_B1 + DEVIATION * torch.randn(inputs, width), labels_B
 
 
 @torch.no_grad()
-def measure(model: Classifier, node: str, x_BD: Tensor, labels_B: Tensor) -> dict[str, Any]:
-    """By class and expert: the share of inputs and the mean L2 norm of the activation; by class: accuracy."""
+def measure(model: Classifier, x_BD: Tensor, labels_B: Tensor) -> dict[str, Any]:
+    """By class the share of inputs that each expert takes, and the accuracy."""
     logits_BC, routing = model(x_BD)
-    measures = {
-        "load": (routing.gates > 0).float(),
-        "scale": model.mixture.experts.activations(x_BD, node).norm(dim=-1),
-        "accuracy": (logits_BC.argmax(-1) == labels_B).float(),
-    }
+    right_B, taken_BE = (logits_BC.argmax(-1) == labels_B).double(), (routing.gates > 0).double()
+    of_class = [labels_B == c for c in range(len(MEANS_C))]
     return {
-        name: [round_all(values[labels_B == c].mean(0)) for c in range(len(MEANS_C))]
-        for name, values in measures.items()
+        "load_CE": [taken_BE[of].mean(0).tolist() for of in of_class],
+        "accuracy_C": [right_B[of].mean().item() for of in of_class],
     }
-
-
-def round_all(values: Tensor) -> Any:
-    """A tensor as numbers of four decimals."""
-    return (values.double() * 1e4).round().div(1e4).tolist()
 
 
 def train_classifier(name: str, seed: int, study: Study) -> Iterator[dict[str, Any]]:
     """Both stages of one classifier; what is measured every few steps, always on the same inputs."""
     torch.manual_seed(seed)
-    held_out = sample(len(MEANS_C), len(MEANS_C) * study.measured, study)
-    model = Classifier(study, MODELS[name])
+    held_out = sample(len(MEANS_C), len(MEANS_C) * study.measured, study.width)
+    model = Classifier(study.width, MODELS[name])
     optimizer = torch.optim.AdamW(model.parameters(), lr=study.learning_rate)
     for step in range(2 * study.steps + 1):
         if step % study.every == 0:
-            yield {"step": step, **measure(model, NODES[name], *held_out)}
-        x_BD, labels_B = sample(2 if step < study.steps else 3, study.batch, study)
+            yield {"step": step, **measure(model, *held_out)}
+        x_BD, labels_B = sample(2 if step < study.steps else 3, study.batch, study.width)
         loss = nn.functional.cross_entropy(model(x_BD)[0], labels_B)
         optimizer.zero_grad()
         loss.backward()
@@ -152,7 +135,7 @@ def train_classifier(name: str, seed: int, study: Study) -> Iterator[dict[str, A
 
 
 def toy(scale: Scale, seeds: int) -> Mapping[str, Any]:
-    """Loads, norms and accuracy over training of both classifiers in every study, by seed."""
+    """Both classifiers of every study over training, by seed."""
     found = {}
     with torch.random.fork_rng(), progress("studies", len(STUDIES)) as advance:
         for row, study in STUDIES.items():
@@ -165,21 +148,23 @@ def toy(scale: Scale, seeds: int) -> Mapping[str, Any]:
 def who_takes_what(m: Measured, row: str) -> dict[str, Values]:
     """The quantities of a study that the finding is about, by seed."""
     aoe, moe = (m.computed("studies", row, name) for name in ("AoE", "MoE"))
+    lowest = {
+        LOWEST.format(name): {seed: min(run[-1]["accuracy_C"]) for seed, run in runs.items()}
+        for name, runs in (("AoE", aoe), ("MoE", moe))
+    }
     return {
-        FAVOURITE: {seed: favourite_share(middle(run)["load"]) for seed, run in aoe.items()},
-        OTHER: {seed: others_share(run[-1]["load"]) for seed, run in aoe.items()},
-        SPLIT: {seed: split(middle(run)["load"]) for seed, run in moe.items()},
-        SPREAD: {seed: min(run[-1]["load"][2]) for seed, run in moe.items()},
-        **{
-            LOWEST.format(name): {seed: min(run[-1]["accuracy"]) for seed, run in runs.items()}
-            for name, runs in (("AoE", aoe), ("MoE", moe))
-        },
+        FAVOURITE: {seed: favourite_share(middle(run)) for seed, run in aoe.items()},
+        OTHER: {seed: others_share(run[-1]["load_CE"]) for seed, run in aoe.items()},
+        SPLIT: {seed: split(middle(run)) for seed, run in moe.items()},
+        SPREAD: {seed: min(run[-1]["load_CE"][2]) for seed, run in moe.items()},
+        **lowest,
     }
 
 
-def middle(run: list[dict[str, Any]]) -> dict[str, Any]:
-    """What was measured at the end of the first stage."""
-    return run[len(run) // 2]
+def middle(run: Points) -> list[list[float]]:
+    """The loads at the end of the first stage."""
+    load_CE: list[list[float]] = run[len(run) // 2]["load_CE"]
+    return load_CE
 
 
 def favourite_share(load_CE: list[list[float]]) -> float:
@@ -201,8 +186,7 @@ def split(load_CE: list[list[float]]) -> float:
 def who_classifies_what(m: Measured) -> Iterator[Claim]:
     """A router splits two classes and spreads the third; AoE gives two to one expert, the third to the other.
 
-    So at all widths and with every head (appendix B), where classifiers have learned: the paper trains them
-    until the loss is near zero. Other classifiers are measured too, but decide nothing.
+    So at all widths where classifiers have learned: the paper trains them until the loss is near zero.
     """
     main = who_takes_what(m, MAIN)
     for what, low in ((FAVOURITE, TAKEN), (OTHER, TAKEN), (SPLIT, TAKEN), (SPREAD, EVENLY)):
@@ -217,33 +201,17 @@ def who_classifies_what(m: Measured) -> Iterator[Claim]:
 
 
 def toy_charts(m: Measured) -> Iterator[Chart]:
-    """Shares of one expert and activation norms over training, means over seeds.
-
-    The expert is the one that has more of class one at the end of the first stage.
-    """
+    """Shares over training of the expert that has more of class one at the end of the first stage."""
     for name in MODELS:
         runs = m.extra["studies"][MAIN][name]
+        first = [middle(run)[0].index(max(middle(run)[0])) for run in runs]
+        of_first = list(enumerate(zip(runs, first, strict=True)))
         steps = [point["step"] for point in runs[0]]
-        first = [int(middle(run)["load"][0][1] > middle(run)["load"][0][0]) for run in runs]
-        share, norm = (
-            {
-                (k, other): {
-                    seed: [point[what][k][expert ^ other] for point in run]
-                    for seed, (run, expert) in enumerate(zip(runs, first, strict=True))
-                }
-                for k in range(3)
-                for other in (0, 1)
-            }
-            for what in ("load", "scale")
-        )
-        shares = {f"class {k + 1}": band(steps, share[k, 0]) for k in range(3)}
-        yield lines(f"{name}: share of the first expert", "training steps", "share of the class", shares)
-        norms = {
-            f"class {k + 1}, {'other' if other else 'first'} expert": band(steps, norm[k, other])
-            for k in (0, 2)
-            for other in (0, 1)
+        shares = {
+            f"class {k + 1}": band(steps, {i: [p["load_CE"][k][e] for p in run] for i, (run, e) in of_first})
+            for k in range(len(MEANS_C))
         }
-        yield lines(f"{name}: activation norms", "training steps", "mean L2 norm", norms)
+        yield lines(f"{name}: share of the first expert", "training steps", "share of the class", shares)
 
 
 TOY_EXPERIMENT = Experiment(
@@ -253,6 +221,5 @@ TOY_EXPERIMENT = Experiment(
     charts=toy_charts,
     trains=False,
     compute=toy,
-    note="widths of inputs and experts, and the initial weights of the head, are those of the table's rows; "
-    "classifiers below 99 % of a class have no part in the verdict",
+    note="inputs and experts are equally wide; classifiers below 99 % of a class have no part in the verdict",
 )
