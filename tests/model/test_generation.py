@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 import torch
-from peft import PromptTuningConfig, get_peft_model
 from torch import Tensor
 from torch.nn.functional import pad
 from transformers import DynamicCache, GenerationConfig
@@ -210,22 +209,6 @@ def test_an_assistant_with_tokens_of_its_own_counts_its_own_prompt() -> None:
     tokens, _ = generated(model, ids)
     assisted = generated(model, ids, assistant_model=draft, tokenizer=tokenizer, assistant_tokenizer=other)
     assert torch.equal(assisted[0], tokens)
-
-
-@pytest.mark.filterwarnings(
-    "ignore:`is_gradient_checkpointing` is deprecated",  # peft asks transformers by its old name
-    "ignore:Position ids are not supported",  # peft leaves out those that generation counts
-)
-def test_tokens_that_are_tuned_before_a_prompt_route_it_too() -> None:
-    model, ids = tiny_model("lory"), random_ids(2, 7)
-    tuned = get_peft_model(model, PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=4)).eval()
-    torch.nn.init.normal_(tuned.prompt_encoder["default"].embedding.weight, std=0.5)
-    settings = {"max_new_tokens": 1, "pad_token_id": 2, "output_logits": True}
-    mask = torch.ones_like(ids)
-    out = tuned.generate(input_ids=ids, attention_mask=mask, return_dict_in_generate=True, **settings)
-    embeds = torch.cat([tuned.get_prompt(2), model.get_input_embeddings()(ids)], dim=1)
-    expected = model(inputs_embeds=embeds, prompt_lengths=torch.full((2,), 11)).logits[:, -1]
-    torch.testing.assert_close(out.logits[0], expected, **CLOSE)
 
 
 @pytest.mark.parametrize(("name", "mode", "block"), over_blocks(MERGING_CASES))

@@ -187,8 +187,6 @@ def test_a_mask_of_all_pairs_is_kept_in_packed_rows() -> None:
 def test_continuous_batching_is_refused_where_routing_would_be_lost() -> None:
     with pytest.raises(ValueError, match="use generate"):
         tiny_model("lory").model(random_ids(), cache=object())
-    with pytest.raises(ValueError, match="use generate"):
-        tiny_model("lory").generate_batch([[3, 4, 5]])
 
 
 def test_tokens_of_rows_without_padding_are_not_looked_through_for_it() -> None:

@@ -24,9 +24,9 @@ from torch.overrides import TorchFunctionMode
 from loriini.common.errors import InputError
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.block import BLOCKS
+from loriini.model.configuration import BLOCK_SIZES
 from loriini.model.context import additive_mask, packed_positions
 from loriini.model.loss import rows_at_once
-from loriini.model.sizes import BLOCK_SIZES
 from loriini.parallel.sharding import local_part
 from loriini.routing import RoutingConfig
 from loriini.routing.registry import REGISTERED, registered_values

@@ -9,7 +9,7 @@ ranks and sends the group's states, whose size does not depend on the number of 
 from dataclasses import dataclass
 
 from loriini.model import LoriiniConfig
-from loriini.model.sizes import BLOCK_SIZES
+from loriini.model.configuration import BLOCK_SIZES
 from loriini.routing.selection import fixed_counts
 
 FLOAT32 = 4

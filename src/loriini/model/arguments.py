@@ -105,12 +105,6 @@ def check_labels(labels_B: Tensor | None, num_experts: int) -> None:
         )
 
 
-def check_paged(config: LoriiniConfig) -> None:
-    """ValueError for a design that admits no continuous batching: its units are of several tokens."""
-    if config.design.pooled:
-        raise ValueError("continuous batching keeps no routing between its calls; use generate()")
-
-
 def check_attention(config: LoriiniConfig, context: RoutingContext) -> None:
     """ValueError for calls in which attention would mix sequences."""
     if context.packed and context.batch > 1 and "flash" in str(config._attn_implementation):

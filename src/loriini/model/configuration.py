@@ -1,7 +1,7 @@
 """The model's configuration: a kind of transformer block, a number of experts and a routing design."""
 
-from collections.abc import Mapping
-from dataclasses import fields, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -11,8 +11,7 @@ from transformers import LlamaConfig
 
 from loriini.common.checks import Count, FractionBelowOne, mismatch, refuse_first
 from loriini.model.architecture import Architecture
-from loriini.model.conflicts import conflicts
-from loriini.model.sizes import BLOCK_SIZES, node_parameters
+from loriini.model.rotary import rotary_problem
 from loriini.model.weights.shim import AUTO_MAP, write_shim
 from loriini.routing import DESIGNS, RoutingConfig
 from loriini.routing.design import design_and_fields
@@ -119,7 +118,7 @@ class LoriiniConfig(LlamaConfig):
             self.attention_out_bias = self.attention_bias
         if self.low_rank is None and self.scored_by_norm and not self.scored_by_whole_expert:
             self.low_rank = max(8, self.hidden_size // 3 // 8 * 8)
-        refuse_first(conflicts(self), ValueError)
+        refuse_first(_conflicts(self), ValueError)
 
     def validate_architecture(self) -> None:
         """Replaces LlamaConfig's check: with `head_dim`, heads need not divide the hidden size."""
@@ -266,3 +265,137 @@ FIELDS: dict[str, Any] = {
     "attention_dropout": FractionBelowOne | None,
 }
 """What the fields of `LoriiniConfig` must be, beyond the types that transformers checks."""
+
+
+def _conflicts(c: LoriiniConfig) -> Iterator[str]:
+    """Combinations of fields that have no meaning, beyond those of routing."""
+    yield from _of_experts(c)
+    yield from _of_blocks(c)
+
+
+def _of_experts(c: LoriiniConfig) -> Iterator[str]:
+    routing, names = c.routing, c.label_names or []
+    no_gate = c.block == "gpt2"
+    gated = ("low_rank", "gate", "activated_gate")
+    if routing.selection == "top_k" and routing.top_k > c.num_experts > 1:
+        yield f"routing.top_k is {routing.top_k}; it must be at most num_experts, which is {c.num_experts}"
+    if routing.selection == "expert_choice" and routing.capacity_factor > c.num_experts > 1:
+        yield (
+            f"routing.capacity_factor is {routing.capacity_factor:g}; it must be at most num_experts, which "
+            f"is {c.num_experts}"
+        )
+    if c.low_rank is not None and c.expert_width < 1:
+        yield f"low_rank is {c.low_rank}; experts of the same parameters would have no width: give less"
+    if c.routed_by_label and len(names) > c.num_experts:
+        yield (
+            f"every label needs an expert of its own, but num_experts is {c.num_experts} and there are "
+            f"{len(names)} labels: {', '.join(names)}"
+        )
+    if c.low_rank is not None and c.scored_by_whole_expert:
+        yield f"node={routing.node} is a node of ordinary experts; set low_rank to None"
+    if no_gate and (c.low_rank is not None or (c.scored_by_norm and routing.node in gated)):
+        yield (
+            f"low_rank and routing.node={routing.node} need experts with a gate, "
+            f"and block={c.block} has none; use block=llama"
+        )
+    if c.hidden_act != "silu" or c.mlp_bias:
+        yield (
+            f"hidden_act is {c.hidden_act!r} and mlp_bias {c.mlp_bias}; experts have SiLU and no biases, and "
+            "those of block=gpt2 GELU and biases: leave both out"
+        )
+
+
+def _of_blocks(c: LoriiniConfig) -> Iterator[str]:
+    gpt2, heads = c.block == "gpt2", c.num_attention_heads
+    key_value_heads, width = c.num_key_value_heads or heads, c.hidden_size // heads
+    if c.hidden_size % heads != 0 and (gpt2 or c.head_dim is None):
+        yield f"num_attention_heads is {heads}; it must divide hidden_size, which is {c.hidden_size}"
+    if heads % key_value_heads != 0:
+        yield (
+            f"num_key_value_heads is {key_value_heads}; it must divide num_attention_heads, which is {heads}"
+        )
+    if gpt2 and c.attention_dropout:
+        yield (
+            f"attention_dropout is {c.attention_dropout}; with block=gpt2 dropout is that of attention too"
+        )
+    if not gpt2 and c.dropout != 0:
+        yield f"dropout is {c.dropout}, but block={c.block} has none; use block=gpt2"
+    if gpt2 and c.head_dim not in (None, width):
+        yield f"head_dim is {c.head_dim}, but heads of block=gpt2 have hidden_size / num_attention_heads"
+    if gpt2 and key_value_heads != heads:
+        yield (
+            f"num_key_value_heads is {key_value_heads}, but block=gpt2 has no grouped heads; use block=llama"
+        )
+    if gpt2 and (c.qk_norm is not None or c.attention_bias or c.attention_out_bias):
+        yield "qk_norm, attention_bias and attention_out_bias are not for block=gpt2; use block=llama"
+    if not gpt2 and (c.head_dim or width) % 2 != 0:
+        yield f"a head is {c.head_dim or width} wide; rotary positions need an even width: change head_dim"
+    if c.block == "olmoe" and c.qk_norm == "head":
+        yield "block=olmoe has qk_norm=all; use block=llama with qk_norm=head"
+    if (c.block == "olmoe" or c.qk_norm == "all") and c.head_dim not in (None, width):
+        yield f"head_dim is {c.head_dim}, but qk_norm=all needs heads of hidden_size / num_attention_heads"
+    if problem := rotary_problem(c.rope_parameters or {}, c.head_dim or width, c.block):
+        yield problem
+
+
+@dataclass(frozen=True)
+class BlockSizes:
+    """Parameters of a block's attention, norm, expert and shared experts, and of all positions; the width of
+    all queries of a token."""
+
+    attention: int
+    norm: int
+    expert: int
+    shared: int
+    positions: int
+    queries: int
+
+
+def llama_sizes(c: LoriiniConfig) -> BlockSizes:
+    """Attention with optional biases and norms, SwiGLU or factorised experts."""
+    d, f, r = c.hidden_size, c.expert_width, c.low_rank
+    width = c.head_dim or d // c.num_attention_heads
+    keys = (c.num_key_value_heads or c.num_attention_heads) * width
+    queries = c.num_attention_heads * width
+    attention = 2 * d * (queries + keys)
+    attention += queries + 2 * keys if c.attention_bias else 0
+    attention += d if c.attention_out_bias else 0
+    attention += {None: 0, "head": 2 * width, "all": queries + keys}[c.qk_norm]
+    expert = 3 * d * f if r is None else r * (d + f) + 2 * d * f
+    return BlockSizes(attention, d, expert, 3 * d * c.shared_width, 0, queries)
+
+
+def phimoe_sizes(c: LoriiniConfig) -> BlockSizes:
+    """A Llama's, with a bias in every norm."""
+    return replace(llama_sizes(c), norm=2 * c.hidden_size)
+
+
+def gpt2_sizes(c: LoriiniConfig) -> BlockSizes:
+    """With a bias in every affine map and norm."""
+    d, f, shared = c.hidden_size, c.expert_width, c.shared_width
+    return BlockSizes(
+        attention=4 * d * d + 4 * d,
+        norm=2 * d,
+        expert=2 * d * f + f + d,
+        shared=2 * d * shared + shared + d if shared else 0,
+        positions=c.max_position_embeddings * d,
+        queries=d,
+    )
+
+
+BLOCK_SIZES: dict[str, Callable[[LoriiniConfig], BlockSizes]] = {
+    "llama": llama_sizes,
+    "olmoe": llama_sizes,
+    "phimoe": phimoe_sizes,
+    "gpt2": gpt2_sizes,
+}
+
+
+def node_parameters(c: LoriiniConfig) -> int:
+    """Parameters of an expert below the node by whose norm it is scored."""
+    d, f, node = c.hidden_size, c.expert_width, c.routing.node
+    if node == "output":
+        return BLOCK_SIZES[c.block](c).expert
+    if node == "low_rank":
+        return (c.low_rank or 0) * d
+    return d * f + f if c.block == "gpt2" else d * f * (2 if node == "hidden" else 1)

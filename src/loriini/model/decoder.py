@@ -9,7 +9,7 @@ from transformers.cache_utils import Cache
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from loriini.model.arguments import check_attention, check_names, check_paged, or_default
+from loriini.model.arguments import check_attention, check_names, or_default
 from loriini.model.block import BLOCKS
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.context import additive_mask, routing_context
@@ -150,11 +150,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
         if or_default(output_attentions, self.config.output_attentions):
             raise ValueError("output_attentions is not supported: attention weights are never held whole")
         x_BLD = self._embed(input_ids, inputs_embeds)
-        cache = routed_cache(cache, past_key_values, use_cache, self.config.num_hidden_layers)
-        routed = cache if isinstance(cache, Cache) else None
-        paged = cache is not routed
-        if paged:
-            check_paged(self.config)
+        routed = routed_cache(cache, past_key_values, use_cache, self.config.num_hidden_layers)
         context = routing_context(
             self.config,
             x_BLD,
@@ -169,7 +165,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
         check_attention(self.config, context)
         check_names(kwargs)
         x_BLD, attention = self._prepare(x_BLD, context, attention_mask, position_ids, routed)
-        attention = {**attention, **kwargs, "cache" if paged else CACHE: cache}
+        attention = {**attention, **kwargs, CACHE: routed}
         keeps_states = or_default(output_hidden_states, self.config.output_hidden_states)
         x_BLD, states, routings = self._run_layers(x_BLD, context, attention, keeps_states)
         out = DecoderOutput(

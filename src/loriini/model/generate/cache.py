@@ -9,7 +9,6 @@ from torch import Tensor
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, QuantizedCache
 from transformers.masking_utils import create_causal_mask
 
-from loriini.model.generate.buffer import Buffer, appended, may_grow_in_place
 from loriini.model.kernels.products import Kept
 from loriini.routing import Routing, RoutingConfig
 from loriini.routing.history import History
@@ -30,8 +29,7 @@ class Decision(NamedTuple):
 class RoutedCacheLayer(DynamicLayer):
     """A layer's keys and values, and the routing of the unit that each sequence is in.
 
-    Keys and values grow in place, in `key_room` and `value_room`. The other tensors are batch-first, and are
-    reordered and cropped with the keys:
+    The latter's tensors are batch-first, and are reordered and cropped with the keys:
 
     - `decision`: the last one.
     - `decided_at`: how many tokens must stay for it to hold, 1 for a prompt's; 0: there is none.
@@ -45,32 +43,12 @@ class RoutedCacheLayer(DynamicLayer):
 
     keys: Tensor | None
     values: Tensor | None
-    key_room: Buffer | None
-    value_room: Buffer | None
 
     def __init__(self) -> None:
         super().__init__()
         self._forget()
 
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
-        """Add keys and values, where possible in place, and return all."""
-        if not (may_grow_in_place(self.keys, key_states) and may_grow_in_place(self.values, value_states)):
-            self.key_room = self.value_room = None
-            all_states: tuple[Tensor, Tensor] = super().update(key_states, value_states, *args, **kwargs)
-            return all_states
-        self.keys, self.key_room = appended(self.keys, key_states, self.key_room)
-        self.values, self.value_room = appended(self.values, value_states, self.value_room)
-        return self.keys, self.values
-
-    def offload(self) -> None:
-        """Move keys and values to the CPU, and leave nothing on the device."""
-        super().offload()
-        self.key_room = self.value_room = None
-
     def _forget(self) -> None:
-        self.key_room = self.value_room = None
         self.decision: Decision | None = None
         self.decided_at = 0
         self.merged: Mapping[str, Kept] = {}
@@ -93,7 +71,6 @@ class RoutedCacheLayer(DynamicLayer):
 
     def _select(self, function: Callable[[Tensor], Tensor]) -> None:
         """Apply a selection of sequences; merged FFNs stay where gates do, as among beams of one prompt."""
-        self.key_room = self.value_room = None  # of other sequences
         if self.decision is not None:
             selected = Decision(*map(function, self.decision))
             if not torch.equal(selected.gates_BE, self.decision.gates_BE):
@@ -179,24 +156,25 @@ def _of_last_unit(values_BUE: Tensor, layout: UnitLayout) -> Tensor:
     return values_BUE.take_along_dim(last_B11, dim=1)[:, 0]
 
 
-def routed_cache(cache: Any, past_key_values: Any, use_cache: bool | None, num_layers: int) -> Any:
+def routed_cache(cache: Any, past_key_values: Any, use_cache: bool | None, num_layers: int) -> Cache | None:
     """The cache of a call, given by either of its names, with routed layers; a new one for `use_cache` alone.
 
-    The paged cache of continuous batching is not a `Cache`; it is returned as it is. ValueError for both
-    names, for a cache that another model filled, and for a quantized one.
+    ValueError for both names, for a cache that another model filled, and for a quantized or a paged one.
     """
     if cache is not None and past_key_values is not None:
         raise ValueError("cache and past_key_values are two names of one argument; pass one of them")
     cache = past_key_values if cache is None else cache
     if cache is None and use_cache:
         cache = DynamicCache()
+    if cache is None:
+        return None
     if not isinstance(cache, Cache):
-        return cache
+        raise ValueError("continuous batching keeps no routing between its calls; use generate()")
     routed = cache.layers and all(isinstance(layer, RoutedCacheLayer) for layer in cache.layers)
     if not routed and cache.get_seq_length() > 0:
         raise ValueError(
             "this cache was filled by another model, or by PEFT's prefix tuning, which routed models cannot "
-            "use (LoRA and prompt tuning they can); start from an empty DynamicCache()"
+            "use (LoRA they can); start from an empty DynamicCache()"
         )
     if isinstance(cache, QuantizedCache):
         raise ValueError(

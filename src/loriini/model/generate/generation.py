@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from transformers import GenerationMixin
 
-from loriini.model.arguments import ROUTING_ARGUMENTS, check_paged
+from loriini.model.arguments import ROUTING_ARGUMENTS
 from loriini.model.context import count_tokens
 
 
@@ -25,15 +25,10 @@ class RoutedGenerationMixin(GenerationMixin):
         if model_kwargs.get("prompt_lengths") is None:
             embeds, mask = model_kwargs.get("inputs_embeds"), model_kwargs.get("attention_mask")
             prompt = cast(Tensor, input_ids if embeds is None else embeds)
-            model_kwargs["prompt_lengths"] = count_tokens(prompt, mask) + self._virtual_tokens()
+            model_kwargs["prompt_lengths"] = count_tokens(prompt, mask)
         return super()._expand_inputs_for_generation(
             expand_size, is_encoder_decoder, input_ids, **model_kwargs
         )
-
-    def _virtual_tokens(self) -> int:
-        """How many tokens PEFT's prompt tuning, which prepares the inputs then, puts before a prompt."""
-        prepares = getattr(self.prepare_inputs_for_generation, "__self__", self)
-        return getattr(getattr(prepares, "active_peft_config", None), "num_virtual_tokens", 0)
 
     @staticmethod
     def create_masks_for_generate(attention_mask: Tensor | None, **_: Any) -> Tensor | None:
@@ -43,11 +38,6 @@ class RoutedGenerationMixin(GenerationMixin):
     def _valid_auto_compile_criteria(self, *_: Any, **__: Any) -> bool:
         """Nothing is compiled by itself, as transformers would with a static cache: ours grows instead."""
         return False
-
-    def init_continuous_batching(self, *args: Any, **kwargs: Any) -> Any:
-        """transformers' manager, whose requests would each fail where units are of several tokens."""
-        check_paged(self.config)
-        return super().init_continuous_batching(*args, **kwargs)
 
     def _validate_model_kwargs(self, model_kwargs: dict[str, Any]) -> None:
         """Accepts those of our arguments that are not in the signature of `forward`."""
