@@ -51,15 +51,6 @@ def test_the_micro_batches_of_a_step_share_its_draw(drawn: list[int], tmp_path: 
     assert drawn[0] == first + STEPS  # further training draws anew
 
 
-def test_smoothed_labels_are_those_of_the_next_tokens(tmp_path: Path) -> None:
-    model, ids = model_of("lory"), random_ids(2, 9)
-    smoothed = Trainer(model, arguments(tmp_path, label_smoothing_factor=0.1))
-    log_p = model(ids).logits[:, :-1].log_softmax(-1)
-    of_target = log_p.gather(-1, ids[:, 1:, None]).mean()
-    expected = -(0.9 * of_target + 0.1 * log_p.mean())
-    torch.testing.assert_close(smoothed.compute_loss(model, {"input_ids": ids, "labels": ids}), expected)
-
-
 @pytest.mark.parametrize("adapted", [False, True])
 def test_biases_move_by_their_step_each_step_and_not_in_evaluation(adapted: bool, tmp_path: Path) -> None:
     step = 0.25

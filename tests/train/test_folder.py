@@ -22,14 +22,13 @@ from loriini.train.config import TrainConfig, read_run
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.folder import report_reading, warn_of_order
 from loriini.train.guard import GuardConfig
-from loriini.train.loop import start_or_resume, train
+from loriini.train.loop import train
 from loriini.train.measures import EvaluateConfig, Measure
 from loriini.train.optimizer import OptimizerConfig
-from loriini.train.records.metrics import METRICS
 from loriini.train.records.trackers import WatchConfig
 from loriini.train.speed import SpeedConfig
 from loriini.train.upcycle import WarmupConfig
-from runs import EOS, STEPS, VOCABULARY, Pattern, kill, metrics, stop, tiny_corpus, tiny_run
+from runs import EOS, STEPS, VOCABULARY, Pattern, metrics, stop, tiny_corpus, tiny_run
 
 
 @pytest.fixture(scope="module")
@@ -162,26 +161,12 @@ def test_of_a_weighted_mixture_it_is_said_which_corpus_is_read_again(
     assert (np.bincount(ids, minlength=10)[:10].mean() > 1) == (said is not None)
 
 
-def test_reading_a_checkpoint_leaves_the_records_after_it(corpus: TrainingCorpus, tmp_path: Path) -> None:
-    run = tiny_run(checkpoint=CheckpointConfig(every=3))
-    stop(run, corpus, tmp_path, 5, kill)
-    written = (tmp_path / METRICS).read_text()
-    assert start_or_resume(run, corpus, tmp_path).progress.step == 3
-    assert (tmp_path / METRICS).read_text() == written
-    assert len(metrics(tmp_path)) == 4
-
-
 def test_a_context_longer_than_the_corpus_is_refused_before_anything_is_made(tmp_path: Path) -> None:
     short = TrainingCorpus(Pattern(length=16), VOCABULARY, EOS, "short", tmp_path)
     message = "32 tokens, but the corpus was cut into instances of 16; train with --length 16, or"
     with pytest.raises(InputError, match=message):
         train(tiny_run(), short, tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-def test_a_shorter_context_reads_the_start_of_every_instance(corpus: TrainingCorpus, tmp_path: Path) -> None:
-    train(tiny_run(steps=2, length=16), corpus, tmp_path)
-    assert [m["tokens"] for m in metrics(tmp_path)] == [4 * 16, 2 * 4 * 16]
 
 
 @pytest.mark.parametrize(
@@ -208,8 +193,3 @@ def test_units_are_compared_among_as_many_instances_after_a_resume(
         run = replace(run, routing=replace(run.routing, options={"own": own_loss}))
         with pytest.raises(InputError, match="resume it in 1") if refused else nullcontext():
             check_pool(run, 1, 2, tmp_path / "run.json")
-
-
-def test_the_number_of_processes_is_recorded(corpus: TrainingCorpus, tmp_path: Path) -> None:
-    train(tiny_run("mixtral", steps=1), corpus, tmp_path)
-    assert json.loads((tmp_path / "run.json").read_text())["processes"] == 1

@@ -12,15 +12,14 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, PreTrainedModel
 
 from loriini.common.errors import InputError
-from loriini.data.prepare.prepare import PrepareSettings, prepare_documents
-from loriini.data.read.document import Document
 from loriini.estimate.memory import GpuCluster
 from loriini.model.weights.loading import context_length, load_model
 from loriini.train.initial import InitialModel
-from loriini.train.launch import dry_run, resume, train_recipe
+from loriini.train.launch import dry_run, resolve_recipe, resume, train_recipe
 from loriini.train.records.metrics import METRICS, read_records
 from model.families import TINY_FAMILIES
-from runs import after_step, metrics, prepared, signal_self
+from runs import after_step, metrics, prepared, signal_self, write_tokenizer
+from tiny import tiny_model
 from together import in_one_group, job
 
 SMALL = ["--steps", "2", "--batch_size", "2", "--length", "16", "--routing.segment_length", "8"]
@@ -140,18 +139,6 @@ def test_a_run_starts_from_a_run_its_model_or_one_of_its_checkpoints(
         assert first_loss(out) == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_soft_mixture_is_narrowed_where_the_design_asks_for_it(
-    corpus: Path, lory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from loriini.model.weights.conversion import soft_to_top_k
-
-    asked = ["--routing", "lory-top2", "--routing.segment_length", "8", "--steps", "1"]
-    train_recipe("tiny-lory", tmp_path / "run", [corpus], [*SMALL, *asked], init=str(lory))
-    assert "routers kept" in capsys.readouterr().err
-    expected = loss_of(soft_to_top_k(load_model(lory)[0].train(), 2), corpus)
-    assert first_loss(tmp_path / "run") == pytest.approx(expected, rel=1e-5)
-
-
 @pytest.mark.parametrize("change", [shutil.rmtree, change_weights])
 def test_a_run_resumes_when_the_model_that_it_started_from_is_gone_or_changed(
     change: Callable[[Path], None],
@@ -175,18 +162,6 @@ def test_a_run_resumes_when_the_model_that_it_started_from_is_gone_or_changed(
     if not folder.exists():
         with pytest.raises(InputError, match="no such folder"):
             train_recipe("tiny-lory", tmp_path / "other", [corpus], SMALL, init=str(folder))
-
-
-def test_a_run_of_a_file_starts_from_its_model_and_is_repeated_from_its_run_json(
-    corpus: Path, save: Callable[..., Path], tmp_path: Path
-) -> None:
-    folder, file = save("llama"), tmp_path / "mine.json"
-    file.write_text(json.dumps({"recipe": "tiny-lory", "init": str(folder), "corpus": [str(corpus)]}))
-    train_recipe(str(file), tmp_path / "first", [], [*SMALL, "--model.rope_theta", "5e5"])
-    assert recorded(tmp_path / "first")["model"]["rope_theta"] == 5e5
-    assert recorded(tmp_path / "first")["model"]["hidden_size"] == 16
-    train_recipe(str(tmp_path / "first" / "run.json"), tmp_path / "again", [], [])
-    assert metrics(tmp_path / "again") == metrics(tmp_path / "first")
 
 
 def test_a_checkpoint_has_the_tokenizer_of_its_corpus(
@@ -218,18 +193,17 @@ def test_weights_that_changed_before_the_first_checkpoint_are_refused(
 @pytest.mark.parametrize(
     ("family", "overrides", "message"),
     [
-        ("llama", ["--model.hidden_size", "32"], "--model.hidden_size 32: .* has 16; leave it out"),
-        ("llama", ["--model.qk_norm", "head"], "--model.qk_norm head: .* has None; leave it out"),
-        ("mixtral", ["--model.num_experts", "4"], "--model.num_experts 4: .* has 5; leave it out"),
-        ("llama", ["--routing", "switch"], "a dense model: .*gates that sum to 1.*; choose another design"),
+        ("llama", ["--model.hidden_size", "32"], "--model.hidden_size 32: .* has 16"),
+        ("mixtral", ["--model.num_experts", "4"], "--model.num_experts 4: .* has 5"),
+        ("llama", ["--routing", "switch"], "a dense model: .*gates that sum to 1"),
         ("llama", ["--model.low_rank", "8"], "low_rank is 8, but the model.s is None"),
-        ("llama", ["--model.num_experts=1", "--model.low_rank=8"], "low_rank 8: .* has none; set it to that"),
-        ("mixtral", ["--warmup.dense_share", "0.5"], "is a mixture, .*; set --warmup.dense_share 0"),
-        ("mixtral", ["--routing", "deepseek-v3"], "num_shared_experts 1: .* has 0"),
-        ("mixtral", ["--routing", "aoe"], "not factorised, .* low_rank would be 8; .* --routing.node gate"),
-        ("gpt2", ["--length", "64"], "64 tokens is longer than the model's 32 learned positions"),
+        ("llama", ["--model.num_experts=1", "--model.low_rank=8"], "--model.low_rank 8 .* has none"),
+        ("mixtral", ["--warmup.dense_share", "0.5"], "--warmup.dense_share 0"),
+        ("mixtral", ["--routing", "deepseek-v3"], "num_shared_experts 1 .* has 0"),
+        ("mixtral", ["--routing", "aoe"], "--model.low_rank 8 .* has none"),
+        ("gpt2", ["--length", "64"], "32 learned positions"),
         ("gpt2", ["--routing", "aoe"], "need experts with a gate"),
-        ("gpt2", ["--model.max_position_embeddings", "64"], "position_embeddings 64: .* has 32; leave it"),
+        ("gpt2", ["--model.max_position_embeddings", "64"], "position_embeddings 64: .* has 32"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
@@ -268,16 +242,6 @@ def test_the_corpus_must_have_the_models_tokens(
     with pytest.raises(InputError, match=f"the corpus has {SIZE} tokens.*{remedy}"):
         train_recipe(*start, init=str(folder))
     assert not (tmp_path / "run").exists()
-
-
-def test_a_checkpoint_knows_its_labels(tmp_path: Path) -> None:
-    texts = [Document(f"d{i}", f"{i} and {i} again. " * 4, "odd" if i % 2 else "even") for i in range(40)]
-    settings = PrepareSettings(tokenizer="bpe:270", length=16, order="random")
-    corpus = prepare_documents(tmp_path / "corpus", lambda drop: texts, {"texts": "1"}, settings).folder
-    more = [*SMALL, "--routing", "label", "--model.num_experts", "2"]
-    out = train_recipe("tiny-lory", tmp_path / "run", [corpus], more).parent
-    checkpoint = max((out / "checkpoints").iterdir())
-    assert InitialModel(str(checkpoint), 16).config.label_names == ["even", "odd"]
 
 
 def test_another_tokenizer_of_the_same_size_is_refused(
@@ -319,17 +283,6 @@ def test_a_damaged_model_or_checkpoint_is_refused_and_nothing_written(
         assert not (tmp_path / "run").exists()
 
 
-def test_a_checkpoint_of_other_sizes_than_its_run_is_refused(lory: Path, tmp_path: Path) -> None:
-    shutil.copytree(lory, tmp_path / "lory")
-    path = tmp_path / "lory" / "run.json"
-    values = json.loads(path.read_text())
-    values["model"]["intermediate_size"] = 88
-    path.write_text(json.dumps(values))
-    checkpoint = sorted((tmp_path / "lory" / "checkpoints").iterdir())[-1]
-    with pytest.raises(InputError, match=r"experts\.\w+ has shape .* instead of"):
-        InitialModel(str(checkpoint), 16).load()
-
-
 def train_in_a_group(corpus: Path, init: Path, out: Path, more: list[str]) -> None:
     train_recipe("tiny-lory", out, [corpus], [*SMALL, *more], init=str(init))
 
@@ -345,3 +298,20 @@ def test_several_processes_start_from_a_model(
         train_recipe("tiny-lory", alone, [corpus], SMALL, init=str(init))
         found, expected = ([m["loss"] for m in metrics(out)] for out in (tmp_path / name, alone))
         assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_overrides_are_of_the_design_that_the_model_has(tmp_path: Path) -> None:
+    TINY_FAMILIES["mixtral"]().save_pretrained(tmp_path)
+    folder = str(write_tokenizer(tmp_path))
+    run = resolve_recipe("tiny-lory", ["--routing.load_balance", "0.02", "--length=16"], folder)
+    assert (run.routing.selection, run.routing.load_balance, run.length) == ("top_k", 0.02, 16)
+
+
+def test_settings_of_training_are_the_recipes(tmp_path: Path) -> None:
+    """A model that was trained with a z-loss and recomputed merges."""
+    folder = tmp_path / "model"
+    tiny_model("lory", output_z=1e-4, recompute_merge=True).save_pretrained(folder)
+    run = resolve_recipe("tiny-lory", ["--length", "16"], str(write_tokenizer(folder)))
+    assert (run.model.output_z, run.model.recompute_merge) == (0.0, "auto")
+    run = resolve_recipe("tiny-lory", ["--length", "16", "--model.output_z", "1e-3"], str(folder))
+    assert run.model.output_z == 1e-3

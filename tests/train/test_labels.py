@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from loriini.common.errors import InputError
-from loriini.data.batches.joined import JoinedInstances
 from loriini.model import LoriiniForCausalLM
 from loriini.model.weights.loading import load_model
 from loriini.train.config import TrainConfig
@@ -84,15 +83,6 @@ def test_a_mixed_batch_gives_each_expert_its_labels_share(micro_batch_size: int)
         assert_same_gradients(found, expected, rtol=1e-4, atol=1e-7)
 
 
-def test_a_dense_phase_asks_for_no_labels() -> None:
-    run = tiny_run("label")
-    dense = LoriiniForCausalLM(run.config(VOCABULARY, EOS, 1, PATTERN.label_names))
-    asked: list[Tensor | None] = []
-    dense.register_forward_pre_hook(lambda *call: asked.append(call[2]["routing_labels"]), with_kwargs=True)
-    step_gradients(dense, run, 0, 1)
-    assert asked == [None]
-
-
 def test_a_run_trains_every_expert_and_remembers_the_labels(tmp_path: Path) -> None:
     out = tmp_path / "run"
     train(tiny_run("label", per_expert_every=1), tiny_corpus(tmp_path / "tokenizer"), out)
@@ -110,15 +100,6 @@ def test_more_labels_than_experts_are_refused_before_anything_is_made(tmp_path: 
     with pytest.raises(InputError, match="num_experts is 2 and there are 3 labels: one, two, three"):
         train(few, tiny_corpus(tmp_path / "tokenizer"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-def test_only_label_routing_minds_corpora_of_different_labels(tmp_path: Path) -> None:
-    different = JoinedInstances((PATTERN, Pattern(label_names=("odd", "even"))))
-    corpus = replace(tiny_corpus(tmp_path / "tokenizer"), instances=different)
-    train(tiny_run("mixtral", steps=1), corpus, tmp_path / "mixtral")
-    with pytest.raises(InputError, match="same domains, not one, two, three; odd, even"):
-        train(tiny_run("label", steps=1), corpus, tmp_path / "label")
-    assert not (tmp_path / "label").exists()
 
 
 def test_experts_of_other_labels_are_refused(tmp_path: Path) -> None:

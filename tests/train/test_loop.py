@@ -2,10 +2,7 @@
 
 import math
 import signal
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -148,17 +145,6 @@ def test_an_interrupted_run_resumes_to_the_same_bits(
     assert_same_run(out, uninterrupted(run))
 
 
-def test_dropout_resumes_to_the_same_bits(
-    corpus: TrainingCorpus, uninterrupted: Callable[[TrainConfig], Path], tmp_path: Path
-) -> None:
-    run, out = tiny_run(name="tiny gpt2"), tmp_path / "run"
-    run = replace(run, model=replace(run.model, block="gpt2", dropout=0.2))
-    stop(run, corpus, out, COPIED_AT - 1)
-    stop(run, corpus, out, COPIED_AT + 2)
-    train(run, corpus, out)
-    assert_same_run(out, uninterrupted(run))
-
-
 @pytest.mark.parametrize("step", [COPIED_AT - 2, COPIED_AT + 3])
 def test_a_killed_run_resumes_from_its_last_checkpoint(
     step: int, corpus: TrainingCorpus, uninterrupted: Callable[[TrainConfig], Path], tmp_path: Path
@@ -169,18 +155,6 @@ def test_a_killed_run_resumes_from_its_last_checkpoint(
         file.write('{"step": 9')  # a line that the kill cut short
     train(run, corpus, out)
     assert_same_run(out, uninterrupted(tiny_run()))
-
-
-def test_a_run_stopped_twice_and_killed_between_is_still_the_same(
-    corpus: TrainingCorpus, uninterrupted: Callable[[TrainConfig], Path], tmp_path: Path
-) -> None:
-    run, out = tiny_run(), tmp_path / "run"
-    stop(run, corpus, out, 2, lambda: signal_self(signal.SIGTERM))
-    stop(run, corpus, out, 6, kill)
-    message = stop(run, corpus, out, 8)
-    assert message == f"{out}: saved after step 8 of 10; run the same command again to resume"
-    train(run, corpus, out)
-    assert_same_run(out, uninterrupted(run))
 
 
 def test_a_second_interrupt_stops_at_once_and_a_second_sigterm_saves(
@@ -278,41 +252,6 @@ def test_the_copy_into_experts_leaves_the_loss_unchanged(
     steps = metrics(tmp_path / "run")
     assert [m["experts"] for m in steps] == [1] * COPIED_AT + [3] * (STEPS - COPIED_AT)
     assert abs(steps[COPIED_AT]["loss"] - before) < 1e-4
-
-
-def test_a_warm_up_of_nearly_all_steps_still_ends_in_a_mixture(
-    corpus: TrainingCorpus, tmp_path: Path
-) -> None:
-    run = tiny_run(steps=2, warmup=WarmupConfig(dense_share=0.9))
-    train(run, corpus, tmp_path / "run")
-    assert [m["experts"] for m in metrics(tmp_path / "run")] == [1, 3]
-
-
-def test_the_thread_that_reads_ahead_does_not_choose_the_device(
-    corpus: TrainingCorpus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """A thread's own GPU is the first, whichever the process has."""
-    reads, chosen = set[str](), set[str]()
-
-    def read_batch(*arguments: Any) -> Any:
-        reads.add(threading.current_thread().name)
-        return read(*arguments)
-
-    def pick_device() -> torch.device:
-        chosen.add(threading.current_thread().name)
-        return torch.device("cpu")
-
-    read = loop.read_batch
-    monkeypatch.setattr(loop, "read_batch", read_batch)
-    monkeypatch.setattr(loop, "pick_device", pick_device)
-    train(tiny_run(steps=3), corpus, tmp_path / "run")
-    assert len(reads) == 2
-    assert chosen == {threading.main_thread().name}
-
-
-def test_a_run_trains_in_a_thread_that_gets_no_signals(corpus: TrainingCorpus, tmp_path: Path) -> None:
-    with ThreadPoolExecutor(1) as thread:
-        assert thread.submit(train, tiny_run(steps=1), corpus, tmp_path).result() == tmp_path / "model"
 
 
 @pytest.mark.parametrize("stopped", [None, 5])

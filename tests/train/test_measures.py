@@ -1,7 +1,6 @@
 """Measures are recorded once for each step, and change nothing."""
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -68,13 +67,6 @@ def test_due_measures_are_taken_and_one_entry_is_the_score(tmp_path: Path) -> No
     assert model.training
 
 
-def test_what_is_not_finite_is_null(tmp_path: Path) -> None:
-    model = LoriiniForCausalLM(tiny_run("dense").config(64, 63))
-    diverged = Measure("a.jsonl", 1, lambda model: {"a": {"web": math.nan}, "b": math.inf})
-    measure_all([diverged], model, 1, 1, tmp_path)
-    assert lines(tmp_path / "a.jsonl") == [{"step": 1, "a": {"web": None}, "b": None}]
-
-
 def test_a_run_out_of_time_saves_and_resumes_to_the_same_end(corpus: TrainingCorpus, tmp_path: Path) -> None:
     run, out = tiny_run(), tmp_path / "run"
     with pytest.raises(Unfinished, match=r"run: saved after step 1 of 10; run the same"):
@@ -83,10 +75,3 @@ def test_a_run_out_of_time_saves_and_resumes_to_the_same_end(corpus: TrainingCor
     loop.train(run, corpus, out)
     loop.train(run, corpus, tmp_path / "whole")
     assert metrics(out) == metrics(tmp_path / "whole")
-
-
-def test_a_run_that_ends_in_time_is_not_unfinished(corpus: TrainingCorpus, tmp_path: Path) -> None:
-    """It saves a checkpoint first, in case the job ends while the model is written."""
-    run, out = tiny_run(steps=1, checkpoint=CheckpointConfig(every=0)), tmp_path / "run"
-    assert loop.train(run, corpus, out, deadline=0) == out / "model"
-    assert [path.name for path in (out / "checkpoints").iterdir()] == ["step-00000001"]

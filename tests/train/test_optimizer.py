@@ -14,7 +14,6 @@ from loriini.train.optimizer import (
     decays,
     learning_rate_factor,
     make_optimizer,
-    set_learning_rate,
     take_step,
 )
 from tiny import BLOCKS, GRID, random_ids, run, tiny_model
@@ -40,13 +39,6 @@ def test_rate_stays_or_falls_at_the_end() -> None:
     rates = [learning_rate_factor(late, step, 100) for step in range(100)]
     assert set(rates[9:80]) == {1.0}
     assert rates[80:] == pytest.approx([i / 20 for i in reversed(range(20))])
-
-
-def test_the_fall_takes_its_share_of_all_steps_whatever_the_warm_up() -> None:
-    late = OptimizerConfig(schedule="warmup_stable_decay", warmup=0.5, decay=0.2, final_rate=0.1)
-    rates = [learning_rate_factor(late, step, 100) for step in range(100)]
-    assert [step for step in range(50, 100) if rates[step] < 1] == list(range(80, 100))
-    assert rates[-1] == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3])
@@ -97,15 +89,6 @@ def test_vectors_of_a_router_do_not_decay() -> None:
     (group,) = [group for group in groups if any(p is scorer.temperature for p in group["params"])]
     assert group["weight_decay"] == 0
     assert group["peak"] == pytest.approx(3 * 1e-2)
-
-
-def test_set_rate_is_a_share_of_each_groups_peak() -> None:
-    optimizer = make_optimizer(tiny_model(), CONFIG)
-    for share in (0.5, 0.25):
-        set_learning_rate(optimizer, share)
-        assert [g["lr"] for g in optimizer.param_groups] == [
-            share * g["peak"] for g in optimizer.param_groups
-        ]
 
 
 @pytest.mark.parametrize("limit", [1e-3, 1e9])

@@ -8,7 +8,7 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from torch.utils.data import DataLoader
 from trainers import arguments
-from transformers import EvalPrediction, Trainer
+from transformers import Trainer
 
 from loriini import LoriiniForCausalLM, PromptCollator
 from loriini.data.batches.dataset import InstanceDataset
@@ -56,26 +56,6 @@ def test_transformers_trainer_trains_saves_and_loads(design: str, tmp_path: Path
     assert again == pytest.approx(evaluated, abs=1e-6)
 
 
-def test_trainer_evaluates_plain_labels_with_metrics_and_no_settings(tmp_path: Path) -> None:
-    model = LoriiniForCausalLM(tiny_run("lory").config(VOCABULARY, EOS)).eval()
-    source = InstanceDataset(Pattern(size=4), length=16)
-    examples = [{"input_ids": (ids := source[i]["input_ids"]), "labels": ids} for i in range(4)]
-    seen: list[tuple[int, ...]] = []
-
-    def shapes(prediction: EvalPrediction) -> dict[str, float]:
-        seen.extend([prediction.predictions.shape, prediction.label_ids.shape])
-        return {"seen": 1.0}
-
-    trainer = Trainer(
-        model, arguments(tmp_path, label_names=None), eval_dataset=examples, compute_metrics=shapes
-    )
-    found = trainer.evaluate()
-    ids = torch.stack([torch.from_numpy(example["input_ids"]) for example in examples])
-    with torch.no_grad():
-        assert found["eval_loss"] == pytest.approx(model(ids, labels=ids).loss.item(), abs=1e-5)
-    assert seen == [(4, 16, VOCABULARY), (4, 16)]
-
-
 @pytest.mark.parametrize("name", ["lory", "smear"])
 def test_trainer_passes_prompt_lengths_on(name: str, tmp_path: Path) -> None:
     model = LoriiniForCausalLM(tiny_run(name).config(VOCABULARY, EOS)).eval()
@@ -88,23 +68,6 @@ def test_trainer_passes_prompt_lengths_on(name: str, tmp_path: Path) -> None:
     assert trainer.evaluate()["eval_loss"] == pytest.approx(expected, abs=1e-5)
     trainer.train()
     assert losses(trainer)[1] < expected
-
-
-def test_accumulated_steps_have_the_gradient_of_the_whole_batch(tmp_path: Path) -> None:
-    weights = []
-    for size, parts in ((8, 1), (2, 4)):
-        torch.manual_seed(0)
-        model = LoriiniForCausalLM(tiny_run("lory").config(VOCABULARY, EOS))
-        settings = arguments(
-            tmp_path,
-            max_steps=2,
-            per_device_train_batch_size=size,
-            gradient_accumulation_steps=parts,
-            optim="sgd",
-        )
-        Trainer(model, settings, train_dataset=InstanceDataset(Pattern())).train()
-        weights.append(model.model.mixtures[0].experts.down_proj.detach().clone())
-    torch.testing.assert_close(*weights, rtol=1e-4, atol=1e-7)
 
 
 def test_peft_trains_attention_and_routers_alone_and_its_adapter_loads(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from loriini.common.checks import as_argument
 from loriini.common.errors import InputError
 from loriini.common.hub import CHECKPOINTS, RUN, holds_tokenizer, is_hub_id, local_folder, model_folder
-from loriini.common.progress import inform, warn, without_progress_bars
+from loriini.common.progress import inform, without_progress_bars
 from loriini.common.settings import settings_of_kind
 from loriini.data.jobs import artifact
 from loriini.data.prepare.tokenized.tokenizer import same_vocabulary
@@ -215,22 +215,16 @@ def check_start(run: TrainConfig, initial: InitialModel) -> None:
         config = run.config(initial.config.vocab_size)
     except ValueError as error:
         raise InputError(f"{initial.name} in this design: {error}") from error
-    if initial.dense and config.is_mixture and (problem := copy_problem(initial.config, config)):
-        raise InputError(
-            f"{initial.name} is a dense model: {problem}; choose another design, as --routing lory"
-        )
-    if initial.dense and not config.is_mixture and config.low_rank != initial.config.low_rank:
-        asked, theirs = (as_argument(c.low_rank) for c in (config, initial.config))
-        raise InputError(f"--model.low_rank {asked}: {initial.name} has {theirs}; set it to that")
-    if not initial.dense and config.low_rank != initial.config.low_rank:
-        raise InputError(
-            f"{initial.name} in this design: its experts are not factorised, and their low_rank would be "
-            f"{config.low_rank}; score them by another node, as --routing.node gate"
-        )
-    if initial.config.attention_dropout:
-        warn(
-            f"{initial.name} has attention_dropout {initial.config.attention_dropout}; it is trained without"
-        )
-    ours, shared = run.routing.num_shared_experts, initial.config.routing.num_shared_experts
-    if not initial.dense and ours != shared:
-        raise InputError(f"--routing.num_shared_experts {ours}: {initial.name} has {shared}; set it to that")
+    if initial.dense and config.is_mixture:
+        if problem := copy_problem(initial.config, config):
+            raise InputError(
+                f"{initial.name} is a dense model: {problem}; choose another design, as --routing lory"
+            )
+        return
+    for setting in ("model.low_rank", "routing.num_shared_experts"):
+        ours, theirs = (getattr(each, setting.partition(".")[2]) for each in (config, initial.config))
+        if ours != theirs:
+            raise InputError(
+                f"--{setting} {as_argument(ours)} in this design: {initial.name} has {as_argument(theirs)}; "
+                "set it to that, or choose another design"
+            )

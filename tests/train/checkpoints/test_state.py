@@ -57,28 +57,6 @@ def test_a_damaged_later_one_displaces_no_good_one(tmp_path: Path) -> None:
     assert found[1].step == 3
 
 
-def test_a_damaged_one_displaces_no_good_one_beyond_its_step_either(tmp_path: Path) -> None:
-    state = stepped()
-    with CheckpointWriter(tmp_path, keep=9) as checkpoints:
-        for step, score in ((4, 5.0), (8, 1.0)):
-            checkpoints.save(*state, RunProgress(step), score)
-    tensors_in(tmp_path / "step-00000008").unlink()
-    with CheckpointWriter(tmp_path, keep=2, resumed=4) as checkpoints:
-        for step, score in ((6, None), (7, 2.0), (9, None), (10, None)):
-            checkpoints.save(*state, RunProgress(step), score)
-    assert steps_in(tmp_path) == [f"step-{step:08d}" for step in (7, 8, 9, 10)]
-
-
-def test_a_damaged_one_that_is_written_again_counts(tmp_path: Path) -> None:
-    state = stepped()
-    save(tmp_path, state, RunProgress(4), RunProgress(8))
-    tensors_in(tmp_path / "step-00000008").unlink()
-    with CheckpointWriter(tmp_path, keep=1, resumed=4) as checkpoints:
-        for step in (8, 9):
-            checkpoints.save(*state, RunProgress(step))
-    assert steps_in(tmp_path) == ["step-00000009"]
-
-
 def test_what_is_not_a_checkpoint_is_neither_dropped_nor_read(tmp_path: Path) -> None:
     others = ["step-00000001.tar", "step-00000002-good", "step-9"]
     (tmp_path / others[0]).write_text("")
@@ -87,20 +65,6 @@ def test_what_is_not_a_checkpoint_is_neither_dropped_nor_read(tmp_path: Path) ->
     save(tmp_path, stepped(), RunProgress(2), RunProgress(3), keep=1)
     assert steps_in(tmp_path) == sorted([*others, "step-00000003"])
     shutil.rmtree(tmp_path / "step-00000003")
-    assert newest_checkpoint(tmp_path) is None
-
-
-def test_steps_of_more_digits_are_later(tmp_path: Path) -> None:
-    save(tmp_path, stepped(), RunProgress(99_999_999), RunProgress(100_000_000), keep=1)
-    found = newest_checkpoint(tmp_path)
-    assert found is not None
-    assert found[1].step == 100_000_000
-    assert len(steps_in(tmp_path)) == 1
-
-
-def test_there_is_none_in_a_folder_that_is_absent_or_holds_an_unfinished_one(tmp_path: Path) -> None:
-    assert newest_checkpoint(tmp_path / "absent") is None
-    (tmp_path / ".step-00000003.unfinished").mkdir()
     assert newest_checkpoint(tmp_path) is None
 
 

@@ -1,11 +1,8 @@
 """Checkpoints hold everything that a continuation needs, whole or not at all."""
 
 import json
-import shutil
-import threading
 import time
 import tracemalloc
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -60,34 +57,11 @@ def test_what_is_saved_is_the_state_of_that_moment(tmp_path: Path) -> None:
     assert all(torch.equal(weight, expected[name]) for name, weight in model.state_dict().items())
 
 
-def test_a_thread_that_writes_uses_its_process_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It begins on GPU 0, as every thread does."""
-    chosen: list[tuple[torch.device, bool]] = []
-
-    def choose(device: torch.device) -> AbstractContextManager[None]:
-        chosen.append((device, threading.current_thread() is threading.main_thread()))
-        return nullcontext()
-
-    monkeypatch.setattr(storage, "pick_device", lambda: torch.device("cuda", 3))
-    monkeypatch.setattr(torch.cuda, "device", choose)
-    save(tmp_path, stepped(), AT)
-    assert chosen == [(torch.device("cuda", 3), False)]
-
-
 def test_a_write_that_fails_is_raised(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):  # noqa: SIM117
         with CheckpointWriter(tmp_path / "file", keep=1) as checkpoints:
             checkpoints.save(*stepped(), AT)
-
-
-def test_a_background_write_that_fails_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(temporary: Path, path: Path) -> None:
-        raise OSError("no space")
-
-    monkeypatch.setattr(storage, "commit", fail)
-    with pytest.raises(OSError, match="no space"):
-        save(tmp_path, stepped(), AT)
 
 
 def test_a_write_that_fails_does_not_prevent_the_next(
@@ -109,24 +83,6 @@ def test_a_write_that_fails_does_not_prevent_the_next(
             checkpoints.save(*stepped(), RunProgress(5))
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000002"]
     assert capsys.readouterr().err.count("not written (no space)") == 3
-
-
-def test_an_old_one_that_cannot_be_removed_is_no_failed_write(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    remove = shutil.rmtree
-
-    def keep_old(path: Path, ignore_errors: bool = False) -> None:
-        if not ignore_errors:
-            raise OSError("busy")
-        remove(path, ignore_errors)
-
-    monkeypatch.setattr(storage.shutil, "rmtree", keep_old)
-    with CheckpointWriter(tmp_path, keep=1) as checkpoints:
-        for step in (1, 2, 3, 4):
-            checkpoints.save(*stepped(), RunProgress(step))
-    assert len(list(tmp_path.iterdir())) == 4
-    assert "step-00000001: not removed (busy); the next" in capsys.readouterr().err
 
 
 def test_a_checkpoint_is_complete_before_the_next_begins(
@@ -161,14 +117,6 @@ def test_saving_a_step_again_replaces_it_and_clears_what_a_kill_left(tmp_path: P
     ]
 
 
-def test_what_a_kill_left_of_any_step_is_removed(tmp_path: Path) -> None:
-    for name in (".step-00000437.unfinished", ".mine.unfinished"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "half").write_text("")
-    save(tmp_path, stepped(), AT)
-    assert steps_in(tmp_path) == [".mine.unfinished", "step-00000003"]
-
-
 def test_the_files_are_those_of_torch(tmp_path: Path) -> None:
     """So that checkpoints of either can be read by the same reader, and torch's tools read ours."""
     tensors = tensors_of(*stepped("random"), SINGLE_PROCESS)
@@ -198,16 +146,3 @@ def test_a_file_is_not_made_in_memory(tmp_path: Path) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < size
-
-
-def test_the_state_is_json(tmp_path: Path) -> None:
-    save(tmp_path, stepped(), AT)
-    state = json.loads((tmp_path / "step-00000003" / "state.json").read_text())
-    assert state["progress"] == {
-        "step": 3,
-        "consumed": 24,
-        "tokens": 999,
-        "skips": 1,
-        "expert_totals": [[1.5, 0.1], [0.0, 1.6]],
-        "norms": [0.1, 3e20],
-    }
