@@ -79,7 +79,7 @@ def test_a_local_row_is_asked_as_the_harness_asks(name: str, tmp_path: Path) -> 
         contexts = example.contexts * (len(example.answers) // len(example.contexts))
         assert asked == list(zip(contexts, example.answers, strict=True))
     else:
-        assert [context for context, _ in asked] == list(example.contexts)
+        assert [context for context, _ in asked] == example.contexts
     target = task.doc_to_target(document)
     if isinstance(example.gold, int) and isinstance(target, str):
         target = task.doc_to_choice(document).index(target)
