@@ -28,8 +28,16 @@ from torch.profiler import ProfilerActivity, profile
 
 import standins  # noqa: F401  first: loriini imports what it replaces
 from loriini.bench.measure import decoding, memory_rows, timed_rows, train_steps
-from loriini.bench.models import bench_run, build_steps, on_device, random_ids, run_config
-from loriini.bench.sizes import QUICK, BenchSize, bench_size
+from loriini.bench.models import (
+    QUICK,
+    BenchSize,
+    bench_run,
+    bench_size,
+    build_steps,
+    on_device,
+    random_ids,
+    run_config,
+)
 from loriini.bench.timing import free
 from loriini.common.hardware import autocast, has_bf16, pick_device
 from loriini.model import LoriiniForCausalLM

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from compare.conftest import train_here
-from loriini.bench.sizes import BenchSize
+from loriini.bench.models import BenchSize
 from loriini.train.config import ModelShape
 
 TINY = BenchSize(

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from loriini.bench import models
-from loriini.bench.models import bench_run, run_config, weight_dtype
-from loriini.bench.sizes import BenchSize, bench_size
+from loriini.bench.models import BenchSize, bench_run, bench_size, run_config, weight_dtype
 from loriini.bench.timing import Case, free, in_rounds, measured
 from loriini.common.errors import is_out_of_memory
 from loriini.common.hardware import describe_machine, has_bf16, keep_freed_memory, pick_device

@@ -1,7 +1,7 @@
-"""The measured models, ours and transformers': their training steps, the steps' memory, and decoding."""
+"""What is measured: sizes, models (ours and transformers'), their training steps, memory and decoding."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
 
-from loriini.bench.sizes import BenchSize
 from loriini.bench.timing import Work, synchronize
 from loriini.common.hardware import autocast, autocast_dtype, has_bf16, pick_device
 from loriini.estimate.activations import merged_parameters, saved_bytes
@@ -18,7 +17,7 @@ from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.parallel.mesh import SINGLE_PROCESS
 from loriini.parallel.sharding import build_model
 from loriini.routing import DESIGNS
-from loriini.train.config import TrainConfig
+from loriini.train.config import ModelShape, TrainConfig
 from loriini.train.optimizer import make_optimizer, take_step
 from loriini.train.run_progress import RunProgress
 from loriini.train.speed import SpeedConfig, compile_layers, speed_up
@@ -34,6 +33,56 @@ SHARED = (
     *("num_key_value_heads", "max_position_embeddings"),
 )
 """Fields of our configuration that have the same names in transformers'."""
+
+
+@dataclass(frozen=True)
+class BenchSize:
+    """The sizes of models and steps, and how often each is measured."""
+
+    shape: ModelShape
+    length: int
+    """Tokens of an instance."""
+    batch_size: int
+    """Instances of a training step."""
+    micro_batch_size: int
+    """Instances of a micro-batch, and of a step of designs that select experts."""
+    rounds: int = 8
+    """An even number: each case is measured before and after the others equally often."""
+    experts: tuple[int, ...] = (8, 16, 32)
+    sparse_experts: tuple[int, ...] = (8, 64)
+    segment_length: int = 256
+    decode_batches: tuple[int, ...] = (1, 8)
+    new_tokens: int = 128
+    """Tokens that are generated after a prompt of as many."""
+
+
+CPU = BenchSize(ModelShape(512, 1408, 4, 8, vocab_size=8192), length=2048, batch_size=16, micro_batch_size=8)
+CUDA = BenchSize(
+    ModelShape(1024, 2816, 24, 16, vocab_size=32_000),
+    length=4096,
+    batch_size=32,
+    micro_batch_size=4,
+    rounds=4,  # every round compiles anew
+)
+QUICK = BenchSize(
+    ModelShape(64, 176, 2, 4, vocab_size=512),
+    length=256,
+    batch_size=4,
+    micro_batch_size=2,
+    rounds=2,
+    experts=(4, 8),
+    sparse_experts=(4,),
+    segment_length=64,
+    decode_batches=(1, 4),
+    new_tokens=8,
+)
+
+
+def bench_size(quick: bool = False) -> BenchSize:
+    """The sizes for this machine; quick ones have small models, on a GPU few layers."""
+    if pick_device().type == "cuda":
+        return replace(CUDA, shape=replace(CUDA.shape, num_hidden_layers=4)) if quick else CUDA
+    return QUICK if quick else CPU
 
 
 def bench_run(size: BenchSize, design: str, experts: int, **model: Any) -> TrainConfig:
