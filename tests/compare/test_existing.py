@@ -52,7 +52,7 @@ def test_runs_that_differ_in_an_optimizer_setting_are_no_sweep(compared: Compare
     (other / "run.json").write_text(json.dumps(written))
     variants = compare_trainings(existing_trainings([folder, other]), {}, {})["variants"]
     assert [list(v["settings"]) for v in variants] == [["optimizer.learning_rate"]] * 2
-    assert [(v["chosen"], v["edge"]) for v in variants] == [(True, [])] * 2
+    assert all(v["chosen"] for v in variants)
 
 
 def test_runs_that_differ_in_many_settings_are_named_by_their_folders(

@@ -89,14 +89,14 @@ def _print_summary(report: Path) -> None:
     """Print what a comparison found, and as the last line the path of its report."""
     from loriini.common.progress import inform
     from loriini.compare.job import RESULTS
-    from loriini.compare.report import COLUMNS, headline_and_rows, not_in_rows
+    from loriini.compare.report import COLUMNS, summary
 
     results = read_object(report.with_name(RESULTS), "run the command again")
-    found, rows = headline_and_rows(results)
+    found, rows, note = summary(results)
     for remark in results["remarks"]:
         inform(f"note: {remark}")
     table = [format_table(COLUMNS, rows)] if rows else []
-    print(found, *table, *filter(None, [not_in_rows(results)]), report, sep="\n")
+    print(found, *table, *filter(None, [note]), report, sep="\n")
 
 
 def _runs(names: Iterable[str]) -> list[Path]:

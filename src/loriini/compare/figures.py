@@ -17,7 +17,7 @@ from matplotlib.ticker import (
     StrMethodFormatter,
 )
 
-from loriini.compare.rows import Change, LadderDesign, VariantRow
+from loriini.compare.measures import Row, Rows
 from loriini.evaluate.intervals import OVERALL
 from loriini.reporting.curves import seed_band
 from loriini.reporting.plots import COLORS, DASHES, INK, draw_curves, in_legend, legend, one_plot, picture
@@ -55,7 +55,7 @@ def learning_curves(cells: Mapping[str, Sequence[Mapping[str, Any]]], axis: str)
 
 
 @picture
-def differences(variants: Sequence[VariantRow], baseline: str, places: Mapping[str, int]) -> Figure:
+def differences(variants: Rows, baseline: str, places: Mapping[str, int]) -> Figure:
     """Difference of perplexity relative to the baseline, all domains: two intervals for each variant.
 
     `places` are those of the variants among all that the report shows, by name; each has one colour there.
@@ -73,7 +73,7 @@ def differences(variants: Sequence[VariantRow], baseline: str, places: Mapping[s
 
 
 @picture
-def differences_by_domain(differences: Mapping[str, Change], baseline: str) -> Figure:
+def differences_by_domain(differences: Mapping[str, Row], baseline: str) -> Figure:
     """Difference of one model's perplexity relative to the baseline by domain, with one interval each."""
     figure, axes = _rows(list(differences), baseline)
     for place, difference in enumerate(differences.values()):
@@ -94,7 +94,7 @@ def _rows(names: Sequence[str], baseline: str) -> tuple[Figure, Axes]:
 
 
 @picture
-def loss_over_compute(designs: Sequence[LadderDesign]) -> Figure:
+def loss_over_compute(designs: Rows) -> Figure:
     """Held-out loss at every size over training FLOPs, on logarithmic axes, with each design's line."""
     figure, axes = one_plot(3.4)
     for i, design in enumerate(designs):
@@ -129,7 +129,7 @@ def _log_flops(axes: Axes) -> None:
     axes.set_xlabel(AXIS_TITLES["flops"])
 
 
-def _interval(axes: Axes, place: float, interval: Change, color: str, marker: str, width: float) -> None:
+def _interval(axes: Axes, place: float, interval: Row, color: str, marker: str, width: float) -> None:
     """A point with its interval, in per cent."""
     axes.plot([100 * (interval["change"] or 0.0)], [place], marker, color=color, markersize=4.5)
     if interval["low"] is not None and interval["high"] is not None:

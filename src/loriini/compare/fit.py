@@ -4,22 +4,21 @@ Axes: S seeds, W widths.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
 from loriini.common.grouping import grouped
-from loriini.compare.measures import CellRows
-from loriini.compare.rows import VariantRow
+from loriini.compare.measures import Rows
 from loriini.compare.seeds import over_seeds
 from loriini.compare.trainings import variant_name
 from loriini.compare.variants import unswept_settings
 from loriini.reporting.curves import Floats
 
 
-def measure_ladder(variants: Sequence[VariantRow], cells: CellRows) -> dict[str, Any]:
+def measure_ladder(variants: Rows, cells: Rows) -> dict[str, Any]:
     """The ladder's `widths`, its `baseline`, and the points and the line of each of its `designs`.
 
     Only variants that a sweep chose and that are causal take part.
@@ -36,7 +35,7 @@ def measure_ladder(variants: Sequence[VariantRow], cells: CellRows) -> dict[str,
     }
 
 
-def points_and_line(variants: Sequence[VariantRow], cells: CellRows) -> dict[str, Any]:
+def points_and_line(variants: Rows, cells: Rows) -> dict[str, Any]:
     """`widths`, `seeds`, `flops`, `loss` and `line` of one design's variants; empty if none was scored.
 
     Only seeds that were scored at every one of these widths count. The loss is the mean over domains of the

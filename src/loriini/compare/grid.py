@@ -150,9 +150,7 @@ def _design_run(design: str, base: TrainConfig, arguments: Sequence[str], width:
 def _may_read_options(plain: RoutingConfig, arguments: Sequence[str]) -> bool:
     """Whether a design with these overrides may read options; true where no extension is loaded."""
     changed = any(text.startswith(f"--routing.{axis}=") for text in arguments for axis in AXES)
-    return (
-        changed or bool(registered_values(plain)) or bool(REGISTERED["loss"]) or not any(REGISTERED.values())
-    )
+    return changed or bool(registered_values(plain) or REGISTERED["loss"]) or not any(REGISTERED.values())
 
 
 def at_width(run: TrainConfig, width: int) -> TrainConfig:

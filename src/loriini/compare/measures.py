@@ -26,13 +26,12 @@ from loriini.reporting.curves import Floats, Metrics, column, routed_steps, util
 from loriini.train.config import read_run, recorded_corpus
 from loriini.train.records.metrics import METRICS, read_records
 
-CellRows = Sequence[Mapping[str, Any]]
-"""The results of trainings, `results.training_result` of each."""
+Row = Mapping[str, Any]
+"""A training's or a variant's object in the results, or a part of it; docs/compare.md has the keys."""
+Rows = Sequence[Row]
 CURVE_POINTS = 100
 LAST_SHARE = 0.1
 """Share of the steps, at the end of training, over which its measures are averaged."""
-AXES = ("tokens", "flops", "seconds")
-"""The horizontal axes of learning curves."""
 READ = ("tokens", "loss", "experts", "skipped", "tokens_per_second")
 """Fields of `metrics.jsonl` that a comparison reads."""
 ENTROPIES = {
@@ -166,7 +165,7 @@ def model_state(folder: Path) -> list[list[Any]]:
     return sorted([file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in weights)
 
 
-def by_variant(cells: CellRows) -> dict[str, list[Mapping[str, Any]]]:
+def by_variant(cells: Rows) -> dict[str, list[Mapping[str, Any]]]:
     """The cells of each variant, in their order."""
     return grouped(cells, lambda cell: cell["name"])
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from loriini.common.grouping import grouped
 from loriini.common.settings import settings_of_kind
-from loriini.compare.measures import CellRows, is_number
+from loriini.compare.measures import Rows, is_number
 from loriini.compare.trainings import Training, run_settings
 from loriini.evaluate.perplexity import counts_first_segment
 from loriini.reporting.wording import listing
@@ -66,7 +66,7 @@ def distinct(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def remarks(cells: CellRows) -> Iterator[str]:
+def remarks(cells: Rows) -> Iterator[str]:
     """Unequal corpora and active sizes, and trainings without a result, among trainings of one width."""
     trained = [cell for cell in cells if "parameters" in cell]
     corpora = [cell["corpus_digest"][:8] for cell in trained]
@@ -75,7 +75,7 @@ def remarks(cells: CellRows) -> Iterator[str]:
     yield from unfinished(cells)
 
 
-def unequal_sizes(cells: CellRows) -> Iterator[str]:
+def unequal_sizes(cells: Rows) -> Iterator[str]:
     """Which variants' active parameters differ, and which vary by token."""
     active = {cell["name"]: cell["parameters"]["active"] for cell in cells}
     if active and max(active.values()) > EQUAL_ACTIVE * min(active.values()):
@@ -89,7 +89,7 @@ def unequal_sizes(cells: CellRows) -> Iterator[str]:
         )
 
 
-def unfinished(cells: CellRows) -> Iterator[str]:
+def unfinished(cells: Rows) -> Iterator[str]:
     """Which trainings diverged, failed or are not done, and whose loss on held-out text is not finite."""
     for cell in cells:
         if cell.get("state") in ("diverged", "failed", "started"):

@@ -7,7 +7,7 @@ from typing import Any
 
 from loriini.common.grouping import grouped
 from loriini.compare import figures
-from loriini.compare.rows import DifferenceRow, VariantRow
+from loriini.compare.measures import Row, Rows
 from loriini.compare.sections import (
     cells_section,
     difference_texts,
@@ -30,7 +30,6 @@ from loriini.reporting.wording import (
     large,
     listing,
     percent,
-    sentence_case,
 )
 
 UNTESTED = "not tested across seeds"
@@ -55,99 +54,72 @@ def write_comparison(results: Mapping[str, Any], out: Path) -> Path:
     return write_page(out / REPORT, title, opening(results, shown), sections.items())
 
 
-def headline_and_rows(results: Mapping[str, Any]) -> tuple[str, list[list[str]]]:
-    """The headline, and a row of COLUMNS for each causal variant that was scored."""
+def summary(results: Mapping[str, Any]) -> tuple[str, list[list[str]], str]:
+    """The headline, a row of COLUMNS for each causal variant that was scored, and who has no row and why."""
     shown = shown_variants(results)
-    return headline(results, shown), perplexity_rows(scored_causal(shown))
+    names = [v["name"] for v in shown if "perplexity" in v and v["causality"] == "none"]
+    note = f"Tokens of {listing(names)} see later ones: only the report has them, apart." if names else ""
+    return headline(results, shown), perplexity_rows(scored_causal(shown)), note
 
 
-def not_in_rows(results: Mapping[str, Any]) -> str:
-    """Which variants were scored and have no row, since their tokens see later ones; empty for none."""
-    names = [v["name"] for v in shown_variants(results) if "perplexity" in v and v["causality"] == "none"]
-    return f"Tokens of {listing(names)} see later ones: only the report has them, apart." if names else ""
-
-
-def shown_variants(results: Mapping[str, Any]) -> list[VariantRow]:
+def shown_variants(results: Mapping[str, Any]) -> list[Row]:
     """The chosen variant of each design; of a ladder's, those of the largest size."""
     largest = results["ladder"]["widths"][-1] if "ladder" in results else None
     return [v for v in results["variants"] if v["chosen"] and v.get("width") == largest]
 
 
-def scored_causal(shown: Sequence[VariantRow]) -> list[VariantRow]:
+def scored_causal(shown: Rows) -> list[Row]:
     """The variants whose perplexity is known and compares."""
     return [v for v in shown if "perplexity" in v and v["causality"] != "none"]
 
 
-def opening(results: Mapping[str, Any], shown: Sequence[VariantRow]) -> Html:
-    """The finding, no more than the intervals support, and what makes the runs unequal."""
-    count = len(results["cells"])
-    numbers = {len(v["seeds"]) for v in results["variants"]}
-    seeds = f"{listing(list(map(str, sorted(numbers))), 'or')} {'seed' if numbers == {1} else 'seeds'}"
-    trained = f"{count} {'training' if count == 1 else 'trainings'}, "
-    trained += f"{seeds} of each of {len(results['variants'])} variants. "
-    text = results["heldout"]
-    of_each = "document, which attends to itself alone," if text.get("document_mask") else "instance"
-    scored = (
-        f"Every model predicts the same held-out tokens, the first {text['skip']} of each {of_each} left out "
-        "for all. "
-        if text and text["skip"]
-        else "Every model predicts the same held-out tokens. "
-        if text
-        else "No model was scored on held-out text, so only the trainings are compared. "
-    )
-    widths = results["ladder"]["widths"] if "ladder" in results else []
-    of_all_sizes = ["Ladder", *(["Grid"] if results.get("grid") else []), "Cells"]
-    sizes = (
-        f"They are {len(widths)} sizes, {listing([str(width) for width in widths])} wide; all sections but "
-        f"{listing(of_all_sizes)} are of the largest. "
-        if widths
-        else ""
-    )
+def opening(results: Mapping[str, Any], shown: Rows) -> Html:
+    """The finding, no more than the intervals support, and what makes the trainings unequal."""
+    text, ladder = results["heldout"], results.get("ladder")
+    said = [f"{len(results['cells'])} trainings of {len(results['variants'])} variants."]
+    if ladder:
+        widths = listing([str(width) for width in ladder["widths"]])
+        said.append(f"They are {widths} wide; sections but the ladder, grid and cells show the widest.")
+    if not text:
+        said.append("No model was scored on held-out text, so only the trainings are compared.")
+    elif text["skip"]:
+        of_each = "document, masked from others" if text.get("document_mask") else "instance"
+        said.append(f"All models predict the same held-out tokens, without {text['skip']} of each {of_each}.")
+    else:
+        said.append("All models predict the same held-out tokens.")
     return p.join(
         p.element("p", "Loriini · a comparison", class_="kicker"),
         p.element("h1", headline(results, shown)),
-        p.paragraph(trained, sizes, scored, uncertainty(shown)),
+        p.paragraph(" ".join([*said, uncertainty(shown)])),
         p.items(results["remarks"]) if results["remarks"] else "",
     )
 
 
-def headline(results: Mapping[str, Any], shown: Sequence[VariantRow]) -> str:
+def headline(results: Mapping[str, Any], shown: Rows) -> str:
     """Which variants predict unseen text better or worse than the baseline, by `verdict_of`."""
     compared = [v for v in shown if "difference" in v]
-    baseline = results["baseline"]
     if not compared:
         names = listing([v["name"] for v in shown])
-        if len(scored_causal(shown)) > 1:
-            return f"{names}: no seeds in common, so no differences to show"
         return f"{names}: no differences to show" if results["heldout"] else f"Training of {names}"
-    if len(compared) == 1:
-        (variant,) = compared
-        change = percent(variant["difference"][OVERALL]["change"])
-        verdict = verdict_of(variant["difference"][OVERALL])
-        pair = f"{variant['name']} and {baseline}"
-        if has_one_seed(variant):
-            return f"One seed of {pair}, {UNTESTED}: perplexity {change}"
-        if verdict == NO_CLEAR_DIFFERENCE:
-            return f"{sentence_case(verdict)} between {pair}: perplexity {change}"
-        return f"{variant['name']} predicts unseen text {verdict} than {baseline}: perplexity {change}"
     texts = {
-        "better": f"better than {baseline}",
-        "worse": f"worse than {baseline}",
-        NO_CLEAR_DIFFERENCE: f"{NO_CLEAR_DIFFERENCE} from {baseline}",
-        UNTESTED: UNTESTED,
+        "better": f"better than {results['baseline']}",
+        "worse": f"worse than {results['baseline']}",
+        NO_CLEAR_DIFFERENCE: f"{NO_CLEAR_DIFFERENCE} from {results['baseline']}",
+        UNTESTED: f"{UNTESTED} against {results['baseline']}",
     }
     of_verdict = grouped(
         compared, lambda v: UNTESTED if has_one_seed(v) else verdict_of(v["difference"][OVERALL])
     )
+    changes = {v["name"]: f"{v['name']} ({percent(v['difference'][OVERALL]['change'])})" for v in compared}
     parts = (
-        f"{text}: {listing([v['name'] for v in of_verdict[verdict]])}"
+        f"{text}: {listing([changes[v['name']] for v in of_verdict[verdict]])}"
         for verdict, text in texts.items()
         if verdict in of_verdict
     )
-    return f"On unseen text, {'; '.join(parts)}"
+    return f"Perplexity of unseen text, {'; '.join(parts)}"
 
 
-def verdict_of(intervals: DifferenceRow) -> str:
+def verdict_of(intervals: Row) -> str:
     """`better` or `worse` than the baseline, or `no clear difference`, by `over_seeds_and_text`."""
     difference = over_seeds_and_text(intervals)
     if not is_clear(difference):
@@ -155,7 +127,7 @@ def verdict_of(intervals: DifferenceRow) -> str:
     return "better" if difference.change < 0 else "worse"
 
 
-def over_seeds_and_text(intervals: DifferenceRow) -> Difference:
+def over_seeds_and_text(intervals: Row) -> Difference:
     """A difference with an interval over both, their deviations of log-perplexity added in quadrature.
 
     It is unknown with one seed.
@@ -169,59 +141,51 @@ def over_seeds_and_text(intervals: DifferenceRow) -> Difference:
     return Difference(*(expm1(clamped(x)) for x in (change, change - below, change + above)))
 
 
-def has_one_seed(variant: VariantRow) -> bool:
+def has_one_seed(variant: Row) -> bool:
     """Whether the difference has no interval over seeds."""
     return variant["difference"][OVERALL]["seeds"]["low"] is None
 
 
-def uncertainty(shown: Sequence[VariantRow]) -> str:
+def uncertainty(shown: Rows) -> str:
     """What the intervals cover, and how wide a few seeds make them."""
-    compared = [v for v in shown if "difference" in v]
-    if not compared:
+    counts = sorted({len(v["paired_seeds"]) for v in shown if "difference" in v})
+    if not counts:
         return ""
-    counts = sorted({len(v["paired_seeds"]) for v in compared})
     if counts[-1] < 2:
         return (
-            "There is one seed, so the intervals cover the choice of held-out text only: another seed gives "
-            "another difference, easily by a per cent or more in short trainings. From one seed no variant "
-            "is called better or worse."
+            "There is one seed, so the intervals cover the choice of held-out text only, and no variant is "
+            "called better or worse: another seed easily gives another per cent in short trainings."
         )
     seeds = listing(list(map(str, counts)), "or")
     reach = listing([f"{t_factor(n):.1f}" for n in counts if n > 1], "or")
-    alone = " From one seed there is no interval over seeds, and no variant is called better or worse."
-    several = " Each interval stands for itself: among many variants some differ by chance."
     return (
-        f"Differences are paired by seed. With {seeds} seeds a 95 % interval reaches {reach} "
-        "standard deviations to each side; more seeds make it narrower. A variant is called better or worse "
-        "only if an interval over both seeds and held-out text, whose half-widths are added in quadrature, "
-        "excludes 0." + (alone if counts[0] < 2 else "") + (several if len(compared) > 2 else "")
+        f"Differences are paired by seed. With {seeds} seeds a 95 % interval reaches {reach} standard "
+        "deviations to each side. A variant is called better or worse only if an interval over both seeds "
+        "and held-out text, whose half-widths are added in quadrature, excludes 0. Each interval stands for "
+        "itself: among many variants some differ by chance."
     )
 
 
-def perplexity_section(results: Mapping[str, Any], shown: Sequence[VariantRow]) -> Html | None:
+def perplexity_section(results: Mapping[str, Any], shown: Rows) -> Html | None:
     """Mean perplexity of the causal variants, and their differences from the baseline."""
     causal = scored_causal(shown)
     if not causal:
         return None
-    compared, rows = [v for v in causal if "difference" in v], perplexity_rows(causal)
-    explained = p.note(
-        "Perplexity is the mean over domains; in brackets the 95 % interval over seeds. Differences "
-        f"are from {results['baseline']}. The interval over seeds covers initialisation and order of the "
-        "batches; that over held-out text covers the choice of this text, for these trainings. Active: "
-        "parameters used for a token."
-    )
-    if not compared:
-        return p.join(p.table(COLUMNS, rows), explained)
+    compared = [v for v in causal if "difference" in v]
     places = {v["name"]: place for place, v in enumerate(shown)}
     caption = f"Left of 0, a variant predicts better than {results['baseline']}. 95 % intervals."
     return p.join(
-        p.table(COLUMNS, rows),
-        explained,
-        p.figure(figures.differences(compared, results["baseline"], places), caption),
+        p.table(COLUMNS, perplexity_rows(causal)),
+        p.note(
+            "Perplexity is the mean over domains; in brackets the 95 % interval over seeds. Differences are "
+            f"from {results['baseline']}. The interval over seeds covers initialisation and order of the "
+            "batches; that over held-out text covers the choice of this text, for these trainings."
+        ),
+        p.figure(figures.differences(compared, results["baseline"], places), caption) if compared else "",
     )
 
 
-def perplexity_rows(variants: Sequence[VariantRow]) -> list[list[str]]:
+def perplexity_rows(variants: Rows) -> list[list[str]]:
     """A row of COLUMNS for each variant."""
     return [
         [
@@ -235,39 +199,26 @@ def perplexity_rows(variants: Sequence[VariantRow]) -> list[list[str]]:
     ]
 
 
-def by_domain_section(results: Mapping[str, Any], shown: Sequence[VariantRow]) -> Html | None:
-    """Perplexity, differences and bits per byte of each domain."""
+def by_domain_section(results: Mapping[str, Any], shown: Rows) -> Html | None:
+    """Perplexity, bits per byte and differences of each domain; None of a single one called OVERALL."""
     causal = scored_causal(shown)
     domains = [domain for domain in causal[0]["perplexity"] if domain != OVERALL] if causal else []
-    if not domains:  # a single one may be called OVERALL
+    if not domains:
         return None
-    compared = [v for v in causal if "difference" in v]
     tables = [
         p.element("h3", "Perplexity"),
         domain_table(causal, domains, lambda v, domain: mean_text(v["perplexity"][domain])),
         p.element("h3", "Bits per byte, all tokens"),
         domain_table(causal, domains, lambda v, domain: mean_text(v["bits_per_byte"][domain], 3)),
     ]
-    if leaking := [v["name"] for v in causal if v["causality"] == "after_first_segment"]:
-        tables += [
-            p.paragraph(
-                f"They count segment 1, which {listing(leaking)} routes by itself, and may be too low there."
-            )
-        ]
-    if compared:
+    if compared := [v for v in causal if "difference" in v]:
         header = ["", "domain", "difference", "over seeds", "over held-out text"]
-        rows = [
-            [v["name"], domain, *difference_texts(v["difference"][domain])]
-            for v in compared
-            for domain in domains
-        ]
+        rows = [[v["name"], d, *difference_texts(v["difference"][d])] for v in compared for d in domains]
         tables += [p.element("h3", f"Difference from {results['baseline']}"), p.table(header, rows)]
     return p.join(*tables)
 
 
-def domain_table(
-    variants: Sequence[VariantRow], domains: Sequence[str], text_of: Callable[[VariantRow, str], str]
-) -> Html:
+def domain_table(variants: Rows, domains: Sequence[str], text_of: Callable[[Row, str], str]) -> Html:
     """A row for each variant and a column for each domain."""
     return p.table(
         ["", *domains], ([v["name"], *(text_of(v, domain) for domain in domains)] for v in variants)

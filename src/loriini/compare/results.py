@@ -10,16 +10,15 @@ from typing import Any
 from loriini.common.hub import RUN
 from loriini.common.json_file import without_nan
 from loriini.compare.fit import measure_ladder
-from loriini.compare.measures import CellRows, by_variant, training_measures
+from loriini.compare.measures import Row, Rows, by_variant, training_measures
 from loriini.compare.remarks import counted_first_segments, remarks, unequal_settings
-from loriini.compare.rows import VariantRow
 from loriini.compare.trainings import Training
 from loriini.compare.variants import (
     DifferencesOf,
     Scores,
     baseline_of,
     by_width,
-    choices,
+    chosen,
     differences_from,
     summarize,
 )
@@ -78,19 +77,18 @@ def trained_with(training: Training) -> Training:
 
 
 def variant_results(
-    cells: CellRows, scores: Mapping[str, Scores], differences_of: DifferencesOf, *, of_grid: bool = True
-) -> list[VariantRow]:
+    cells: Rows, scores: Mapping[str, Scores], differences_of: DifferencesOf, *, of_grid: bool = True
+) -> list[Row]:
     """Every variant: over its seeds, whether a sweep chose it, and compared with its size's baseline."""
     summaries = list(map(summarize, by_variant(cells).values()))
-    chosen = choices(summaries, of_grid=of_grid)
-    variants: list[Any] = [{**summary, **chosen[summary["name"]]} for summary in summaries]
+    best = chosen(summaries) if of_grid else {summary["name"] for summary in summaries}
+    variants: list[Row] = [{**summary, "chosen": summary["name"] in best} for summary in summaries]
     differences = dict[str, dict[str, Any]]()
     for of_size in by_width(variants).values():
         if baseline := baseline_of(of_size):
             causal = {v["name"]: scores[v["name"]] for v in of_size if v["causality"] != "none"}
             differences |= differences_from(baseline["name"], causal, differences_of)
-    compared: list[Any] = [{**v, **differences.get(v["name"], {})} for v in variants]
-    return compared
+    return [{**v, **differences.get(v["name"], {})} for v in variants]
 
 
 def scores_of(trainings: Sequence[Training], evaluations: Evaluations) -> Mapping[str, Scores]:
@@ -102,9 +100,7 @@ def scores_of(trainings: Sequence[Training], evaluations: Evaluations) -> Mappin
     return scores
 
 
-def training_result(
-    training: Training, evaluation: Mapping[str, Any] | None, failure: str | None
-) -> dict[str, Any]:
+def training_result(training: Training, evaluation: Row | None, failure: str | None) -> Row:
     """What a training is, what it measured, and its scores on held-out text."""
     row: dict[str, Any] = {
         "name": training.variant,

@@ -1,12 +1,11 @@
 """Sections of a comparison's report: the ladder, learning, experts, the grid, every cell, settings."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import isnan
 from typing import Any
 
 from loriini.compare import figures
-from loriini.compare.measures import by_variant
-from loriini.compare.rows import DifferenceRow, Interval, LadderDesign, VariantRow
+from loriini.compare.measures import Row, Rows, by_variant
 from loriini.evaluate.intervals import OVERALL, Difference
 from loriini.reporting import page as p
 from loriini.reporting.page import Html
@@ -16,7 +15,7 @@ LADDER = ("", "width", "active", "FLOPs", "loss", "difference", "over seeds", "o
 """Columns of a ladder's table."""
 
 
-def mean_text(interval: Interval, digits: int = 2) -> str:
+def mean_text(interval: Row, digits: int = 2) -> str:
     """A mean and its interval, which need not be symmetric: 12.34 (11.80 to 12.90)."""
     mean, low, high = interval["mean"], interval["low"], interval["high"]
     if mean is None:
@@ -25,7 +24,7 @@ def mean_text(interval: Interval, digits: int = 2) -> str:
     return minus(f"{mean:.{digits}f}{bounds}")
 
 
-def difference_texts(difference: DifferenceRow) -> list[str]:
+def difference_texts(difference: Row) -> list[str]:
     """The change and both of its intervals."""
     seeds, documents = map(Difference.from_dict, (difference["seeds"], difference["documents"]))
     over_seeds = "one seed" if isnan(seeds.low) else interval(seeds)
@@ -56,7 +55,7 @@ def ladder_section(results: Mapping[str, Any]) -> Html | None:
     )
 
 
-def sizes_rows(results: Mapping[str, Any], designs: Sequence[LadderDesign]) -> list[list[str]]:
+def sizes_rows(results: Mapping[str, Any], designs: Rows) -> list[list[str]]:
     """A row of LADDER for each design and size."""
     variants = {v["name"]: v for v in results["variants"]}
     rows = []
@@ -70,7 +69,7 @@ def sizes_rows(results: Mapping[str, Any], designs: Sequence[LadderDesign]) -> l
     return rows
 
 
-def learning_section(results: Mapping[str, Any], shown: Sequence[VariantRow]) -> Html | None:
+def learning_section(results: Mapping[str, Any], shown: Rows) -> Html | None:
     """Training loss over tokens, FLOPs and seconds."""
     trained = by_variant([cell for cell in results["cells"] if "curve" in cell])
     curves = {
@@ -107,7 +106,7 @@ def cells_with_equal_steps(cells: Sequence[Mapping[str, Any]]) -> Sequence[Mappi
     return [cell for cell in finished or cells if cell["steps"] == longest]
 
 
-def first_segment_note(shown: Sequence[VariantRow]) -> Html:
+def first_segment_note(shown: Rows) -> Html:
     """A remark on variants whose training loss counts a first segment that is routed by itself."""
     names = [v["name"] for v in shown if v["training_causality"] == "after_first_segment"]
     said = (
@@ -117,7 +116,7 @@ def first_segment_note(shown: Sequence[VariantRow]) -> Html:
     return p.note(said) if names else p.join()
 
 
-def expert_use_section(shown: Sequence[VariantRow]) -> Html | None:
+def expert_use_section(shown: Rows) -> Html | None:
     """How the variants used their experts at the end of training."""
     routed = [v for v in shown if "experts_in_use" in v]
     if not routed:
@@ -147,25 +146,20 @@ def expert_use_section(shown: Sequence[VariantRow]) -> Html | None:
     )
 
 
-def not_causal_section(shown: Sequence[VariantRow]) -> Html | None:
+def not_causal_section(shown: Rows) -> Html | None:
     """Perplexity of variants whose tokens see later ones, apart from the others."""
     leaking = [v for v in shown if v["causality"] == "none"]
     if not leaking:
         return None
     rows = [
-        [
-            v["name"],
-            mean_text(v["perplexity"][OVERALL]) if "perplexity" in v else NO_VALUE,
-            large(v["parameters"]["active"]) if "parameters" in v else NO_VALUE,
-        ]
-        for v in leaking
+        [v["name"], mean_text(v["perplexity"][OVERALL]) if "perplexity" in v else NO_VALUE] for v in leaking
     ]
     return p.join(
         p.paragraph(
             p.strong("These perplexities are not comparable with the others': "),
             "a token's experts depend on its whole sequence, the tokens to be predicted included.",
         ),
-        p.table(["", f"perplexity{SEES_LATER}", "active parameters"], rows),
+        p.table(["", f"perplexity{SEES_LATER}"], rows),
     )
 
 
@@ -183,24 +177,14 @@ def grid_section(results: Mapping[str, Any]) -> Html | None:
         ]
         for v in variants
     ]
-    return p.join(p.table(["", "training loss", "perplexity", ""], rows), p.note(*choice(variants)))
-
-
-def choice(variants: Sequence[VariantRow]) -> Iterator[str]:
-    """How the best of a sweep was chosen, and whether the sweep was wide enough."""
-    if all(v["chosen"] for v in variants):
-        yield "Every point of the grid is a variant of its own in the other sections."
-        return
-    yield (
-        "Among points that differ in the optimizer's settings alone, the one with the most finished seeds "
-        "and, among those with equally many, the lowest training loss in the last tenth of its steps "
-        "represents the design in the other sections. Held-out text was not used for the choice, but the "
-        "noise of these trainings was: losses of the chosen points are a little too low. To compare designs, "
-        "train their best points with other seeds."
+    how = (
+        "Every point of the grid is a variant of its own in the other sections."
+        if all(v["chosen"] for v in variants)
+        else "Of points that differ in the optimizer's settings alone, the one with the most finished seeds "
+        "and then the lowest training loss in the last tenth of its steps is in the other sections. The "
+        "choice makes its loss a little too low: compare designs by the best points with other seeds."
     )
-    for v in variants:
-        if v.get("edge"):
-            yield f" {v['name']} is at the edge of what was tried; a wider grid may hold a better value."
+    return p.join(p.table(["", "training loss", "perplexity", ""], rows), p.note(how))
 
 
 def cells_section(results: Mapping[str, Any]) -> Html:
@@ -236,9 +220,6 @@ def settings_section(results: Mapping[str, Any]) -> Html:
         "held-out documents": listing(text.get("documents", [])),
         "held-out instances": ", ".join(
             f"{name} {count:,}" for name, count in text.get("instances", {}).items()
-        ),
-        "documents in which they begin": ", ".join(
-            f"{name} {count:,}" for name, count in text.get("begin_in", {}).items()
         ),
         f"tokens skipped in {skipped_in}": str(text["skip"]) if text else None,
         "machine": ", ".join(f"{key} {value}" for key, value in machine.items()),

@@ -3,11 +3,10 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import Any, TypeVar
+from typing import Any
 
 from loriini.common.grouping import grouped
-from loriini.compare.measures import CellRows, is_number
-from loriini.compare.rows import VariantRow
+from loriini.compare.measures import Row, Rows, is_number
 from loriini.compare.seeds import InstanceLosses, geometric, mean_losses, over_seeds, paired_by_seed
 from loriini.evaluate.intervals import OVERALL, Difference
 
@@ -15,8 +14,6 @@ DifferencesOf = Callable[[InstanceLosses, InstanceLosses], Mapping[str, Differen
 """`differences_by_domain` of two models' losses on the held-out instances at hand."""
 Scores = Mapping[int, Mapping[str, Any]]
 """A variant's evaluations on held-out text, with `perplexity` and `instance_losses`, by seed."""
-
-Row = TypeVar("Row", bound=Mapping[str, Any])
 
 COMMON_TO_SEEDS = (
     *("name", "design", "settings", "width", "causality", "training_causality"),
@@ -26,11 +23,12 @@ COMMON_TO_SEEDS = (
 USE_OF_EXPERTS = ("experts", "utilisation", "experts_in_use", "experts_per_decision", "experts_by_score")
 
 
-def summarize(cells: CellRows) -> VariantRow:
+def summarize(cells: Rows) -> Row:
     """A variant: means and intervals over the seeds that finished."""
     finished = in_state(cells, "finished")
+    losses = [cell["training_loss"] for cell in finished if is_number(cell["training_loss"])]
     first = next((cell for cell in (*finished, *cells) if "parameters" in cell), cells[0])
-    summary: Any = {
+    return {
         **{key: first[key] for key in COMMON_TO_SEEDS if key in first},
         "seeds": [cell["seed"] for cell in cells],
         **{
@@ -42,24 +40,17 @@ def summarize(cells: CellRows) -> VariantRow:
             for key in USE_OF_EXPERTS
             if key in first and finished
         },
-        **training_over_seeds(finished),
+        **({"training_loss": over_seeds(losses).to_dict()} if losses else {}),
         **scores_over_seeds(finished),
     }
-    return summary
 
 
-def in_state(cells: CellRows, state: str) -> CellRows:
+def in_state(cells: Rows, state: str) -> Rows:
     """The cells in this state."""
     return [cell for cell in cells if cell.get("state") == state]
 
 
-def training_over_seeds(finished: CellRows) -> dict[str, Any]:
-    """`training_loss` of the cells where it is finite, if there are any."""
-    losses = [cell["training_loss"] for cell in finished if is_number(cell["training_loss"])]
-    return {"training_loss": over_seeds(losses).to_dict()} if losses else {}
-
-
-def scores_over_seeds(finished: CellRows) -> dict[str, Any]:
+def scores_over_seeds(finished: Rows) -> dict[str, Any]:
     """`perplexity` by domain and over all, and `bits_per_byte`, of the cells that were scored, if any."""
     scored = [cell for cell in finished if is_number(cell.get("mean_perplexity"))]
     if not scored:
@@ -82,56 +73,28 @@ def by_width(rows: Iterable[Row]) -> dict[int | None, list[Row]]:
     return dict(sorted(grouped(rows, lambda row: row.get("width")).items(), key=lambda item: item[0] or 0))
 
 
-def unswept_settings(variant: VariantRow) -> dict[str, str]:
+def unswept_settings(variant: Row) -> dict[str, str]:
     """The settings that a sweep does not choose."""
     settings = variant["settings"].items()
     return {name: value for name, value in settings if not name.startswith("optimizer.")}
 
 
-def choices(variants: Sequence[VariantRow], *, of_grid: bool = True) -> dict[str, dict[str, Any]]:
-    """By name, whether a variant is `chosen`: of those that differ in `optimizer.` settings alone, the best.
+def chosen(variants: Rows) -> set[str]:
+    """The names of the variants that a sweep chose: of those that differ in `optimizer.` settings, the best.
 
     The best has the most finished seeds and, among those with equally many, the lowest training loss in the
     last tenth of the steps; held-out text is not used. Finished seeds come first because the mean over the
     few that did not diverge would misrepresent a rate.
-    `edge` of the best names the settings whose chosen value is the smallest or largest of several. All are
-    chosen where the settings are not of a grid.
     """
-    families = grouped(
-        variants,
-        lambda v: (v.get("width"), v["design"], *(unswept_settings(v) if of_grid else v["settings"]).items()),
-    )
-    return {
-        variant["name"]: {"chosen": True, "edge": edges(best, family)}
-        if variant is best
-        else {"chosen": False}
-        for family in families.values()
-        for best in [min(family, key=by_finished_and_loss)]
-        for variant in family
-    }
+
+    def rank(v: Row) -> tuple[int, float]:
+        return -len(v["finished_seeds"]), v.get("training_loss", {}).get("mean", math.inf)
+
+    families = grouped(variants, lambda v: (v.get("width"), v["design"], *unswept_settings(v).items()))
+    return {min(family, key=rank)["name"] for family in families.values()}
 
 
-def by_finished_and_loss(variant: VariantRow) -> tuple[int, float]:
-    """The key by which the best of a sweep comes first."""
-    return -len(variant["finished_seeds"]), variant.get("training_loss", {}).get("mean", math.inf)
-
-
-def edges(best: VariantRow, family: Sequence[VariantRow]) -> list[str]:
-    """The optimizer's settings whose value is the smallest or largest of several that were tried."""
-    swept = (name for name in best["settings"] if name.startswith("optimizer."))
-    return [name for name in swept if at_edge(name, best, family)]
-
-
-def at_edge(name: str, best: VariantRow, family: Sequence[VariantRow]) -> bool:
-    """Whether a number of the best variant is the smallest or largest that was tried."""
-    try:
-        tried = {float(variant["settings"][name]) for variant in family}
-    except ValueError:
-        return False
-    return len(tried) > 1 and float(best["settings"][name]) in (min(tried), max(tried))
-
-
-def baseline_of(variants: Sequence[VariantRow]) -> VariantRow | None:
+def baseline_of(variants: Rows) -> Row | None:
     """The variant that those of its size are compared with: the first that is chosen and causal."""
     return next((v for v in variants if v["chosen"] and v["causality"] != "none"), None)
 
