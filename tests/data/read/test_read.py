@@ -141,18 +141,6 @@ def test_file_names_that_are_not_utf8(tmp_path: Path) -> None:
     assert [d.id for d in read(named)] == ["caf\\udce9.txt"]
 
 
-def test_the_message_of_a_bad_record_is_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "two\nlines.jsonl"
-    path.write_bytes(b"{\n")
-    with pytest.raises(InputError) as error:
-        texts(path)
-    assert "\n" not in str(error.value)
-    dropped: list[Dropped] = []
-    with pytest.raises(InputError):
-        texts(path, on_error="skip", on_drop=dropped.append)
-    assert [d.where for d in dropped] == [f"{path}:1"]
-
-
 def test_metadata_of_a_saved_data_set_is_skipped(tmp_path: Path) -> None:
     for name, data in {
         "dataset_dict.json": b"{}",
@@ -232,14 +220,3 @@ def test_a_remote_file_that_fails_halfway(monkeypatch: pytest.MonkeyPatch) -> No
                 read("memory://bucket/a.jsonl", on_error=on_error)
     finally:
         system.store.clear()
-
-
-def test_an_error_of_the_callback_is_not_an_input_error(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(lines(b"no JSON", GOOD))
-
-    def full(dropped: Dropped) -> None:
-        raise OSError("No space left on device")
-
-    with pytest.raises(OSError, match="No space"):
-        texts(path, on_error="skip", on_drop=full)

@@ -82,7 +82,7 @@ def test_a_side_is_that_of_the_plain_way_and_holds_little_more(characters: int) 
     side, held = Side(characters), []
     for document in documents:
         side.add(hash_fraction(document.text), document)
-        held.append(sum(domain.characters for domain in side.domains.values()))
+        held.append(side.sizes.total())
     assert side.documents() == plain_side(documents, characters)
     harmonic = sum(1 / domains for domains in range(1, 6))
     assert max(held) < characters * harmonic + 5 * (longest + 3)

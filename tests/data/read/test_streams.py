@@ -23,8 +23,6 @@ from stored import (
 
 from loriini.common.errors import InputError
 from loriini.data.jobs.artifact import digest
-from loriini.data.jobs.processes import ProcessExecutor
-from loriini.data.jobs.tasks import SERIAL, Executor
 from loriini.data.prepare.text.documents import write_documents
 from loriini.data.read import ReadOptions, read, streams
 
@@ -104,9 +102,9 @@ def test_other_files_are_read_whole(name: str, tmp_path: Path, monkeypatch: pyte
     assert len(open_streams([str(tmp_path / name)], STOP)[0]) == 1
 
 
-@pytest.mark.parametrize(("parts", "execute"), [(3, ProcessExecutor(2)), (7, SERIAL)])
+@pytest.mark.parametrize("parts", [3, 7])
 def test_the_row_groups_of_a_file_give_the_bytes_of_one_task(
-    parts: int, execute: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    parts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ids from row numbers, repeated texts and dropped rows; between other large files."""
     monkeypatch.setattr("loriini.data.prepare.text.documents.SHARD_CHARACTERS", 50)
@@ -119,7 +117,7 @@ def test_the_row_groups_of_a_file_give_the_bytes_of_one_task(
     opened, _ = open_streams(inputs, SKIP)
     assert [bool(stream.files[-1].row_groups) for stream in opened].count(True) == parts
     monkeypatch.setattr(streams, "read_json_lines", None)  # large.jsonl stays one task
-    assert stored(tmp_path / "parts", inputs, SKIP, execute) == built
+    assert stored(tmp_path / "parts", inputs, SKIP) == built
     assert contents(tmp_path / "parts")["dropped.jsonl"] == contents(tmp_path / "whole")["dropped.jsonl"]
 
 
@@ -141,16 +139,6 @@ def test_a_parquet_file_that_cannot_be_opened_is_reported_once(
     cut_into(7, path, monkeypatch)
     assert stored(tmp_path / "out", [lines(tmp_path / "b.jsonl", "b"), path], SKIP) == ["b"]
     assert dropped_places(tmp_path / "out") == [(path, "truncated or damaged file")]
-
-
-def test_a_file_that_is_not_cut_is_the_same_task_whatever_the_size_of_parts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"text": ["a", "b"]}), path)  # one row group
-    whole, _ = open_streams([str(path)], STOP)
-    monkeypatch.setattr(streams, "PART_BYTES", 10)
-    assert open_streams([str(path)], STOP)[0] == whole
 
 
 @pytest.mark.parametrize("remedy", ["skip", "fix"])

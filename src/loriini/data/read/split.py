@@ -1,9 +1,11 @@
 """The user's documents as a training side and a held-out side, each within a budget of characters."""
 
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
 from itertools import chain
+from operator import itemgetter
 
 from loriini.common.errors import InputError
 from loriini.common.progress import warn
@@ -84,27 +86,6 @@ def split_documents(
 
 
 @dataclass
-class _Lowest:
-    """A domain's documents of the lowest ranks, which are distinct."""
-
-    kept: dict[float, Document] = field(default_factory=dict)
-    falling: list[float] = field(default_factory=list)
-    """A heap of the ranks, negated: the highest is first."""
-    characters: int = 0
-
-    def add(self, rank: float, document: Document) -> None:
-        if rank not in self.kept:
-            self.kept[rank] = document
-            heappush(self.falling, -rank)
-            self.characters += len(document.text)
-
-    def cut(self, characters: int) -> None:
-        """Drop the highest ranks while the others have `characters`, at least 1."""
-        while self.characters - len(self.kept[-self.falling[0]].text) >= characters:
-            self.characters -= len(self.kept.pop(-heappop(self.falling)).text)
-
-
-@dataclass
 class Side:
     """Documents in the order of their ranks until each domain has its equal part of `characters`.
 
@@ -113,21 +94,29 @@ class Side:
     """
 
     characters: int
-    domains: dict[str, _Lowest] = field(default_factory=dict)
+    domains: dict[str, list[tuple[float, Document]]] = field(default_factory=dict)
+    """Each domain's documents of the lowest ranks, which rise."""
+    sizes: Counter[str] = field(default_factory=Counter)
+    """Characters held of each domain."""
 
     def add(self, rank: float, document: Document) -> None:
         """Add a document, unless there is one with its domain and rank."""
-        lowest = self.domains.setdefault(document.domain, _Lowest())
-        lowest.add(rank, document)
-        lowest.cut(self._characters_per_domain)
+        held = self.domains.setdefault(document.domain, [])
+        place = bisect_left(held, rank, key=itemgetter(0))
+        if place == len(held) or held[place][0] != rank:
+            held.insert(place, (rank, document))
+            self.sizes[document.domain] += len(document.text)
+            self._cut(document.domain)
 
     def documents(self) -> list[Document]:
         """The documents by rank, those of one rank by domain; at least one a domain."""
-        for lowest in self.domains.values():
-            lowest.cut(self._characters_per_domain)
-        ranked = chain.from_iterable(lowest.kept.items() for lowest in self.domains.values())
+        for domain in self.domains:
+            self._cut(domain)
+        ranked = chain.from_iterable(self.domains.values())
         return [document for _, document in sorted(ranked, key=lambda item: (item[0], item[1].domain))]
 
-    @property
-    def _characters_per_domain(self) -> int:
-        return max(1, self.characters // len(self.domains))
+    def _cut(self, domain: str) -> None:
+        """Drop the highest ranks of a domain while the others have its part of the characters, at least 1."""
+        held, most = self.domains[domain], max(1, self.characters // len(self.domains))
+        while self.sizes[domain] - len(held[-1][1].text) >= most:
+            self.sizes[domain] -= len(held.pop()[1].text)
