@@ -6,8 +6,8 @@ HOSTILE = (
     Mutation(
         "code in an encoder's folder runs",
         "data/prepare/similarity/encoders.py",
-        "path, dtype=dtype, trust_remote_code=False, use_safetensors=True",
-        "path, dtype=dtype, trust_remote_code=True, use_safetensors=True",
+        "folder, dtype=dtype, trust_remote_code=False, use_safetensors=True",
+        "folder, dtype=dtype, trust_remote_code=True, use_safetensors=True",
         "tests/data/prepare/similarity/test_encoders.py",
     ),
     Mutation(

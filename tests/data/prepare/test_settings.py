@@ -40,7 +40,6 @@ def test_check_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("plain/config.json", "sentence/modules.json", "texts/a.jsonl"):
         Path(name).parent.mkdir()
         Path(name).write_text("{}")
-    monkeypatch.setattr("loriini.data.prepare.settings.find_spec", lambda name: name)
     for name in ("lsa", "plain", "./plain", "~/plain", str(tmp_path / "plain"), "sentence"):
         check_encoder(name, "mean")
     for name in ("typo", "models/typo/deep", "./typo", "~/typo", "plain/config.json"):
@@ -51,10 +50,6 @@ def test_check_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         check_encoder("sentence", "cls")
     with pytest.raises(InputError, match=r"encoder texts: holds neither config\.json nor modules\.json"):
         check_encoder("texts", "mean")
-    monkeypatch.setattr("loriini.data.prepare.settings.find_spec", lambda name: None)
-    check_encoder("plain", "mean")
-    with pytest.raises(InputError, match=r"loriini\[encoders\]"):
-        check_encoder("sentence", "mean")
 
 
 def test_an_encoder_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

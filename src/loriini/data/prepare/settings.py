@@ -2,7 +2,6 @@
 
 import os
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Annotated, Literal
 
 from loriini.common.checks import Bounds, Count, CountOrZero, FractionBelowOne, check_fields
@@ -24,12 +23,14 @@ class OrderFile:
         return "a file of document ids, FILE.npy"
 
 
-Pooling = Literal["mean", "cls"]
+Pooling = Literal["mean", "cls", "last"]
 
 LSA = "lsa"
 """The encoder that is fitted on the corpus; any other name is that of a trained one."""
-ENCODER_FILES = ("config.json", "modules.json")
-"""An encoder's folder holds one of these; that of a sentence-transformers model holds the latter."""
+MODULES = "modules.json"
+"""In the folder of a sentence-transformers model."""
+ENCODER_FILES = ("config.json", MODULES)
+"""An encoder's folder holds one of these."""
 EXECUTION = ("workers", "executor", "executor_options", "reuse")
 """Settings that do not change a corpus's contents."""
 
@@ -88,7 +89,7 @@ class PrepareSettings:
 
 
 def check_encoder(name: str, pooling: Pooling) -> None:
-    """InputError for what is not an encoder, a pooling without effect, and a package that is not installed.
+    """InputError for what is not an encoder, and for a pooling without effect.
 
     Loads no weights. For an id on the Hugging Face Hub, downloads the configuration.
     """
@@ -107,5 +108,3 @@ def check_encoder(name: str, pooling: Pooling) -> None:
         )
     if modules and pooling != PrepareSettings.pooling:
         raise InputError(f"--pooling has no effect on the encoder {name}, which has its own; leave it out")
-    if modules and not find_spec("sentence_transformers"):
-        raise InputError(f"encoder {name} needs sentence-transformers; run: pip install 'loriini[encoders]'")

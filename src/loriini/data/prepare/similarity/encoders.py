@@ -1,4 +1,4 @@
-"""Trained encoders: sentence-transformers models, and Hugging Face encoders with mean or CLS pooling.
+"""Trained encoders: those of Hugging Face, and sentence-transformers models of such an encoder and pooling.
 
 Lory (§3.2) and In-Context Pretraining use `facebook/contriever`, mean. A call tokenizes thousands of texts at
 once and batches those of similar length, so that hardly any padding is computed.
@@ -9,11 +9,9 @@ Axes: N texts, L tokens, B texts in a batch, D embedding width.
 import json
 import math
 import os
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -21,35 +19,31 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from loriini.common.errors import InputError, is_system_error
 from loriini.common.hardware import has_bf16, pick_device
-from loriini.common.hub import check_weights
+from loriini.common.hub import check_weights, local_folder
 from loriini.common.progress import console, without_progress_bars
 from loriini.data.jobs.processes import WORKER
-from loriini.data.prepare.settings import Pooling, check_encoder
+from loriini.data.prepare.settings import MODULES, Pooling, check_encoder
 
 Encoder = Callable[[list[str]], NDArray[np.float32]]
 """Texts to vectors (N, D) of any length; D never changes."""
 
 TOKENS_PER_BATCH = {"cpu": 4096, "cuda": 1 << 17}
 """What fits a processor's cache, and what keeps a GPU busy."""
-OWN = "sentence_transformers."
-MODULES = {
-    "Transformer",
-    "Pooling",
-    "WeightedLayerPooling",
-    "Normalize",
-    "Dense",
-    "LayerNorm",
-    "Dropout",
-    "CNN",
-    "LSTM",
+POOLINGS: dict[str, Pooling] = {
+    "mean": "mean",
+    "cls": "cls",
+    "lasttoken": "last",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_lasttoken": "last",
 }
-"""Modules of sentence-transformers that import nothing named in their settings, unlike Router or Asym."""
-ACTIVATION = re.compile(r"torch\.nn\.modules\.\w+\.[A-Z]\w*")
-"""Activation functions that a Dense layer may name."""
+"""Values, or in older models names of flags, in the settings of a sentence-transformers model."""
+PLAIN = ["Transformer", "Pooling"]
+"""The modules that are read of a sentence-transformers model; a normalization after them changes nothing."""
 MOST_TOKENS = 8192
 """The longest text that is encoded whole, even where an encoder sets no limit."""
 LENGTH_MULTIPLE = 16
@@ -61,67 +55,30 @@ class Network:
     """An encoder in two steps, between which texts are sorted by length."""
 
     tokenize: Callable[[list[str]], tuple[Tensor, Tensor]]
-    """Texts to ids and mask (N, L), truncated to the model's maximum and padded to the longest."""
+    """Texts to ids and mask (N, L), truncated to the model's maximum and padded on the right."""
     vectors: Callable[[Tensor, Tensor], Tensor]
     """Ids and mask (B, L) to (B, D)."""
     device: torch.device
-    left_padded: bool = False
-
-
-class PooledEncoder(nn.Module):
-    """A Hugging Face encoder with pooling of its last states: ids and mask (B, L) → (B, D)."""
-
-    def __init__(self, model: nn.Module, pooling: Pooling) -> None:
-        super().__init__()
-        self.model = model
-        self.pooling = pooling
-
-    def forward(self, ids_BL: Tensor, mask_BL: Tensor) -> Tensor:
-        states_BLD = self.model(input_ids=ids_BL, attention_mask=mask_BL).last_hidden_state
-        if self.pooling == "cls":
-            return states_BLD[:, 0]
-        weights_BL1 = mask_BL[..., None].to(states_BLD.dtype)
-        return (states_BLD * weights_BL1).sum(1) / weights_BL1.sum(1)
-
-
-class SentenceEncoder(nn.Module):
-    """A sentence-transformers model with the same signature as `PooledEncoder`."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, ids_BL: Tensor, mask_BL: Tensor) -> Tensor:
-        return self.model({"input_ids": ids_BL, "attention_mask": mask_BL})["sentence_embedding"]
 
 
 def load_encoder(name: str, pooling: Pooling = "mean") -> Encoder:
     """Load an encoder by path or Hub id.
 
     It computes in bfloat16 if the hardware supports it, on a GPU if there is one. A model with a
-    `modules.json` is a sentence-transformers model (extra `loriini[encoders]`), which does its own pooling.
-    No code from the Hub is run.
+    `modules.json` is a sentence-transformers model, which names its own pooling. No code of the model is run.
 
     Args:
         name: a folder, or an id on the Hugging Face Hub, ORG/NAME.
         pooling: for any other model.
 
     Raises:
-        InputError: there is no such model, `pooling` has no effect on it, or an extra is not installed.
+        InputError: there is no such model, `pooling` has no effect on it, or it has other modules than an
+            encoder, its pooling and a normalization.
     """
     check_encoder(name, pooling)
-    from transformers.utils import cached_file
-
-    device = worker_device()
-    dtype = torch.bfloat16 if has_bf16(device) else torch.float32
-    path = os.path.expanduser(name)
+    folder = local_folder(os.path.expanduser(name))
     with _readable(name), nullcontext() if console.is_terminal else without_progress_bars():
-        modules = cached_file(path, "modules.json", _raise_exceptions_for_missing_entries=False)
-        if modules:
-            check_modules(Path(modules), partial(cached_file, path))
-            network = _sentence_encoder(path, device, dtype)
-        else:
-            network = _pooled(path, pooling, device, dtype)
+        network = _network(folder, pooling)
         encode(network, ["a text"])
 
     def encoder(texts: list[str]) -> NDArray[np.float32]:
@@ -174,11 +131,20 @@ def encode(network: Network, texts: list[str]) -> NDArray[np.float32]:
     longest_first = lengths_N.argsort(descending=True, stable=True)
     vectors = []
     for rows, length in _batches(longest_first, lengths_N, TOKENS_PER_BATCH[network.device.type]):
-        columns = slice(-length, None) if network.left_padded else slice(length)
-        batch = (tensor_NL[rows, columns].to(network.device) for tensor_NL in (ids_NL, mask_NL))
+        batch = (tensor_NL[rows, :length].to(network.device) for tensor_NL in (ids_NL, mask_NL))
         vectors.append(network.vectors(*batch).float())
     vectors_ND = torch.cat(vectors).cpu()
     return torch.empty_like(vectors_ND).index_copy_(0, longest_first, vectors_ND).numpy()
+
+
+def pooled(states_BLD: Tensor, mask_BL: Tensor, pooling: Pooling) -> Tensor:
+    """One vector of the states of each text, (B, D)."""
+    if pooling == "cls":
+        return states_BLD[:, 0]
+    if pooling == "last":
+        return states_BLD[torch.arange(len(mask_BL)), mask_BL.sum(1) - 1]
+    weights_BL1 = mask_BL[..., None].to(states_BLD.dtype)
+    return (states_BLD * weights_BL1).sum(1) / weights_BL1.sum(1)
 
 
 def _batches(longest_first: Tensor, lengths_N: Tensor, tokens: int) -> Iterator[tuple[Tensor, int]]:
@@ -191,43 +157,54 @@ def _batches(longest_first: Tensor, lengths_N: Tensor, tokens: int) -> Iterator[
         start += len(rows)
 
 
-def check_modules(modules: Path, file_of: Callable[[str], str | Path]) -> None:
-    """ValueError if `modules.json`, or the settings of a Dense layer, name code of another package.
-
-    sentence-transformers before 6.0 imports the former, and calls the latter. `file_of` finds a file of the
-    model.
-    """
-    entries = json.loads(modules.read_bytes())
-    types = [str(entry["type"]) for entry in entries]
-    foreign = [name for name in types if not name.startswith(OWN) or name.split(".")[-1] not in MODULES]
-    if foreign:
-        raise ValueError(f"its modules.json names code, {foreign[0]}, which is not run")
-    for entry in entries:
-        if entry["type"].endswith(".Dense"):
-            settings = json.loads(Path(file_of(f"{entry['path']}/config.json")).read_bytes())
-            activation = settings.get("activation_function")
-            if activation and not ACTIVATION.fullmatch(activation):
-                raise ValueError(f"its layer {entry['path']} names code, {activation}, which is not run")
-
-
-def _pooled(path: str, pooling: Pooling, device: torch.device, dtype: torch.dtype) -> Network:
+def _network(folder: Path, pooling: Pooling) -> Network:
     from transformers import AutoModel, AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(path, padding_side="right", trust_remote_code=False)
+    most = MOST_TOKENS
+    if (folder / MODULES).exists():
+        folder, pooling, most = _of_sentence_transformers(folder)
+    device = worker_device()
+    dtype = torch.bfloat16 if has_bf16(device) else torch.float32
+    tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="right", trust_remote_code=False)
     model, loaded = AutoModel.from_pretrained(
-        path, dtype=dtype, trust_remote_code=False, use_safetensors=True, output_loading_info=True
+        folder, dtype=dtype, trust_remote_code=False, use_safetensors=True, output_loading_info=True
     )
     if missing := sorted(name for name in loaded["missing_keys"] if "pooler" not in name):
         raise ValueError(f"it lacks {missing[0]}")
     check_weights(model)
     model = model.to(device).eval()
-    most = min(tokenizer.model_max_length, _positions(model), MOST_TOKENS)
+    most = min(tokenizer.model_max_length, _positions(model), most)
 
     def tokenize(texts: list[str]) -> tuple[Tensor, Tensor]:
         tokens = tokenizer(texts, padding=True, truncation=True, max_length=most, return_tensors="pt")
         return tokens["input_ids"], tokens["attention_mask"]
 
-    return Network(tokenize, PooledEncoder(model, pooling), device)
+    def vectors(ids_BL: Tensor, mask_BL: Tensor) -> Tensor:
+        states_BLD = model(input_ids=ids_BL, attention_mask=mask_BL).last_hidden_state
+        return pooled(states_BLD, mask_BL, pooling)
+
+    return Network(tokenize, vectors, device)
+
+
+def _of_sentence_transformers(folder: Path) -> tuple[Path, Pooling, int]:
+    """The folder of a sentence-transformers model's encoder, its pooling, and the longest text in tokens.
+
+    ValueError for a model of other modules, which would need code of that package, or named by the model.
+    """
+    entries = json.loads((folder / MODULES).read_bytes())
+    kinds = [entry["type"] for entry in entries]
+    if [kind.split(".")[-1] for kind in kinds] not in (PLAIN, [*PLAIN, "Normalize"]):
+        raise ValueError(f"its modules.json names {', '.join(kinds)}, which are not {' and '.join(PLAIN)}")
+    encoder, pooling = (folder / entry["path"] for entry in entries[:2])
+    settings = json.loads((pooling / "config.json").read_bytes())
+    named = [settings.get("pooling_mode"), *(name for name in POOLINGS if settings.get(name) is True)]
+    found = {POOLINGS.get(name) for name in named if name}
+    limits = encoder / "sentence_bert_config.json"
+    most = (json.loads(limits.read_bytes()) if limits.exists() else {}).get("max_seq_length")
+    match list(found):
+        case ["mean" | "cls" | "last" as known]:
+            return encoder, known, most or MOST_TOKENS
+    raise ValueError(f"its pooling is not one of {', '.join(sorted(set(POOLINGS.values())))}")
 
 
 def _positions(model: Any) -> float:
@@ -239,28 +216,3 @@ def _positions(model: Any) -> float:
     table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
     unused = getattr(table, "padding_idx", None)
     return positions - (0 if unused is None else unused + 1)
-
-
-def _sentence_encoder(path: str, device: torch.device, dtype: torch.dtype) -> Network:
-    """ValueError for a model that does not read text."""
-    from sentence_transformers import SentenceTransformer
-
-    model = SentenceTransformer(
-        path,
-        device=str(device),
-        trust_remote_code=False,
-        model_kwargs={"dtype": dtype, "use_safetensors": True},
-    )
-    check_weights(model)
-    prompt = model.prompts.get(model.default_prompt_name or "", "")
-
-    tokens_of = getattr(model, "preprocess", None) or model.tokenize  # older releases
-    if "attention_mask" not in tokens_of(["a text"]):
-        raise ValueError("not a transformer that reads text")
-
-    def tokenize(texts: list[str]) -> tuple[Tensor, Tensor]:
-        tokens = tokens_of([prompt + text for text in texts])
-        return tokens["input_ids"], tokens["attention_mask"]
-
-    left_padded = getattr(model.tokenizer, "padding_side", "right") == "left"
-    return Network(tokenize, SentenceEncoder(model.eval()), device, left_padded)
