@@ -20,7 +20,7 @@ INSPECTED: dict[str, Any] = {
     "tokens_per_document": LENGTHS,
     "documents_per_instance": LENGTHS,
     "order": {"method": "similar", "restarts": 1, "jumps": 3, "adjacent_cosine": 0.688},
-    "neighbors": {"encoder": HOSTILE, "width": 20, "k": 4, "cells": 1, "recall_at_10": None},
+    "neighbors": {"encoder": HOSTILE, "width": 20, "k": 4, "cells": 1},
     "shared_instance_cosine": {"random": 0.607, "similar": None},
     "histograms": {
         "tokens_per_document": {"counts": [2, 18], "edges": [4.0, 8.0, 16.0]},
@@ -53,7 +53,6 @@ def test_the_summary_names_what_is_there() -> None:
     assert rows["restarts"] == "1 (5.6%)"
     assert rows["cosine within an instance, random order"] == "0.607"
     assert rows["cosine within an instance, similar order"] == "– (no instance holds two documents)"
-    assert rows["recall@10"] == "– (no document has a neighbour)"
 
 
 def test_a_corpus_without_neighbours_has_less_to_show(tmp_path: Path) -> None:

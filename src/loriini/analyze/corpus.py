@@ -138,7 +138,6 @@ def _similarity(numbers: Inspection) -> dict[str, str]:
         values |= {
             "encoder": f"{neighbors['encoder']}, {neighbors['width']} dimensions",
             "neighbours": f"{neighbors['k']} each; cells: {neighbors['cells']:,}",
-            "recall@10": cosine(neighbors["recall_at_10"], "no document has a neighbour"),
         }
     return {name: value for name, value in values.items() if value}
 

@@ -1,18 +1,8 @@
 """Which held-out texts a corpus trains on, and which it only resembles or keeps out."""
 
-from pathlib import Path
-
 import numpy as np
-import pyarrow.parquet
 import pytest
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.normalizers import Lowercase
-from tokenizers.pre_tokenizers import Whitespace
-from transformers import PreTrainedTokenizerFast
 
-from loriini.data.convert.corpus_import import import_corpus
-from loriini.data.prepare import overlap
 from loriini.data.prepare.overlap import trained_texts
 from loriini.data.prepare.prepare import Corpus, prepare_documents
 from loriini.data.prepare.settings import PrepareSettings
@@ -36,11 +26,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> Corpus
     return prepare_documents(folder, lambda drop: documents, {"letters": "1"}, settings)
 
 
-@pytest.mark.parametrize("block", [7, 1 << 20])
-def test_the_documents_of_instances_are_found(
-    corpus: Corpus, texts: list[str], block: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(overlap, "BLOCK", block)
+def test_the_documents_of_instances_are_found(corpus: Corpus, texts: list[str]) -> None:
     held_out = np.load(corpus.folder / "heldout" / "ids.npy").tolist()
     assert 0 < len(held_out) < len(texts)
     assert trained_texts(corpus, texts) == [i for i in range(len(texts)) if i not in held_out]
@@ -53,17 +39,3 @@ def test_other_texts_of_the_same_size_are_not(corpus: Corpus, texts: list[str]) 
     assert swapped != texts[trained]
     assert trained_texts(corpus, [swapped, "", texts[trained][:-2], texts[trained], texts[trained]]) == [3, 4]
     assert trained_texts(corpus, []) == []
-
-
-def test_texts_that_a_tokenizer_normalizes_are_found_in_an_imported_corpus(tmp_path: Path) -> None:
-    tokenizer = Tokenizer(WordLevel({"<eos>": 0, "<unk>": 1, "one": 2, "two": 3, "three": 4}, "<unk>"))
-    tokenizer.normalizer, tokenizer.pre_tokenizer = Lowercase(), Whitespace()
-    wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>", unk_token="<unk>")
-    wrapped.save_pretrained(tmp_path / "tokenizer")
-    texts = ["One two   THREE", "three  one", "two"]
-    rows = [[*wrapped(text)["input_ids"], 0] for text in texts]
-    pyarrow.parquet.write_table(pyarrow.table({"input_ids": rows}), tmp_path / "rows.parquet")
-    corpus = import_corpus(
-        tmp_path / "corpus", tmp_path / "rows.parquet", "hf", str(tmp_path / "tokenizer"), 3
-    )
-    assert trained_texts(corpus, [*texts, "two two"]) == [0, 1, 2]

@@ -81,25 +81,6 @@ def test_other_settings_are_refused(corpus: Corpus, change: dict[str, Any], told
     assert times(corpus.folder) == before
 
 
-def test_the_same_order_may_be_given_by_another_path(corpus: Corpus, tmp_path: Path) -> None:
-    ids = np.random.default_rng(0).permutation(corpus.manifest["stages"]["documents"]["counts"]["documents"])
-    for name in ("a.npy", "b.npy"):
-        np.save(tmp_path / name, ids)
-        order = replace(topics.SETTINGS, order=str(tmp_path / name), reuse=str(corpus.folder))
-        made = topics.make(tmp_path / "given", order)
-    assert made.manifest["shared_instance_cosine"].keys() == {"given", "random"}
-    np.save(tmp_path / "b.npy", ids[::-1])
-    with pytest.raises(InputError, match="order: was made with other settings"):
-        topics.make(tmp_path / "given", order)
-
-
-def test_an_order_of_other_documents_is_refused_before_they_are_tokenized(tmp_path: Path) -> None:
-    np.save(tmp_path / "mine.npy", [0, 1, 1])
-    with pytest.raises(InputError, match=r"mine\.npy: holds 3 ids; give 0 to"):
-        topics.make(tmp_path / "made", replace(topics.SETTINGS, order=str(tmp_path / "mine.npy")))
-    assert {path.name for path in (tmp_path / "made").iterdir() if path.is_dir()} == {"documents"}
-
-
 def test_other_documents_are_refused(corpus: Corpus) -> None:
     told = rf"documents: .*other inputs \(topics\); choose .*--reuse {corpus.folder}"
     with pytest.raises(InputError, match=told):

@@ -21,7 +21,6 @@ from loriini.data.jobs.artifact import MANIFEST, Artifact, build_artifact, file_
 from loriini.data.jobs.lock import folder_lock
 from loriini.data.prepare.prepare import Corpus, manifest_of, open_corpus
 from loriini.data.prepare.settings import PrepareSettings
-from loriini.data.prepare.similarity.order import GIVEN
 from loriini.data.prepare.stages import STAGES
 from loriini.data.prepare.text.documents import limit_domains
 from loriini.data.prepare.tokenized.instances import check_enough, write_instances
@@ -40,6 +39,8 @@ from loriini.data.read.records import BadRecord, name_of
 TokenFormat = Literal["megatron", "hf"]
 Block = tuple[NDArray[np.integer], Sequence[int], Sequence[str]]
 """Consecutive documents: their tokens, and the length and domain of each."""
+GIVEN = "given"
+"""The name of the order of imported documents."""
 LISTS = (pyarrow.ListArray, pyarrow.LargeListArray, pyarrow.FixedSizeListArray)
 IMPORTED = ("tokenizer", "tokens", "order", "instances")
 """Stages of an imported corpus."""

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from loriini.data.jobs.artifact import MANIFEST, Artifact, load_artifact
 from loriini.data.prepare.prepare import Corpus
-from loriini.data.prepare.similarity.quality import adjacent_cosines, recall
+from loriini.data.prepare.similarity.quality import adjacent_cosines
 from loriini.data.prepare.text.stored import chosen_documents
 from loriini.data.prepare.verify import damaged
 
@@ -127,19 +127,17 @@ def _order(corpus: Corpus, cosines: NDArray[np.float32]) -> dict[str, Any]:
     order = load_artifact(corpus.folder / "order")
     made = {name: order.counts.get(name) for name in ("restarts", "jumps")}
     mean = float(cosines.mean(dtype=np.float64)) if len(cosines) else None
-    settings = {("method" if name == "order" else name): value for name, value in order.settings.items()}
-    return {**settings, **made, "adjacent_cosine": mean}
+    settings = dict(order.settings)
+    return {"method": settings.pop("order"), **settings, **made, "adjacent_cosine": mean}
 
 
 def _neighbors(corpus: Corpus) -> dict[str, Any] | None:
     nearest, embeddings = load_stage(corpus, "neighbors"), load_stage(corpus, "embeddings")
     if nearest is None or embeddings is None:
         return None
-    mean_recall = recall(nearest.array("neighbors.npy"), embeddings.array("embeddings.npy"))
     return {
         "k": min(nearest.settings["neighbors"], nearest.counts["documents"] - 1),
         "cells": nearest.counts["cells"],
-        "recall_at_10": None if np.isnan(mean_recall) else mean_recall,
         "encoder": corpus.manifest["settings"]["encoder"],
         "width": embeddings.counts["width"],
     }

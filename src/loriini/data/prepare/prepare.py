@@ -24,7 +24,6 @@ from loriini.data.jobs.artifact import (
 from loriini.data.jobs.executors import make_executor
 from loriini.data.jobs.lock import folder_lock
 from loriini.data.prepare.settings import EXECUTION, PrepareSettings, check_encoder
-from loriini.data.prepare.similarity.order import GIVEN, order_method, read_ids
 from loriini.data.prepare.similarity.quality import instance_cosines
 from loriini.data.prepare.stages import STAGES, Preparation, build_stages
 from loriini.data.prepare.tokenized.instances import Instances, open_instances
@@ -120,16 +119,14 @@ def _check(out: Path, settings: PrepareSettings) -> None:
     if earlier and not (Path(earlier) / STAGES[0].name / MANIFEST).exists():
         raise InputError(f"--reuse {earlier}: holds no documents of a corpus; give an earlier DIR/NAME")
     check_tokenizer(settings.tokenizer)
-    if order_method(settings.order) == GIVEN:
-        read_ids(Path(settings.order))
     check_encoder(settings.encoder, settings.pooling)
 
 
 def _check_same_settings(out: Path, settings: PrepareSettings, whole: bool) -> None:
     """InputError for a finished corpus of other settings, before a stage that it lost is made with these.
 
-    A tokenizer, an encoder and a file of ids may be given by another path: the stages, if all are there,
-    identify them by their contents.
+    A tokenizer and an encoder may be given by another path: the stages, if all are there, identify them by
+    their contents.
     """
     manifest = read_manifest(out / MANIFEST, CORPUS_PARTS)
     if manifest is None:
@@ -138,8 +135,6 @@ def _check_same_settings(out: Path, settings: PrepareSettings, whole: bool) -> N
     if "documents" not in manifest["stages"]:
         raise InputError(f"{out}: holds an imported corpus; choose another --out")
     by_contents = {"tokenizer", "encoder"} if whole else set()
-    if whole and {order_method(recorded.get("order", "")), order_method(settings.order)} == {GIVEN}:
-        by_contents.add("order")
     changed = [
         f"{name} {recorded.get(name)}, not {value}"
         for name, value in given.items()
@@ -165,7 +160,7 @@ def _prepare_locked(
         made = manifest_of(_content_settings(settings), stages)
         written = read_manifest(out / MANIFEST, CORPUS_PARTS) or {}
         if {key: written.get(key) for key in made} != made:
-            cosines = instance_cosines(stages, order_method(settings.order), settings.seed)
+            cosines = instance_cosines(stages, settings.order, settings.seed)
             write_manifest(out / MANIFEST, {**made, "shared_instance_cosine": cosines})
     return open_corpus(out)
 

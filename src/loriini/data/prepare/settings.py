@@ -11,18 +11,6 @@ from loriini.data.jobs.executors import ExecutorName, make_executor
 from loriini.data.read import MAX_DOCUMENT_CHARACTERS, OnError
 
 OrderMethod = Literal["similar", "plain", "random"]
-
-
-class OrderFile:
-    """The name of a file of document ids; annotates a field as `Bounds` does."""
-
-    def admit(self, name: str) -> bool:
-        return name.endswith(".npy")
-
-    def __str__(self) -> str:
-        return "a file of document ids, FILE.npy"
-
-
 Pooling = Literal["mean", "cls", "last"]
 
 LSA = "lsa"
@@ -60,7 +48,7 @@ class PrepareSettings:
     """`bpe:SIZE` to train one on the documents, or a tokenizer's path or id on the Hugging Face Hub."""
     length: Count = 1024
     """Context of an instance in tokens, that of the runs that will read it; it holds one token more."""
-    order: OrderMethod | Annotated[str, OrderFile()] = "similar"
+    order: OrderMethod = "similar"
     """similar, plain or random; or a NumPy file of documents' ids, in the order to read them."""
     encoder: str = LSA
     """`lsa`, or the path or Hub id of a sentence-transformers or Hugging Face encoder."""

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from loriini.common.errors import InputError
@@ -14,7 +14,7 @@ from loriini.data.jobs.tasks import Executor
 from loriini.data.prepare.settings import PrepareSettings
 from loriini.data.prepare.similarity.embeddings import write_embeddings
 from loriini.data.prepare.similarity.neighbors import write_neighbors
-from loriini.data.prepare.similarity.order import GIVEN, given_order, order_method, window_for, write_order
+from loriini.data.prepare.similarity.order import window_for, write_order
 from loriini.data.prepare.text.documents import write_documents
 from loriini.data.prepare.text.duplicates import write_duplicates
 from loriini.data.prepare.text.heldout import write_heldout
@@ -52,23 +52,18 @@ class Preparation:
 class Stage:
     """A folder of a corpus, built from the artifacts of the stages that it `needs`.
 
-    `build` takes the folder, the preparation and those artifacts. `balances` maps a count to those that must
-    add up to it, each named `STAGE.COUNT`.
+    `build` takes the folder, the preparation and those artifacts.
     """
 
     name: str
     needs: tuple[str, ...]
     build: Callable[..., Artifact]
-    balances: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def _documents(folder: Path, given: Preparation) -> Artifact:
     s = given.settings
     settings = {name: getattr(s, name) for name in READ_SETTINGS}
-    documents = write_documents(folder, given.documents, settings, given.identity, given.execute)
-    if order_method(s.order) == GIVEN:  # before hours of embedding
-        given_order(Path(s.order), documents.counts["documents"])
-    return documents
+    return write_documents(folder, given.documents, settings, given.identity, given.execute)
 
 
 def _tokenizer(folder: Path, given: Preparation, documents: Artifact) -> Artifact:
@@ -117,50 +112,32 @@ def _instances(folder: Path, given: Preparation, tokens: Artifact, order: Artifa
 
 
 STAGES = (
-    Stage(
-        "documents",
-        (),
-        _documents,
-        {
-            "documents.documents_in": ("documents.documents", "documents.duplicates"),
-            "documents.documents": ("documents.shards",),
-        },
-    ),
+    Stage("documents", (), _documents),
     Stage("tokenizer", ("documents",), _tokenizer),
-    Stage(
-        "tokens",
-        ("documents", "tokenizer"),
-        _tokens,
-        {
-            "documents.documents": ("tokens.documents",),
-            "documents.characters": ("tokens.characters_in",),
-        },
-    ),
-    Stage("embeddings", ("documents",), _embeddings, {"documents.documents": ("embeddings.documents",)}),
-    Stage("neighbors", ("embeddings",), _neighbors, {"documents.documents": ("neighbors.documents",)}),
+    Stage("tokens", ("documents", "tokenizer"), _tokens),
+    Stage("embeddings", ("documents",), _embeddings),
+    Stage("neighbors", ("embeddings",), _neighbors),
     Stage("duplicates", ("documents", "neighbors"), _duplicates),
     Stage("heldout", ("documents", "duplicates"), _heldout),
-    Stage(
-        "order",
-        ("tokens", "neighbors", "duplicates", "heldout"),
-        _order,
-        {"documents.documents": ("order.documents", "duplicates.duplicates", "heldout.documents")},
-    ),
-    Stage(
+    Stage("order", ("tokens", "neighbors", "duplicates", "heldout"), _order),
+    Stage("instances", ("tokens", "order"), _instances),
+)
+BALANCES = (
+    ("documents", "documents.documents_in", ("documents.documents", "documents.duplicates")),
+    ("documents", "documents.documents", ("documents.shards",)),
+    ("tokens", "documents.documents", ("tokens.documents",)),
+    ("tokens", "documents.characters", ("tokens.characters_in",)),
+    ("embeddings", "documents.documents", ("embeddings.documents",)),
+    ("neighbors", "documents.documents", ("neighbors.documents",)),
+    ("order", "documents.documents", ("order.documents", "duplicates.duplicates", "heldout.documents")),
+    ("instances", "order.documents", ("instances.documents_in",)),
+    (
         "instances",
-        ("tokens", "order"),
-        _instances,
-        {
-            "order.documents": ("instances.documents_in",),
-            "tokens.tokens": (
-                "instances.tokens",
-                "instances.tokens_left_out",
-                "duplicates.tokens",
-                "heldout.tokens",
-            ),
-        },
+        "tokens.tokens",
+        ("instances.tokens", "instances.tokens_left_out", "duplicates.tokens", "heldout.tokens"),
     ),
 )
+"""A stage, and a count that must be the sum of others, each named `STAGE.COUNT`."""
 
 
 def build_stages(out: Path, given: Preparation) -> dict[str, Artifact]:
@@ -182,7 +159,7 @@ def _build(stage: Stage, folder: Path, given: Preparation, needed: Sequence[Arti
     if (folder / MANIFEST).exists():
         try:
             return stage.build(folder, given, *needed)
-        except OtherContents as other:  # so do the stages that depend on it: removing one folder is no remedy
+        except OtherContents as other:  # as have the stages that depend on it, so removing one does not help
             corpus = folder.parent
             remove = "" if (corpus / MANIFEST).exists() else f", or remove {corpus}, which is not finished"
             raise InputError(
@@ -215,13 +192,10 @@ def _reused(stage: Stage, folder: Path, given: Preparation, needed: Sequence[Art
 def imbalances(artifacts: Mapping[str, Artifact]) -> Iterator[tuple[str, str]]:
     """Stages whose counts do not add up, each with a message; absent counts are not compared."""
     counts = _counts(artifacts)
-    for stage in STAGES:
-        if stage.name not in artifacts:
-            continue
-        for total, parts in stage.balances.items():
-            added = sum(counts.get(part, 0) for part in parts)
-            if counts.get(total, added) != added:
-                yield stage.name, f"{total} is {counts[total]:,}, but {' + '.join(parts)} is {added:,}"
+    for stage, total, parts in BALANCES:
+        added = sum(counts.get(part, 0) for part in parts)
+        if stage in artifacts and counts.get(total, added) != added:
+            yield stage, f"{total} is {counts[total]:,}, but {' + '.join(parts)} is {added:,}"
 
 
 def _counts(artifacts: Mapping[str, Artifact]) -> dict[str, int]:

@@ -11,7 +11,7 @@ from loriini.common.grouping import grouped
 from loriini.common.progress import inform
 from loriini.data.jobs.lock import waiting_lock
 from loriini.data.prepare.prepare import open_corpus, prepare_documents
-from loriini.data.prepare.settings import PrepareSettings
+from loriini.data.prepare.settings import OrderMethod, PrepareSettings
 from loriini.data.prepare.text.documents import document_line
 from loriini.data.read import OnError, input_identity, read_documents
 from loriini.data.read.document import Document
@@ -123,7 +123,7 @@ class Texts:
             raise InputError(f"--text: no {side} document of {kind} text is left; give more text")
         return chosen
 
-    def corpus(self, kind: str, order: str) -> Path:
+    def corpus(self, kind: str, order: OrderMethod) -> Path:
         """The prepared corpus of a kind of text; tokenizer and documents are the same in both orders."""
         out = self.folder / f"{kind}-{order}"
         settings = PrepareSettings(

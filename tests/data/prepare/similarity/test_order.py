@@ -1,13 +1,10 @@
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
-from loriini.common.errors import InputError
 from loriini.data.jobs.artifact import Artifact, build_artifact
-from loriini.data.prepare.similarity.order import read_ids, window_for, write_order
+from loriini.data.prepare.similarity.order import window_for, write_order
 from loriini.data.prepare.similarity.walks import DEFAULT_WINDOW, plain_walk, random_order, similar_walk
 
 RING = ((np.arange(30)[:, None] + [1, 2]) % 30).astype(np.int32)
@@ -61,42 +58,3 @@ def test_the_window_that_is_asked_for_votes(tmp_path: Path) -> None:
 
 def test_half_the_documents_of_an_instance_vote() -> None:
     assert [window_for(x) for x in (0.1, 1, 4, 15, 1000)] == [1, 1, 2, 8, 50]
-
-
-def test_a_given_order_is_kept_without_those_left_out(tmp_path: Path) -> None:
-    neighbors, duplicates, heldout = stages(tmp_path)
-    given = np.random.default_rng(0).permutation(30)
-    np.save(tmp_path / "mine.npy", given.astype(np.uint16))
-    written = write_order(tmp_path / "order", neighbors, duplicates, heldout, f"{tmp_path / 'mine.npy'}", 1)
-    order = np.load(written.path("order.npy"))
-    assert order.dtype == np.int64
-    assert order.tolist() == [i for i in given if i not in LEFT_OUT]
-    assert written.settings["order"] == "given"
-    np.save(tmp_path / "mine.npy", np.flip(given))
-    with pytest.raises(InputError, match="order"):  # another file is another order
-        write_order(tmp_path / "order", neighbors, duplicates, heldout, f"{tmp_path / 'mine.npy'}", 1)
-
-
-@pytest.mark.parametrize(
-    ("ids", "reason"),
-    [
-        (np.arange(29), "holds 29 ids; give 0 to 29, each once"),
-        (np.arange(30.0), "holds float64"),
-        (np.arange(30)[None], r"of shape \(1, 30\)"),
-        (np.arange(1, 31), "holds document 0 0 times"),
-        (np.r_[np.arange(29), 5], "holds document 5 2 times"),
-        (np.array([None] * 30), "not a NumPy array"),
-    ],
-    ids=["too few", "numbers", "axes", "from 1", "twice", "objects"],
-)
-def test_a_file_that_is_no_order_is_refused(ids: NDArray[Any], reason: str, tmp_path: Path) -> None:
-    np.save(tmp_path / "mine.npy", ids, allow_pickle=True)
-    with pytest.raises(InputError, match=reason):
-        write_order(tmp_path / "order", *stages(tmp_path), str(tmp_path / "mine.npy"), 1)
-
-
-@pytest.mark.parametrize("content", [b"", b"PK", b"\x93NUMPY\x01\x00\x10\x00{'descr': ('      \n", b"0 1 2"])
-def test_a_file_that_is_no_array_is_refused(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / "mine.npy").write_bytes(content)
-    with pytest.raises(InputError, match=r"mine\.npy: not a NumPy array .*; write it with numpy\.save"):
-        read_ids(tmp_path / "mine.npy")

@@ -13,32 +13,6 @@ def unit_vectors(count: int, width: int = 8) -> NDArray[np.float16]:
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float16)
 
 
-def nearest_reference(vectors: NDArray[np.float16], ids: NDArray[np.int64], k: int) -> NDArray[np.int64]:
-    """The naive twin: all cosines, oneself removed, sorted."""
-    cosines = vectors[ids].astype(np.float32) @ vectors.astype(np.float32).T
-    cosines[np.arange(len(ids)), ids] = -np.inf
-    return np.argsort(-cosines, axis=1, kind="stable")[:, :k]
-
-
-@pytest.mark.parametrize("rows", [3, 100, 1 << 16])
-def test_exact_neighbors_whatever_the_blocks(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quality, "FLOAT32_ROWS", rows)
-    vectors, ids = unit_vectors(250), np.array([0, 7, 249])
-    found = quality.exact_neighbors(vectors, ids, 10)
-    assert np.array_equal(found, nearest_reference(vectors, ids, 10))
-
-
-def test_recall_counts_those_found() -> None:
-    vectors = unit_vectors(60)
-    exact = nearest_reference(vectors, np.arange(60), 10)
-    assert quality.recall(exact, vectors) == 1
-    assert quality.recall(exact[:, ::-1], vectors) == 1
-    half = np.where(np.arange(10) < 5, exact, -1)
-    assert quality.recall(half, vectors) == 0.5
-    assert quality.recall(exact[:, :3], vectors, sample=20) == 1
-    assert np.isnan(quality.recall(np.full((1, 10), -1), vectors[:1]))
-
-
 @pytest.mark.parametrize("rows", [2, 1 << 16])
 def test_adjacent_cosines(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quality, "FLOAT32_ROWS", rows)

@@ -1,63 +1,28 @@
-"""The quality of neighbours and orders, measured on finished arrays.
+"""The quality of orders, measured on finished arrays.
 
-Axes: N documents, K neighbours, D embedding width, M ordered documents, Q sampled documents, P pieces.
+Axes: N documents, D embedding width, M ordered documents, P pieces.
 """
 
 import math
 from collections.abc import Iterator, Mapping
 
-import faiss
 import numpy as np
 from numpy.typing import NDArray
 
 from loriini.data.jobs.artifact import Artifact
-from loriini.data.prepare.array_types import Ids, Neighbors, Vectors
+from loriini.data.prepare.array_types import Ids, Vectors
 from loriini.data.prepare.similarity.walks import random_order
 from loriini.data.prepare.text.heldout import left_out
 from loriini.data.prepare.tokenized.instances import open_instances
 from loriini.data.prepare.tokenized.pieces import Cut, Pieces, cut_instances
 from loriini.data.prepare.tokenized.tokens import open_tokens
 
-NEAREST = 10
-"""Neighbours whose recall is measured."""
 FLOAT32_ROWS = 1 << 16
 """Vectors held as float32 at once."""
 INSTANCES_AT_ONCE = 4096
 """Instances whose pieces are held, and whose means are added before they are added to the total."""
 SAMPLED_INSTANCES = 1 << 16
 """Of more instances, about as many are measured: the first of every INSTANCES_AT_ONCE."""
-
-
-def recall(neighbors_NK: Neighbors, vectors_ND: Vectors, sample: int = 1000) -> float:
-    """Share of the NEAREST documents that are among a document's first NEAREST neighbours.
-
-    Mean over `sample` documents drawn without replacement, against exact search through all N. If there are
-    fewer than NEAREST neighbours or other documents, all of them count; NaN if there are none.
-    """
-    count, columns = neighbors_NK.shape
-    at = min(NEAREST, columns, count - 1)
-    if at < 1:
-        return float("nan")
-    ids_Q = np.sort(np.random.default_rng(0).choice(count, min(sample, count), replace=False))
-    pairs = zip(neighbors_NK[ids_Q, :at], exact_neighbors(vectors_ND, ids_Q, at), strict=True)
-    return float(np.mean([len(np.intersect1d(first, exact)) / at for first, exact in pairs]))
-
-
-def exact_neighbors(vectors_ND: Vectors, ids_Q: Ids, k: int) -> Ids:
-    """The `k` < N nearest of all documents to each of some, itself excluded; int64 (Q, k)."""
-    queries_QD = vectors_ND[ids_Q].astype(np.float32)
-    best_QK = np.empty((len(ids_Q), 0), np.float32)
-    ids_QK = np.empty((len(ids_Q), 0), np.int64)
-    for start in range(0, len(vectors_ND), FLOAT32_ROWS):
-        rows_BD = vectors_ND[start : start + FLOAT32_ROWS].astype(np.float32)
-        found_QK, places_QK = faiss.knn(queries_QD, rows_BD, k + 1, faiss.METRIC_INNER_PRODUCT)
-        places_QK = np.where(places_QK < 0, -1, places_QK + start)
-        found_QK[(places_QK < 0) | (places_QK == ids_Q[:, None])] = -np.inf
-        best_QK, ids_QK = np.hstack([best_QK, found_QK]), np.hstack([ids_QK, places_QK])
-        nearest_first = np.argsort(-best_QK, axis=1, kind="stable")[:, :k]
-        best_QK = np.take_along_axis(best_QK, nearest_first, 1)
-        ids_QK = np.take_along_axis(ids_QK, nearest_first, 1)
-    return ids_QK
 
 
 def adjacent_cosines(order_M: Ids, vectors_ND: Vectors, sample: int = 1 << 20) -> NDArray[np.float32]:

@@ -15,7 +15,6 @@ from loriini.data.prepare.array_types import Hashes, Ids
 
 TEXT_WORDS = 2
 WORD_BYTES = 8
-COMPARED_AT_ONCE = 1 << 20
 
 
 def text_hashes(texts: list[str]) -> Hashes:
@@ -69,11 +68,8 @@ def new_name(name: str, occurrence: int, number: int, known: Hashes) -> str:
 
 def _starts(values_DW: Hashes, order: Ids) -> NDArray[np.bool_]:
     """Whether each value, in the given order, differs from the one before it, (D,)."""
-    starts = np.ones(len(order), bool)
-    for begin in range(1, len(order), COMPARED_AT_ONCE):
-        values = values_DW[order[begin - 1 : begin + COMPARED_AT_ONCE]]
-        starts[begin : begin + COMPARED_AT_ONCE] = (values[1:] != values[:-1]).any(1)
-    return starts
+    values_DW = values_DW[order]
+    return np.append(True, (values_DW[1:] != values_DW[:-1]).any(1))[: len(order)]
 
 
 def _contains(sorted_values: Hashes, value: np.uint64) -> bool:

@@ -125,28 +125,19 @@ def _training_texts(documents: Artifact, heldout_share: float) -> Iterator[str]:
     """The texts that a BPE learns from, about TRAINING_CHARACTERS without those held out.
 
     They are drawn at random, since documents of several kinds may alternate. If none is drawn, as from a few
-    very long ones, the first texts are taken, the last of them cut.
+    very long ones, all are taken.
     """
     share = TRAINING_CHARACTERS / documents.counts["characters"]
     chosen_N = np.random.default_rng(0).random(documents.counts["documents"]) < share
     drawn = _not_held_out(chosen_documents(documents, chosen_N), heldout_share)
     first = next(drawn, None)
-    if first is not None:
-        return chain([first], drawn)
-    return _cut(_not_held_out(stored_documents(documents), heldout_share), TRAINING_CHARACTERS)
+    if first is None:
+        return _not_held_out(stored_documents(documents), heldout_share)
+    return chain([first], drawn)
 
 
 def _not_held_out(documents: Iterable[Document], heldout_share: float) -> Iterator[str]:
     return (document.text for document in documents if not is_held_out(document.text, heldout_share))
-
-
-def _cut(texts: Iterable[str], characters: int) -> Iterator[str]:
-    """The first `characters` of the texts together."""
-    for text in texts:
-        yield text[:characters]
-        characters -= len(text)
-        if characters <= 0:
-            return
 
 
 def read_tokenizer(path: Path) -> "PreTrainedTokenizerFast":
