@@ -173,9 +173,9 @@ TRAINING = (
     ),
     Mutation(
         "the 7B models are trained on less text",
-        "papers/recipes/lory.py",
-        "200_000_000_000",
-        "20_000_000_000",
+        "papers/recipes/lory.toml",
+        "190_734",
+        "19_073",
         "tests/papers/test_training.py",
     ),
     Mutation(

@@ -32,18 +32,23 @@ def read_run_file(path: Path, recipe: Callable[[str], TrainConfig]) -> TrainConf
     if "corpus_digest" in values:
         return run_of_json(_with_whole_design(values, path), path)
     try:
-        if not values.keys() & {"recipe", "routing"}:
-            raise InputError("routing is missing; name a design of `loriini designs`, or a recipe")
-        base = (
-            recipe(str(values.pop("recipe")))
-            if "recipe" in values
-            else TrainConfig(path.stem, DESIGNS["dense"])
-        )
-        run: TrainConfig = _changed(base, values, "")
-        return run
+        return run_of_values(values, recipe, path.stem)
     except (InputError, ValueError, TypeError) as error:
         reason = " ".join(str(error).removeprefix("--").split())
         raise InputError(f"{path}: {reason}") from error
+
+
+def run_of_values(values: Mapping[str, Any], recipe: Callable[[str], TrainConfig], name: str) -> TrainConfig:
+    """The run of a file's fields, named so if these name no `recipe`; see `read_run_file`.
+
+    InputError, ValueError or TypeError for fields and values that a run cannot have.
+    """
+    if not values.keys() & {"recipe", "routing"}:
+        raise InputError("routing is missing; name a design of `loriini designs`, or a recipe")
+    base = recipe(str(values["recipe"])) if "recipe" in values else TrainConfig(name, DESIGNS["dense"])
+    changes = {field: value for field, value in values.items() if field != "recipe"}
+    run: TrainConfig = _changed(base, changes, "")
+    return run
 
 
 def _with_whole_design(values: Mapping[str, Any], path: Path) -> dict[str, Any]:

@@ -1,12 +1,31 @@
-"""The papers' models as recipes, with the parameters that the papers print for them."""
+"""The papers' models as recipes, with the parameters that the papers print for them.
+
+Each is a table of a file here, with the fields of a run's file; `recipe` is another one that it changes.
+"""
+
+import tomllib
+from dataclasses import replace
+from pathlib import Path
 
 from loriini.papers.published import PARAMETERS
-from loriini.papers.recipes.aoe import aoe_recipes
-from loriini.papers.recipes.design_choices import design_choices_recipes
-from loriini.papers.recipes.lory import lory_recipes
 from loriini.recipes import Recipe
+from loriini.recipes.files import run_of_values
+from loriini.train.config import TrainConfig
 
-RECIPES = {
-    run.name: Recipe(run, **{f"published_{which}": n for which, n in PARAMETERS.get(run.name, {}).items()})
-    for run in (*lory_recipes(), *design_choices_recipes(), *aoe_recipes())
-}
+
+def read_recipes() -> dict[str, Recipe]:
+    """The recipes of all files, by name."""
+    runs: dict[str, TrainConfig] = {}
+    for file in ("lory", "design_choices", "aoe"):
+        text = Path(__file__).with_name(f"{file}.toml").read_text("utf-8")
+        for name, values in tomllib.loads(text).items():
+            runs[name] = replace(run_of_values(values, runs.__getitem__, name), name=name)
+    return {name: Recipe(run, **published(name)) for name, run in runs.items()}
+
+
+def published(name: str) -> dict[str, float]:
+    """The printed numbers of parameters of a recipe."""
+    return {f"published_{which}": number for which, number in PARAMETERS.get(name, {}).items()}
+
+
+RECIPES = read_recipes()
