@@ -82,15 +82,15 @@ def label_arguments(model: LoriiniForCausalLM, batch: int) -> dict[str, Tensor]:
     return {"routing_labels": torch.arange(batch) % model.config.num_experts}
 
 
-def restart_draws(model: LoriiniForCausalLM) -> None:
+def restart_router_seed(model: LoriiniForCausalLM) -> None:
     """Let a random router draw what it drew first."""
-    if model.model.draws is not None:
-        model.model.draws.zero_()
+    if model.model.router_seed is not None:
+        model.model.router_seed.zero_()
 
 
 def run(model: LoriiniForCausalLM, ids: Tensor, **arguments: Any) -> Any:
     """A forward pass with the labels its design needs and, for a random scorer, always the same draw."""
-    restart_draws(model)
+    restart_router_seed(model)
     return model(ids, **{**label_arguments(model, len(ids)), **arguments})
 
 

@@ -176,7 +176,7 @@ def test_instances_have_draws_of_a_random_router_of_their_own_in_any_batch() -> 
         for name in "ab":
             assert found["instance_losses"][name] == pytest.approx(of_batches[0]["instance_losses"][name])
     ids = heldout["b"].ids[:1]
-    sixth = score_tokens(model, ids, routing_draws=torch.tensor([6])).loss.mean().item()
+    sixth = score_tokens(model, ids, router_seeds=torch.tensor([6])).loss.mean().item()
     assert of_batches[0]["instance_losses"]["b"][0] == pytest.approx(sixth)
     assert sixth != pytest.approx(score_tokens(model, ids).loss.mean().item())
 

@@ -24,7 +24,7 @@ from tiny import random_ids, tiny_model
         ({"attention_mask": torch.ones(2, 3)}, r"attention_mask is \(2, 3\); it must be"),
         ({"attention_mask": torch.ones(2, 12)}, r"attention_mask is \(2, 12\); it must be"),
         ({"position_ids": torch.arange(6)}, r"position_ids are \(6,\); they must be \(2, 11\) or \(1, 11\)"),
-        ({"routing_draws": torch.tensor([1, 2, 3])}, r"routing_draws is \(3,\)"),
+        ({"router_seeds": torch.tensor([1, 2, 3])}, r"router_seeds is \(3,\)"),
         ({"shift_labels": random_ids(1)[:, :1]}, r"labels are \(1, 1\); they must be \(2, 11\)"),
         ({"labels": random_ids(2).T}, r"labels are \(11, 2\); they must be \(2, 11\)"),
     ],

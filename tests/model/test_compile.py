@@ -17,7 +17,7 @@ from tiny import (
     label_arguments,
     over_blocks,
     random_ids,
-    restart_draws,
+    restart_router_seed,
     tiny_model,
 )
 
@@ -39,7 +39,7 @@ def step(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The logits and gradients of one training step, without the update."""
     parameters.zero_grad()
-    restart_draws(parameters)
+    restart_router_seed(parameters)
     out = model(ids, labels=ids, use_cache=False, **label_arguments(parameters, len(ids)))
     out.loss.backward()
     return out.logits.detach(), gradients(parameters)

@@ -311,8 +311,8 @@ def test_sequences_of_a_random_router_may_have_draws_of_their_own() -> None:
     model, ids = tiny_model("random").eval(), random_ids(1).expand(2, -1)
     draws = torch.tensor([1, 2])
     how = {"max_new_tokens": 1, "do_sample": False, "output_logits": True, "return_dict_in_generate": True}
-    made = model.generate(ids, routing_draws=draws, **how)
-    expected = model(ids, routing_draws=draws).logits[:, -1]
+    made = model.generate(ids, router_seeds=draws, **how)
+    expected = model(ids, router_seeds=draws).logits[:, -1]
     torch.testing.assert_close(made.logits[0], expected)
     assert not torch.allclose(expected[0], expected[1])
 

@@ -17,7 +17,7 @@ from tiny import (
     label_arguments,
     over_blocks,
     random_ids,
-    restart_draws,
+    restart_router_seed,
     run,
     tiny_model,
 )
@@ -68,7 +68,7 @@ def test_a_pack_trains_as_its_documents_do(design: str | RoutingConfig) -> None:
     (run(model, ids, position_ids=positions(LENGTHS)).logits * weights).sum().backward()
     found = gradients(model)
     model.zero_grad()
-    restart_draws(model)
+    restart_router_seed(model)
     (alone(model, ids, LENGTHS) * weights).sum().backward()
     wanted = gradients(model)
     assert found.keys() == wanted.keys()

@@ -160,8 +160,8 @@ CORE = (
     Mutation(
         "a random router is not scaled as the initialiser",
         "routing/scorer.py",
-        "s.std * (torch.stack(draws) if draw.dim() else draws[0])",
-        "(torch.stack(draws) if draw.dim() else draws[0])",
+        "s.std * (torch.stack(draws) if seed.dim() else draws[0])",
+        "(torch.stack(draws) if seed.dim() else draws[0])",
         "tests/routing/test_scorer.py",
     ),
     Mutation(

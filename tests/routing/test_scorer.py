@@ -123,9 +123,9 @@ def test_random_routers_of_other_seeds_and_of_evaluation_are_others() -> None:
     model = tiny_model("random").train()
     draws = []
     for seed in (0, 1, (1 << 30) - 1):
-        model.model.start_draws(seed)
+        model.model.set_router_seed(seed)
         model.model.begin_step()
-        draws.append(int(model.model.draws))
+        draws.append(int(model.model.router_seed))
     numbers = {
         standard_normal(torch.tensor(draw), torch.tensor(layer), 2, 3).numpy().tobytes()
         for draw in (*draws, draws[0] + (1 << 16), 1, 2)
@@ -150,15 +150,15 @@ def test_random_routers_are_the_same_at_every_evaluation() -> None:
     model.train().model.begin_step()
     assert not torch.equal(model(ids).logits, before)
     assert torch.equal(model.eval()(ids).logits, before)
-    assert model.model.draws.item() == 1
+    assert model.model.router_seed.item() == 1
 
 
 @torch.no_grad()
 def test_sequences_are_routed_by_draws_of_their_own() -> None:
     model, ids = tiny_model("random"), random_ids(3, 12)
-    out = model(ids, routing_draws=torch.tensor([5, 0, 7]))
+    out = model(ids, router_seeds=torch.tensor([5, 0, 7]))
     for row, draw in enumerate((5, 0, 7)):
-        alone = model(ids[row : row + 1], routing_draws=torch.tensor([draw]))
+        alone = model(ids[row : row + 1], router_seeds=torch.tensor([draw]))
         torch.testing.assert_close(out.logits[row], alone.logits[0])
     torch.testing.assert_close(out.logits[1], model(ids).logits[1])
     assert not torch.allclose(out.logits[0], model(ids).logits[0])

@@ -151,10 +151,12 @@ def test_no_gradient_flows_through_the_first_segments_gates(first_segment: str) 
 
 def test_what_routing_knows_of_a_call_moves_to_another_device() -> None:
     """As accelerate moves the arguments of a layer that is elsewhere."""
-    context = replace(context_of([[True, True, False]], 0), device=torch.device("cpu"), draw=torch.tensor(3))
+    context = replace(
+        context_of([[True, True, False]], 0), device=torch.device("cpu"), router_seed=torch.tensor(3)
+    )
     layout = unit_layout(DESIGNS["ec-token"], context)
     moved, there = send_to_device({"context": context, "layout": layout}, "meta").values()
-    assert (moved.device.type, moved.positions_BH.device.type, moved.draw.device.type) == ("meta",) * 3
+    assert (moved.device.type, moved.positions_BH.device.type, moved.router_seed.device.type) == ("meta",) * 3
     assert there.valid_BU.device.type == "meta"
     assert (moved.length, there.units) == (context.length, layout.units)
-    assert replace(context, positions_BH=None, draw=0, device=None).to("meta").positions_BH is None
+    assert replace(context, positions_BH=None, router_seed=0, device=None).to("meta").positions_BH is None

@@ -25,7 +25,7 @@ from tiny import (
     gradients,
     label_arguments,
     random_ids,
-    restart_draws,
+    restart_router_seed,
     tiny_model,
 )
 
@@ -43,7 +43,7 @@ def test_activation_checkpointing_leaves_loss_routings_and_gradients(design: str
     plain.loss.backward()
     expected = gradients(model)
     model.zero_grad()
-    restart_draws(model)
+    restart_router_seed(model)
     speed_up(model, SpeedConfig(activation_checkpointing=True))
     again = model(ids, shift_labels=ids, **label_arguments(model, len(ids)))
     again.loss.backward()

@@ -244,7 +244,7 @@ def shared_settings(kind: type[PreTrainedModel], config: LoriiniConfig) -> dict[
 
 def weights_outside_experts(model: LoriiniForCausalLM) -> dict[str, Tensor]:
     """Embeddings, attention, norms and head, by the names that transformers also uses."""
-    ours = names_within(model, Mixture) | {"model.draws"}
+    ours = names_within(model, Mixture) | {"model.router_seed"}
     return {name: weight for name, weight in model.state_dict().items() if name not in ours}
 
 

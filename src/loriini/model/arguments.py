@@ -9,7 +9,7 @@ from torch import Tensor
 from loriini.model.configuration import LoriiniConfig
 from loriini.routing.unit import RoutingContext
 
-ROUTING_ARGUMENTS = ("prompt_lengths", "inference_routing", "routing_labels", "routing_draws")
+ROUTING_ARGUMENTS = ("prompt_lengths", "inference_routing", "routing_labels", "router_seeds")
 """Arguments of `forward` that other models do not have."""
 KEYWORDS = (
     *ROUTING_ARGUMENTS,
@@ -53,7 +53,7 @@ def check_shapes(
     x_BLD: Tensor,
     routing_labels: Tensor | None,
     prompt_lengths: Tensor | None,
-    draw: Tensor | int,
+    router_seed: Tensor | int,
     position_ids: Tensor | None,
 ) -> None:
     """ValueError for arguments that are not of the input's shape, and for empty prompts."""
@@ -61,11 +61,11 @@ def check_shapes(
     if position_ids is not None and position_ids.shape not in ((batch, length), (1, length)):
         found = tuple(position_ids.shape)
         raise ValueError(f"position_ids are {found}; they must be ({batch}, {length}) or (1, {length})")
-    draws = draw if isinstance(draw, Tensor) and draw.dim() else None
+    seeds = router_seed if isinstance(router_seed, Tensor) and router_seed.dim() else None
     of_sequences = {
         "routing_labels": routing_labels,
         "prompt_lengths": prompt_lengths,
-        "routing_draws": draws,
+        "router_seeds": seeds,
     }
     for name, value in of_sequences.items():
         if value is None:

@@ -26,9 +26,9 @@ def routing_context(
     routing_labels: Tensor | None,
     prompt_lengths: Tensor | None,
     inference_routing: str | None,
-    draw: Tensor | int,
+    router_seed: Tensor | int,
 ) -> RoutingContext:
-    """The context of a call. `cache` has routed layers; `draw` is the random scorer's.
+    """The context of a call. `cache` has routed layers; `router_seed` is the random scorer's.
 
     ValueError for arguments of another shape or type, for an `inference_routing` that the design does not
     have or another than its cache was filled in, for packed rows with a cache, a prompt or a mode, and where
@@ -37,7 +37,7 @@ def routing_context(
     check_mode(config, inference_routing)
     past = 0 if cache is None else cache.get_seq_length()
     mask_BH = padding_mask(config, attention_mask, x_BLD, past)
-    check_shapes(x_BLD, routing_labels, prompt_lengths, draw, position_ids)
+    check_shapes(x_BLD, routing_labels, prompt_lengths, router_seed, position_ids)
     if mask_BH is not None and bool(mask_BH.all()):
         mask_BH = None
     packed_BL = None
@@ -67,7 +67,7 @@ def routing_context(
         prompt_lengths_B=None if prompt_lengths is None else prompt_lengths.to(x_BLD.device),
         inference_routing="segment" if segment else "prompt",
         labels_B=routing_labels,
-        draw=draw,
+        router_seed=router_seed,
         device=x_BLD.device,
     )
     if cache is not None:

@@ -100,9 +100,9 @@ class LoriiniModel(LoriiniPreTrainedModel):
         self.norm = BLOCKS[config.block].norm(config)
         self.positions = BLOCKS[config.block].positions(config)
         self.dropout = nn.Dropout(config.dropout)
-        self.draws: Tensor | None
-        drawn = torch.zeros((), dtype=torch.long) if config.routing.scorer == "random" else None
-        self.register_buffer("draws", drawn)
+        self.router_seed: Tensor | None
+        seed = torch.zeros((), dtype=torch.long) if config.routing.scorer == "random" else None
+        self.register_buffer("router_seed", seed)
         self.gradient_checkpointing = False
         self.post_init()
 
@@ -111,21 +111,21 @@ class LoriiniModel(LoriiniPreTrainedModel):
         """The MoE layers, first to last."""
         return [cast(LoriiniDecoderLayer, layer).mlp for layer in self.layers]
 
-    def start_draws(self, seed: int) -> None:
-        """Give random routers draws that no other seed below 2^30, nor evaluation, uses."""
-        if self.draws is not None:
-            self.draws.fill_((1 + seed % (1 << 30)) << 32)
+    def set_router_seed(self, seed: int) -> None:
+        """Start random routers where no other seed below 2^30, nor evaluation, does."""
+        if self.router_seed is not None:
+            self.router_seed.fill_((1 + seed % (1 << 30)) << 32)
 
     def begin_step(self) -> None:
         """Redraw random routers; call it once before each optimizer step."""
-        if self.draws is not None:
-            self.draws += 1
+        if self.router_seed is not None:
+            self.router_seed += 1
 
-    def _draw(self, routing_draws: Tensor | None) -> Tensor | int:
-        """What a random router draws: the step's in training, else that of each sequence or one for all."""
-        if self.training and self.draws is not None:
-            return self.draws.clone()
-        return 0 if routing_draws is None else routing_draws
+    def _router_seed(self, router_seeds: Tensor | None) -> Tensor | int:
+        """A random router's seed: the step's in training, else that of each sequence or one for all."""
+        if self.training and self.router_seed is not None:
+            return self.router_seed.clone()
+        return 0 if router_seeds is None else router_seeds
 
     def forward(
         self,
@@ -138,7 +138,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         routing_labels: Tensor | None = None,
-        routing_draws: Tensor | None = None,
+        router_seeds: Tensor | None = None,
         prompt_lengths: Tensor | None = None,
         inference_routing: str | None = None,
         output_hidden_states: bool | None = None,
@@ -160,7 +160,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
             routing_labels=routing_labels,
             prompt_lengths=prompt_lengths,
             inference_routing=inference_routing,
-            draw=self._draw(routing_draws),
+            router_seed=self._router_seed(router_seeds),
         )
         check_attention(self.config, context)
         check_names(kwargs)

@@ -66,7 +66,7 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         - `position_ids` (B, L) or (1, L): a document begins wherever they start again within a row.
         - `labels` (B, L), to be shifted by one, or `shift_labels` (B, L), already shifted; -100 is ignored.
         - `routing_labels` (B,): each sequence's expert, for the label scorer.
-        - `routing_draws` (B,): each sequence's draw of a random router in evaluation; by default one for all.
+        - `router_seeds` (B,): each sequence's seed of a random router in evaluation; by default one for all.
         - `prompt_lengths` (B,): how many of each sequence's first tokens, without padding, route it.
         - `cache` (`past_key_values` before transformers 5.24): an empty `DynamicCache`, or one filled here.
         - `use_cache`: make a cache and return it. The configuration's `use_cache` is for `generate` alone: a

@@ -75,8 +75,8 @@ class FrozenScorer(LinearScorer):
 class RandomScorer(ScorerModule):
     """A linear scorer drawn from N(0, std) once an optimizer step (design-choices paper, section 3).
 
-    Its weights are a function of the context's `draw` and of the layer, so a resumed run draws what the
-    uninterrupted one would have. Each sequence may have a draw of its own.
+    Its weights are a function of the context's `router_seed` and of the layer, so a resumed run draws what
+    the uninterrupted one would have. Each sequence may have a seed of its own.
     """
 
     def __init__(self, settings: RouterSettings) -> None:
@@ -86,24 +86,24 @@ class RandomScorer(ScorerModule):
         self.layer = torch.tensor(settings.layer, device="cpu")
 
     def forward(self, h_BUD: Tensor, context: RoutingContext) -> Tensor:
-        s, draw = self.settings, torch.as_tensor(context.draw, device=h_BUD.device)
-        draws = [standard_normal(one, self.layer, s.num_experts, s.hidden_size) for one in draw.reshape(-1)]
-        return linear_logits(h_BUD, s.std * (torch.stack(draws) if draw.dim() else draws[0]))
+        s, seed = self.settings, torch.as_tensor(context.router_seed, device=h_BUD.device)
+        draws = [standard_normal(one, self.layer, s.num_experts, s.hidden_size) for one in seed.reshape(-1)]
+        return linear_logits(h_BUD, s.std * (torch.stack(draws) if seed.dim() else draws[0]))
 
 
 @torch.library.custom_op("loriini::standard_normal", mutates_args=())
-def standard_normal(draw: Tensor, layer: Tensor, num_experts: int, hidden_size: int) -> Tensor:
-    """The (E, D) numbers of a draw for a layer; an operator, because torch.compile traces no generator.
+def standard_normal(seed: Tensor, layer: Tensor, num_experts: int, hidden_size: int) -> Tensor:
+    """The (E, D) numbers of a seed for a layer; an operator, because torch.compile traces no generator.
 
-    NumPy's generator is keyed by all bits of both; torch's would drop those of a draw above the 32nd.
+    NumPy's generator is keyed by all bits of both; torch's would drop those of a seed above the 32nd.
     """
-    generator = np.random.Generator(np.random.Philox(key=[int(draw), int(layer)]))
-    return torch.from_numpy(generator.standard_normal((num_experts, hidden_size), np.float32)).to(draw.device)
+    generator = np.random.Generator(np.random.Philox(key=[int(seed), int(layer)]))
+    return torch.from_numpy(generator.standard_normal((num_experts, hidden_size), np.float32)).to(seed.device)
 
 
 @standard_normal.register_fake
-def _(draw: Tensor, layer: Tensor, num_experts: int, hidden_size: int) -> Tensor:
-    return draw.new_empty(num_experts, hidden_size, dtype=torch.float32)
+def _(seed: Tensor, layer: Tensor, num_experts: int, hidden_size: int) -> Tensor:
+    return seed.new_empty(num_experts, hidden_size, dtype=torch.float32)
 
 
 class MLPScorer(ScorerModule):

@@ -47,7 +47,7 @@ class RoutingContext(Movable):
     - `labels_B`: each sequence's expert, for the label scorer.
     - `decided`: every token continues a unit that was routed in an earlier call.
     - `decided_at`: the tokens of the history without which this call's last decisions do not hold.
-    - `draw`: which weights a random scorer draws, () or one for each sequence (B,).
+    - `router_seed`: by which a random scorer draws its weights, () or one for each sequence (B,).
     - `device`: where the states are.
     """
 
@@ -62,7 +62,7 @@ class RoutingContext(Movable):
     labels_B: Tensor | None = None
     decided: bool = False
     decided_at: int = 1
-    draw: Tensor | int = 0
+    router_seed: Tensor | int = 0
     device: torch.device | None = None
 
     @property

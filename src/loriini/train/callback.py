@@ -26,11 +26,11 @@ class RoutingCallback(TrainerCallback):
         self._hook: RemovableHandle | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, *, model: nn.Module, **kwargs: Any) -> None:
-        """Count choices where biases follow them; start draws from the trainer's seed."""
+        """Count choices where biases follow them; start router seeds from the trainer's seed."""
         self._stop_counting()
         decoder = loriini_model(model).model
-        if decoder.draws is not None and decoder.draws < 1 << 32:  # no training drew before
-            decoder.start_draws(args.seed)
+        if decoder.router_seed is not None and decoder.router_seed < 1 << 32:  # no training drew before
+            decoder.set_router_seed(args.seed)
         if decoder.config.design.balance_bias:
             self._hook = decoder.register_forward_hook(self._count)
 

@@ -229,7 +229,7 @@ def start_or_resume(
     if newest:
         restore(newest[0], model, optimizer, parallel)
     else:
-        model.model.start_draws(run.seed)
+        model.model.set_router_seed(run.seed)
     return TrainingState(model, optimizer, at, parallel)
 
 

@@ -1,4 +1,4 @@
-"""What routes a sequence besides its tokens: its label, by the name of its domain, or a random draw."""
+"""What routes a sequence besides its tokens: its domain's label, or the seed of a random router."""
 
 from typing import Any
 
@@ -28,12 +28,12 @@ def labels_of(model: LoriiniForCausalLM, domain: str | None, batch: int) -> Tens
 def routing_inputs(model: LoriiniForCausalLM, domain: str, batch: int, first: int = 0) -> dict[str, Any]:
     """The model's arguments, besides the tokens, that route `batch` sequences of held-out text.
 
-    Labels of their domain. For a random router, which training redraws every step: one draw per sequence,
+    Labels of their domain. For a random router, which training redraws every step: one seed a sequence,
     numbered from `first` + 1.
     """
     inputs: dict[str, Any] = {"routing_labels": labels_of(model, domain, batch)}
     if model.config.design.scorer == "random":
-        inputs["routing_draws"] = torch.arange(first + 1, first + 1 + batch, device=model.device)
+        inputs["router_seeds"] = torch.arange(first + 1, first + 1 + batch, device=model.device)
     return inputs
 
 

@@ -26,7 +26,7 @@ def draw_weights(module: nn.Module, config: LoriiniConfig) -> None:
                 init.zeros_(weight)
             elif weight.dim() > 1:
                 init.normal_(weight, mean=0.0, std=std)
-    for buffer in (getattr(module, name, None) for name in ("balance_bias", "draws")):
+    for buffer in (getattr(module, name, None) for name in ("balance_bias", "router_seed")):
         if buffer is not None:  # memory as it was, where a checkpoint was read into a model without numbers
             init.zeros_(buffer)
     if isinstance(module, GeluExperts):
