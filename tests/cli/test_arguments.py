@@ -36,12 +36,12 @@ def test_a_file_that_is_written_is_no_pipe_or_device(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("pipe")
     for name in ("pipe", "link"):
-        with pytest.raises(InputError, match="is a pipe or device; give the name of a file"):
+        with pytest.raises(InputError, match="pipe or device"):
             output_file("mark")(str(tmp_path / name))
 
 
 def test_a_name_must_leave_room_for_that_of_an_unfinished_file(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="File name too long; choose another path"):
+    with pytest.raises(InputError, match="too long"):
         output_file("mark")(str(tmp_path / ("n" * 250)))
     output_file("mark")(str(tmp_path / ("n" * 240)))
 
@@ -53,7 +53,7 @@ def test_a_link_to_a_file_that_is_written_is_followed(tmp_path: Path) -> None:
         assert output_file("mark")(str(tmp_path / name)) == (tmp_path / f"{name}.json").resolve()
     assert output_file("mark")(str(tmp_path / "plain")) == tmp_path / "plain"
     (tmp_path / "nowhere").symlink_to("there.json/x")
-    with pytest.raises(InputError, match="a file is where a folder must be"):
+    with pytest.raises(InputError, match="Not a directory"):
         output_file("mark")(str(tmp_path / "nowhere"))
 
 

@@ -23,7 +23,7 @@ def test_lens_writes_a_page(made: Made, tmp_path: Path, capsys: pytest.CaptureFi
             ("--text", tmp_path / "none.txt"),
             "none.txt: not a readable text file (No such file or directory); ",
         ),
-        (("--prompt", "a", "--out", tmp_path), "is a folder; give the name of a file"),
+        (("--prompt", "a", "--out", tmp_path), "is a folder"),
         (("--prompt", "a", "--label", "z"), "--label z: this model does not route by label; leave it out"),
     ):
         assert_refused(call(capsys, "lens", made.run, *options), words)

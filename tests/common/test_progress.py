@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from rich.progress import Task, TaskID
 
 from loriini.common import progress as module
 from loriini.common.progress import announce, inform, progress, warn
@@ -153,16 +152,6 @@ def test_what_begins_and_what_is_left(printed: Callable[..., StringIO]) -> None:
     ]
 
 
-def test_no_two_bars_have_one_name(printed: Callable[..., StringIO]) -> None:
-    output = printed(terminal=True)
-    with progress("tokens", 2) as outer, progress("tokens", 5) as inner:
-        outer(2)
-        inner(1)
-        assert len(module._display.get().tasks) == 1  # type: ignore[union-attr]
-    (line,) = last_screen(output)
-    assert "2/2" in line
-
-
 @pytest.mark.parametrize("terminal", [True, False])
 def test_preparing_a_corpus_reports_each_stage_once(
     terminal: bool, printed: Callable[..., StringIO], tmp_path: Path
@@ -189,13 +178,3 @@ def test_a_message_is_one_line_that_the_terminal_shows_as_it_is(
     show("a\nb\x1b[31m\u202e\ud800 [/] :bell: naïve 中文 " + "x" * 200)
     shown = prefix + r"a\nb\x1b[31m\u202e\ud800 [/] :bell: naïve 中文 " + "x" * 200
     assert output.getvalue() == shown + "\n"
-
-
-def test_the_time_left_follows_from_the_mean_speed_since_the_first_advance() -> None:
-    """Also where two units end at the same moment, as two trainings may."""
-    task = Task(TaskID(0), "cells", total=10, completed=2, _get_time=lambda: 130.0)
-    task.start_time = 0.0
-    assert str(module._Time().render(task)) == "0:02:10"
-    task.fields["first"] = (30.0, 2)
-    task.completed = 4
-    assert str(module._Time().render(task)) == "0:02:10, 0:05:00 left"

@@ -1,7 +1,6 @@
 """What several commands take: places to write, models, texts."""
 
 import os
-import stat
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -91,37 +90,23 @@ def check_output(option: str, path: Path, is_file: bool) -> None:
 
     A file is written whole and renamed, so a pipe or a device would be replaced: it is refused.
     """
-    text = str(path)
+    what = f"{option} {path}"
     try:
-        text.encode()
-    except UnicodeEncodeError:  # some libraries cannot write there
-        raise InputError(f"{option} {text}: the name is not UTF-8; choose another") from None
-    if "\0" in text:
-        raise InputError(f"{option} {text}: the name has a NUL; choose another")
-    try:
-        if path.is_dir():
-            if is_file:
-                raise InputError(f"{option} {text}: is a folder; give the name of a file")
-            return
-        if is_file:
+        str(path).encode()  # some libraries cannot write other names
+        for name in (path, unfinished(path)) if is_file else (path,):
             with suppress(FileNotFoundError):
-                os.lstat(unfinished(path))  # its name is longer
-        found = os.stat(path)
-    except FileNotFoundError:
-        above = next(parent for parent in (*path.parents, Path.cwd()) if parent.exists())
-        if not above.is_dir():
-            raise InputError(f"{option} {text}: {above} is a file; choose another place") from None
-        _check_writable(option, text, above)
-        return
-    except NotADirectoryError:
-        raise InputError(f"{option} {text}: a file is where a folder must be; choose another place") from None
-    except OSError as error:
-        raise InputError(f"{option} {text}: {error.strerror}; choose another path") from None
-    if not is_file:
-        raise InputError(f"{option} {text}: is a file; choose another place")
-    if not stat.S_ISREG(found.st_mode):
-        raise InputError(f"{option} {text}: is a pipe or device; give the name of a file")
-    _check_writable(option, text, path.parent)
+                os.stat(name)
+        there = next(each for each in (path, *path.parents, Path.cwd()) if each.exists())
+        if there == path and is_file != path.is_file():
+            wrong = "is a folder, pipe or device; give a file" if is_file else "is a file; give a folder"
+            raise InputError(f"{what}: {wrong}")
+        with TemporaryFile(dir=path.parent if there == path and is_file else there):
+            pass
+    except UnicodeEncodeError:
+        raise InputError(f"{what}: the name is not UTF-8; choose another") from None
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        raise InputError(f"{what}: nothing can be written there ({reason}); choose another place") from None
 
 
 def _output(text: str, is_file: bool) -> Path:
@@ -129,14 +114,3 @@ def _output(text: str, is_file: bool) -> Path:
         raise InputError("--out is empty; give a path")
     check_output("--out", Path(text), is_file)
     return Path(text)
-
-
-def _check_writable(option: str, text: str, folder: Path) -> None:
-    """InputError for a folder in which no file can be made; one is made there and removed."""
-    try:
-        with TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise InputError(
-            f"{option} {text}: nothing can be written in {folder} ({error.strerror}); choose another place"
-        ) from None

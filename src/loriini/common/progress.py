@@ -48,18 +48,8 @@ class _Time(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         seconds = task.finished_time if task.finished else task.elapsed
-        elapsed = str(timedelta(seconds=round(seconds or 0)))
-        left = None if task.finished else _seconds_left(task)
-        return Text(elapsed if left is None else f"{elapsed}, {timedelta(seconds=round(left))} left")
-
-
-def _seconds_left(task: Task) -> float | None:
-    """At the mean speed since the first advance; None before the second."""
-    if task.total is None or "first" not in task.fields:
-        return None
-    started, before = task.fields["first"]
-    done = task.completed - before
-    return (task.total - task.completed) * (task.get_time() - started) / done if done else None
+        elapsed, left = str(timedelta(seconds=round(seconds or 0))), task.time_remaining
+        return Text(f"{elapsed}, {timedelta(seconds=left)} left" if left else elapsed)
 
 
 @contextmanager
@@ -157,8 +147,6 @@ def warn(message: object) -> None:
 def _advance(display: Progress, stage: TaskID) -> Advance:
     def advance(count: int = 1, note: str = "") -> None:
         display.update(stage, advance=count, note=printable(note))
-        task = _find(display, stage)
-        task.fields.setdefault("first", (task.get_time(), task.completed))
 
     return advance
 
@@ -173,6 +161,7 @@ def _new_display(on_terminal: bool) -> Progress:
         console=console,
         disable=not on_terminal,
         refresh_per_second=4,
+        speed_estimate_period=3600,
     )
 
 
