@@ -40,14 +40,6 @@ def test_analyze_takes_as_many_of_each_domain_as_it_is_told(
     assert_refused(call(capsys, "analyze", made.run, *asked, "--instances", 0), "--instances is 0;")
 
 
-def test_documents_that_are_given_twice_are_refused(
-    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    twice = (made.documents, f"{made.documents.parent}/*{made.documents.suffix}")
-    ended = call(capsys, "analyze", made.run, "--documents", *twice, "--out", tmp_path / "new")
-    assert_refused(ended, f"{made.documents.name}: two of the inputs")
-
-
 def test_documents_that_were_apart_in_training_are_routed_apart(
     made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -60,15 +52,6 @@ def test_documents_that_were_apart_in_training_are_routed_apart(
     assert json.loads((run / "routes.json").read_text())["sequences"] == {"birds": 120, "tools": 120}
 
 
-def test_a_dense_model_has_no_routes_to_analyze(
-    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    train: Sequence[object] = ("train", "tiny-dense", "--out", tmp_path / "dense", "--corpus", made.corpus)
-    assert call(capsys, *train, "--steps", 1, "--length", 64).code == 0
-    ended = call(capsys, "analyze", tmp_path / "dense", "--documents", made.documents)
-    assert_refused(ended, "dense: a dense model, so there is nothing to route")
-
-
 def test_another_commands_report_is_left(
     made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -76,3 +59,12 @@ def test_another_commands_report_is_left(
     ended = call(capsys, "analyze", made.run, "--documents", made.documents, "--out", tmp_path)
     assert_refused(ended, "report.html: of another command, which has no routes.npz; choose another --out")
     assert (tmp_path / "report.html").read_text() == "a comparison"
+
+
+def test_a_dense_model_has_no_routes_to_analyze(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train = ("train", "tiny-dense", "--out", tmp_path / "dense", "--corpus", made.corpus, "--length", 64)
+    assert call(capsys, *train, "--steps", 1).code == 0
+    ended = call(capsys, "analyze", tmp_path / "dense", "--documents", made.documents)
+    assert_refused(ended, "dense model")

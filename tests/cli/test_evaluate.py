@@ -56,19 +56,6 @@ def test_documents_of_the_corpus_are_warned_of_while_it_is_there(
         assert (ended.code, "warning: " in ended.err) == (0, False)
 
 
-def test_runs_of_different_numbers_of_tokens_are_warned_of(
-    made: Made, heldout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = Path(shutil.copytree(made.run, tmp_path / "run"))
-    settings = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps({**settings, "steps": 2 * settings["steps"]}))
-    tokens = settings["steps"] * settings["batch_size"] * settings["length"]
-    warned = call(capsys, "evaluate", made.run, run, "--documents", heldout).err
-    assert f"includes: {made.run} {tokens:,}, {run} {2 * tokens:,}\n" in warned
-    same = call(capsys, "evaluate", made.run, made.run / "model", "--documents", heldout).err
-    assert "numbers of tokens" not in same
-
-
 def test_evaluate_compares_several_runs(
     made: Made, heldout: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,7 +9,6 @@ import pytest
 from cli.calls import TRAIN, Made, call
 from extensions import example_file, tables_restored
 from loriini.compare.running import resuming
-from loriini.routing import DESIGNS
 
 
 @pytest.fixture(autouse=True)
@@ -44,14 +43,6 @@ def test_designs_of_an_extension_are_listed_and_given_to_child_processes(
     assert resuming(Path("run")) == ["train", "--resume", "run", f"--extension={file}"]
 
 
-def test_help_lists_the_overrides_of_a_run_that_uses_an_extension(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "own.toml").write_text('routing = "cosine"')
-    own = ["--extension", example_file()]
-    assert "--routing design" in call(capsys, "train", tmp_path / "own.toml", *own, "--help").out
-
-
 def test_an_extension_that_does_not_load_is_an_error_in_a_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -67,14 +58,3 @@ def test_an_extension_that_does_not_load_is_an_error_in_a_line(
         assert ended.code == 2
         assert reason in ended.err
         assert ended.err.count("\n") == 1
-
-
-def test_an_installed_module_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "loriini_test_module.py").write_text(
-        "from loriini.routing import DESIGNS\nDESIGNS['mine'] = DESIGNS['lory']\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    from loriini.common.extension import load_extension
-
-    load_extension("loriini_test_module")
-    assert DESIGNS["mine"] == DESIGNS["lory"]

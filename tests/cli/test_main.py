@@ -35,79 +35,49 @@ WRONG = """
 nothing                                               | nothing
 genarate RUN                                          | generate
 inspect RUN                                           | it is a run
-inspect absent                                        | absent
 inspect empty                                         | empty
 inspect PARENT                                        | corpus
-designs --colour                                      | --colour
 quickstart --desing lory                              | --design
 quickstart --size huge                                | --size huge
-quickstart --design none                              | --design none
 quickstart --design dense                             | --design dense
-quickstart --steps -1                                 | --steps
 quickstart --documents absent                         | absent
 train                                                 | --out
-train tiny-lory                                       | --out
 train tiny-lory --out /proc/run                       | --out /proc/run
 train nothing --out run                               | nothing
-train tiny-lory --out run --model.sise 8              | --model.sise
 train tiny-lory --out run --optimizer.lr 1            | --optimizer.learning_rate
-train tiny-lory --out run --steps                     | --steps
 train tiny-lory --out run --steps 0 --corpus CORPUS   | steps is 0
-train tiny-lory --out run --corpus absent             | absent
 train 0.3b-dense --out run                            | corpus
 train tiny-lory --dry-run --gpus 3                    | batch_size
 train tiny-lory --dry-run --memory 9Q                 | --memory 9Q
-train tiny-lory --dry-run --vocab-size 0              | --vocab-size
 train tiny-lory --dry-run --max-minutes 3             | --max-minutes
-train tiny-lory --dry-run --init empty                | empty
 train tiny-lory --out run --gpus 2                    | --gpus
-train tiny-lory --out run --json                      | --json
 train tiny-lory --out run --init absent               | absent
 train tiny-lory --out run --init RUN                  | corpus
-train tiny-lory --out run --init RUN --model.hidden_size 8 | --model.hidden_size 8
-train tiny-lory --out run --max-minutes 0             | --max-minutes
-train tiny-lory --out run --watch.trackers print      | tensorboard
 train tiny-dense --out run --corpus CORPUS --length 64 --heldout absent | absent
 train absent.toml --out run                           | absent.toml
-train bad.jsonl --out run                             | bad.jsonl
 train RUN --out run                                   | --resume
 train tiny-lory --resume RUN                          | tiny-lory
-train --resume absent                                 | absent
 train --resume CORPUS                                 | it is a corpus
 train --resume RUN --init RUN                         | --init
 train --resume RUN --out run                          | --steps
-train --resume RUN --steps 30                         | steps
 train --resume RUN --parallel.experts 2               | --parallel.experts
-train --resume RUN --init_digest abc                  | --init_digest
 prepare c --documents absent --out .                  | absent
 prepare c --out .                                     | --documents
 prepare ../c --documents DOCUMENTS --out o            | ../c
-prepare c --documents empty --out .                   | empty
-prepare c --documents bad.jsonl --out .               | bad.jsonl:2
 prepare c --documents DOCUMENTS --out . --length 99999 --tokenizer bpe:300 | --length
 prepare c --documents DOCUMENTS --out . --order best  | --order is best
-prepare c --documents DOCUMENTS --out . --tokenizer bpe:few | bpe:few
-prepare c --documents DOCUMENTS:2 --out .             | weight 2
 prepare c --documents DOCUMENTS --out . --executor slurm | --executor-options
-evaluate empty --documents DOCUMENTS                  | empty
 evaluate RUN                                          | --documents
 evaluate RUN --documents DOCUMENTS --skip 70          | --skip
-evaluate RUN --documents DOCUMENTS DOCUMENTS          | twice
-evaluate RUN --documents absent                       | absent
 evaluate RUN --documents DOCUMENTS --tasks piqa       | --tasks
 evaluate RUN --documents DOCUMENTS --num-fewshot 2    | --num-fewshot
 evaluate RUN --documents DOCUMENTS --out /proc/e.json | --out /proc/e.json
 evaluate RUN --tasks piqa --document-mask             | --document-mask
-evaluate RUN --tasks piqa --limit 0                   | --limit
 evaluate RUN --tasks piqaa --tasks-data .             | piqa
-evaluate RUN --tasks aoe --tasks-data .               | arc_easy.jsonl
 compare RUN --corpus CORPUS --out o                   | --corpus
 compare dense lory --corpus CORPUS --heldout DOCUMENTS --out RUN | it is a run
-analyze empty --documents DOCUMENTS                   | empty
 analyze RUN --out o                                   | --documents
 generate CORPUS --prompt owl                          | it is a corpus
-generate absent --prompt owl                          | absent
-generate RUN --prompt owl --max-new-tokens 0          | --max-new-tokens
 export RUN --to onnx --out o                          | --to onnx
 export RUN --to llama --prompt-file absent --out o    | absent
 export RUN --to hf --out RUN                          | --out
@@ -125,7 +95,6 @@ def test_wrong_input_is_one_line_and_makes_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("empty").mkdir()
-    Path("bad.jsonl").write_text('{"text": "fine"}\n{"text": \n')
     arguments, _, named = map(str.strip, row.partition("|"))
     paths = {
         "PARENT": made.corpus.parent,
@@ -141,38 +110,23 @@ def test_wrong_input_is_one_line_and_makes_nothing(
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "message"),
+    ("error", "code", "told"),
     [
-        (
-            OSError("9 requested and 3 written"),
-            2,
-            "the disk: 9 requested and 3 written; free some space, then",
-        ),
-        (OSError(errno.EIO, "Input/output error", "a"), 2, "a: Input/output error; the disk or its network"),
-        (OSError(errno.EFBIG, "File too large"), 2, "the disk: File too large; free some space, then"),
-        (
-            PermissionError(errno.EACCES, "Permission denied", "o/c"),
-            2,
-            "o/c: Permission denied; grant access or",
-        ),
-        (
-            NotADirectoryError(errno.ENOTDIR, "Not a directory"),
-            2,
-            "the disk: Not a directory; a file is where",
-        ),
-        (WorkerDied("the process of read-00000 died"), 1, "the process of read-00000 died\n"),
-        (MemoryError(), 2, "out of memory; lower --workers or --neighbors, or give it more memory\n"),
-        (RuntimeError("std::bad_alloc"), 2, "out of memory; lower --workers or --neighbors"),
+        (OSError("9 requested and 3 written"), 2, "free some space"),
+        (OSError(errno.EIO, "Input/output error", "a"), 2, "a: Input/output error"),
+        (OSError(errno.EFBIG, "File too large"), 2, "free some space"),
+        (PermissionError(errno.EACCES, "Permission denied", "o/c"), 2, "o/c: Permission denied"),
+        (NotADirectoryError(errno.ENOTDIR, "Not a directory"), 2, "choose another place"),
+        (WorkerDied("the process of read-00000 died"), 1, "read-00000"),
+        (MemoryError(), 2, "out of memory; lower --workers"),
+        (RuntimeError("std::bad_alloc"), 2, "out of memory; lower --workers"),
     ],
-    ids=[
-        *("short write", "failing disk", "large file", "permission", "no folder", "worker", "memory"),
-        "a library's memory",
-    ],
+    ids=str,
 )
 def test_an_error_of_the_machine_is_one_line(
     error: Exception,
     code: int,
-    message: str,
+    told: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -182,8 +136,8 @@ def test_an_error_of_the_machine_is_one_line(
     monkeypatch.setattr("loriini.data.prepare.prepare.prepare", fail)
     ended = call(capsys, "prepare", "c", "--documents", "d", "--out", "o")
     assert (ended.code, ended.out) == (code, "")
-    assert ended.err.startswith(f"loriini: {message}")
-    assert ended.err.count("\n") == 1
+    assert ended.err.startswith("loriini: ")
+    assert (told in ended.err, ended.err.count("\n")) == (True, 1)
 
 
 def test_what_lowers_memory_is_an_option_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,18 +34,6 @@ def test_prepare_has_an_option_for_every_setting(made: Made, capsys: pytest.Capt
         assert_refused(other, f": was made with other settings ({option} {was}, not {value}); choose another")
 
 
-def test_a_changed_input_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in "ab":
-        (tmp_path / "texts" / f"{name}.txt").parent.mkdir(exist_ok=True)
-        (tmp_path / "texts" / f"{name}.txt").write_text(f"{name} few words " * 50)
-    prepare = ("prepare", "c", "--documents", tmp_path / "texts", "--out", tmp_path)
-    settings = ("--length", 16, "--tokenizer", "bpe:300", "--order", "random")
-    assert call(capsys, *prepare, *settings).code == 0
-    (tmp_path / "texts" / "b.txt").write_text("other words " * 50)
-    refused = call(capsys, *prepare, *settings)
-    assert_refused(refused, f"documents: was made with other inputs ({tmp_path}/texts/b.txt); choose another")
-
-
 def test_prepare_prints_what_it_left_out_and_renamed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -106,14 +106,6 @@ def test_a_stage_that_fails_prints_no_last_line(printed: Callable[..., StringIO]
     assert module._display.get() is None
 
 
-def test_on_a_terminal_a_bar_stays(printed: Callable[..., StringIO]) -> None:
-    output = printed(terminal=True)
-    with progress("tokens", 12_000) as advance:
-        advance(12_000, "[/] 12k tokens/s")
-    (line,) = last_screen(output)
-    assert re.fullmatch(rf"tokens +━+ 12,000/12,000 {TIME} \[/\] 12k tokens/s", line)
-
-
 @pytest.mark.parametrize("count", [0, 7])
 def test_on_a_terminal_an_unknown_total_pulses_and_ends_full(
     count: int, printed: Callable[..., StringIO]
