@@ -7,7 +7,7 @@ import torch
 
 from loriini.estimate.choice import FEW, MARGIN, choose, merge_traffic, micro_batch_sizes
 from loriini.model import LoriiniConfig
-from loriini.recipes import find_recipe, recipe_names
+from loriini.recipes import find_recipe
 from loriini.train.config import AUTO, TrainConfig
 from runs import tiny_run
 
@@ -81,14 +81,6 @@ def test_experts_are_merged_again_where_memory_forces_it(monkeypatch: pytest.Mon
     assert chosen(run, (kept + again) / 2) == (4, True)
 
 
-def test_few_merged_weights_are_kept_without_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loriini.estimate.choice.rank_memory", None)
-    run = replace(RUN, micro_batch_size=4)
-    merged = 2 * 4 * 4 * 3 * 32 * 48 * 4  # two layers, four instances of four segments, in float32
-    found = choose(run, run.config(64, 0), 1, 1.01 * merged / FEW)
-    assert (found.run.model.recompute_merge, found.total) == (False, None)
-
-
 def test_the_units_of_packed_rows_are_counted() -> None:
     """Of documents of two tokens each is a unit: four times as many as segments of eight tokens."""
     run, positions_NL = replace(RUN, micro_batch_size=4), torch.arange(32).remainder(2)[None]
@@ -116,10 +108,3 @@ def test_traffic_decides_on_one_gpu_and_the_micro_batch_on_several(
     memory = enough(8, True, ranks)
     assert total(8, False, ranks) > memory
     assert chosen(run, memory, ranks)[1] == again
-
-
-def test_recipes_whose_loss_depends_on_the_micro_batch_fix_it() -> None:
-    for name, run in ((name, find_recipe(name)) for name in recipe_names()):
-        routing = find_recipe(name).routing
-        depends = routing.load_balance > 0 or routing.selection == "expert_choice"
-        assert not (depends and run.micro_batch_size == AUTO), name

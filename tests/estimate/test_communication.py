@@ -6,10 +6,8 @@ import torch
 from covering import one_of_each
 from loriini import LoriiniForCausalLM
 from loriini.estimate.communication import (
-    Communication,
     RankStep,
     count_parameters,
-    count_units,
     expert_parallel,
     expert_wise,
     fsdp,
@@ -32,17 +30,6 @@ def test_counted_parameters_are_those_of_the_model(design: str, block: str) -> N
     assert here.experts == sum(n for name, n in sizes.items() if ".experts." in name)
     assert here.root == sum(n for name, n in sizes.items() if ".layers." not in name)
     assert here.total == sum(sizes.values())
-
-
-def test_a_dense_model_has_no_units_to_fill_up() -> None:
-    segmented = tiny_config("lory", num_experts=1)
-    assert segmented.routing.segment_length == SEGMENT
-    assert count_units(segmented, 3, SEGMENT + 1) == (3, SEGMENT + 1)
-
-
-def test_one_rank_receives_nothing() -> None:
-    assert fsdp(tiny_config(), WORK, 1, 1) == Communication(0, 0, 0)
-    assert expert_wise(tiny_config(), WORK, 1, 1, 1) == Communication(0, 0, 0)
 
 
 def test_fsdp_gathers_layers_twice_and_reduces_once() -> None:

@@ -21,9 +21,9 @@ from loriini.estimate.memory import (
     parse_memory,
     rank_memory,
 )
-from loriini.parallel.mesh import ParallelConfig, ShareExperts
+from loriini.parallel.mesh import ParallelConfig
 from loriini.recipes import find_recipe
-from loriini.train.config import AUTO, TrainConfig
+from loriini.train.config import TrainConfig
 from loriini.train.launch import dry_run
 from runs import tiny_run
 from tiny import tiny_config
@@ -69,21 +69,6 @@ def test_gradients_reduced_once_a_step_are_held_whole() -> None:
     assert rank_step(replace(TINY, parallel=once), 2, 2).reduce_once
 
 
-@pytest.mark.parametrize("share_experts", ["width", "whole"])
-def test_a_group_holds_all_low_projections_on_every_rank(share_experts: ShareExperts) -> None:
-    run = tiny_run("aoe", batch_size=8)
-    config = run.config(64, 0)
-    low = 2 * 3 * (config.low_rank or 0) * 32
-    counted = micro_batch_activations(run, config, 2)
-    apart, together = (
-        rank_memory(replace(run, parallel=ParallelConfig(4, n, share_experts)), config, 4, 2, False, counted)
-        for n in (1, 2)
-    )
-    assert together.parameters - apart.parameters == 4 * (low / 2 - low / 4)
-    experts = 2 * 3 * 3 * 32 * 48
-    assert apart.gathered - together.gathered == pytest.approx(2 / 2 * 4 * (experts - low) / 2, rel=0.2)
-
-
 def test_parallelisms_that_the_mesh_would_refuse_are_left_out() -> None:
     step = rank_step(TINY, 2, 4)
     widths = {
@@ -105,14 +90,6 @@ def test_options_begin_with_the_runs_own_and_shrink() -> None:
     assert sizes[0] > sizes[1]
     assert sizes[0] > sizes[2]
     assert {o.fits for o in options} == {None}
-
-
-def test_what_is_chosen_for_this_device_is_estimated_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loriini.common.hardware.has_bf16", lambda device: False)
-    auto = replace(TINY, micro_batch_size=AUTO)
-    here, there = estimate(auto, 64, GpuCluster(2)), estimate(auto, 64, GpuCluster(2, 80 * GIB))
-    assert here.options[0].memory == there.options[0].memory
-    assert here.communication == there.communication
 
 
 def test_an_option_fits_in_at_least_its_memory(single: Estimate) -> None:

@@ -83,8 +83,3 @@ def test_a_bias_follows_the_choices_of_its_own_step(tmp_path: Path) -> None:
             moved = DESIGNS["deepseek-v3"].balance_bias * (chosen.mean() - chosen).sign()
             torch.testing.assert_close(mixture.router.balance_bias, earlier + moved)
     callback.on_train_end(settings, None, None)
-
-
-def test_another_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="Linear holds no LoriiniForCausalLM"):
-        RoutingCallback().on_train_begin(arguments(tmp_path), None, None, model=nn.Linear(2, 2))

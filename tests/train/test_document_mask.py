@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from loriini import DESIGNS, RoutingConfig
-from loriini.data.batches.dataset import InstanceDataset
 from loriini.data.batches.loader import BatchLoader
 from loriini.model import LoriiniForCausalLM
 from loriini.parallel.mesh import ParallelConfig, join_mesh
@@ -20,7 +18,7 @@ from loriini.train.config import TrainConfig
 from loriini.train.optimizer import make_optimizer
 from loriini.train.run_progress import RunProgress
 from loriini.train.step import Batch, TrainingState, accumulate_gradients, read_batch, training_step
-from runs import EOS, VOCABULARY, Pattern, metrics, tiny_run, trained
+from runs import EOS, VOCABULARY, Pattern, tiny_run
 from tiny import assert_same_gradients, gradients
 from together import in_one_group, job
 
@@ -133,14 +131,3 @@ def test_so_do_they_in_several_processes() -> None:
 def without_losses(run: TrainConfig) -> TrainConfig:
     """The run without auxiliary losses, which are of all units of a batch together."""
     return replace(run, routing=replace(run.routing, load_balance=0.0))
-
-
-def test_a_run_is_masked_from_its_first_step_to_its_last(tmp_path: Path) -> None:
-    masked, plain = (trained(tiny_run(document_mask=m), tmp_path / str(m)) for m in (True, False))
-    differences = [a["loss"] != b["loss"] for a, b in zip(metrics(masked), metrics(plain), strict=True)]
-    assert all(differences)
-
-
-def test_a_data_set_for_other_trainers_holds_positions() -> None:
-    example = InstanceDataset(Pattern(), length=16, document_mask=True)[3]
-    assert example["position_ids"].tolist() == [*range(10), *range(6)]

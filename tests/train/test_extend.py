@@ -1,6 +1,5 @@
 """A run that goes on from a checkpoint of another ends as one that was planned so from the start."""
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,9 +19,8 @@ from loriini.train.config import TrainConfig, read_run
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.extend import extend, replanned
 from loriini.train.loop import start_or_resume, train
-from loriini.train.measures import Measure
 from loriini.train.optimizer import OptimizerConfig, learning_rate_factor
-from loriini.train.records.metrics import EVALUATION, METRICS, read_records
+from loriini.train.records.metrics import METRICS
 from loriini.train.upcycle import WarmupConfig
 from runs import COPIED_AT, STEPS, Killed, kill, metrics, stop, tiny_corpus, tiny_run
 
@@ -79,16 +77,6 @@ def test_a_finished_run_keeps_a_checkpoint_to_go_on_from(
     extend(tmp_path / "ten", replanned(run, ["--steps", "14"]), tmp_path / "more")
     (kept,) = checkpoints_in(tmp_path / "more" / "checkpoints")
     assert step_of(kept) == 7 // every * every
-
-
-def test_a_shorter_run_is_measured_at_its_end(corpus: TrainingCorpus, tmp_path: Path) -> None:
-    """It takes its last step itself, also where the longer run has a checkpoint after that."""
-    run = stable_run(optimizer=OptimizerConfig(schedule="constant"))
-    train(run, corpus, tmp_path / "ten")
-    shorter = replanned(run, ["--steps", "6"])
-    extend(tmp_path / "ten", shorter, tmp_path / "six")
-    train(shorter, corpus, tmp_path / "six", [Measure(EVALUATION, 4, lambda model: {"loss": 2.0})])
-    assert [record["step"] for record in read_records(tmp_path / "six" / EVALUATION)] == [6]
 
 
 def test_shared_steps_equal_those_counted_one_by_one() -> None:
@@ -157,16 +145,6 @@ def test_a_checkpoint_that_is_known_to_be_intact_is_not_read_again(
     train(run, corpus, out)
     assert [m["step"] for m in metrics(out)] == list(range(1, 15))
     assert (out / METRICS).stat().st_ino != (trained / METRICS).stat().st_ino
-
-
-def test_a_damaged_checkpoint_is_passed_over(trained: Path, tmp_path: Path) -> None:
-    run = replanned(stable_run(), ["--steps", "14"])
-    copy = tmp_path / "copy"
-    shutil.copytree(trained, copy)
-    weights = next((copy / "checkpoints" / "step-00000007").glob("*.safetensors"))
-    weights.write_bytes(weights.read_bytes()[:-1])
-    extend(copy, run, tmp_path / "longer")
-    assert [path.name for path in checkpoints_in(tmp_path / "longer" / "checkpoints")] == ["step-00000006"]
 
 
 def test_a_kill_leaves_nothing_in_the_way(trained: Path, tmp_path: Path) -> None:

@@ -53,17 +53,6 @@ def test_a_finished_run_is_left_as_it_is_and_another_is_refused(
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == times
 
 
-def test_a_damaged_record_does_not_keep_a_trained_model_from_being_saved(
-    corpus: TrainingCorpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    stop(tiny_run(), corpus, tmp_path, 3)
-    with open(tmp_path / "evaluation.jsonl", "a") as file:
-        file.write("nonsense\n\n")
-    assert train(tiny_run(), corpus, tmp_path) == tmp_path / "model"
-    assert (tmp_path / "model" / "model.safetensors").exists()
-    assert "evaluation.jsonl: line 1 is no step's record" in capsys.readouterr().err
-
-
 def test_a_corpus_may_have_moved(corpus: TrainingCorpus, tmp_path: Path) -> None:
     for run in (tiny_run(steps=1, corpus=(Path("before"),)), tiny_run(steps=1, corpus=(Path("after"),))):
         assert train(run, corpus, tmp_path) == tmp_path / "model"

@@ -13,15 +13,13 @@ from safetensors.torch import load_file
 
 from loriini import LoriiniForCausalLM
 from loriini.common.errors import InputError
-from loriini.model import modeling
 from loriini.parallel.mesh import on_first_rank, process_group
 from loriini.train import guard, loop
 from loriini.train.checkpoints.storage import CheckpointConfig
 from loriini.train.config import TrainConfig
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.guard import WINDOW, GuardConfig, largest_norm, with_norm
-from loriini.train.upcycle import WarmupConfig
-from runs import VOCABULARY, kill, metrics, stop, tiny_corpus, tiny_run
+from runs import kill, metrics, stop, tiny_corpus, tiny_run
 from together import job
 
 
@@ -47,19 +45,6 @@ def spoil(patch: pytest.MonkeyPatch, *steps: int, factor: float = math.inf) -> N
 
     patch.setattr(loop, "start_step", counted)
     patch.setattr(LoriiniForCausalLM, "forward", spoiled)
-
-
-def test_an_infinite_auxiliary_loss_is_not_taken_for_an_infinite_loss(
-    corpus: TrainingCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    finite = modeling.auxiliary_loss
-    monkeypatch.setattr(modeling, "auxiliary_loss", lambda *arguments: finite(*arguments) * math.inf)
-    run = tiny_run("mixtral", steps=2, warmup=WarmupConfig(dense_share=0.0))
-    loop.train(run, corpus, tmp_path / "run")
-    for record in metrics(tmp_path / "run"):
-        assert record["skipped"]
-        assert record["auxiliary_loss"] is None
-        assert abs(record["loss"] - math.log(VOCABULARY)) < 0.3
 
 
 def test_the_run_continues_after_a_skipped_step(

@@ -100,19 +100,6 @@ def test_a_dense_model_is_copied_into_the_designs_experts(
     assert values["warmup"]["dense_share"] == 0
 
 
-def test_a_dense_model_goes_on_dense_and_then_as_a_mixture(
-    corpus: Path, save: Callable[..., Path], tmp_path: Path
-) -> None:
-    folder = str(save("llama"))
-    train_recipe("tiny-dense", tmp_path / "dense", [corpus], SMALL, init=folder)
-    train_recipe(
-        "tiny-lory", tmp_path / "both", [corpus], [*SMALL, "--warmup.dense_share", "0.5"], init=folder
-    )
-    losses = {name: [m["loss"] for m in metrics(tmp_path / name)] for name in ("dense", "both")}
-    assert losses["dense"][0] == losses["both"][0]
-    assert [m["experts"] for m in metrics(tmp_path / "both")] == [1, 4]
-
-
 def test_a_mixture_is_taken_with_its_design_and_routers(
     corpus: Path, save: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -162,17 +149,6 @@ def test_a_run_resumes_when_the_model_that_it_started_from_is_gone_or_changed(
     if not folder.exists():
         with pytest.raises(InputError, match="no such folder"):
             train_recipe("tiny-lory", tmp_path / "other", [corpus], SMALL, init=str(folder))
-
-
-def test_a_checkpoint_has_the_tokenizer_of_its_corpus(
-    corpus: Path, save: Callable[..., Path], tmp_path: Path
-) -> None:
-    """Its embedding may have more rows than the tokenizer."""
-    padded = save("llama", vocab_size=SIZE + 4)
-    train_recipe("tiny-lory", tmp_path / "run", [corpus], SMALL, init=str(padded))
-    checkpoint = sorted((tmp_path / "run" / "checkpoints").iterdir())[-1]
-    train_recipe("tiny-lory", tmp_path / "next", [corpus], SMALL, init=str(checkpoint))
-    assert recorded(tmp_path / "next")["model"]["vocab_size"] == SIZE + 4
 
 
 def test_weights_that_changed_before_the_first_checkpoint_are_refused(

@@ -21,7 +21,6 @@ from loriini.train.checkpoints import state
 from loriini.train.config import TrainConfig, read_run
 from loriini.train.launch import resume, train_longer, train_recipe
 from loriini.train.overrides.apply import override
-from loriini.train.preflight import check_sizes
 from runs import after_step, metrics, prepared, signal_self
 from together import in_one_group, job
 
@@ -184,14 +183,6 @@ def test_the_choice_for_a_masked_run_counts_its_documents(
     assert shapes == [(4 * 2, 32)]
 
 
-def test_nothing_is_resumed_where_there_is_no_run_or_a_wrong_one(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no run to resume here \(no run\.json\); start one with"):
-        resume(tmp_path)
-    (tmp_path / "run.json").write_text('{"name": "mine"}')
-    with pytest.raises(InputError, match=r"run\.json: not the settings of a run"):
-        resume(tmp_path)
-
-
 def test_held_out_inputs_are_those_of_evaluate_and_found_from_any_folder(
     corpus: Path, heldout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,18 +223,6 @@ def test_a_run_whose_text_was_moved_is_resumed(corpus: Path, heldout: Path, tmp_
     assert [entry["step"] for entry in metrics(out)] == [1, 2, 3, 4]
     recorded = read_run(out / "run.json")[0]
     assert (recorded.corpus, recorded.evaluate.heldout) == ((now / "corpus",), (str(now / name),))
-
-
-def test_each_process_of_a_machine_has_its_part_of_the_memory(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, prepared = override(RECIPES["tiny-lory"], SMALL), corpora.read_corpora([corpus])
-    monkeypatch.setattr("loriini.train.preflight.machine_memory", lambda: 2.0**24)
-    monkeypatch.setattr("loriini.estimate.choice.machine_memory", lambda: 2.0**24)
-    check_sizes(run, prepared)
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    with pytest.raises(InputError, match=r"each process of this machine has 0\.0:"):
-        check_sizes(run, prepared)
 
 
 def little_text() -> list[Document]:

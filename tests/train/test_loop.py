@@ -1,7 +1,6 @@
 """Training resumes exactly where it stopped, whatever stopped it, and learns."""
 
 import math
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,6 @@ from runs import (
     COPIED_AT,
     STEPS,
     VOCABULARY,
-    after_step,
     kill,
     metrics,
     signal_self,
@@ -75,19 +73,6 @@ def assert_same_run(out: Path, whole: Path) -> None:
     weights, expected = (load_file(run / "model" / "model.safetensors") for run in (out, whole))
     assert weights.keys() == expected.keys()
     assert all(torch.equal(weights[name], weight) for name, weight in expected.items())
-
-
-def test_a_failed_save_of_the_model_loses_nothing(
-    corpus: TrainingCorpus, uninterrupted: Callable[[TrainConfig], Path], tmp_path: Path, monkeypatch: Any
-) -> None:
-    run, whole = tiny_run("lory"), uninterrupted(tiny_run("lory"))
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "save_model", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            train(run, corpus, tmp_path)
-    monkeypatch.setattr(loop, "start_step", lambda *_: 1 / 0)
-    train(run, corpus, tmp_path)
-    assert_same_run(tmp_path, whole)
 
 
 def test_a_failed_last_checkpoint_does_not_cost_the_model(corpus: TrainingCorpus, tmp_path: Path) -> None:
@@ -157,26 +142,6 @@ def test_a_killed_run_resumes_from_its_last_checkpoint(
     assert_same_run(out, uninterrupted(tiny_run()))
 
 
-def test_a_second_interrupt_stops_at_once_and_a_second_sigterm_saves(
-    corpus: TrainingCorpus, tmp_path: Path
-) -> None:
-    def twice(number: int) -> Callable[[], None]:
-        return lambda: (signal_self(number), signal_self(number))[0]
-
-    handler = signal.getsignal(signal.SIGINT)
-    with pytest.MonkeyPatch.context() as patch:
-        after_step(patch, 3, twice(signal.SIGINT))
-        with pytest.raises(KeyboardInterrupt, match=r"^$"):
-            train(tiny_run(), corpus, tmp_path / "interrupted")
-    assert not (tmp_path / "interrupted" / "checkpoints").exists()
-    assert signal.getsignal(signal.SIGINT) is handler
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        out, before = tmp_path / str(number), signal.signal(number, signal.SIG_DFL)  # else nohup's
-        stop(tiny_run(), corpus, out, 3, twice(number))
-        signal.signal(number, before)
-        assert (out / "checkpoints" / "step-00000003" / "state.json").exists()
-
-
 @pytest.mark.parametrize("saving", ["gather_model", "save_model"])
 def test_an_interrupt_while_the_model_is_saved_costs_no_step(
     saving: str, corpus: TrainingCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -193,14 +158,6 @@ def test_an_interrupt_while_the_model_is_saved_costs_no_step(
         train(run, corpus, tmp_path)
     monkeypatch.setattr(loop, "start_step", lambda *arguments: pytest.fail("a step was taken again"))
     assert train(run, corpus, tmp_path) == tmp_path / "model"
-
-
-def test_an_interrupt_in_the_last_step_saves_the_final_model(corpus: TrainingCorpus, tmp_path: Path) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        after_step(patch, 2, signal_self)
-        with pytest.raises(Interrupted, match="the run is finished"):
-            train(tiny_run(steps=2), corpus, tmp_path)
-    assert (tmp_path / "model" / "model.safetensors").exists()
 
 
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(

@@ -12,7 +12,7 @@ from loriini.common.errors import Unfinished
 from loriini.train import loop
 from loriini.train.checkpoints.storage import CheckpointConfig
 from loriini.train.corpora import TrainingCorpus
-from loriini.train.measures import Measure, StepResults, measure_all
+from loriini.train.measures import Measure
 from runs import STEPS, Killed, after_step, kill, metrics, tiny_corpus, tiny_run
 
 
@@ -51,20 +51,6 @@ def test_no_step_is_measured_twice_after_a_kill(corpus: TrainingCorpus, tmp_path
     loop.train(run, corpus, tmp_path / "run", measures)
     loop.train(run, corpus, tmp_path / "whole", measures)
     assert lines(tmp_path / "run" / "norms.jsonl") == lines(tmp_path / "whole" / "norms.jsonl")
-
-
-def test_due_measures_are_taken_and_one_entry_is_the_score(tmp_path: Path) -> None:
-    model = LoriiniForCausalLM(tiny_run("dense").config(64, 63)).train()
-    measures = [
-        Measure("a.jsonl", 2, lambda model: {"a": 1.0, "b": 2.0}, score="b"),
-        Measure("c.jsonl", 5, lambda model: {"c": 3.0}),
-    ]
-    assert measure_all(measures, model, 1, 10, tmp_path) == StepResults({})
-    assert measure_all(measures, model, 2, 10, tmp_path) == StepResults({"a": 1.0, "b": 2.0}, 2.0)
-    assert measure_all(measures, model, 5, 10, tmp_path) == StepResults({"c": 3.0})
-    assert measure_all(measures, model, 10, 10, None) == StepResults({"a": 1.0, "b": 2.0, "c": 3.0}, 2.0)
-    assert lines(tmp_path / "a.jsonl") == [{"step": 2, "a": 1.0, "b": 2.0}]
-    assert model.training
 
 
 def test_a_run_out_of_time_saves_and_resumes_to_the_same_end(corpus: TrainingCorpus, tmp_path: Path) -> None:

@@ -41,11 +41,6 @@ def test_rate_stays_or_falls_at_the_end() -> None:
     assert rates[80:] == pytest.approx([i / 20 for i in reversed(range(20))])
 
 
-@pytest.mark.parametrize("steps", [1, 2, 3])
-def test_rate_of_a_very_short_run_is_positive(steps: int) -> None:
-    assert all(0 < learning_rate_factor(OptimizerConfig(), step, steps) <= 1 for step in range(steps))
-
-
 @one_of_each(name=GRID, block=BLOCKS)
 def test_every_trainable_parameter_is_in_one_group_with_its_rates(name: str, block: str) -> None:
     model = tiny_model(name, block=block)
@@ -79,16 +74,6 @@ def test_parameter_groups() -> None:
     assert groups["model.norm.bias"] == groups["model.layers.0.self_attn.c_attn.bias"] == ("rest", False)
     assert groups["model.layers.1.mlp.experts.up_proj"] == ("experts", True)
     assert groups["model.layers.1.mlp.experts.up_bias"] == ("experts", False)
-
-
-def test_vectors_of_a_router_do_not_decay() -> None:
-    model = tiny_model("lory")
-    scorer = model.model.mixtures[0].router.scorer
-    scorer.temperature = torch.nn.Parameter(torch.ones(1))
-    groups = make_optimizer(model, CONFIG).param_groups
-    (group,) = [group for group in groups if any(p is scorer.temperature for p in group["params"])]
-    assert group["weight_decay"] == 0
-    assert group["peak"] == pytest.approx(3 * 1e-2)
 
 
 @pytest.mark.parametrize("limit", [1e-3, 1e9])

@@ -52,15 +52,6 @@ def test_activation_checkpointing_leaves_loss_routings_and_gradients(design: str
     assert_same_gradients(gradients(model), expected, rtol=1e-6, atol=1e-8)
 
 
-def test_a_run_with_activation_checkpointing_has_the_losses_of_one_without(tmp_path: Path) -> None:
-    corpus = tiny_corpus(tmp_path / "tokenizer")
-    for again in (False, True):
-        run = tiny_run("lory", steps=5, speed=SpeedConfig(activation_checkpointing=again))
-        loop.train(run, corpus, tmp_path / f"{again}")
-    plain, again_computed = ([m["loss"] for m in metrics(tmp_path / f"{again}")] for again in (False, True))
-    assert again_computed == pytest.approx(plain, rel=1e-5)
-
-
 @needs_a_compiler
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute")  # torch's own
 def test_a_compiled_run_has_the_losses_of_an_eager_one(

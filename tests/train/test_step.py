@@ -1,6 +1,5 @@
 """One step: its gradients are those of the whole batch, and one that is not finite changes nothing."""
 
-import json
 import math
 from dataclasses import replace
 from functools import partial
@@ -17,14 +16,12 @@ from loriini.train.corpora import TrainingCorpus
 from loriini.train.loop import train
 from loriini.train.optimizer import make_optimizer
 from loriini.train.records.metrics import METRICS, read_records
-from loriini.train.records.trackers import WatchConfig
 from loriini.train.run_progress import RunProgress
 from loriini.train.step import (
     Batch,
     TrainingState,
     accumulate_gradients,
     read_batch,
-    throughput,
     training_step,
 )
 from runs import EOS, VOCABULARY, tiny_corpus, tiny_run
@@ -107,30 +104,6 @@ def test_a_skipped_step_moves_no_bias_and_counts_no_choices(corpus: TrainingCorp
     hook.remove()
     assert not training_step(state, run, batches)["skipped"]
     assert state.progress.expert_totals != amounts
-
-
-def test_a_step_that_is_not_finite_is_recorded_as_json(corpus: TrainingCorpus, tmp_path: Path) -> None:
-    run = tiny_run("mixtral")
-    model = LoriiniForCausalLM(run.config(VOCABULARY, EOS)).train()
-    with torch.no_grad():
-        model.model.embed_tokens.weight[:] = math.nan
-    state = TrainingState(model, make_optimizer(model, run.optimizer), RunProgress())
-    batches = BatchLoader(corpus.instances, run.batch_size)
-    record = training_step(state, run, partial(read_batch, run, batches, torch.device("cpu")))
-    assert record["skipped"]
-    assert record["auxiliary_loss"] is None
-    (tmp_path / "metrics.jsonl").write_text(json.dumps(record, allow_nan=False) + "\n")
-    assert read_records(tmp_path / "metrics.jsonl") == [record]
-
-
-def test_mfu_is_the_share_of_the_devices_peak(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = tiny_run().config(64, 0)
-    found = throughput(config, WatchConfig(peak_flops=1e12), 32, 1e6, devices=2)
-    assert found["mfu"] == pytest.approx(config.flops_per_token(32) * 1e6 / 2e12)
-    assert found["tokens_per_second"] == 1e6
-    assert found["peak_memory_bytes"] > 1e7
-    monkeypatch.setattr(step, "peak_flops", lambda: None)
-    assert throughput(config, WatchConfig(), 32, 1e6, devices=1)["mfu"] is None
 
 
 def test_metrics_hold_speed_and_memory(

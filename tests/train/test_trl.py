@@ -89,22 +89,6 @@ def test_dpo(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
     )
 
 
-def test_grpo(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
-    def reward(completions: list[str], **columns: Any) -> list[float]:
-        return [float(len(set(text.split()))) + i for i, text in enumerate(completions)]
-
-    check(
-        trl.GRPOTrainer(
-            model("lory"),
-            reward_funcs=reward,
-            args=settings(trl.GRPOConfig, tmp_path, num_generations=2, max_completion_length=4),
-            train_dataset=Dataset.from_dict({"prompt": PROMPTS}),
-            processing_class=tokenizer,
-        ),
-        model("lory"),
-    )
-
-
 def test_sft_packs_documents(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
     texts = [f"{prompt}{answer}" for prompt, answer in zip(PROMPTS, ANSWERS, strict=True)]
     trained = model("lory")

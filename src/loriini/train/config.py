@@ -190,8 +190,8 @@ class TrainConfig:
         rate = self.optimizer
         if self.is_mixture and self.warmup.dense_share > 0 and not self.routing.preserves_dense:
             yield (
-                f"a dense warm-up cannot be copied into a design with {_beyond_a_copy(self.routing)}; "
-                "set --warmup.dense_share 0"
+                "a dense warm-up cannot be copied into this design, whose equal experts compute something "
+                "else than one of them; set --warmup.dense_share 0"
             )
         if self.model.block == "gpt2" and self.length > (self.model.max_position_embeddings or self.length):
             yield (
@@ -256,16 +256,6 @@ class TrainConfig:
         if not self.is_mixture or self.warmup.dense_share == 0:
             return 0
         return min(max(1, round(self.warmup.dense_share * self.steps)), self.steps - 1)
-
-
-def _beyond_a_copy(routing: RoutingConfig) -> str:
-    """What keeps copies of a dense model's FFN from computing the same as the dense model."""
-    if routing.scorer == "activation_norm":
-        factorised = routing.node == "low_rank"
-        return "factorised experts" if factorised else "experts scored by their own activations"
-    if routing.num_shared_experts:
-        return "shared experts"
-    return "gates that do not sum to 1" if not routing.gates_sum_to_one else "units that may select no expert"
 
 
 def read_run(path: Path) -> tuple[TrainConfig, dict[str, Any]]:

@@ -1,10 +1,7 @@
 """Which checkpoints are kept, which are intact, and what they say of themselves."""
 
-import builtins
-import errno
 import json
 import math
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -21,14 +18,6 @@ from loriini.train.run_progress import RunProgress
 def test_only_the_last_few_are_kept(tmp_path: Path) -> None:
     save(tmp_path, stepped(), RunProgress(9), RunProgress(10), RunProgress(11), keep=2)
     assert steps_in(tmp_path) == ["step-00000010", "step-00000011"]
-
-
-def test_the_one_of_lowest_score_is_kept_too(tmp_path: Path) -> None:
-    state = stepped()
-    with CheckpointWriter(tmp_path, keep=1) as checkpoints:
-        for step, score in enumerate([3.0, 1.0, None, 1.5]):
-            checkpoints.save(*state, RunProgress(step), score)
-    assert steps_in(tmp_path) == ["step-00000001", "step-00000003"]
 
 
 def test_milestones_and_the_last_before_the_rate_falls_are_kept_too(tmp_path: Path) -> None:
@@ -128,24 +117,6 @@ def test_none_intact_is_refused(two_steps: Path, tmp_path: Path, capsys: pytest.
     with pytest.raises(InputError, match=rf"no intact checkpoint \({damages}.*\); restore one, or remove"):
         newest_checkpoint(tmp_path)
     assert capsys.readouterr().err == ""
-
-
-@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
-@pytest.mark.parametrize("file", ["state.json", "shard-00001-model-00001-of-00001.safetensors"])
-def test_an_error_of_the_disk_is_no_damage(
-    number: int, file: str, two_steps: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened = Path.open
-
-    def fail(path: Path, *arguments: Any, **options: Any) -> Any:
-        if path.name == file:
-            raise OSError(number, os.strerror(number), str(path))
-        return opened(path, *arguments, **options)
-
-    monkeypatch.setattr(Path, "open", fail)
-    monkeypatch.setattr(builtins, "open", lambda path, *more, **options: fail(Path(path), *more, **options))
-    with pytest.raises(OSError, match=os.strerror(number)):
-        newest_checkpoint(two_steps)
 
 
 def flip_a_bit(path: Path) -> None:

@@ -1,10 +1,8 @@
 """Checkpoints hold everything that a continuation needs, whole or not at all."""
 
 import json
-import time
 import tracemalloc
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -57,13 +55,6 @@ def test_what_is_saved_is_the_state_of_that_moment(tmp_path: Path) -> None:
     assert all(torch.equal(weight, expected[name]) for name, weight in model.state_dict().items())
 
 
-def test_a_write_that_fails_is_raised(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="file"):  # noqa: SIM117
-        with CheckpointWriter(tmp_path / "file", keep=1) as checkpoints:
-            checkpoints.save(*stepped(), AT)
-
-
 def test_a_write_that_fails_does_not_prevent_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -83,27 +74,6 @@ def test_a_write_that_fails_does_not_prevent_the_next(
             checkpoints.save(*stepped(), RunProgress(5))
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000002"]
     assert capsys.readouterr().err.count("not written (no space)") == 3
-
-
-def test_a_checkpoint_is_complete_before_the_next_begins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    events = []
-    commit, write_files = storage.commit, storage.write_files
-
-    def slow(temporary: Path, path: Path) -> None:
-        time.sleep(0.2)
-        commit(temporary, path)
-        events.append("end")
-
-    def begin(*arguments: Any) -> Any:
-        events.append("begin")
-        return write_files(*arguments)
-
-    monkeypatch.setattr(storage, "commit", slow)
-    monkeypatch.setattr(storage, "write_files", begin)
-    save(tmp_path, stepped(), RunProgress(2), RunProgress(3))
-    assert events == ["begin", "end", "begin", "end"]
 
 
 def test_saving_a_step_again_replaces_it_and_clears_what_a_kill_left(tmp_path: Path) -> None:

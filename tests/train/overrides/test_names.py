@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from loriini.routing import DESIGNS
 from loriini.train.config import TrainConfig
-from loriini.train.overrides.names import Override, describe_overrides, field_meanings
+from loriini.train.overrides.names import Override, describe_overrides
 from runs import tiny_run
 
 RUN = tiny_run()
@@ -35,7 +35,3 @@ class Documented:
     second: int
     """Documented
     below."""
-
-
-def test_meanings_are_the_docstrings_of_fields() -> None:
-    assert field_meanings(Documented) == {"second": "Documented below."}

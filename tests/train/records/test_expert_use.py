@@ -10,8 +10,7 @@ from torch import Tensor
 
 from loriini import DESIGNS, Routing
 from loriini.train.records.expert_use import ExpertUse, add_totals, add_up, expert_metrics, expert_use
-from loriini.train.records.metrics import METRICS, read_records
-from runs import COPIED_AT, STEPS, metrics, tiny_run, trained
+from runs import metrics, tiny_run, trained
 
 PER_EXPERT = ("load", "mean_gates", "activation_norms")
 
@@ -70,10 +69,6 @@ def test_experts_that_score_themselves_show_their_norms() -> None:
     assert measured_at_once(expert_use((scored,)), "aoe")["activation_norms"] == [[1.0, 2.0]]
 
 
-def test_a_dense_model_has_no_expert_metrics() -> None:
-    assert measured_at_once(expert_use((routing([[1.0]]),)), "dense") == {}
-
-
 def test_the_load_counts_all_choices_since_the_last_record() -> None:
     mixtral, first, second = DESIGNS["mixtral"], expert_use((EVEN, CHOSEN)), expert_use((EVEN, EVEN))
     both = add_totals(add_totals((), first, mixtral), second, mixtral)
@@ -93,15 +88,6 @@ def test_micro_batches_count_by_their_units() -> None:
     assert together.keys() == whole.keys()
     for name, values in whole.items():
         torch.testing.assert_close(torch.tensor(together[name]), torch.tensor(values), rtol=0, atol=2e-4)
-
-
-def test_only_some_steps_record_every_expert(tmp_path: Path) -> None:
-    out = trained(tiny_run("mixtral", per_expert_every=3), tmp_path)
-    steps = [m for m in read_records(out / METRICS) if m["step"] > COPIED_AT]
-    assert len(steps) == STEPS - COPIED_AT
-    for m in steps:
-        assert {"active", "gate_entropy", "confidence_entropy", "load_entropy"} <= m.keys()
-        assert [name in m for name in PER_EXPERT] == [m["step"] % 3 == 0] * 2 + [False]
 
 
 def test_gradient_accumulation_changes_no_statistic(tmp_path: Path) -> None:

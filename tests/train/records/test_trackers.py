@@ -73,13 +73,6 @@ def test_every_step_is_recorded_and_every_few_are_logged(
     ]
 
 
-def test_a_process_without_a_folder_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with recording(WatchConfig(trackers=("tensorboard",)), "mine", {}, None, 0) as record:
-        record({"step": 1}, {})
-    assert not list(tmp_path.iterdir())
-
-
 def test_tensorboard_shows_every_step_once_after_a_resume(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
