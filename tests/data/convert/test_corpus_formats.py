@@ -40,9 +40,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that an export has several files, and each several blocks."""
-    for name, size in (("BLOCK_TOKENS", 200), ("ROWS_PER_FILE", 7), ("ROWS_PER_BATCH", 3)):
-        monkeypatch.setattr(corpus_export, name, size)
-    monkeypatch.setattr(corpus_import, "BLOCK_TOKENS", 200)
+    for module, name in ((corpus_export, "BLOCK_TOKENS"), (corpus_import, "BLOCK_TOKENS")):
+        monkeypatch.setattr(module, name, 200)
+    monkeypatch.setattr(corpus_export, "FILE_TOKENS", 200)
     monkeypatch.setattr(corpus_import, "DECODED_TOKENS", 100)
 
 
@@ -91,7 +91,7 @@ def test_parquet_names_the_documents_of_an_instance(corpus: Corpus, tmp_path: Pa
     rows = [row for table in tables for row in table.to_pylist()]
     instances, pieces = corpus.instances, corpus.instances.pieces
     assert len(rows) == len(instances)
-    assert len(tables) == -(-len(rows) // 7)
+    assert len(tables) == -(-len(rows) // 8)
     assert any(len(set(row["piece_domains"])) > 1 for row in rows)
     names = [corpus.tokens.domain_names[i] for i in corpus.tokens.domains]
     for i, row in enumerate(rows):

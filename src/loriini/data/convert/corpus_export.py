@@ -21,8 +21,7 @@ from loriini.data.prepare.tokenized.instances import Instances
 
 CorpusFormat = Literal["megatron", "parquet"]
 BLOCK_TOKENS = 1 << 22
-ROWS_PER_FILE = 1 << 16
-ROWS_PER_BATCH = 1024
+FILE_TOKENS = 1 << 25
 
 
 def export_corpus(corpus: Corpus, form: CorpusFormat, out: Path) -> Path:
@@ -47,7 +46,7 @@ def export_corpus(corpus: Corpus, form: CorpusFormat, out: Path) -> Path:
         if form == "megatron":
             _write_megatron(corpus.instances, folder / "instances")
         else:
-            _write_dataset(corpus, folder)
+            _write_parquet(corpus, folder)
         shutil.copytree(corpus.tokenizer, folder / "tokenizer", ignore=shutil.ignore_patterns(MANIFEST))
     return out
 
@@ -72,44 +71,32 @@ def _write_megatron(instances: Instances, prefix: Path) -> None:
     )
 
 
-def _write_dataset(corpus: Corpus, folder: Path) -> None:
-    """Write the instances as parquet files of at most ROWS_PER_FILE rows."""
+def _write_parquet(corpus: Corpus, folder: Path) -> None:
+    """Write the instances as parquet files of about FILE_TOKENS tokens, at least one instance."""
     instances = corpus.instances
-    starts = range(0, len(instances), ROWS_PER_FILE)
+    rows = max(1, FILE_TOKENS // (instances.length + 1))
+    starts = range(0, len(instances), rows)
     with progress("export", len(instances)) as advance:
-        for number, start in enumerate(starts):
-            stop = min(start + ROWS_PER_FILE, len(instances))
+        for number, first in enumerate(starts):
+            table = _table(corpus, first, min(first + rows, len(instances)))
             path = folder / f"train-{number:05}-of-{len(starts):05}.parquet"
-            with pyarrow.parquet.ParquetWriter(path, SCHEMA, compression="zstd") as file:
-                for first in range(start, stop, ROWS_PER_BATCH):
-                    last = min(first + ROWS_PER_BATCH, stop)
-                    file.write_batch(_rows(corpus, first, last))
-                    advance(last - first)
+            pyarrow.parquet.write_table(table, path, compression="zstd")
+            advance(len(table))
 
 
-SCHEMA = pyarrow.schema(
-    {
-        "input_ids": pyarrow.list_(pyarrow.int32()),
-        "domain": pyarrow.string(),
-        "documents": pyarrow.list_(pyarrow.int64()),
-        "piece_lengths": pyarrow.list_(pyarrow.int32()),
-        "piece_domains": pyarrow.list_(pyarrow.string()),
-    }
-)
-
-
-def _rows(corpus: Corpus, first: int, last: int) -> pyarrow.RecordBatch:
-    """The instances `first` … `last` - 1 as rows of a table."""
+def _table(corpus: Corpus, first: int, last: int) -> pyarrow.Table:
+    """The instances `first` … `last` - 1 as rows."""
     instances, pieces = corpus.instances, corpus.instances.pieces.block(first, last)
     documents_P = np.asarray(pieces.documents_P, np.int64)
     ends, piece_ends = np.arange(last - first + 1, dtype=np.int32), pieces.starts_I.astype(np.int32)
     lists = pyarrow.ListArray.from_arrays
     tokens = instances.read(slice(first, last)).astype(np.int32)
-    columns = [
-        lists(ends * tokens.shape[1], tokens.ravel()),
-        pyarrow.array([instances.domain_names[i] for i in instances.domains_I[first:last]]),
-        lists(piece_ends, documents_P),
-        lists(piece_ends, np.asarray(pieces.lengths_P, np.int32)),
-        lists(piece_ends, [corpus.tokens.domain_names[i] for i in corpus.tokens.domains[documents_P]]),
-    ]
-    return pyarrow.RecordBatch.from_arrays(columns, schema=SCHEMA)
+    names = [corpus.tokens.domain_names[i] for i in corpus.tokens.domains[documents_P]]
+    columns = {
+        "input_ids": lists(ends * tokens.shape[1], tokens.ravel()),
+        "domain": [instances.domain_names[i] for i in instances.domains_I[first:last]],
+        "documents": lists(piece_ends, documents_P),
+        "piece_lengths": lists(piece_ends, np.asarray(pieces.lengths_P, np.int32)),
+        "piece_domains": lists(piece_ends, names),
+    }
+    return pyarrow.table(columns)

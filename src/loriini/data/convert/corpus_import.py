@@ -134,7 +134,9 @@ def _write_tokens(
     blocks = _megatron_blocks(_prefix(source)) if form == "megatron" else _parquet_blocks(files)
     with open(folder / TOKEN_FILE, "wb") as file, progress("tokens") as advance:
         for tokens_T, lengths_D, domains_D in blocks:
-            _check_ids(tokens_T, vocab_size, source)
+            if len(outside := tokens_T[(tokens_T < 0) | (tokens_T >= vocab_size)]):
+                there = f"holds the id {outside[0]}, but the tokenizer has {vocab_size}"
+                raise InputError(f"{source}: {there}; give the tokenizer that encoded these tokens")
             ends += int(np.count_nonzero(tokens_T == eos_token_id))
             file.write(tokens_T.astype(id_dtype(tokenizer)).tobytes())
             lengths.extend(length for length in lengths_D if length)
@@ -183,15 +185,6 @@ def _groups(bounds: NDArray[np.integer], size: int) -> Iterator[tuple[int, int]]
     """Ranges [first, last) of what lies between bounds, each of about `size` tokens."""
     cuts = np.flatnonzero(np.diff(bounds[:-1] // size)) + 1
     return pairwise([0, *cuts.tolist(), len(bounds) - 1])
-
-
-def _check_ids(tokens_T: NDArray[np.integer], vocab_size: int, source: Path) -> None:
-    outside = tokens_T[(tokens_T < 0) | (tokens_T >= vocab_size)]
-    if len(outside):
-        raise InputError(
-            f"{source}: holds the id {outside[0]}, but the tokenizer has {vocab_size}; "
-            "give the tokenizer that encoded these tokens"
-        )
 
 
 def _write_given_order(documents: int, folder: Path) -> dict[str, Any]:
