@@ -12,7 +12,6 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from covering import grid
 from loriini.common.errors import InputError
-from loriini.evaluate import perplexity
 from loriini.export.export import ExportSettings, export_model
 from runs import EOS, VOCABULARY, write_tokenizer
 from tiny import tiny_model
@@ -22,9 +21,7 @@ pytest.importorskip("lm_eval", reason="the harness is in the extra loriini[tasks
 from lm_eval.api.instance import Instance
 from lm_eval.api.registry import get_model
 
-from loriini.evaluate import harness
 from loriini.evaluate.harness import LoriiniLM
-from loriini.evaluate.windows import log_probs_of
 
 CONTEXT = 24
 close = partial(torch.testing.assert_close, rtol=1e-5, atol=1e-5)
@@ -124,27 +121,6 @@ def test_answers_are_computed_in_the_precision_asked_for(lm_of: Callable[..., Lo
         expected, _ = answer_by_hand(lm, *question)
     assert found == pytest.approx(expected, rel=1e-5), "log-probabilities and their sum are float32"
     assert abs(found - exact) > 2 * abs(found - expected)
-
-
-def test_answers_are_those_of_all_logits_where_few_are_held(
-    lm_of: Callable[..., LoriiniLM], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked, texts = questions(), [(random_words(length),) for length in (5, 40, 11)]
-
-    def scores(lm: LoriiniLM) -> list[Any]:
-        answers = lm.loglikelihood(instances("loglikelihood", asked), **QUIET)
-        return [*answers, *lm.loglikelihood_rolling(instances("loglikelihood_rolling", texts), **QUIET)]
-
-    expected, lm = scores(lm_of()), lm_of()
-    held, rows = list[int](), list[int]()
-    lm.model.lm_head.register_forward_hook(lambda *call: held.append(call[2].numel()))
-    lm.model.model.register_forward_pre_hook(lambda _, inputs: rows.append(inputs[0].numel()))
-    few = 5 * VOCABULARY
-    monkeypatch.setattr(harness, "log_probs_of", partial(log_probs_of, most_logits=few))
-    monkeypatch.setattr(perplexity, "LARGE_BATCH", 2 * CONTEXT * VOCABULARY)
-    close(scores(lm), expected)
-    assert max(held) == few
-    assert max(rows) == 2 * CONTEXT
 
 
 def test_of_an_answer_longer_than_the_context_the_last_tokens_are_scored(

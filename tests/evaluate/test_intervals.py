@@ -117,12 +117,6 @@ def test_of_a_single_document_instances_are_drawn() -> None:
     assert differences_by_domain(A, B, alone)["all"] == differences_by_domain(A, B)["all"]
 
 
-def test_blocks_of_resamples_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = differences_by_domain({"d": A["code"]}, {"d": B["code"]})["all"]
-    monkeypatch.setattr("loriini.evaluate.intervals.INDICES_AT_ONCE", 100)
-    assert differences_by_domain({"d": A["code"]}, {"d": B["code"]})["all"] == whole
-
-
 def test_one_instance_gives_no_interval() -> None:
     found = differences_by_domain({"d": [3.0]}, {"d": [2.9]})["all"]
     assert not found.decided

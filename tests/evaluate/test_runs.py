@@ -119,15 +119,6 @@ def test_the_shortest_context_is_that_of_all(tmp_path: Path, documents: str) -> 
         evaluate_runs([runs[0], short], EvaluationSettings((documents,), length=32))
 
 
-def test_positions_beyond_the_context_are_warned_of(
-    tmp_path: Path, documents: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = saved(tmp_path / "dense", "dense")
-    for length, warned in ((32, 0), (33, 1)):
-        evaluate_runs([run], EvaluationSettings((documents,), length=length))
-        assert capsys.readouterr().err.count(f"--length 33: {run} was trained on 32 tokens") == warned
-
-
 def test_models_of_different_tokenizers_do_not_compare(tmp_path: Path, documents: str) -> None:
     runs = [saved(tmp_path / name, "dense") for name in ("a", "b")]
     order = [*range(1, EOS), 0]

@@ -74,15 +74,6 @@ def test_an_empty_prompt_is_the_end_of_text_alone(
     assert empty == continue_text(model, tokenizer, "<eos>", Generation(6, greedy=True, routing=routing))
 
 
-def test_routing_is_as_asked(tokenizer: PreTrainedTokenizerBase) -> None:
-    model = model_of()
-    prompt, segment = (
-        continue_text(model, tokenizer, PROMPT, Generation(24, greedy=True, routing=routing))
-        for routing in ("prompt", "segment")
-    )
-    assert prompt != segment
-
-
 def test_the_label_says_which_expert_writes(tokenizer: PreTrainedTokenizerBase) -> None:
     model = model_of("label")
     model.config.label_names = ["code", "prose"]
