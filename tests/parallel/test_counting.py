@@ -14,10 +14,10 @@ from loriini.estimate.communication import (
     expert_wise_bytes,
     fsdp,
 )
-from loriini.parallel.counting import SentBytes
 from loriini.parallel.mesh import ParallelConfig, ShareExperts, join_mesh
 from loriini.parallel.sharding import build_model, reduce_gradients
 from loriini.train.speed import SpeedConfig, speed_up
+from parallel.sent_bytes import SentBytes
 from sharded import LENGTH, PRECISIONS, backward, batch
 from tiny import SEGMENT, label_arguments, tiny_config
 from together import in_one_group, job

@@ -14,12 +14,11 @@ from loriini.common.progress import progress
 from loriini.evaluate.heldout import HeldOut, check_lengths, estimated_domains
 from loriini.evaluate.settings import EvaluationRouting
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.model.arguments import segment_problem
+from loriini.model.context import segment_problem
 from loriini.model.generate.mode import evaluation_mode
 from loriini.model.generate.routing_inputs import prompt_routing, routing_inputs
 from loriini.model.outputs import LoriiniOutput
-from loriini.parallel.mesh import group_size
-from loriini.parallel.rows import gather_rows, own_rows
+from loriini.parallel.mesh import gather_rows, group_size, own_rows
 
 EVALUATION_VERSION = 1
 """Version of what `evaluate` measures: evaluations of another are not reused."""

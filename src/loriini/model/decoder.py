@@ -9,10 +9,9 @@ from transformers.cache_utils import Cache
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from loriini.model.arguments import check_attention, check_names, or_default
 from loriini.model.block import BLOCKS
 from loriini.model.configuration import LoriiniConfig
-from loriini.model.context import additive_mask, routing_context
+from loriini.model.context import additive_mask, check_attention, check_names, or_default, routing_context
 from loriini.model.generate.cache import CACHE, routed_cache
 from loriini.model.mixture import Mixture
 from loriini.model.outputs import DecoderOutput

@@ -5,8 +5,8 @@ from typing import Any, Literal
 from torch import Tensor, nn
 from transformers.cache_utils import Cache
 
-from loriini.model.arguments import or_default
 from loriini.model.configuration import LoriiniConfig
+from loriini.model.context import or_default
 from loriini.model.decoder import LoriiniModel, LoriiniPreTrainedModel
 from loriini.model.generate.cache import CACHE
 from loriini.model.generate.generation import RoutedGenerationMixin

@@ -306,3 +306,19 @@ def on_every_rank(function: Callable[[], Result]) -> list[Result]:
 def own_share(items: Sequence[Item]) -> Sequence[Item]:
     """This process's share of items that all have in the same order: every n-th, with n processes."""
     return items[dist.get_rank() :: dist.get_world_size()] if dist.is_initialized() else items
+
+
+def own_rows(rows: int) -> Tensor:
+    """The numbers of this process's rows. All have equally many: where they run out, the last is repeated."""
+    count = -(-rows // group_size())
+    first = count * (dist.get_rank() if dist.is_initialized() else 0)
+    return torch.arange(first, first + count).clamp(max=rows - 1)
+
+
+def gather_rows(own: Tensor, rows: int) -> Tensor:
+    """All `rows`; every process has computed its `own_rows`."""
+    if group_size() == 1:
+        return own
+    parts = [torch.empty_like(own, memory_format=torch.contiguous_format) for _ in range(group_size())]
+    dist.all_gather(parts, own.contiguous())
+    return torch.cat(parts)[:rows]
