@@ -12,13 +12,6 @@ from loriini.data.jobs.arrays import new_array
 reserves = pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="this system reserves no room")
 
 
-def test_an_array_is_written_in_any_order(tmp_path: Path) -> None:
-    rows = new_array(tmp_path / "a.npy", np.float16, (3, 2))
-    rows[[2, 0]] = [[1, 2], [3, 4]]
-    rows.flush()
-    assert np.load(tmp_path / "a.npy").tolist() == [[3, 4], [0, 0], [1, 2]]
-
-
 @reserves
 def test_all_space_is_reserved(tmp_path: Path) -> None:
     new_array(tmp_path / "a.npy", np.float32, (1000, 1000))

@@ -13,7 +13,6 @@ from loriini.data.jobs.artifact import (
     OtherContents,
     build_artifact,
     digest,
-    file_hash,
     load_artifact,
 )
 
@@ -28,15 +27,6 @@ def write_numbers(folder: Path) -> dict[str, Any]:
 
 def write_nothing(folder: Path) -> dict[str, Any]:
     pytest.fail("the artifact was built again")
-
-
-def test_an_artifact_is_written_with_its_manifest(tmp_path: Path) -> None:
-    artifact = build_artifact(tmp_path / "stage", SETTINGS, INPUTS, write_numbers)
-    assert artifact.settings == {"length": 8, "sizes": [1, 2]}
-    assert (artifact.inputs, artifact.counts) == (INPUTS, {"numbers": 8})
-    assert artifact.files == {"numbers.bin": file_hash(artifact.path("numbers.bin"))}
-    assert load_artifact(tmp_path / "stage") == artifact
-    assert [path.name for path in tmp_path.iterdir()] == ["stage"]
 
 
 def test_a_finished_artifact_is_not_built_again(tmp_path: Path) -> None:
@@ -95,22 +85,6 @@ def test_what_is_no_artifact_is_not_replaced(there: str, tmp_path: Path) -> None
         build_artifact(folder, SETTINGS, INPUTS, write_nothing)
     assert mine.read_text() == "mine"
     assert len(list(tmp_path.iterdir())) == 1 + (there == "link")
-
-
-def test_an_empty_folder_is_replaced(tmp_path: Path) -> None:
-    (tmp_path / "stage").mkdir()
-    assert build_artifact(tmp_path / "stage", SETTINGS, INPUTS, write_numbers).counts == {"numbers": 8}
-
-
-def test_what_is_put_there_meanwhile_is_not_replaced(tmp_path: Path) -> None:
-    def write(folder: Path) -> dict[str, Any]:
-        (tmp_path / "stage").mkdir()
-        (tmp_path / "stage" / "mine.txt").write_text("mine")
-        return write_numbers(folder)
-
-    with pytest.raises(OSError, match="not empty"):
-        build_artifact(tmp_path / "stage", SETTINGS, INPUTS, write)
-    assert (tmp_path / "stage" / "mine.txt").read_text() == "mine"
 
 
 def test_the_digest_depends_on_the_contents_only(tmp_path: Path) -> None:

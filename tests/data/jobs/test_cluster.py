@@ -111,12 +111,6 @@ def test_jobs_that_are_lost_or_no_longer_waited_for(
     assert (slurm / "cancelled").exists() == (error is KeyboardInterrupt)
 
 
-def test_missing_slurm_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(InputError, match="sbatch"):
-        build_with(tmp_path / "stage", squares(1), make_executor("slurm", 1, OPTIONS))
-
-
 def read_relative(folder: Path, advance: Advance) -> dict[str, Any]:
     return {"read": Path("input.txt").read_text()}
 
@@ -142,25 +136,6 @@ def test_relative_paths_are_those_of_the_folder_where_it_was_started(
     task = Task("task", read_relative)
     in_this_process(monkeypatch, run)([task], Path("parts"), no_progress)
     assert result_of(task, user / "parts") == {"read": "user" if is_there else "worker"}
-
-
-def test_a_job_of_a_killed_attempt_may_fail_during_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    killed: list[cluster.TaskShare] = []
-
-    def run(share: cluster.TaskShare) -> None:
-        if not killed:
-            killed.append(share)
-            raise KeyboardInterrupt
-        cluster.TaskShare([Task("square-0", raise_value_error)], killed[0].parts, killed[0].logs).run(None)
-        share.run(None)
-
-    execute = in_this_process(monkeypatch, run)
-    with pytest.raises(KeyboardInterrupt):
-        build_with(tmp_path / "stage", squares(2), execute)
-    build_with(tmp_path / "stage", squares(2), execute)
-    assert (tmp_path / "stage" / "squares").read_text() == "01"
 
 
 def test_options_are_parsed_to_their_types() -> None:

@@ -64,14 +64,6 @@ def fill_the_disk_of_numpy(folder: Path, advance: Advance) -> dict[str, Any]:
     raise OSError("76800 requested and 22464 written")
 
 
-def finish_by_another_job(folder: Path, advance: Advance) -> dict[str, Any]:
-    """Another job finishes the same task meanwhile."""
-    other = folder.parent / "twice"
-    other.mkdir()
-    (other / "result.json").write_text('{"by": "another"}')
-    return {"by": "us"}
-
-
 def report_environment(folder: Path, advance: Advance) -> dict[str, Any]:
     return {
         "torch": "torch" in sys.modules,
@@ -117,12 +109,6 @@ def test_all_tasks_are_finished_before_their_results_are_read_one_at_a_time(tmp_
     assert next(results)["number"] == 0
     (parts_folder(temporary) / "square-1" / "result.json").write_text('{"number": 7}')
     assert next(results)["number"] == 7
-
-
-def test_one_worker_or_one_task_needs_no_other_process(tmp_path: Path) -> None:
-    for count, workers in ((3, 1), (1, 2)):
-        results = build_with(tmp_path / f"{count}", squares(count), ProcessExecutor(workers))
-        assert {result["process"] for result in results} == {os.getpid()}
 
 
 FAILURES = {
@@ -173,35 +159,6 @@ def test_an_error_as_another_process_reads_it(error: Exception, sent: Any, messa
     found = readable_elsewhere(Task("task", fail_to_read), error)
     assert type(found) is sent
     assert re.search(message, str(found))
-
-
-def test_a_task_finished_by_another_job_meanwhile(tmp_path: Path) -> None:
-    def write(temporary: Path) -> dict[str, Any]:
-        (counts,) = run_tasks("twice", [Task("twice", finish_by_another_job)], temporary, SERIAL)
-        assert [path.name for path in parts_folder(temporary).glob("*wice*")] == ["twice"]
-        return counts
-
-    assert build_artifact(tmp_path / "stage", {}, {}, write).counts == {"by": "another"}
-
-
-def test_a_job_whose_folder_is_being_removed_does_not_finish_with_a_part(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The next attempt begins while it writes; its last file keeps the folder from being removed."""
-
-    def write_in_two_steps(folder: Path, advance: Advance) -> dict[str, Any]:
-        (folder / "first").write_text("x")
-        with monkeypatch.context() as patch:
-            patch.setattr("shutil.rmtree", lambda path, **_: Path(path, "first").unlink(missing_ok=True))
-            run_tasks("next", [], temporary, SERIAL)
-        (folder / "last").write_text("y")
-        return {}
-
-    temporary = tmp_path / "stage.unfinished"
-    parts_folder(temporary).mkdir()
-    with pytest.raises(FileNotFoundError):
-        run_tasks("steps", [Task("steps", write_in_two_steps)], temporary, SERIAL)
-    assert not (parts_folder(temporary) / "steps").exists()
 
 
 def test_a_worker_process_has_one_thread_and_no_torch(

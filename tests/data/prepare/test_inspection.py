@@ -61,11 +61,6 @@ def test_examples_are_documents_with_their_nearest(corpus: Corpus) -> None:
         assert example["id"] not in [near["id"] for near in example["neighbors"]]
 
 
-def test_no_example_is_shown_twice(corpus: Corpus) -> None:
-    examples = neighbor_examples(corpus, shown=10_000, neighbors=1)
-    assert len({example["id"] for example in examples}) == len(examples) > 2
-
-
 def test_summary_statistics() -> None:
     found = summary_statistics(range(1, 102))
     assert found == {"mean": 51, "p10": 11, "p50": 51, "p90": 91, "p99": 100, "max": 101}

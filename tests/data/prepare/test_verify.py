@@ -161,14 +161,6 @@ def test_an_absent_stage_is_reported_and_made_again(copy: Path) -> None:
     assert verify(copy)
 
 
-@pytest.mark.parametrize("stage", ["instances", "order"])
-def test_the_last_stages_are_missed_too(stage: str, corpus: Corpus, tmp_path: Path) -> None:
-    copy = Path(shutil.copytree(corpus.folder, tmp_path / "copy"))
-    shutil.rmtree(copy / stage)
-    with pytest.raises(InputError, match=f"/{stage}: is absent"):
-        verify(copy)
-
-
 def test_a_folder_that_is_no_corpus_is_not_verified(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no corpus here"):
         verify(tmp_path / "absent")

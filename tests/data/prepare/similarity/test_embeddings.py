@@ -59,17 +59,6 @@ def test_tiny_corpora(tmp_path: Path, texts: list[str]) -> None:
     assert_unit(vectors_of(tmp_path, texts))
 
 
-def test_sample_and_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embeddings, "TEXTS_AT_ONCE", 7)
-    monkeypatch.setattr(embeddings, "SAMPLE", 10)
-    texts = [f"{kind} number {i} of the {kind}" for i in range(20) for kind in ("parrots", "graphs")]
-    texts.append("entirely unseen")
-    vectors = vectors_of(tmp_path, texts).astype(np.float32)
-    assert vectors.shape == (41, 10)
-    assert_unit(vectors)
-    assert vectors[0] @ vectors[2] > vectors[0] @ vectors[1]
-
-
 def test_the_sample_is_of_the_whole_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not of the documents that come first, which may all be of one source."""
     monkeypatch.setattr(embeddings, "SAMPLE", 20)
@@ -104,13 +93,6 @@ def test_lsa_equals_the_product_over_all_columns(tmp_path: Path, monkeypatch: py
     for encoder in (encode, lsa.LsaEncoder.load(tmp_path / "lsa.npz")):
         assert np.array_equal(encoder(BIRDS + CODE), expected)
         assert not encoder(["unheard"]).any()
-
-
-def test_a_words_weight_grows_with_the_logarithm_of_its_count() -> None:
-    counts = lsa.count_words(["nectar " * 8 + "fruit", "fruit nectar"], lsa.FEATURES)
-    weights = lsa._weigh(counts, np.ones(lsa.FEATURES, np.float32)).toarray()
-    often, once = sorted(weights[0][weights[0] > 0], reverse=True)
-    assert often / once == pytest.approx(1 + np.log(8))
 
 
 def test_the_directions_are_those_of_a_full_svd_whatever_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,12 +161,6 @@ def test_the_number_of_threads_does_not_change_the_bytes(
     assert written[0].files == written[1].files
 
 
-def test_long_texts_are_truncated_to_the_models_maximum(plain_model: Path) -> None:
-    encode = encoders.load_encoder(str(plain_model))
-    long, longer = encode(["nectar " * 600, "nectar " * 600 + "graph"])
-    assert np.array_equal(long, longer)
-
-
 def test_positions_of_padding_hold_no_tokens(plain_model: Path, tmp_path: Path) -> None:
     """RoBERTa counts positions from that of padding, and here its tokenizer states no limit."""
     tokenizer = BertTokenizerFast(str(plain_model / "vocab.txt"))

@@ -66,12 +66,6 @@ def test_no_more_columns_than_other_documents(tmp_path: Path, count: int, column
     assert artifact.settings["neighbors"] == 20_000
 
 
-def test_self_is_removed_by_id_among_equal_vectors(tmp_path: Path) -> None:
-    found = np.load(write(tmp_path, np.repeat(unit_vectors(1), 10, axis=0), k=4).path("neighbors.npy"))
-    assert not (found == np.arange(10)[:, None]).any()
-    assert (found >= 0).all()
-
-
 def test_of_equal_vectors_the_lower_id_comes_first() -> None:
     vectors = unit_vectors(12)[np.arange(60) % 12]
     found, _ = neighbors.search_cell(vectors, neighbors.single_cell(60), 4)

@@ -81,8 +81,3 @@ def test_many_instances_are_sampled_evenly(
     chosen = [pieces.block(i, i + 1) for i in range(28) if i % 5 < of_five]
     expected = np.mean([cosine_reference(instance, vectors) for instance in chosen])
     assert quality.shared_instance_cosine(pieces, vectors) == pytest.approx(expected, abs=1e-5)
-
-
-def test_instances_of_one_document_have_no_cosine() -> None:
-    pieces = cut_instances(np.array([0, 99]), np.array([0]), 10)
-    assert np.isnan(quality.shared_instance_cosine(pieces, np.ones((1, 1), np.float16)))

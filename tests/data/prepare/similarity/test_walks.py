@@ -98,18 +98,6 @@ def test_a_window_of_none_is_refused() -> None:
         walks.similar_walk(np.zeros((2, 1), np.int64), window=0)
 
 
-def test_a_random_order_is_nearly_all_jumps() -> None:
-    ring = (np.arange(100)[:, None] + [1, 2]) % 100
-    assert walks.count_jumps(np.arange(100), ring) == 0
-    assert walks.count_jumps(walks.random_order(100, seed=1), ring) > 80
-
-
-def test_seed_decides() -> None:
-    neighbors = np.full((50, 2), -1)
-    assert np.array_equal(walks.plain_walk(neighbors, 1), walks.plain_walk(neighbors, 1))
-    assert not np.array_equal(walks.plain_walk(neighbors, 1), walks.plain_walk(neighbors, 2))
-
-
 @pytest.mark.parametrize(
     "neighbors",
     [np.array([[2], [0]]), np.array([[-2], [0]]), np.array([[0.0], [1.0]]), np.array([0, 1])],

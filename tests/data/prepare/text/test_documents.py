@@ -4,7 +4,6 @@ from pathlib import Path
 import pytest
 
 from loriini.common.errors import InputError
-from loriini.data.jobs.artifact import Artifact
 from loriini.data.prepare.text.documents import write_documents
 from loriini.data.prepare.text.stored import stored_documents
 from loriini.data.read.document import Document
@@ -55,24 +54,6 @@ def test_round_trip(tmp_path: Path) -> None:
         write_documents(tmp_path / "documents", source, {"seed": 1})
 
 
-def test_other_inputs_are_read_again_after_an_interruption(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    def write(text: str) -> Artifact:
-        return write_documents(
-            tmp_path / "documents", lambda _: [Document("a", text, "x")], {}, {"hash": text}
-        )
-
-    with monkeypatch.context() as patch:
-        patch.setattr("loriini.data.prepare.text.documents._compare", stop)
-        with pytest.raises(KeyboardInterrupt):
-            write("one")
-    assert [d.text for d in stored_documents(write("two"))] == ["two"]
-
-
 def test_streams_are_read_once_whichever_others_come_before_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,12 +88,6 @@ def test_streams_are_read_once_whichever_others_come_before_them(
         "b too 3",
     ]
     assert reads == []
-
-
-def test_nothing_left_is_wrong_input(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no document"):
-        write_documents(tmp_path / "documents", lambda _: [], {})
-    assert not (tmp_path / "documents").exists()
 
 
 def test_too_many_domains_are_refused_before_they_are_stored(

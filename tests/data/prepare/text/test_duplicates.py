@@ -112,10 +112,3 @@ def test_many_small_tasks_find_the_same(tmp_path: Path, monkeypatch: pytest.Monk
     many = write(tmp_path / "many", texts)
     assert few.files == many.files
     assert few.counts["duplicates"] == 2
-
-
-def test_without_candidates_there_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("test_duplicates.SIMILARITIES", SIMILARITIES / 2)
-    written = write(tmp_path, ["one", "two", "three", "four"])
-    assert written.counts == {"candidates": 0, "duplicates": 0}
-    assert len(np.load(written.path("ids.npy"))) == 0

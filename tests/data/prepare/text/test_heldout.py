@@ -68,11 +68,6 @@ def test_a_trained_tokenizer_has_not_seen_it(divided: Corpus, corpus: Corpus) ->
     assert without != with_all
 
 
-def test_a_larger_share_holds_out_the_same_and_more(divided: Corpus, tmp_path: Path) -> None:
-    more = topics.make(tmp_path / "more", replace(SETTINGS, heldout_share=0.5))
-    assert ids(divided, "heldout") < ids(more, "heldout")
-
-
 def test_a_task_holds_only_the_near_duplicates_of_its_documents(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,13 +98,6 @@ def test_a_share_that_has_no_document_is_refused(tmp_path: Path) -> None:
         topics.make(tmp_path / "corpus", replace(SETTINGS, heldout_share=least))
     larger = topics.make(tmp_path / "larger", replace(SETTINGS, heldout_share=math.nextafter(least, 1)))
     assert len(ids(larger, "heldout")) == 1
-
-
-def test_domains_without_held_out_documents_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    topics.make(tmp_path / "few", replace(SETTINGS, heldout_share=0.02))
-    assert "is held out; give a larger --heldout-share" in capsys.readouterr().err
 
 
 def test_stages_that_would_be_the_same_are_reused(

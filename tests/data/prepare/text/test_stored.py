@@ -6,7 +6,7 @@ import pytest
 from loriini.data.jobs.artifact import Artifact
 from loriini.data.prepare.text import documents, stored
 from loriini.data.prepare.text.documents import write_documents
-from loriini.data.prepare.text.stored import chosen_documents, slice_documents, slices, stored_documents
+from loriini.data.prepare.text.stored import chosen_documents, slice_documents, slices
 from loriini.data.read.document import Document
 
 MADE = [Document(str(i), f"text {i} " * (i % 7 + 1), "ab"[i % 2]) for i in range(50)]
@@ -19,10 +19,6 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Artifact:
     built = write_documents(tmp_path / "documents", lambda _: MADE, {})
     assert len(built.counts["shards"]) > 2
     return built
-
-
-def test_documents_come_back_in_order(made: Artifact) -> None:
-    assert list(stored_documents(made)) == MADE
 
 
 @pytest.mark.parametrize("characters", [1, 300, 1 << 22])

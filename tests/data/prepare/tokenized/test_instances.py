@@ -72,15 +72,6 @@ def test_every_token_is_accounted_for(
         assert made.domains_I[i] == made.labels(np.array([i])) == tally.argmax()
 
 
-def test_one_document_longer_than_many_instances(tmp_path: Path) -> None:
-    tokens = tokens_artifact(tmp_path / "tokens", [[5] * 99 + [EOS]], [0])
-    artifact = instances.write_instances(
-        tmp_path / "instances", tokens, order_artifact(tmp_path / "order", [0]), length=9
-    )
-    made = instances.open_instances(artifact)
-    assert made.pieces.documents_P.tolist() == [0] * 10
-
-
 def test_files_do_not_depend_on_the_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Documents of no token, of a few, and of many instances."""
     lengths = [1, 0, 95, 3, 10, 0, 40, 2, 200, 7]

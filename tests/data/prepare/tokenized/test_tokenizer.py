@@ -79,16 +79,6 @@ def test_a_vocabulary_smaller_than_asked_is_named(tmp_path: Path, capsys: pytest
         assert (f"warning: bpe:{size} has only {made} tokens" in told) == warned == (made < size)
 
 
-def test_tokenizer_read_from_its_folder_or_file(
-    tmp_path: Path, documents: Artifact, tokenizer: Artifact
-) -> None:
-    expected = read_tokenizer(tokenizer.folder)(TEXTS).input_ids
-    for i, path in enumerate((tokenizer.folder, tokenizer.path("tokenizer.json"))):
-        copy = write_tokenizer(tmp_path / f"copy{i}", str(path), documents)
-        assert read_tokenizer(copy.folder)(TEXTS).input_ids == expected
-        assert copy.counts == tokenizer.counts
-
-
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
@@ -129,6 +119,9 @@ def test_unreadable_tokenizers(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(InputError, match=r"no tokenizer\.json"):
         read_tokenizer(tmp_path / "folder")
+    Tokenizer(models.WordLevel({"a": 0}, unk_token="a")).save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(InputError, match="EOS"):
+        read_tokenizer(tmp_path / "tokenizer.json")
 
 
 WORDS = {"</s>": 0, "a": 1, "<unk>": 2}
@@ -154,13 +147,6 @@ def test_a_tokenizer_that_cannot_spell_all_text(
     else:
         check_tokenizer(spec)
     assert (spec in capsys.readouterr().err) == (verdict == "drops")
-
-
-def test_tokenizer_without_eos(tmp_path: Path, tokenizer: Artifact) -> None:
-    path = tmp_path / "tokenizer.json"
-    path.write_text(tokenizer.path("tokenizer.json").read_text().replace("<|endoftext|>", "<other>"))
-    with pytest.raises(InputError, match="no EOS token"):
-        read_tokenizer(path)
 
 
 def test_special_tokens_come_from_the_configuration_beside(tmp_path: Path, tokenizer: Artifact) -> None:

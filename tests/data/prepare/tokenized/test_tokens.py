@@ -76,10 +76,3 @@ def test_unknown_tokens_of_text_are_counted(
     assert written.counts["unknown"] == unknown > 0
     warning = f"warning: {unknown:,} of {len(tokens):,} tokens ("
     assert capsys.readouterr().err.count(warning) == 1
-
-
-def test_without_an_unknown_token_none_is_counted(
-    tmp_path: Path, documents: Artifact, tokenizer: Artifact, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert write_tokens(tmp_path / "tokens", documents, tokenizer).counts["unknown"] == 0
-    assert "warning" not in capsys.readouterr().err
