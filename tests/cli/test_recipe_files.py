@@ -66,16 +66,6 @@ def test_a_design_of_a_file_has_the_recipes_segments(routing: str, tmp_path: Pat
     assert find_recipe(str(path)).routing == expected != DESIGNS["prefix"]
 
 
-def test_a_recorded_run_may_be_edited_to_a_designs_name(tmp_path: Path) -> None:
-    path, run = tmp_path / "run.json", RECIPES["tiny-lory"]
-    for routing in ("mixtral", {"design": "mixtral"}):
-        path.write_text(json.dumps({**run.to_dict(), "corpus_digest": "1", "routing": routing}))
-        assert find_recipe(str(path)) == replace(run, routing=DESIGNS["mixtral"])
-    path.write_text(json.dumps({**run.to_dict(), "corpus_digest": "1", "routing": "mixtrall"}))
-    with pytest.raises(InputError, match=r"run\.json: there is no design 'mixtrall'"):
-        find_recipe(str(path))
-
-
 def test_a_file_without_a_recipe_has_the_defaults_and_its_own_name(tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
     path.write_text(json.dumps({"routing": "mixtral", "corpus": ["here"], "model": {"num_experts": 8}}))

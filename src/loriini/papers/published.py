@@ -65,6 +65,8 @@ class Item:
     """What the runs are trained on; if several, every run on each, and the columns have their names."""
     note: str = ""
     """What the paper leaves open or contradicts."""
+    here: str = ""
+    """What differs from the paper at every scale."""
 
 
 def read_paper(name: str) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def read_run_file(path: Path, recipe: Callable[[str], TrainConfig]) -> TrainConf
     """
     values = read_values(path)
     if "corpus_digest" in values:
-        return run_of_json(_with_whole_design(values, path), path)
+        return run_of_json(values, path)
     try:
         return run_of_values(values, recipe, path.stem)
     except (InputError, ValueError, TypeError) as error:
@@ -49,18 +49,6 @@ def run_of_values(values: Mapping[str, Any], recipe: Callable[[str], TrainConfig
     changes = {field: value for field, value in values.items() if field != "recipe"}
     run: TrainConfig = _changed(base, changes, "")
     return run
-
-
-def _with_whole_design(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """A recorded run's values, in which a design may be named as in other files."""
-    routing = values.get("routing")
-    if not isinstance(routing, str) and not (isinstance(routing, dict) and "design" in routing):
-        return dict(values)
-    try:
-        design, fields = design_and_fields(routing, RoutingConfig())
-    except ValueError as error:
-        raise InputError(f"{path}: {error}") from error
-    return {**values, "routing": {**design.to_dict(), **fields}}
 
 
 def read_values(path: Path) -> dict[str, Any]:

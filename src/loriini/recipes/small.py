@@ -22,30 +22,21 @@ def tiny_dense() -> TrainConfig:
     )
 
 
-def tiny_lory() -> TrainConfig:
-    """The Lory mixture with the active size of `tiny-dense`."""
+def tiny_recipes() -> Iterator[TrainConfig]:
+    """The recipes that need no corpus: they train on the Python standard library's text.
+
+    The Lory and the top-2 mixture have the active size of `tiny-dense`, and autonomous experts as many
+    parameters as `tiny-mixtral`.
+    """
     dense = tiny_dense()
-    return replace(
+    lory = replace(
         dense,
         name="tiny-lory",
         routing=replace(DESIGNS["lory"], segment_length=64),
         model=replace(dense.model, num_experts=4),
     )
-
-
-def tiny_mixtral() -> TrainConfig:
-    """The top-2 mixture with the active size of `tiny-dense`."""
-    return replace(with_design(tiny_lory(), "mixtral"), name="tiny-mixtral")
-
-
-def tiny_aoe() -> TrainConfig:
-    """Autonomous experts with as many parameters as `tiny-mixtral`."""
-    return replace(with_design(tiny_lory(), "aoe"), name="tiny-aoe")
-
-
-def tiny_recipes() -> Iterator[TrainConfig]:
-    """The recipes that need no corpus: they train on the Python standard library's text."""
-    yield from (tiny_dense(), tiny_lory(), tiny_mixtral(), tiny_aoe())
+    yield from (dense, lory)
+    yield from (replace(with_design(lory, name), name=f"tiny-{name}") for name in ("mixtral", "aoe"))
 
 
 @dataclass(frozen=True)
@@ -83,4 +74,5 @@ def quickstart_run(design: str, size: str, steps: int | None = None, seed: int =
 
 def families() -> dict[str, TrainConfig]:
     """Base runs of `loriini compare --recipe` besides the recipes: the tiny models and the quickstart's."""
-    return {"tiny": tiny_lory()} | {size: quickstart_run("lory", size) for size in SIZES}
+    tiny = {run.name: run for run in tiny_recipes()}
+    return {"tiny": tiny["tiny-lory"]} | {size: quickstart_run("lory", size) for size in SIZES}

@@ -19,4 +19,4 @@ def test_a_text_with_the_domains_of_an_earlier_one_is_left_out_and_noted(text: P
         texts, out = Texts(tmp_path / f"text{i}", scale, source), tmp_path / f"out{i}"
         (plan,) = make_plans([experiment], scale, texts, 1, out)
         assert {training.text for training in plan.trainings} == used
-        assert ("OpenWebText is left out" in plan.experiment.note) == (len(used) == 1)
+        assert (plan.experiment.left_out == {"OpenWebText": "MultiWiki"}) == (len(used) == 1)

@@ -67,10 +67,7 @@ def without_same_texts(experiment: Experiment, texts: Texts) -> Experiment:
         return experiment
     first: dict[tuple[str, ...], str] = {}
     firsts = {text: first.setdefault(texts.corpus_domains(kind), text) for text, kind in used.items()}
-    same = [text for text in used if firsts[text] != text]
-    notes = (f"{text} is left out: its domains here are those of {firsts[text]}" for text in same)
-    note = "; ".join(filter(None, (experiment.note, *notes)))
-    return replace(experiment, left_out=tuple(same), note=note)
+    return replace(experiment, left_out={text: one for text, one in firsts.items() if one != text})
 
 
 def make_plans(

@@ -38,7 +38,8 @@ def item_results(
     claims = [claim for _, claim in judged]
     found = verdicts(claims)
     charts = ({"text": m.text, **chart} for m in texts for chart in experiment.charts(m))
-    remarks = (experiment.note, *later_tokens(trainings), *experiment.remarks(texts[0]), *left_out(trainings))
+    same = (f"{text} is left out: its domains are {other}'s" for text, other in experiment.left_out.items())
+    remarks = (item.here, *same, *later_tokens(trainings), *left_out(trainings))
     return {
         "item": item.id,
         "title": item.title,

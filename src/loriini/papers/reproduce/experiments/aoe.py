@@ -12,11 +12,11 @@ from loriini.papers.reproduce.charts import Chart
 from loriini.papers.reproduce.claim import Claim, above, below, close
 from loriini.papers.reproduce.experiments import common as c
 from loriini.papers.reproduce.experiments.experiment import Experiment
-from loriini.papers.reproduce.experiments.timing import NOTE, forward_seconds, timed_runs
+from loriini.papers.reproduce.experiments.timing import forward_seconds, timed_runs
 from loriini.papers.reproduce.measured import Measured
 from loriini.papers.reproduce.measures import ROUTER_FREE, ROUTER_FREE_QUESTIONS
 from loriini.papers.reproduce.quantities import Values, difference, extreme, mean_of, ratio
-from loriini.papers.reproduce.scales import Scale, paper_run
+from loriini.papers.reproduce.scales import Scale
 
 NODES = {
     row: run.evaluate[-1].split(":")[0] for row, run in ITEMS["aoe-table1"].runs.items() if row != "router"
@@ -36,7 +36,6 @@ AUTONOMOUS = tuple(row for row in CONFIGURATIONS if "AoE" in row)
 TRADITIONAL = tuple(row for row in CONFIGURATIONS if "AoE" not in row)
 MOE, AOE = "2 MoE + aux", "10 AoE 256 + aux"
 """Rows of 732M with the auxiliary loss: the traditional mixture, and the AoE that is compared with it."""
-GATES_NOTE = "experts that are ranked by norms have equal gates"
 
 
 def at_node(row: str, norm: str) -> str:
@@ -68,18 +67,12 @@ def lowest_loss(m: Measured) -> str:
     return min(losses, key=losses.__getitem__, default="")
 
 
-def best_is(m: Measured) -> Iterator[str]:
-    """Which node is the best."""
-    if best := lowest_loss(m):
-        yield f"the node of the lowest loss is {best}"
-
-
 def best_node(m: Measured) -> Iterator[Claim]:
     """The best node keeps most of the accuracy above chance; ranking takes longer than routing."""
     if best := lowest_loss(m):
         clear = c.is_above_chance(c.accuracy_of(m, "router"))
         kept = ratio(above_chance(m, best), above_chance(m, "router")) if clear else {}
-        quantity = "share of the accuracy above chance that is kept at the node of the lowest loss"
+        quantity = f"share of the accuracy above chance that is kept at the node of the lowest loss, {best}"
         yield Claim(quantity, kept, KEPT, unjudged="" if clear else f"with routers {c.AT_CHANCE}")
     yield Claim(ONE_MODEL, {})
     fastest = extreme([node_seconds(m, row) for row in NODES], min)
@@ -130,7 +123,6 @@ def with_other_norm(item: str, norm: str) -> Experiment:
         partial(l2_keeps_more, norm=norm),
         ("heldout", *(at_node(row, n) for n in ("2", norm) for row in NODES)),
         partial(perplexity_at_node, norm=norm),
-        note=f"on a mixture trained here, compared by held-out loss instead of accuracy; {GATES_NOTE}",
     )
 
 
@@ -168,16 +160,6 @@ def experts_per_token(m: Measured, row: str) -> Values:
     return c.layer_mean(m.per_layer(row, "experts_per_unit"))
 
 
-def experts_differ(m: Measured) -> Iterator[str]:
-    """How many experts a token gets with top-p; in the paper nearly as many in both models."""
-    autonomous, routed = (experts_per_token(m, row).values() for row in ("top-p, AoE", "top-p, MoE"))
-    if autonomous and routed:
-        yield (
-            f"with top-p a token gets {fmean(autonomous):.2f} experts in AoE and {fmean(routed):.2f} in MoE, "
-            "in the paper nearly as many in both"
-        )
-
-
 def selection_columns(m: Measured, row: str) -> Mapping[str, Values]:
     """Answers and perplexity, and how many experts a token gets."""
     return {**answers_and_perplexity(m, row), "experts of a token": experts_per_token(m, row)}
@@ -201,7 +183,6 @@ def loss_by_rank(m: Measured) -> Iterator[Claim]:
         yield loss(below, one=AOE, other=row)
 
 
-LOAD_RANGE = "highest minus lowest load"
 LOAD_PAIRS = (("9 AoE 256", "1 MoE"), (AOE, MOE))
 
 
@@ -226,13 +207,9 @@ def confidence_by_layer(m: Measured, row: str) -> dict[int, list[float]]:
 
 def load_columns(m: Measured, row: str) -> Mapping[str, Values]:
     """Entropies, and the largest less the smallest load, means over layers; the paper prints a sum."""
-    printed = {value.column: value.value for value in published_values("aoe-fig3", row)}
-    layers = paper_run(ITEMS["aoe-fig3"].runs[row]).model.num_hidden_layers
-    mean_range = "highest minus lowest load, mean"
     return {
         "entropy of the load": c.layer_mean(m.per_layer(row, "load_entropy")),
-        mean_range: c.layer_mean(m.per_layer(row, "load_range")),
-        f"{mean_range}, as published": {0: printed[LOAD_RANGE] / layers} if LOAD_RANGE in printed else {},
+        "highest minus lowest load, mean of the layers": c.layer_mean(m.per_layer(row, "load_range")),
         "entropy of the scores": c.layer_mean(confidence_by_layer(m, row)),
     }
 
@@ -283,7 +260,6 @@ by_answers = partial(
     Experiment,
     measures=("heldout", "questions"),
     columns=answers_and_perplexity,
-    note=c.QUESTIONS_NOTE,
 )
 
 AOE_EXPERIMENTS = (
@@ -297,8 +273,6 @@ AOE_EXPERIMENTS = (
         ),
         router_free_columns,
         compute=router_free_seconds,
-        remarks=best_is,
-        note=f"on a mixture trained here; {c.QUESTIONS_NOTE}; {NOTE}; {GATES_NOTE}",
     ),
     with_other_norm("aoe-table6", "1"),
     with_other_norm("aoe-table7", "inf"),
@@ -308,10 +282,6 @@ AOE_EXPERIMENTS = (
         other_selections,
         measures=("heldout", "questions", "routes"),
         columns=selection_columns,
-        remarks=experts_differ,
-        note=f"{c.QUESTIONS_NOTE}; both top-p models have the balancing loss and that of confidence; with "
-        "expert choice the gates are those of each design: the softmax over all experts, and in AoE over "
-        "those that chose the token",
     ),
     by_answers("aoe-table5", larger_gain_at_4b, more_runs={row: CONFIGURATIONS[row] for row in (MOE, AOE)}),
     Experiment("aoe-fig2", loss_by_rank, columns=c.training_columns, charts=c.losses),

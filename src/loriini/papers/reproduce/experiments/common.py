@@ -15,10 +15,6 @@ from loriini.papers.reproduce.quantities import Values, combined
 
 THEIR_NAMES = {ours: theirs for theirs, ours in OUR_DOMAINS.items()}
 AT_CHANCE = "it is not clearly above chance"
-QUESTIONS_NOTE = (
-    "questions ask which of four passages continues a held-out text, since the paper's tasks need larger "
-    "models"
-)
 Quantity = Callable[[str], Values]
 """A quantity of a row, by seed."""
 Relation = Callable[[str, Values, Values], Claim]

@@ -13,7 +13,7 @@ from loriini.papers.reproduce.charts import Chart, dots
 from loriini.papers.reproduce.claim import Claim, below, exactly
 from loriini.papers.reproduce.experiments import common as c
 from loriini.papers.reproduce.experiments.experiment import Experiment
-from loriini.papers.reproduce.experiments.timing import NOTE, memory, step_rates, timed_runs
+from loriini.papers.reproduce.experiments.timing import memory, step_rates, timed_runs
 from loriini.papers.reproduce.measured import Measured
 from loriini.papers.reproduce.quantities import Values, ratio
 from loriini.papers.reproduce.scales import Scale, paper_run
@@ -176,7 +176,7 @@ def slower_and_larger(m: Measured) -> Iterator[Claim]:
         yield exactly(f"memory of {row} minus that of MoE", extra, low=0.0, unit="GB")
 
 
-by_rate = partial(Experiment, columns=throughput_columns, trains=False, note=NOTE)
+by_rate = partial(Experiment, columns=throughput_columns, trains=False)
 
 COMPUTED_EXPERIMENTS = (
     sizes_of("lory-table4"),
@@ -188,8 +188,6 @@ COMPUTED_EXPERIMENTS = (
         charts=bytes_chart,
         trains=False,
         compute=bytes_sent,
-        note="bytes of the 0.3B models are counted by a formula; expert parallelism is of a top-2 mixture, "
-        "since merging needs every expert",
     ),
     by_rate("lory-table3", slower_with_experts, compute=partial(throughput, item="lory-table3")),
     by_rate(
@@ -204,6 +202,5 @@ COMPUTED_EXPERIMENTS = (
         slower_and_larger,
         columns=partial(throughput_columns, tokens=1000),
         compute=partial(throughput, item="aoe-table4", with_memory=True),
-        note=f"{NOTE}; memory is weights, gradients, optimizer state and saved activations",
     ),
 )

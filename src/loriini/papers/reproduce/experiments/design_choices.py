@@ -37,10 +37,6 @@ SEES_ALL = (
     "not judged: routing by the whole sequence sees later tokens, so its loss is too low to show more than "
     "that it is worse"
 )
-MEAN_NOTE = (
-    "perplexity is the final model's on held-out text, in the paper the mean of the last 100 iterations"
-)
-TOPICS = "topics and languages are the domains of held-out text instead of MMLU's, XNLI's and X-stance's"
 TEXT_OF = {"topics": "topic", "languages": "language"}
 """What the domains of the held-out text of a measure are."""
 EACH_TEXT = "whether both training texts lead to alike experts: here each is judged by itself"
@@ -292,12 +288,10 @@ def assignment_columns(m: Measured, row: str) -> Mapping[str, Values]:
     return {f"agreement with {what}": agreement(m, row, measure) for measure, what in TEXT_OF.items()}
 
 
-REDRAWN = "a random router is drawn anew at every step of training, and for every sequence of held-out text"
-
-by_perplexity = partial(Experiment, measures=("heldout",), columns=c.text_columns, note=MEAN_NOTE)
+by_perplexity = partial(Experiment, measures=("heldout",), columns=c.text_columns)
 by_load = partial(Experiment, measures=("heldout",), columns=collapse_columns, charts=load_charts)
 by_assignment = partial(
-    Experiment, measures=tuple(TEXT_OF), columns=assignment_columns, charts=assignment_charts, note=TOPICS
+    Experiment, measures=tuple(TEXT_OF), columns=assignment_columns, charts=assignment_charts
 )
 
 DESIGN_CHOICES_EXPERIMENTS = (
@@ -314,6 +308,6 @@ DESIGN_CHOICES_EXPERIMENTS = (
     by_load("design-choices-fig4", stays_in_use),
     Experiment("design-choices-fig1", one_or_two_layers, ("heldout",), c.text_columns, c.losses),
     by_assignment("design-choices-assignment", weakly_in_topics),
-    by_assignment("design-choices-random-assignment", frozen_as_learned, note=f"{TOPICS}; {REDRAWN}"),
+    by_assignment("design-choices-random-assignment", frozen_as_learned),
     by_assignment("design-choices-token-assignment", in_languages_not_topics),
 )

@@ -36,12 +36,8 @@ class Experiment:
     """Kind of text in place of the item's."""
     only_first_text: tuple[str, ...] = ()
     """Runs that are trained on the item's first text alone."""
-    left_out: tuple[str, ...] = ()
-    """Texts that are not trained on."""
-    note: str = ""
-    """What differs from the paper at every scale."""
-    remarks: Callable[[Measured], Iterable[str]] = lambda measured: ()
-    """What differs from the paper, with numbers of what was measured."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Texts that are not trained on → the earlier text with the same domains."""
 
     @property
     def runs(self) -> Mapping[str, PaperRun]:

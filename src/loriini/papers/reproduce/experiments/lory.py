@@ -309,40 +309,26 @@ def loss_and_activity(m: Measured) -> Iterator[Chart]:
 
 PAIR_03 = {row: ITEMS["lory-table4"].runs[row] for row in ("0.3B", "0.3B/8E")}
 NO_WARMUP = {FROM_SCRATCH: PaperRun("0.3b-lory-8e", overrides=("--warmup.dense_share=0",))}
-FIRST_SEGMENT = (
-    "training losses count the first segment of an instance, which Lory routes by its own mean in training, "
-    "so that its experts depend on tokens to be predicted"
-)
-UNEQUAL_WARMUP = (
-    "Lory starts as a dense model, but Expert Choice cannot, because its gates do not sum to 1: it is a "
-    f"mixture from the first step, as is {FROM_SCRATCH}"
-)
-FEW_SEGMENTS = "shares of active experts in ten steps are compared only where these route as many segments"
-NO_NUMBER = (
-    "the paper calls prefix routing much worse and prints no number, so the claim is a difference of 2 % of "
-    "perplexity"
-)
 
 by_training_loss = partial(Experiment, columns=c.training_columns, charts=c.losses)
 by_perplexity = partial(
     Experiment, measures=("heldout",), columns=c.perplexity_columns, charts=c.perplexities
 )
-by_answers = partial(Experiment, measures=("questions",), columns=c.question_columns, note=c.QUESTIONS_NOTE)
+by_answers = partial(Experiment, measures=("questions",), columns=c.question_columns)
 by_prompt = partial(
     Experiment,
     claims=prompt_about_as_good,
     measures=("prompt", "segment", "questions", "questions by segment"),
     columns=inference_columns,
-    note=c.QUESTIONS_NOTE,
 )
 by_routes = partial(Experiment, measures=("routes",), columns=agreement_columns, charts=specialisation_charts)
-by_use = partial(Experiment, columns=active_columns, charts=loss_and_activity, note=FEW_SEGMENTS)
+by_use = partial(Experiment, columns=active_columns, charts=loss_and_activity)
 
 LORY_EXPERIMENTS = (
-    by_training_loss("lory-fig2-left", training_by_size, note=FIRST_SEGMENT),
+    by_training_loss("lory-fig2-left", training_by_size),
     by_perplexity("lory-fig2-right", perplexity_by_size),
     by_answers("lory-table1", answers_by_size),
-    by_training_loss("lory-fig3", causal_against_prefix, ("heldout",), note=f"{NO_NUMBER}; {FIRST_SEGMENT}"),
+    by_training_loss("lory-fig3", causal_against_prefix, ("heldout",)),
     Experiment(
         "lory-fig4",
         similar_against_random,
@@ -350,22 +336,20 @@ LORY_EXPERIMENTS = (
         c.training_columns,
         batching_charts,
         kind=SHORT,
-        note=f"on short documents, of which an instance holds several; {FIRST_SEGMENT}",
     ),
     by_training_loss(
         "lory-fig5",
         training_against_expert_choice,
         more_runs=NO_WARMUP,
-        note=f"{UNEQUAL_WARMUP}; {FIRST_SEGMENT}",
     ),
-    by_perplexity("lory-table2", perplexity_against_expert_choice, more_runs=NO_WARMUP, note=UNEQUAL_WARMUP),
+    by_perplexity("lory-table2", perplexity_against_expert_choice, more_runs=NO_WARMUP),
     by_routes("lory-fig6", specialised_at_three_layers),
     by_routes("lory-fig11", specialised_everywhere),
     by_prompt("lory-table6"),
     by_prompt("lory-table9"),
     by_perplexity("lory-table7", better_at_7b, more_runs=PAIR_03),
     by_answers("lory-table8", partial(better_answers, pairs={"7B/4E": "7B"})),
-    by_training_loss("lory-fig8", smaller_training_gain_at_7b, more_runs=PAIR_03, note=FIRST_SEGMENT),
+    by_training_loss("lory-fig8", smaller_training_gain_at_7b, more_runs=PAIR_03),
     by_use("lory-fig10", warmup_helps),
     by_use("lory-fig9", utilisation),
 )

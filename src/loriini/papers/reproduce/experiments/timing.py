@@ -25,10 +25,6 @@ TIMED = {
 """Models that are timed; `paper` is for a GPU."""
 ROUNDS = {"tiny": 4, "small": 12, "paper": 16}
 """Even numbers: each case is measured before and after the others equally often."""
-NOTE = (
-    "timed are small models on this machine, in float32 and steps of one micro-batch; intervals are over "
-    "rounds of one session, and other sessions may lie outside them"
-)
 Work = Callable[[], object]
 
 

@@ -221,5 +221,4 @@ TOY_EXPERIMENT = Experiment(
     charts=toy_charts,
     trains=False,
     compute=toy,
-    note="inputs and experts are equally wide; classifiers below 99 % of a class have no part in the verdict",
 )
