@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import pytest
 
-from cli.calls import assert_refused, call
+from cli.calls import assert_refused, call, parsed
 from loriini import __version__
 from loriini.cli import COMMANDS
 from loriini.cli.command import CommandParser, find_commands, load_command, make_command, summary
@@ -119,6 +119,41 @@ def test_the_help_is_what_the_docstrings_say() -> None:
         assert part in shown
     assert "hidden" not in shown
     assert "--others" not in shown
+
+
+CONTRACT = """
+quickstart --out DIR --documents a b --design mixtral --size small --steps 3 --seed 1
+designs --json
+recipes --json
+prepare web --documents a b --out DIR --tokenizer bpe:300 --length 64 --order random --encoder lsa
+prepare web --documents a --out DIR --workers 2 --seed 3 --on-error skip
+inspect DIR
+train tiny-lory --out RUN --corpus a b --init RUN --routing.segment_length 8 --heldout PATH
+train --resume RUN
+evaluate a b --documents x y --domain-field topic --skip 3 --routing segment --device cpu --out FILE
+evaluate a --tasks piqa mmlu --limit 3 --num-fewshot 2 --tasks-data DIR --out FILE
+compare lory dense --corpus a --heldout b --recipe tiny --seeds 2 --grid steps=1,2 --out DIR
+compare lory dense --heldout b --ladder 8,16 --jobs 1 --out DIR --steps 3
+compare RUN RUN2 --out DIR
+reproduce lory-fig3 lory-fig4 --scale tiny --text DIR --seeds 1 --jobs 1 --out DIR
+reproduce --list
+lens RUN --text FILE --out FILE
+analyze RUN --documents a b --out DIR
+generate RUN --prompt TEXT --max-new-tokens 3 --greedy --routing segment
+export RUN --to llama --prompt TEXT --dtype bf16 --step 3 --out DIR
+export RUN --to gguf --prompt-file F --out DIR
+convert CORPUS --to parquet --out DIR
+convert PATH --from megatron --out DIR
+bench --out FILE --quick
+"""
+
+
+@pytest.mark.parametrize("line", CONTRACT.strip().splitlines())
+def test_the_commands_have_the_options_that_scripts_rely_on(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    parsed(line.split())
 
 
 def test_help_errors_and_the_version_import_nothing_heavy() -> None:
