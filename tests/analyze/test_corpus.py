@@ -53,12 +53,3 @@ def test_the_summary_names_what_is_there() -> None:
     assert rows["restarts"] == "1 (5.6%)"
     assert rows["cosine within an instance, random order"] == "0.607"
     assert rows["cosine within an instance, similar order"] == "– (no instance holds two documents)"
-
-
-def test_a_corpus_without_neighbours_has_less_to_show(tmp_path: Path) -> None:
-    order = {"method": None, "restarts": None, "jumps": None, "adjacent_cosine": None}
-    numbers = {**INSPECTED, "neighbors": None, "order": order, "shared_instance_cosine": {}}
-    imported = {**numbers, "tokens": {**INSPECTED["tokens"], "unknown": None}}
-    assert not {"encoder", "restarts", "unknown tokens"} & summary(imported).keys()
-    page = Page(write_corpus_page(tmp_path, numbers, []).read_text())
-    assert page.headings[1:] == ["Documents", "Lengths"]

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerFast
 from lenses import HOSTILE, Parts, byte_tokenizer, saved
 from loriini import LoriiniForCausalLM
 from loriini.analyze.lens import read_losses, read_text, tokenize, write_lens
-from loriini.analyze.lens_page import expert_colours, write_lens_page
+from loriini.analyze.lens_page import write_lens_page
 from loriini.analyze.reading import Lens, Reading, domain_overlaps, mean_overlap
 from loriini.analyze.routes import ROUTES, Routes
 from loriini.common.errors import InputError
@@ -140,18 +140,6 @@ def test_a_dense_models_loss_is_beside_the_mixtures(
         write_lens(run, text, tmp_path / "lens.html", dense)
 
 
-@pytest.mark.parametrize(
-    ("tokens", "after"), [(SEGMENT, " (its experts see these tokens)"), (2 * SEGMENT, " after segment 1")]
-)
-def test_the_gain_is_named_by_the_tokens_that_it_is_of(
-    tokens: int, after: str, tmp_path: Path, tokenizer: PreTrainedTokenizerFast
-) -> None:
-    run, dense = saved(tmp_path / "run", tokenizer), saved(tmp_path / "dense", tokenizer, num_experts=1)
-    page = write_lens(run, "x" * tokens, tmp_path / "lens.html", dense, device="cpu").read_text()
-    for name in ("nats a token", "perplexity", "nats a token, dense", "gain over dense"):
-        assert f"{name}{after}<" in page
-
-
 def test_tables_compare_what_was_not_routed_by_itself(tmp_path: Path) -> None:
     """12 tokens in segments of 4: gains of segment 1's are large, and are neither listed nor in a mean."""
     losses_N = np.array([np.nan, *np.full(4, 9.0), *np.arange(1.0, 8.0)])
@@ -184,25 +172,6 @@ def test_a_long_text_is_cut_and_the_page_says_so(
     for text, tokens, words in (("", 60, "the text is empty"), ("a b", 1, "--tokens 1: give at least 2")):
         with pytest.raises(InputError, match=words):
             write_lens(run, text, tmp_path / "lens.html", tokens=tokens)
-
-
-def test_a_single_token_is_too_few(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
-    tokenizer.eos_token = None
-    with pytest.raises(InputError, match="the text is a single token"):
-        write_lens(saved(tmp_path / "run", tokenizer), "0", tmp_path / "lens.html")
-
-
-def test_contexts_are_as_long_as_in_the_shortest_training(
-    tmp_path: Path, tokenizer: PreTrainedTokenizerFast
-) -> None:
-    run, dense = tmp_path / "run", tmp_path / "dense"
-    saved(run / "model", tokenizer)
-    saved(dense / "model", tokenizer, num_experts=1)
-    (run / "run.json").write_text('{"length": 11}')
-    (dense / "run.json").write_text('{"length": 7}')
-    for more, context in (({}, 12), ({"dense": dense}, 8)):
-        page = write_lens(run, "0123456789" * 3, tmp_path / "lens.html", **more).read_text()
-        assert f"contexts of {context} tokens, as in evaluation" in page
 
 
 def routes(shares: list[list[float]]) -> Routes:
@@ -245,10 +214,3 @@ def test_routes_of_the_run_are_found(tmp_path: Path, tokenizer: PreTrainedTokeni
     two_layers = replace(routes([[1, 1, 1, 1]]), **of_shares, **of_bits, confidence_entropy=np.zeros((2, 1)))
     two_layers.save(run / ROUTES)
     assert "routed most like topic" in write_lens(run, "owl", tmp_path / "b.html").read_text()
-
-
-@pytest.mark.parametrize("experts", [4, 12, 13, 32, 64])
-def test_every_expert_has_a_colour_of_its_own(experts: int) -> None:
-    light, dark = expert_colours(experts).split("@media")
-    for sheet in (light, dark):
-        assert len(set(re.findall(r": (oklch\([^)]*\))", sheet))) == experts

@@ -12,11 +12,9 @@ from loriini import LoriiniForCausalLM
 from loriini.analyze.routes import (
     Routes,
     _information,
-    _sums_of_domains,
     mutual_information,
     routes_by_domain,
     routes_of_sequences,
-    shares,
 )
 from loriini.common.errors import InputError
 from loriini.evaluate.heldout import HeldOut
@@ -55,15 +53,6 @@ def test_texts_of_any_length_are_routed_as_one_at_a_time(design: str) -> None:
             found = getattr(routes, field)
             found = found[i] if field == "units" else found[:, i]
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6, err_msg=field)
-
-
-@torch.no_grad()
-def test_routes_are_read_without_the_head() -> None:
-    model = tiny_model("lory").eval()
-    called: list[torch.nn.Module] = []
-    model.lm_head.register_forward_hook(lambda head, *_: called.append(head))
-    routes_of_sequences(model, {"a": [random_ids(1, 9)[0]]})
-    assert not called
 
 
 def test_instances_are_routed_without_their_last_token() -> None:
@@ -111,22 +100,6 @@ def test_agreement_is_1_where_the_domain_decides_and_0_by_chance() -> None:
     assert alone.most_bits.tolist() == alone.domain_agreement.tolist() == [0]
 
 
-def test_agreement_is_at_most_1_where_units_choose_different_numbers() -> None:
-    """Each unit of one domain chooses all experts, each of the other one of them."""
-    choices = np.array([[[7.0] * 3, [2.0, 0, 0]]])
-    bits = mutual_information(shares(choices))  # domains count alike
-    varied = made(choices=choices, domain_bits=bits)
-    assert 0 < varied.domain_agreement[0] <= 1
-    assert varied.most_bits.tolist() == [1]
-
-
-def test_sums_of_domains_are_those_of_a_loop() -> None:
-    rng = np.random.default_rng(0)
-    values_SLX, domain_S = rng.random((50, 2, 3)), rng.permutation(np.arange(50) % 7)
-    expected = np.stack([values_SLX[domain_S == domain].sum(0) for domain in range(7)], axis=1)
-    np.testing.assert_allclose(_sums_of_domains(values_SLX, domain_S), expected)
-
-
 def test_texts_that_do_not_differ_agree_with_no_domain() -> None:
     """Of few texts chance alone gives bits; the permutations take them off."""
     model, rng = tiny_model("sequence-top1"), torch.Generator().manual_seed(0)
@@ -136,23 +109,6 @@ def test_texts_that_do_not_differ_agree_with_no_domain() -> None:
     assert np.abs(routes.domain_agreement).max() < 0.25
     labels = tiny_model("label", label_names=["a", "b"])
     assert routes_of_sequences(labels, {"b": texts[:12], "a": texts[12:]}).domain_agreement.min() > 0.99
-
-
-def test_it_is_documents_that_chance_gives_to_domains() -> None:
-    """Four sequences of each document are as much evidence as one."""
-    model, rng = tiny_model("sequence-top1"), torch.Generator().manual_seed(0)
-    texts = [torch.randint(3, 61, (6,), generator=rng) for _ in range(24)]
-    once = {"a": texts[:12], "b": texts[12:]}
-    four = {domain: [text for text in of_domain for _ in range(4)] for domain, of_domain in once.items()}
-    documents = {domain: [i // 4 for i in range(48)] for domain in four}
-    expected = routes_of_sequences(model, once)
-    routes = routes_of_sequences(model, four, documents=documents)
-    np.testing.assert_allclose(routes.chance_bits, expected.chance_bits)
-    np.testing.assert_allclose(routes.domain_agreement, expected.domain_agreement)
-    assert (routes_of_sequences(model, four).chance_bits < expected.chance_bits / 2).all()
-    alone = routes_of_sequences(model, once, documents={"a": [0] * 12, "b": [5] * 12})
-    assert alone.domain_bits.min() > 0
-    np.testing.assert_allclose(alone.domain_agreement, 0, atol=1e-9)  # one document a domain tells nothing
 
 
 @pytest.mark.parametrize("alike", [False, True], ids=["sequences differ", "documents differ"])
@@ -207,11 +163,6 @@ def test_a_domain_is_routed_to_the_expert_of_its_label() -> None:
     assert routes.choices.tolist() == [[[0, 3, 0, 0], [3, 0, 0, 0]]] * 2
 
 
-def test_no_instances_are_refused() -> None:
-    with pytest.raises(ValueError, match="no sequences"):
-        routes_by_domain(tiny_model(), {"a": HeldOut(torch.zeros(0, 9, dtype=torch.long), 1.0)}, "fp32")
-
-
 def test_routes_come_back_as_they_were_saved(tmp_path: Path) -> None:
     routes = made()
     routes.save(tmp_path / "routes.npz")
@@ -239,16 +190,6 @@ def test_a_damaged_file_is_wrong_input(tmp_path: Path, left: int) -> None:
     path.write_bytes(path.read_bytes()[:left])
     with pytest.raises(InputError, match=r"routes\.npz: not readable routes .*; run loriini analyze again"):
         Routes.load(path)
-
-
-def test_a_file_of_something_else_is_wrong_input(tmp_path: Path) -> None:
-    (tmp_path / "routes.npz").write_text("not routes")
-    with pytest.raises(InputError, match=r"routes\.npz: not readable routes .*; run loriini analyze again"):
-        Routes.load(tmp_path / "routes.npz")
-    with open(tmp_path / "older.npz", "wb") as file:
-        np.savez(file, mean_gates=np.ones((1, 1, 2)), domains=np.array(["a"]), units=np.array([1]))
-    with pytest.raises(InputError, match=r"older\.npz: not readable routes .*choices"):
-        Routes.load(tmp_path / "older.npz")
 
 
 @pytest.mark.parametrize(

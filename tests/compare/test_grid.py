@@ -13,8 +13,7 @@ from loriini.compare.grid import base_run, make_trainings
 from loriini.compare.job import has_small_corpus
 from loriini.compare.settings import CompareSettings, parse_grid
 from loriini.compare.trainings import Training, place, run_digest
-from loriini.recipes import RECIPES, find_recipe, quickstart_run, with_design
-from loriini.recipes.redesign import active_ffns
+from loriini.recipes import quickstart_run, with_design
 from loriini.routing import DESIGNS
 from loriini.routing.registry import REGISTERED
 from loriini.train.corpora import TrainingCorpus
@@ -25,19 +24,6 @@ TINY = base_run("tiny")
 
 def names(cells: list[Training]) -> list[tuple[str, int]]:
     return [(cell.variant, cell.seed) for cell in cells]
-
-
-def test_every_design_keeps_the_active_size() -> None:
-    for base in (TINY, find_recipe("0.3b-dense"), RECIPES["tiny-mixtral"]):
-        width = base.model.intermediate_size * active_ffns(base.routing, base.model.num_experts)
-        for design in DESIGNS:
-            run = with_design(base, design)
-            assert (run.model.num_experts == 1) == (design == "dense")
-            own = run.model.intermediate_size * active_ffns(run.routing, run.model.num_experts)
-            assert own == pytest.approx(width, rel=0.05)
-            assert run.routing.segment_length == base.routing.segment_length
-            assert run.copy_step == 0 or run.routing.preserves_dense
-            assert (run.steps, run.optimizer, run.length) == (base.steps, base.optimizer, base.length)
 
 
 @pytest.mark.parametrize(
@@ -94,12 +80,6 @@ def test_options_are_those_of_the_designs_that_may_read_them(monkeypatch: pytest
     assert [cell.run.routing.options for cell in cells] == [{"a": 2}, {"a": 3}, {}, {}]
     with pytest.raises(InputError, match=r"routing\.options\.b is read by nothing"):
         make_trainings(("own",), TINY, ["--routing.options.b=1"], {}, seeds=1)
-
-
-def test_designs_that_start_from_a_model_have_its_width() -> None:
-    run = replace(TINY, init="ORG/NAME")
-    cells = make_trainings(("dense", "lory", "mixtral"), run, [], {}, seeds=1)
-    assert {cell.run.model.intermediate_size for cell in cells} == {TINY.model.intermediate_size}
 
 
 def test_overrides_change_the_design_and_its_width() -> None:

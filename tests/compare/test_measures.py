@@ -28,22 +28,6 @@ def two_documents(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
-def test_the_same_tokens_in_other_instances_are_evaluated_again(
-    compared: Compared, two_documents: str, tmp_path: Path
-) -> None:
-    """Instances of 32 and of 16 tokens, an even number of these, hold the same bytes."""
-    folder = compared.folder("dense", 0)
-    shapes = []
-    for length, instances in ((31, 4), (15, 8)):
-        asked = EvaluationSettings((two_documents,), length=length, skip=0, instances=instances)
-        settings, heldout = shared_heldout([folder], asked)
-        (found,) = evaluate_trainings(existing_trainings([folder]), heldout, settings, tmp_path).values()
-        shapes.append((len(found["instance_losses"]["a"]), heldout["a"].ids.flatten().tolist()))
-    (long, ids), (short, same_ids) = shapes
-    assert (long, short) == (4, 8)
-    assert ids == same_ids
-
-
 def test_a_kept_evaluation_is_of_the_same_bytes_of_text(
     compared: Compared, two_documents: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -111,22 +111,6 @@ def test_a_models_folder_stands_for_its_run(compared: Compared) -> None:
     assert existing_trainings([folder / "model"]) == existing_trainings([folder])
 
 
-def test_precisions_that_machines_chose_are_compared(compared: Compared, tmp_path: Path) -> None:
-    folders = [shutil.copytree(compared.folder(name, 0), tmp_path / name) for name in ("dense", "lory")]
-    trainings = [
-        replace(training, run=replace(training.run, precision="auto"))
-        for training in existing_trainings(folders)
-    ]
-    written = json.loads((folders[1] / "run.json").read_text())
-    chosen = written["precision"]
-    other = "fp32" if chosen == "bf16" else "bf16"
-    (folders[1] / "run.json").write_text(json.dumps({**written, "precision": other}))
-    assert (
-        f"The runs differ in precision: {chosen} (dense); {other} (lory)."
-        in (compare_trainings(trainings, {}, {})["remarks"])
-    )
-
-
 def test_unequal_runs_are_named_by_what_differs(compared: Compared, tmp_path: Path) -> None:
     longer = [*compared.arguments, "--steps", "14"]
     compare_here("lory", "--seeds", 1, "--out", tmp_path, *longer)
@@ -135,22 +119,6 @@ def test_unequal_runs_are_named_by_what_differs(compared: Compared, tmp_path: Pa
     assert [training.variant for training in trainings] == ["lory steps=12", "lory steps=14"]
     results = compare_trainings(trainings, {}, {})
     assert "The runs differ in steps: 12 (lory steps=12); 14 (lory steps=14)." in results["remarks"]
-
-
-def test_runs_are_named_by_settings_that_only_some_have(compared: Compared, tmp_path: Path) -> None:
-    """A scaling of rotary positions is a table in some runs and absent in others."""
-    folder = compared.folder("lory", 0)
-    scaled = tmp_path / "scaled"
-    shutil.copytree(folder, scaled)
-    written = json.loads((scaled / "run.json").read_text())
-    written["model"]["rope_scaling"] = {"rope_type": "linear", "factor": 2.0}
-    (scaled / "run.json").write_text(json.dumps(written))
-    for order in ([folder, scaled], [scaled, folder]):
-        trainings = existing_trainings(order)
-        names = {training.folder: training.variant for training in trainings}
-        assert "factor=2.0" in names[scaled]
-        assert "factor=none" in names[folder]
-        assert len({training.run for training in trainings}) == 2  # and each is hashed
 
 
 def test_a_run_whose_losses_are_not_finite_is_left_out(compared: Compared, tmp_path: Path) -> None:
@@ -171,20 +139,6 @@ def test_a_run_whose_losses_are_not_finite_is_left_out(compared: Compared, tmp_p
     json.dumps(results, allow_nan=False)
     with pytest.raises(InputError, match=r"the losses on domain .* are not finite"):
         evaluate_runs([broken], evaluation)
-
-
-def test_few_held_out_documents_are_counted_and_warned_of(
-    compared: Compared, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = tmp_path / "few.jsonl"
-    text.write_text(
-        2 * (json.dumps({"text": "they say that " * 300}) + "\n") + json.dumps({"text": "and " * 300})
-    )
-    trainings = existing_trainings([compared.folder("dense", 0), compared.folder("lory", 0)])
-    evaluation = EvaluationSettings((str(text),))
-    heldout = measure_trainings(trainings, evaluation, {}, tmp_path / "cache")["heldout"]
-    assert heldout["begin_in"] == {"few": 3}
-    assert "few (3); give at least 10" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_diverged_run_is_a_result(compared: Compared, tmp_path: Path) -> None:

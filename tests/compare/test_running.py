@@ -1,6 +1,5 @@
 """Cells as processes: resumed, interrupted, failing and diverging; most with a stand-in for training."""
 
-import json
 import os
 import re
 import signal
@@ -136,16 +135,6 @@ def test_a_killed_cell_names_the_signal_not_its_progress(compared: Compared, tmp
     (training,) = trainings(compared, tmp_path, ("lory",))
     with training_is(KILLED):
         assert train_all([training]) == {training.folder: "killed by signal 9; is there enough memory?"}
-
-
-def test_an_interrupted_cell_is_resumed_with_its_own_settings(compared: Compared, tmp_path: Path) -> None:
-    (training,) = trainings(compared, tmp_path, ("lory",))
-    with training_is(FAIL):
-        train_all([training])
-    before = json.loads((training.folder / "run.json").read_text())
-    assert before["steps"] == training.run.steps
-    (again,) = trainings(compared, tmp_path, ("lory",))
-    assert again == training
 
 
 def test_jobs_take_the_gpus_in_turn_and_share_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:

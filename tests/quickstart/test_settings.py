@@ -9,7 +9,6 @@ import pytest
 from cli.calls import call
 from loriini.common.errors import InputError
 from loriini.quickstart import job
-from loriini.quickstart.job import run_quickstart
 from loriini.quickstart.settings import Quickstart
 
 
@@ -36,18 +35,6 @@ def test_a_flawed_record_is_skipped_when_asked_in_the_folder_of_a_job_that_stopp
     assert ended.code == 130
     assert "warning: 1 left out" in ended.err
     assert (out / "documents" / "heldout.jsonl").stat().st_size
-
-
-def test_a_job_that_read_nothing_leaves_the_folder_to_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    empty, documents, out = tmp_path / "empty", tmp_path / "text.txt", tmp_path / "out"
-    empty.mkdir()
-    documents.write_text("some words of text\n")
-    for path in (empty, documents):  # one text is too little
-        with pytest.raises(InputError, match="text"):
-            run_quickstart(Quickstart(documents=(str(path),), steps=3), out)
-    assert json.loads((out / "quickstart.json").read_text())["documents"] == [str(documents)]
 
 
 def test_the_fields_of_records_are_named(tmp_path: Path) -> None:

@@ -1,8 +1,6 @@
 """Report pages: self-contained HTML files, made from the files of a folder alone."""
 
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from loriini.analyze.routes import ROUTES, Routes
 from loriini.analyze.sections import expert_use_plots, learning_section, training_cards, who_routes_where
@@ -11,10 +9,11 @@ from loriini.common.errors import InputError
 from loriini.common.hub import RUN, name_of
 from loriini.reporting.page import REPORT, element, join, paragraph, strong, table, write_page
 from loriini.routing import RoutingConfig
+from loriini.train.changes import PATHS
 from loriini.train.config import read_run
 from loriini.train.records.metrics import METRICS, read_records
 
-LOCAL = {"corpus", "init", "evaluate.heldout"}
+LOCAL = (*PATHS, "init")
 """Settings that are paths on this machine, which a page that is passed on need not show."""
 
 
@@ -36,11 +35,12 @@ def write_run_report(run: Path, out: Path, remark: str | None = None) -> Path:
         paragraph(strong("Note: "), remark) if remark else "",
         training_cards(metrics) if metrics else "",
     )
+    shown = [[name, str(value)] for name, value in by_dotted_name(settings).items() if name not in LOCAL]
     sections = {
         "Learning": learning_section(name, metrics),
         "Use of experts": expert_use_plots(metrics, routing_of(run)),
         "Who routes where": who_routes_where(routes),
-        "Settings": table(["setting", "value"], settings_rows(settings)) if settings else None,
+        "Settings": table(["setting", "value"], shown) if settings else None,
     }
     out.mkdir(parents=True, exist_ok=True)
     return write_page(out / REPORT, f"Loriini: {name}", opening, sections.items())
@@ -54,16 +54,3 @@ def read_routes(path: Path) -> Routes | None:
 def routing_of(run: Path) -> RoutingConfig | None:
     """A run's design; None for a folder without a run."""
     return read_run(run / RUN)[0].routing if (run / RUN).exists() else None
-
-
-def settings_rows(settings: Mapping[str, Any]) -> Iterator[list[str]]:
-    """A row of name and value for every setting; of paths on this machine only the names."""
-    for name, value in by_dotted_name(settings).items():
-        yield [name, str(_without_folders(value) if name in LOCAL else value)]
-
-
-def _without_folders(paths: Any) -> Any:
-    """The name of a path, or of each in a list."""
-    if isinstance(paths, list):
-        return [_without_folders(path) for path in paths]
-    return Path(paths).name if paths else paths

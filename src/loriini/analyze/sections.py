@@ -14,7 +14,6 @@ from loriini.reporting.curves import (
     column,
     routed_steps,
     running_mean,
-    utilisation,
     with_load_entropy,
 )
 from loriini.reporting.page import Html
@@ -23,8 +22,6 @@ from loriini.routing import RoutingConfig
 
 DOMAINS_SHOWN = 40
 """Domains that are shown, those with the most text; the statistics are of all."""
-LEAST_SHOWN = 0.005
-"""An agreement that two decimals do not show as 0."""
 
 
 def training_cards(metrics: Metrics) -> Html:
@@ -63,31 +60,25 @@ def expert_use_plots(metrics: Metrics, design: RoutingConfig | None) -> Html | N
         )
     else:
         use = _activity(routed) if design is not None and design.soft else _busiest(routed)
-    return p.join(use, _loads(routed), _scores(routed))
+    return p.join(use, _loads(routed))
 
 
 def _activity(routed: Metrics) -> Html:
-    """How many experts of a soft design are active, and how evenly they are weighted."""
+    """How evenly the experts of a soft design are weighted."""
     experts = routed[-1]["experts"]
     effective = np.nanmean(np.exp(column(routed[-UTILISATION_WINDOW:], "gate_entropy")))
-    spread = (
-        "At the end of training a routing decision spreads its weight over ",
-        p.strong(f"{effective:.1f} of {experts} experts"),
-        ", measured by its entropy.",
+    return p.join(
+        p.paragraph(
+            "At the end of training a routing decision spreads its weight over ",
+            p.strong(f"{effective:.1f} of {experts} experts"),
+            ", measured by its entropy.",
+        ),
+        p.figure(
+            plots.entropy_curves(routed, "gate_entropy", "effective number of experts in a decision"),
+            "The exponential of the mean entropy of the weights: 1 if one expert gets all the weight, "
+            f"{experts} (dotted) if all get the same.",
+        ),
     )
-    entropy = p.figure(
-        plots.entropy_curves(routed, "gate_entropy", "effective number of experts in a decision"),
-        "The exponential of the mean entropy of the weights: 1 if one expert gets all the weight, "
-        f"{experts} (dotted) if all get the same.",
-    )
-    if experts == 2:  # no weight is above twice the even one
-        return p.join(p.paragraph(*spread), entropy)
-    active = utilisation(routed)[1][-1].mean()
-    often = (
-        f" {100 * active:.0f} % of the experts get more than twice the even weight at least once in "
-        f"{UTILISATION_WINDOW} steps (averaged over layers)."
-    )
-    return p.join(p.paragraph(*spread, often), entropy)
 
 
 def _busiest(routed: Metrics) -> Html:
@@ -124,23 +115,6 @@ def _loads(routed: Metrics) -> Html:
     )
 
 
-def _same(metrics: Metrics, one: str, other: str) -> bool:
-    """Whether two statistics are the same up to rounding in all steps."""
-    return np.allclose(column(metrics, one), column(metrics, other), atol=1e-3, equal_nan=True)
-
-
-def _scores(routed: Metrics) -> Html:
-    """The entropy of the scores, where it differs from that of the gates."""
-    last = routed[-1]
-    if "confidence_entropy" not in last or _same(routed, "confidence_entropy", "gate_entropy"):
-        return p.join()
-    return p.figure(
-        plots.entropy_curves(routed, "confidence_entropy", "effective number of experts by score"),
-        "The exponential of the confidence entropy, the mean entropy of the softmax of all scores: "
-        f"1 if decisions are certain, {last['experts']} (dotted) if all scores are the same.",
-    )
-
-
 def who_routes_where(routes: Routes | None) -> Html | None:
     """Share of choices and mean weight by domain, and how far they depend on the domain."""
     if routes is None or routes.choices.shape[-1] == 1:
@@ -152,29 +126,23 @@ def who_routes_where(routes: Routes | None) -> Html | None:
         _heat_maps(shown),
         p.element("h3", "Load and agreement, by layer"),
         _statistics(routes),
-        p.items(_explanations(routes)),
-        p.element("h3", f"The expert that each {routes.field} chooses most"),
-        _favourites(shown),
         p.note(
-            f"Measured on held-out text: {_counted(routes)}. Layers and experts are counted from 0."
-            + (f" The {left_out} values of {routes.field} with least text are not shown." if left_out else "")
+            _explanations(routes),
+            f"Measured on held-out text: {routes.sequences.sum():,} sequences with {routes.units.sum():,} "
+            "routing decisions in each layer. Layers and experts are counted from 0.",
+            f" The {left_out} values of {routes.field} with least text are not shown." if left_out else "",
         ),
     )
 
 
 def _agreement(routes: Routes) -> Html:
-    agreement, bits = routes.domain_agreement, routes.domain_bits
+    agreement = routes.domain_agreement
     best = agreement.argmax()
-    most = (
-        f" Layer {best} agrees most: {agreement[best]:.2f}, or {bits[best]:.3f} bits of at most "
-        f"{routes.most_bits[best]:.2f}."
-        if agreement[best] >= LEAST_SHOWN
-        else ""
-    )
     return p.paragraph(
         f"The choice of experts agrees with the {routes.field} by ",
         p.strong(f"{agreement.mean():.2f}"),
-        f" (averaged over layers; 0 is chance, 1 means that the {routes.field} decides the experts).{most}",
+        f" (averaged over layers; 0 is chance, 1 means that the {routes.field} decides the experts). "
+        f"Layer {best} agrees most: {agreement[best]:.2f}.",
     )
 
 
@@ -213,25 +181,15 @@ def _statistics(routes: Routes) -> Html:
     return p.table(["", *columns], rows)
 
 
-def _explanations(routes: Routes) -> list[Html]:
-    """A sentence for each column of the statistics."""
+def _explanations(routes: Routes) -> str:
+    """What the columns of the statistics are."""
     experts, field = routes.choices.shape[-1], routes.field
-    meanings = {
-        "Experts in use": f"the exponential of the load's entropy, {experts} if the load is even.",
-        "Max − min load": "the busiest expert's share of all choices minus the least busy one's.",
-        "Experts by score": "the exponential of the confidence entropy, the mean entropy of the softmax of "
-        f"a decision's scores: 1 if decisions are certain, {experts} if all scores are the same.",
-        "Bits": f"the mutual information of choice and {field}: what one choice says about the {field}.",
-        "Bits by chance": f"the same when whole texts are assigned to a {field} at random; with few texts, "
-        "this is well above 0.",
-        "Agreement": "the bits above chance as a share of the most that is possible (the adjusted mutual "
-        "information).",
-    }
-    return [p.join(p.strong(name), f": {meaning}") for name, meaning in meanings.items()]
-
-
-def _counted(routes: Routes) -> str:
-    return f"{routes.sequences.sum():,} sequences with {routes.units.sum():,} routing decisions in each layer"
+    return (
+        f"Experts in use: the exponential of the load's entropy, {experts} if the load is even. Experts by "
+        "score: that of the softmax of a decision's scores. Bits: what one choice says about the "
+        f"{field}; by chance: the same when whole texts are assigned to a {field} at random. Agreement: the "
+        "bits above chance as a share of the most that is possible (the adjusted mutual information). "
+    )
 
 
 def document_and_nearest(document: Mapping[str, Any]) -> Html:
@@ -246,14 +204,3 @@ def document_and_nearest(document: Mapping[str, Any]) -> Html:
             )
         ),
     )
-
-
-def _favourites(routes: Routes) -> Html:
-    """The most chosen expert and its share, by domain and layer."""
-    top_LD, share_LD = routes.choice_shares.argmax(-1), routes.choice_shares.max(-1)
-    layers = range(len(top_LD))
-    rows = (
-        [name, *(f"{top_LD[layer, i]} ({share_LD[layer, i]:.2f})" for layer in layers)]
-        for i, name in enumerate(routes.domains)
-    )
-    return p.table([routes.field, *(f"layer {layer}" for layer in layers)], rows)

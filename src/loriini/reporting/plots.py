@@ -153,7 +153,7 @@ def shares_by_domain(shares: ArrayLike, domains: Sequence[str]) -> Figure:
     for layer, axes in enumerate(panels):
         tiles = _tiles(axes, ratios[layer], math.log(scale))
         axes.set_title(f"layer {layer}")
-        axes.set_yticks(np.arange(rows) + 0.5, [_short(d, 14) for d in domains])
+        axes.set_yticks(np.arange(rows) + 0.5, [d if len(d) <= 14 else f"{d[:13]}…" for d in domains])
         axes.set_xticks(numbered + 0.5, numbered)
     bar = figure.colorbar(tiles, ax=panels, location="bottom", aspect=30, shrink=0.8)
     bar.set_ticks([-math.log(scale), 0, math.log(scale)])
@@ -209,14 +209,8 @@ def draw_curves(axes: Axes, curves: Mapping[str, Mapping[str, ArrayLike]], falli
         if "low" in values:
             axes.fill_between(x, values["low"], values["high"], color=color, alpha=0.15, linewidth=0)
         shown += [column[int(INITIAL_SHARE * len(x)) :] for column in values.values()]
-    if falling:
-        limit_to(axes, shown)
-
-
-def limit_to(axes: Axes, shown: Sequence[NDArray[np.float64]]) -> None:
-    """Limits of the vertical axis that show some finite values, with a margin."""
     finite = np.concatenate([values[np.isfinite(values)] for values in shown])
-    if len(finite):
+    if falling and len(finite):
         margin = 0.05 * np.ptp(finite) + 0.005
         axes.set_ylim(finite.min() - margin, finite.max() + margin)
 
@@ -282,8 +276,3 @@ def _tiles(axes: Axes, values: Floats, reach: float) -> PatchCollection:
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     return tiles
-
-
-def _short(name: str, limit: int) -> str:
-    """A name cut to `limit` characters."""
-    return name if len(name) <= limit else f"{name[: limit - 1]}…"
