@@ -85,7 +85,7 @@ def test_the_page_shows_every_section_and_needs_nothing_from_outside(compared: C
         "Learning",
         "Use of experts",
         "Not causal",
-        "Cells",
+        "Trainings",
         "How it was made",
     ]
     assert not re.search(r'(src|href)="(?!#)', page)

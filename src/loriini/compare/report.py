@@ -9,7 +9,6 @@ from loriini.common.grouping import grouped
 from loriini.compare import figures
 from loriini.compare.measures import Row, Rows
 from loriini.compare.sections import (
-    cells_section,
     difference_texts,
     expert_use_section,
     grid_section,
@@ -18,6 +17,7 @@ from loriini.compare.sections import (
     mean_text,
     not_causal_section,
     settings_section,
+    trainings_section,
 )
 from loriini.compare.seeds import in_quadrature, t_factor
 from loriini.evaluate.intervals import OVERALL, Difference, clamped
@@ -47,7 +47,7 @@ def write_comparison(results: Mapping[str, Any], out: Path) -> Path:
         "Use of experts": expert_use_section(shown),
         "Not causal": not_causal_section(shown),
         "Grid": grid_section(results),
-        "Cells": cells_section(results),
+        "Trainings": trainings_section(results),
         "How it was made": settings_section(results),
     }
     title = f"Loriini: {listing([v['name'] for v in shown])}"
@@ -79,7 +79,7 @@ def opening(results: Mapping[str, Any], shown: Rows) -> Html:
     said = [f"{len(results['cells'])} trainings of {len(results['variants'])} variants."]
     if ladder:
         widths = listing([str(width) for width in ladder["widths"]])
-        said.append(f"They are {widths} wide; sections but the ladder, grid and cells show the widest.")
+        said.append(f"They are {widths} wide; sections but the ladder, grid and trainings show the widest.")
     if not text:
         said.append("No model was scored on held-out text, so only the trainings are compared.")
     elif text["skip"]:

@@ -187,7 +187,7 @@ def grid_section(results: Mapping[str, Any]) -> Html | None:
     return p.join(p.table(["", "training loss", "perplexity", ""], rows), p.note(how))
 
 
-def cells_section(results: Mapping[str, Any]) -> Html:
+def trainings_section(results: Mapping[str, Any]) -> Html:
     """Every training, with its folder."""
     rows = [
         [
