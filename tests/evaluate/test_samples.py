@@ -10,7 +10,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from loriini import LoriiniForCausalLM
 from loriini.common.errors import InputError
-from loriini.evaluate.samples import check_room, continue_text
+from loriini.evaluate.samples import _Parts, check_room, continue_text
 from loriini.evaluate.settings import Generation
 from loriini.model.weights.loading import opening_ids
 from runs import EOS, VOCABULARY, write_tokenizer
@@ -121,6 +121,8 @@ def test_the_parts_add_up_to_the_text(prompt: str, tokenizer: PreTrainedTokenize
     text = continue_text(model, tokenizer, prompt, Generation(12), parts.append)
     assert "".join(parts) == text
     assert len(parts) == len(text.split()) > 1
+    _Parts(tokenizer, parts.append).on_finalized_text("half a character", stream_end=True)
+    assert parts[-1] == "half a character"
 
 
 def test_a_prompt_must_leave_room(tokenizer: PreTrainedTokenizerBase) -> None:
