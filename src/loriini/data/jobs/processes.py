@@ -30,7 +30,8 @@ WORKER_ENVIRONMENT = {
 """Environment variables of a worker: one thread, also in the pool of the tokenizers library."""
 WORKER = "LORIINI_WORKER"
 """The variable of a worker's number, from 0, by which workers take turns on several GPUs."""
-PROGRESS_SECONDS = 0.25
+PROGRESS_SECONDS = 1.0
+"""Between two updates of the progress that workers count."""
 
 _done: ContextVar[Any] = ContextVar("done")
 """In a worker, the units that all workers have done: a number in shared memory."""
