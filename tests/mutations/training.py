@@ -162,7 +162,7 @@ TRAINING = (
         "train/step.py",
         "consumed=consumed,",
         "consumed=before.consumed,",
-        "tests/train/test_loop.py",
+        "tests/train/test_step.py",
     ),
     Mutation(
         "a sparse design is active by Lory's threshold",
