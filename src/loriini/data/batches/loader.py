@@ -34,15 +34,11 @@ class BatchLoader:
 
     def __post_init__(self) -> None:
         if not len(self.instances):
-            raise ValueError(
-                "there are no instances to take batches from; prepare more text, or shorter instances"
-            )
+            raise ValueError("there are no instances; prepare more text, or shorter instances")
         if not 0 <= self.rank < self.world_size:
             raise ValueError(f"rank {self.rank} is not in [0, {self.world_size})")
         if self.batch_size < 1 or self.batch_size % self.world_size:
-            raise ValueError(
-                f"batch size {self.batch_size} is not a positive multiple of {self.world_size} processes"
-            )
+            raise ValueError(f"batch size {self.batch_size}: give a multiple of {self.world_size} processes")
 
     def at(self, consumed: int) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
         """This rank's share of the batch after `consumed` instances, and where the next batch begins.
