@@ -25,7 +25,7 @@ def test_a_dry_run_estimates_and_makes_nothing(
     head = f"tiny-lory on 8 GPUs\nparameters {total:,}, active for a token {active:,}, vocabulary 100\n"
     assert ended.out.startswith(head)
     assert "in 80.00 GiB" in ended.out
-    assert ended.out.count("\n\n") == 4
+    assert ended.out.count("\n\n") == 3
     assert not list(tmp_path.iterdir())
 
 
