@@ -30,7 +30,7 @@ def linear_by_unit(x_NSD: Tensor, weight_NOD: Kept) -> Tensor:
     if not isinstance(weight_NOD, Tensor):
         return _packed_linear(x_NSD, weight_NOD)
     x_NSD = x_NSD.to(weight_NOD.dtype)
-    if len(x_NSD) == 1:  # in bfloat16 on a CPU a batched product of one matrix is many times slower
+    if x_NSD.shape[0] == 1:  # in bfloat16 on a CPU a batched product of one matrix is many times slower
         return linear(x_NSD[0], weight_NOD[0])[None]
     y_NSO: Tensor = BatchedLinear.apply(x_NSD, weight_NOD)
     return y_NSO
@@ -115,7 +115,7 @@ def merged_weight(gates_NE: Tensor, weight_E: Tensor, main_grad_EX: Tensor | Non
     gates_NE, weight_EX = gates_NE.to(dtype), weight_E.to(dtype).flatten(1)
     if torch.is_grad_enabled() or torch.compiler.is_compiling():
         merged_NX: Tensor = merge_kernels.merge(gates_NE, weight_EX, main_grad_EX)
-    elif len(gates_NE) == 1 and weight_E.dim() == 3 and _in_bfloat16_on_cpu(weight_EX):
+    elif gates_NE.shape[0] == 1 and weight_E.dim() == 3 and _in_bfloat16_on_cpu(weight_EX):
         return sum_rows(gates_NE[0], weight_E.to(dtype))[None]
     else:  # an operator takes 0.1 ms to call, three times a layer
         merged_NX = gates_NE @ weight_EX
