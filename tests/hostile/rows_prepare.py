@@ -171,7 +171,7 @@ TOKENIZERS = [
     given_tokenizer("empty", tokenizer(b""), "not a readable tokenizer"),
     given_tokenizer("of garbage", tokenizer(b"\xff\x00" * 99), "not a readable tokenizer"),
     given_tokenizer("too deep", tokenizer(DEEP), "not a readable tokenizer"),
-    given_tokenizer("without a file", tokenizer(b"{}", "other.json"), "no tokenizer.json"),
+    given_tokenizer("without a file", tokenizer(b"{}", "other.json"), "tokenizer.json"),
     given_tokenizer(
         "of SentencePiece garbage", tokenizer(b"\xff" * 99, "a.model"), "tokenizer", "tok/a.model"
     ),

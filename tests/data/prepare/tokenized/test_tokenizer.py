@@ -1,7 +1,10 @@
 import json
 import shutil
+import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from tokenizers import Tokenizer, models
 from tokenizers.processors import TemplateProcessing
@@ -10,6 +13,7 @@ from transformers import AutoTokenizer
 from loriini.common.errors import InputError
 from loriini.data.jobs.artifact import Artifact
 from loriini.data.prepare.text.documents import write_documents
+from loriini.data.prepare.tokenized.cached_tokenizer import CachedTokenizer
 from loriini.data.prepare.tokenized.tokenizer import (
     check_tokenizer,
     read_tokenizer,
@@ -85,7 +89,7 @@ def test_a_vocabulary_smaller_than_asked_is_named(tmp_path: Path, capsys: pytest
         *((f"bpe:{size}", "at least 257 and at most 1048576") for size in ("12", "x", "1048577", "9" * 23)),
         (f"bpe:{'9' * 5000}", "at most"),
         ("absent", "no such"),
-        ("/dev/zero", "no tokenizer.json"),
+        ("/dev/zero", "no tokenizer in this folder"),
     ],
 )
 def test_wrong_spec(tmp_path: Path, documents: Artifact, spec: str, message: str) -> None:
@@ -117,8 +121,11 @@ def test_unreadable_tokenizers(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"tokenizer\.json"):
             read_tokenizer(tmp_path / "tokenizer.json")
     (tmp_path / "folder").mkdir()
-    with pytest.raises(InputError, match=r"no tokenizer\.json"):
+    with pytest.raises(InputError, match="folder"):
         read_tokenizer(tmp_path / "folder")
+    (tmp_path / "spm.model").write_bytes(b"nothing")
+    with pytest.raises(InputError, match=r"spm\.model"):
+        read_tokenizer(tmp_path / "spm.model")
     Tokenizer(models.WordLevel({"a": 0}, unk_token="a")).save(str(tmp_path / "tokenizer.json"))
     with pytest.raises(InputError, match="EOS"):
         read_tokenizer(tmp_path / "tokenizer.json")
@@ -173,3 +180,76 @@ def test_nothing_is_added_to_a_text_as_in_training(tmp_path: Path, tokenizer: Ar
     assert fast(TEXTS[0]).input_ids == read_tokenizer(tokenizer.folder)(TEXTS[0]).input_ids
     assert again(TEXTS[0]).input_ids == fast(TEXTS[0]).input_ids
     assert again.bos_token == "<|endoftext|>"
+
+
+def train_sentencepiece(folder: Path, **settings: Any) -> Path:
+    """A SentencePiece model of TEXTS; the test is skipped without the package."""
+    sentencepiece = pytest.importorskip("sentencepiece")
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS * 20),
+        model_prefix=str(folder / "tokenizer"),
+        vocab_size=330,
+        hard_vocab_limit=False,
+        byte_fallback=True,
+        minloglevel=2,
+        **settings,
+    )
+    return folder / "tokenizer.model"
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+@pytest.mark.parametrize("symbols", [[], ["<sep>", "<se"]])
+def test_sentencepiece_gives_the_models_own_ids(tmp_path: Path, kind: str, symbols: list[str]) -> None:
+    path = train_sentencepiece(
+        tmp_path, model_type=kind, user_defined_symbols=symbols, remove_extra_whitespaces=not symbols
+    )
+    model = pytest.importorskip("sentencepiece").SentencePieceProcessor(model_file=str(path))
+    written = write_tokenizer(tmp_path / "written", str(path.parent), None)
+    encode = CachedTokenizer(written.path("tokenizer.json"), np.uint32)
+    texts = [*TEXTS, "unseen words: ß\u200b", "Hello<sep>world", "a <se x", "a    b  c\n", "\t", " ", "▁x"]
+    assert [np.frombuffer(ids, np.uint32).tolist() for ids in encode(texts)] == model.encode(texts)
+    fast = AutoTokenizer.from_pretrained(written.folder)
+    assert (fast.eos_token, fast.bos_token_id, len(fast)) == ("</s>", 2, len(model))
+    assert fast.decode(model.encode("Hello world x")) == "Hello world x"
+
+
+def test_a_sentencepiece_model_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its words end with their space, which the conversion does not know; or the extra is not installed."""
+    path = train_sentencepiece(tmp_path, treat_whitespace_as_suffix=True)
+    with pytest.raises(InputError, match=r"tokenizer\.model"):
+        read_tokenizer(path)
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    with pytest.raises(InputError, match=r"loriini\[sentencepiece\]"):
+        read_tokenizer(path)
+
+
+def test_a_folder_of_gpt2(tmp_path: Path, tokenizer: Artifact) -> None:
+    trained = read_tokenizer(tokenizer.folder)
+    vocabulary, merges = map(Path, trained.backend_tokenizer.model.save(str(tmp_path)))
+    vocabulary.rename(tmp_path / "encoder.json")
+    merges.rename(tmp_path / "vocab.bpe")
+    written = write_tokenizer(tmp_path / "written", str(tmp_path), None)
+    assert written.inputs.keys() == {"encoder.json", "vocab.bpe", "eos_token"}
+    assert written.counts == tokenizer.counts
+    assert same_vocabulary(tmp_path, tokenizer.folder)
+    assert read_tokenizer(written.folder)(TEXTS).input_ids == trained(TEXTS).input_ids
+
+
+PUBLISHED = Path(__file__).parents[5] / "shared/tokenizers"
+
+
+@pytest.mark.parametrize(
+    ("path", "eos", "ids"),
+    [
+        (PUBLISHED / "llama2_tokenizer.model", "</s>", [15043, 3186, 29991]),
+        (PUBLISHED, "<|endoftext|>", [15496, 995, 0]),
+    ],
+    ids=["llama2", "gpt2"],
+)
+def test_tokenizers_of_published_models(path: Path, eos: str, ids: list[int]) -> None:
+    if not path.exists():
+        pytest.skip(f"{path} is not here")
+    pytest.importorskip("sentencepiece")
+    tokenizer = read_tokenizer(path)
+    assert tokenizer.eos_token == eos
+    assert tokenizer("Hello world!").input_ids == ids

@@ -1,7 +1,8 @@
 """The `tokenizer` stage: a byte-level BPE trained on the documents, or a copy of another tokenizer.
 
 The ids of a text are those of `tokenizer.json` as it is, since some classes of transformers rebuild it by
-rules of their own. Which token ends a document is what transformers' AutoTokenizer says.
+rules of their own; those of a SentencePiece model are the model's. Which token ends a document is what
+transformers' AutoTokenizer says, or the SentencePiece model.
 """
 
 import re
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 FILE = "tokenizer.json"
+FORMATS = ((FILE,), ("tokenizer.model",), ("encoder.json", "vocab.bpe"))
+"""The files of a tokenizer's folder: those of tokenizers, SentencePiece or GPT-2."""
+UNIGRAM = 1
+"""The kind of a SentencePiece model that is not a BPE."""
 EOS = "<|endoftext|>"
 EOS_NAMES = (EOS, "</s>", "<|end_of_text|>", "<eos>", "<|eos|>", "[EOS]")
 """Tokens that end a document where transformers names none."""
@@ -36,6 +41,8 @@ LARGEST_BPE = 1 << 20  # the library reserves memory for it
 TRAINING_CHARACTERS = 20_000_000
 LONGEST_WORD = 256
 """Bytes. Training is quadratic in the length of a word: longer ones are learned from in pieces."""
+SAMPLE_TEXT = "Hello, world!  12 x\n\té中😀 y "
+"""Text that a SentencePiece model and its conversion must encode equally."""
 PROBE = "é中😀"
 """Characters that a tokenizer for any text spells, or has an unknown token for."""
 
@@ -50,8 +57,8 @@ def write_tokenizer(
 
     Args:
         folder: the artifact's folder.
-        spec: `bpe:SIZE` to train a byte-level BPE of SIZE tokens on `documents`; or a tokenizer's folder, its
-            `tokenizer.json`, or an id on the Hugging Face Hub.
+        spec: `bpe:SIZE` to train a byte-level BPE of SIZE tokens on `documents`; or a tokenizer's folder (see
+            FORMATS), its `tokenizer.json` or `.model` file, or an id on the Hugging Face Hub.
         documents: the `documents` artifact; not needed with a path.
         heldout_share: the share of texts, by `is_held_out`, that are not trained on.
 
@@ -64,7 +71,7 @@ def write_tokenizer(
         return build_artifact(folder, settings, {"documents": documents.digest}, partial(_write, train))
     path = local_tokenizer(spec)
     tokenizer = read_tokenizer(path)
-    inputs = {FILE: file_hash(_file(path)), "eos_token": tokenizer.eos_token}
+    inputs = {file.name: file_hash(file) for file in _files(path)} | {"eos_token": tokenizer.eos_token}
     return build_artifact(folder, {"tokenizer": "path"}, inputs, partial(_write, lambda: tokenizer))
 
 
@@ -141,25 +148,25 @@ def _not_held_out(documents: Iterable[Document], heldout_share: float) -> Iterat
 
 
 def read_tokenizer(path: Path) -> "PreTrainedTokenizerFast":
-    """Read a tokenizer from a folder with a `tokenizer.json`, or such a file; InputError when it is not one.
+    """Read a tokenizer from a folder or file as in `write_tokenizer`; InputError when it is not one.
 
     Its BOS token is its EOS token and nothing is added to a text, as in training, where only EOS separates
     documents.
     """
-    from transformers import AutoTokenizer
-
-    file = _file(path)
+    first, *others = _files(path)
     try:
-        library, roles = Tokenizer.from_file(str(file)), dict[str, str]()
-        if file.name == FILE:
-            resolved = AutoTokenizer.from_pretrained(file.parent, trust_remote_code=False)
-            roles = {role: token for role in ROLES if (token := getattr(resolved, role))}
+        if first.suffix == ".model":
+            return _wrapped(*_from_sentencepiece(first))
+        if others:
+            return _wrapped(_from_gpt2(first, *others), {"eos_token": EOS})
+        return _wrapped(Tokenizer.from_file(str(first)), _roles(first.parent) if first.name == FILE else {})
+    except InputError:
+        raise
     except Exception as error:  # tokenizers raises bare Exception for a file that it cannot read
         raise InputError(
-            f"{path}: not a readable tokenizer ({_reason(error)}); give a folder with tokenizer.json, or "
-            "such a file"
+            f"{path}: not a readable tokenizer ({_reason(error)}); give a folder with {_formats()}, or a "
+            "file tokenizer.json or tokenizer.model"
         ) from error
-    return _wrapped(library, roles)
 
 
 def same_vocabulary(one: Path, other: Path) -> bool:
@@ -167,24 +174,73 @@ def same_vocabulary(one: Path, other: Path) -> bool:
 
     Identical files are not parsed.
     """
-    if _file(one).read_bytes() == _file(other).read_bytes():
+    if [file.read_bytes() for file in _files(one)] == [file.read_bytes() for file in _files(other)]:
         return True
     ids: dict[str, int] = read_tokenizer(one).get_vocab()
     return ids == read_tokenizer(other).get_vocab()
 
 
-def _file(path: Path) -> Path:
-    """A tokenizer's `tokenizer.json`."""
+def _files(path: Path) -> list[Path]:
+    """A tokenizer's files, as in FORMATS."""
     if not path.exists():
         raise InputError(f"{path}: no such tokenizer; give bpe:SIZE, a path, or a Hub id as ORG/NAME")
     if path.is_file():
-        return path
-    if not (path / FILE).exists():
+        return [path]
+    for names in FORMATS:
+        files = [path / name for name in names]
+        if all(file.exists() for file in files):
+            return files
+    raise InputError(f"{path}: no tokenizer in this folder; give one with {_formats()}")
+
+
+def _formats() -> str:
+    return ", or ".join(" and ".join(names) for names in FORMATS)
+
+
+def _roles(folder: Path) -> dict[str, str]:
+    """The special tokens that transformers finds in a folder by their roles, such as "eos_token"."""
+    from transformers import AutoTokenizer
+
+    resolved = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    return {role: token for role in ROLES if (token := getattr(resolved, role))}
+
+
+def _from_sentencepiece(path: Path) -> tuple[Tokenizer, dict[str, str]]:
+    """A SentencePiece model as transformers converts it, and its special tokens by their roles.
+
+    InputError where the conversion encodes a text as other ids: by an earlier transformers, or for a model of
+    unusual settings.
+    """
+    from transformers.convert_slow_tokenizer import SentencePieceExtractor, SpmConverter
+
+    try:
+        from sentencepiece import SentencePieceProcessor
+
+        proto = SentencePieceExtractor(str(path)).proto
+    except ImportError:
         raise InputError(
-            f"{path}: no {FILE} in this folder; write one with transformers: "
-            "AutoTokenizer.from_pretrained(…).save_pretrained(…)"
+            f"{path}: reading SentencePiece needs: pip install 'loriini[sentencepiece]'"
+        ) from None
+    spec = proto.trainer_spec
+    scores = [(piece.piece, piece.score) for piece in proto.pieces]
+    ids = {piece: i for i, (piece, _) in enumerate(scores)}
+    tokenizer = SpmConverter.build_tokenizer_from_spm_proto(
+        proto, scores if spec.model_type == UNIGRAM else ids
+    )
+    converted = tokenizer.encode(SAMPLE_TEXT, add_special_tokens=False).ids
+    if converted != SentencePieceProcessor(model_file=str(path)).encode(SAMPLE_TEXT):
+        raise InputError(
+            f"{path}: transformers changes its ids; update transformers, or use another tokenizer"
         )
-    return path / FILE
+    roles = {"eos_token": spec.eos_id, "unk_token": spec.unk_id}
+    return tokenizer, {role: scores[i][0] for role, i in roles.items() if i >= 0}
+
+
+def _from_gpt2(vocabulary: Path, merges: Path) -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE.from_file(str(vocabulary), str(merges)))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
 
 
 def _write(make: Callable[[], "PreTrainedTokenizerFast"], folder: Path) -> dict[str, Any]:
