@@ -75,8 +75,8 @@ def findings_page(items: Mapping[str, Results]) -> str:
     table = "\n".join(f"| {' | '.join(text.replace('|', '/') for text in row)} |" for row in rows)
     return (
         f"# Findings of the papers\n\n{headline(items)}, at scale `{first['scale']}`. "
-        "[Reproduce](reproduce.md) describes scales and substitutions.\n\n"
-        f"{HOW_TO_READ}\n\n{table}\n"
+        "[Reproduce](reproduce.md) describes scales, substitutions and what a verdict means.\n\n"
+        f"{table}\n"
     )
 
 
