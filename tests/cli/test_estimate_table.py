@@ -1,14 +1,11 @@
 """An estimate as text and as JSON."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
 
 from cli.calls import call
-
-TRAINING = Path(__file__).parents[2] / "docs" / "training.md"
 
 
 def test_a_dry_run_estimates_and_makes_nothing(
@@ -32,10 +29,3 @@ def test_a_dry_run_estimates_and_makes_nothing(
 def test_an_estimate_of_masked_documents_says_what_it_leaves_out(capsys: pytest.CaptureFixture[str]) -> None:
     said = call(capsys, "train", "tiny-lory", "--dry-run", "--document_mask", "true").err
     assert "with --document_mask short documents need more memory" in " ".join(said.split())
-
-
-def test_the_estimate_in_the_docs_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    page = TRAINING.read_text(encoding="utf-8")
-    shown = re.search(r"```sh\nloriini (train .* --dry-run .*)\n```\n\n```\n([^`]*)```", page)
-    assert shown
-    assert call(capsys, *shown[1].split()).out == shown[2]
