@@ -27,10 +27,7 @@ def test_evaluate_prints_and_writes_the_contracts_measures(
     assert [float(x.replace(",", "")) for line in table for x in line.split()[1:]] == pytest.approx(
         measured, abs=1e-3
     )
-    measures = {
-        *("perplexity", "perplexity_all", "tokens"),
-        *("bits_per_byte", "bits_per_byte_counted", "bytes"),
-    }
+    measures = {"perplexity", "perplexity_all", "tokens", "bits_per_byte", "bits_per_byte_counted"}
     assert results.keys() == {*measures, "skip", "routing", "causality", "first_segment", "seconds"}
     assert (results["skip"], results["routing"]) == (16, "training")
     assert all(results[measure].keys() == WORDS.keys() for measure in measures)

@@ -132,22 +132,6 @@ def test_models_of_different_tokenizers_do_not_compare(tmp_path: Path, documents
         evaluate_runs(runs, EvaluationSettings((documents,)))
 
 
-def test_bytes_that_the_tokens_do_not_tell_are_warned_of(
-    tmp_path: Path, documents: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = saved(tmp_path / "dense", "dense")
-    (told,) = evaluate_runs([run], EvaluationSettings((documents,)))
-    assert "bits_per_byte_counted" not in capsys.readouterr().err
-    assert told["bytes"].keys() == told["bits_per_byte_counted"].keys() == {"high", "low"}
-    tokenizer = json.loads((run / "tokenizer_config.json").read_text())
-    (run / "tokenizer_config.json").write_text(json.dumps({**tokenizer, "unk_token": "w0"}))
-    (estimated,) = evaluate_runs([run], EvaluationSettings((documents,)))
-    errors = capsys.readouterr().err
-    assert errors.count("the tokenizer drops text of low or has no token for some") == 1
-    assert errors.count("bits_per_byte_counted is left out") == 1
-    assert told.keys() - estimated.keys() == {"bytes", "bits_per_byte_counted"}
-
-
 def test_wrong_settings_are_refused() -> None:
     wrong: dict[str, Any] = {"length": 0, "skip": -1, "on_error": "go on"}
     for name, value in wrong.items():
@@ -212,10 +196,3 @@ def test_what_is_given_twice_is_refused(tmp_path: Path) -> None:
         evaluate_runs([tmp_path / "run", other], EvaluationSettings(("a.jsonl",)))
     with pytest.raises(InputError, match="it must be several values"):
         EvaluationSettings("held.jsonl")  # type: ignore[arg-type]
-
-
-def test_a_file_of_two_inputs_is_refused(tmp_path: Path, documents: str) -> None:
-    run, folder = saved(tmp_path / "dense", "dense"), Path(documents).parent
-    for other in (f"{folder}/../{folder.name}/held-out.jsonl", f"{folder}/*.jsonl", f"other={documents}"):
-        with pytest.raises(InputError, match=r"held-out\.jsonl: two of the inputs"):
-            evaluate_runs([run], EvaluationSettings((documents, other)))

@@ -274,15 +274,12 @@ def test_a_run_is_evaluated_in_its_precision_and_routed_as_asked(
 
 
 def test_the_hubs_documents_are_asked_by_the_harness(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [{"goal": "Open a jar", "sol1": "Turn it", "sol2": "Eat it", "label": label} for label in (0, 2)]
-    from_hub(monkeypatch, rows)
-    (loaded,) = load_tasks(requested(["piqa"]), None, limit=1).values()
+    from_hub(monkeypatch, [{"goal": "Open a jar", "sol1": "Turn it", "sol2": "Eat it", "label": 0}])
+    (loaded,) = load_tasks(requested(["piqa"]), None).values()
     (task,) = loaded.tasks["tasks"].values()
     task.build_all_requests(limit=1)
     contexts = EXAMPLES["piqa"].contexts * 2
     assert [i.args for i in task.instances] == [*zip(contexts, EXAMPLES["piqa"].answers, strict=True)]
-    with pytest.raises(InputError, match="task 'piqa': question 2: the right answer is 2, of 2 choices"):
-        load_tasks(requested(["piqa"]), None)
 
 
 @pytest.mark.parametrize(
@@ -291,15 +288,10 @@ def test_the_hubs_documents_are_asked_by_the_harness(monkeypatch: pytest.MonkeyP
         ("anything", {"gold": 3}, "right answer is 3, of 3"),
         ("anything", {"gold": -1}, "right answer is"),
         ("anything", {"gold": None}, "right answer is"),
-        ("anything", {"choices": ["a", "", "b"]}, "choice 2 is empty"),
         ("anything", {"choices": None}, "task's form"),
-        ("piqa", {"gold": 2}, "right answer is 2, of 2"),
-        ("boolq", {"gold": 2}, "right answer is 2, of 2"),
         ("winogrande", {"gold": 2}, "right answer is 2, of 2"),
         ("agnews", {"label": 0}, "right answer is"),
-        ("sst2", {"label": -1}, "right answer is"),
         ("qnli", {"label": "unknown"}, "task's form"),
-        ("mnli", {"label": 3}, "right answer is 3, of 3"),
         ("mmlu", {"answer": "4"}, "right answer is 4, of 4"),
         ("race_h", {"answer": "E"}, "task's form"),
         ("hellaswag", {"label": 4}, "right answer is 4, of 4"),
@@ -351,21 +343,10 @@ def test_files_that_do_not_do_are_refused(name: str, shots: int, message: str, t
         load(name, tmp_path / "nowhere")
 
 
-def test_of_several_files_the_test_set_is_read_and_that_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for i, name in enumerate(["sst2_dev", "sst2_val", "sst2_validation", "sst2_test", "sst2"]):
+def test_of_several_files_the_test_set_is_read(tmp_path: Path) -> None:
+    for name in ("sst2_dev", "sst2_val", "sst2_validation", "sst2_test", "sst2"):
         write_rows(tmp_path / f"{name}.jsonl", [{"sentence": name, "label": 1}])
         assert load("sst2", tmp_path).eval_docs[0]["sentence"] == name
-        assert (f"'sst2' reads {name}.jsonl, not " in capsys.readouterr().err) == (i > 0)
-
-
-@pytest.mark.parametrize(("options", "warned"), [("ABCD", True), ("ABCDE", False)])
-def test_fewer_options_than_published_are_warned_of(
-    options: str, warned: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    load("commonsense_qa", tmp_path, [{"query": "What?", "choices": list(options), "gold": 1}])
-    assert ("fewer than its 5 options" in capsys.readouterr().err) == warned
 
 
 @pytest.mark.parametrize(
@@ -383,10 +364,10 @@ def test_what_the_harness_cannot_load_is_told(
         load_tasks(requested(["piqa"]), None)
 
 
-@pytest.mark.parametrize(("option", "value"), [("limit", 0), ("num_fewshot", -1)])
-def test_wrong_numbers_are_refused(option: str, value: int) -> None:
-    with pytest.raises(InputError, match=f"--{option.replace('_', '-')}"):
-        TaskSettings(("piqa",), **{option: value})  # type: ignore[arg-type]
+def test_wrong_numbers_are_refused() -> None:
+    for option, value in (("limit", 0), ("num_fewshot", -1)):
+        with pytest.raises(InputError, match=f"--{option.replace('_', '-')}"):
+            TaskSettings(("piqa",), **{option: value})
 
 
 def test_the_missing_harness_and_a_folder_that_is_no_run_are_refused(

@@ -15,9 +15,8 @@ from loriini.common.hub import page_folder
 from loriini.common.progress import inform
 from loriini.data.read import read_documents
 from loriini.data.read.document import Document
-from loriini.evaluate.document_tokens import document_ids
-from loriini.evaluate.heldout import check_label, check_tokens, documents_of, tokenize_by_domain
-from loriini.evaluate.runs import check_files, read_options
+from loriini.evaluate.heldout import check_label, check_tokens, document_ids, documents_of, tokenize_by_domain
+from loriini.evaluate.runs import read_options
 from loriini.evaluate.settings import EvaluationSettings
 from loriini.model.weights.loading import (
     context_length,
@@ -58,7 +57,6 @@ def measure_routes(run: Path, settings: EvaluationSettings, per_document: bool =
     if trained_with_document_mask(run) and not per_document:
         inform(f"{run} was trained with document_mask, so each document is routed by itself (--per-document)")
         per_document = True
-    check_files(settings.documents)
     read, most = read_documents(settings.documents, read_options(settings)), settings.instances
     length, names = context_length(run, model.config), model.config.label_names
     if per_document:

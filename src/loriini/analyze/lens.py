@@ -20,7 +20,7 @@ from loriini.common.errors import InputError
 from loriini.common.hardware import Precision
 from loriini.common.hub import model_folder, name_of
 from loriini.common.progress import progress, warn
-from loriini.evaluate.document_tokens import AS_IN_TRAINING
+from loriini.evaluate.heldout import AS_IN_TRAINING
 from loriini.evaluate.perplexity import score_tokens
 from loriini.model import LoriiniForCausalLM
 from loriini.model.generate.routing_inputs import labels_of, refuse_unused_label

@@ -86,23 +86,22 @@ class Evaluate:
 def _perplexity_table(results: Sequence[Mapping[str, Any]]) -> str:
     """Perplexity by domain, and its mean: of one run with its bits per byte, of several side by side.
 
-    Bits per byte are over the counted tokens, or over all tokens if their bytes are not known.
+    Bits per byte are over the counted tokens.
     """
     first, *others = results
-    counted = first.get("bits_per_byte_counted")
-    which, bits = ("counted", counted) if counted else ("all", first["bits_per_byte"])
-    columns = {"perplexity": first["perplexity"], f"bits per byte ({which})": bits}
+    columns = {
+        "perplexity": first["perplexity"],
+        "bits per byte (counted)": first["bits_per_byte_counted"],
+    }
     if others:
         columns = {result["run"]: result["perplexity"] for result in results}
     measured = {domain: [values[domain] for values in columns.values()] for domain in first["tokens"]}
     rows = [[domain, tokens, *measured[domain]] for domain, tokens in first["tokens"].items()]
     if len(rows) > 1:
         by_column = zip(*measured.values(), strict=True)
-        means = [None if None in values else fmean(values) for values in by_column]
-        rows.append(["mean", sum(first["tokens"].values()), *means])
+        rows.append(["mean", sum(first["tokens"].values()), *map(fmean, by_column)])
     shown = [
-        [domain, f"{tokens:,}", *("–" if value is None else f"{value:,.3f}" for value in values)]
-        for domain, tokens, *values in rows
+        [domain, f"{tokens:,}", *(f"{value:,.3f}" for value in values)] for domain, tokens, *values in rows
     ]
     each = "document" if first.get("document_mask") else "instance"
     left_out = f", without the first {first['skip']} tokens of each {each}" if first["skip"] else ""

@@ -189,7 +189,7 @@ def check_heldout(trainings: Sequence[Training], evaluation: EvaluationSettings)
         for names in labels:
             texts = tokenize_by_domain(documents, tokenizer, evaluation.length, most, names or None)
             check_domains(texts)
-            check_lengths(texts, evaluation.skip, evaluation.length, document_mask=evaluation.document_mask)
+            check_lengths(texts, evaluation.skip, evaluation.document_mask)
         warn_of_overlap(corpora, documents)
 
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from loriini.common.checks import check_choice
 from loriini.common.errors import InputError
 from loriini.common.hardware import pick_device
-from loriini.common.progress import progress, warn
+from loriini.common.progress import progress
 from loriini.evaluate.perplexity import check_routing
 from loriini.evaluate.settings import EvaluationRouting
 from loriini.evaluate.windows import Window, batches, log_probs_of
@@ -44,7 +44,7 @@ class LoriiniLM(HFLM):
 
     `truncated` counts inputs cut on the left because they exceed the model's context. Of an answer that alone
     exceeds it, the last tokens are scored.
-    A task that asks for as many new tokens as the context or more gets half of it, and a warning.
+    A task that asks for as many new tokens as the context or more gets half of it.
     """
 
     def __init__(
@@ -67,7 +67,6 @@ class LoriiniLM(HFLM):
         self.routing = routing
         self.label = label
         self.truncated = 0
-        self.shortened = set[int]()
 
     @property
     def max_gen_toks(self) -> int:
@@ -79,15 +78,11 @@ class LoriiniLM(HFLM):
         return super().generate_until([self._with_room(request) for request in requests], disable_tqdm)
 
     def _with_room(self, request: Any) -> Any:
-        """A request for fewer new tokens than the context; the first of a number that is cut is warned of."""
+        """A request for fewer new tokens than the context."""
         context, settings = request.args
         asked, most = normalize_gen_kwargs(settings, self.max_gen_toks)["max_gen_toks"], self.max_length // 2
         if asked < self.max_length:
             return request
-        if asked not in self.shortened:
-            self.shortened.add(asked)
-            task, context_of = request.task_name or "a task", f"the context of {self.max_length} tokens"
-            warn(f"{task}: {asked} new tokens do not fit {context_of}; at most {most} are written")
         return replace(request, arguments=(context, {**settings, "max_gen_toks": most}))
 
     def _loglikelihood_tokens(

@@ -1,5 +1,6 @@
 """Held-out text as instances of token ids, by domain."""
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +13,10 @@ from transformers import PreTrainedTokenizerBase
 
 from loriini.common.errors import InputError
 from loriini.data.read.document import Document
-from loriini.evaluate.document_tokens import document_tokens
 from loriini.evaluate.intervals import OVERALL, Documents
+
+AS_IN_TRAINING = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
+"""How a tokenizer is called: what spells a special token is text."""
 
 
 @dataclass(frozen=True)
@@ -22,15 +25,13 @@ class HeldOut:
 
     `documents` numbers the document in which each instance begins; empty: each has its own. `positions` (n,
     L+1) are each token's in its piece of a document, for document masking; without them, an instance is one
-    piece. `bytes` (n, L+1) is how many each token spells, 0 for EOS. None if the byte counts are only
-    estimates.
+    piece.
     """
 
     ids: Tensor
     bytes_per_token: float
     documents: tuple[int, ...] = ()
     positions: Tensor | None = None
-    bytes: Tensor | None = None
 
     def positions_in(self, document_mask: bool) -> Tensor:
         """Each token's position (n, L+1) in its piece of a document, or in its instance."""
@@ -44,9 +45,10 @@ def documents_of(heldout: Mapping[str, HeldOut]) -> Documents:
     return {domain: text.documents for domain, text in heldout.items()}
 
 
-def estimated_domains(heldout: Mapping[str, HeldOut]) -> list[str]:
-    """The domains whose byte counts are only estimates."""
-    return [domain for domain, text in heldout.items() if text.bytes is None]
+def document_ids(document: Document, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """A document's token ids, as in training."""
+    ids: list[int] = tokenizer(document.text, **AS_IN_TRAINING)["input_ids"]
+    return ids
 
 
 def tokenize_by_domain(
@@ -68,19 +70,16 @@ def tokenize_by_domain(
     ends: dict[str, list[int]] = defaultdict(list)
     sizes: dict[str, list[int]] = defaultdict(list)
     known: dict[str, bool] = defaultdict(bool)
-    estimated = set[str]()
     for document in documents:
         if label_names is not None:
             check_label(document, label_names)
         if most is not None and len(tokens[document.domain]) >= most * (length + 1):
             continue
-        encoded = document_tokens(document, tokenizer)
-        known[document.domain] |= bool(encoded.ids)
-        tokens[document.domain] += [*encoded.ids, tokenizer.eos_token_id]
-        sizes[document.domain] += [*encoded.sizes, 0]
+        ids = document_ids(document, tokenizer)
+        known[document.domain] |= bool(ids)
+        tokens[document.domain] += [*ids, tokenizer.eos_token_id]
+        sizes[document.domain].append(len(document.text.encode()))
         ends[document.domain].append(len(tokens[document.domain]))
-        if not encoded.exact:
-            estimated.add(document.domain)
     if not tokens:
         raise InputError("there is no held-out document to evaluate on")
     check_tokens(known)
@@ -90,13 +89,14 @@ def tokenize_by_domain(
         places_NL = np.arange(instances.numel()).reshape(instances.shape)
         of_document_NL = np.searchsorted(ends[domain], places_NL, side="right")
         begins_NL = np.maximum(np.array([0, *ends[domain]])[of_document_NL], places_NL[:, :1])
-        bytes_NL = torch.tensor(sizes[domain][: instances.numel()]).view_as(instances)
+        whole = bisect_right(ends[domain], instances.numel())  # documents; the next one may be cut
+        cut = tokenizer.decode(ids[[0, *ends[domain]][whole] : instances.numel()])
+        size = sum(sizes[domain][:whole]) + len(cut.encode())
         heldout[domain] = HeldOut(
             instances,
-            int(bytes_NL.sum()) / instances.numel(),
+            size / instances.numel(),
             tuple(of_document_NL[:, 0].tolist()),
             torch.from_numpy(places_NL - begins_NL),
-            None if domain in estimated else bytes_NL,
         )
     return heldout
 
@@ -133,31 +133,19 @@ def check_domains(domains: Collection[str]) -> None:
 
 
 def check_lengths(
-    heldout: Mapping[str, HeldOut],
-    skip: int,
-    length: int | None = None,
-    option: str = "--skip",
-    document_mask: bool = False,
-    more: str = "give it more held-out text, or leave it out (`loriini prepare --min-characters`)",
+    heldout: Mapping[str, HeldOut], skip: int, document_mask: bool = False, option: str = "--skip"
 ) -> None:
     """InputError for a domain whose instances, or documents, are too short to skip `skip` predictions.
 
-    `length` is that of an instance that is not cut short for lack of text, `option` the one that sets `skip`,
-    `more` the remedy where there is too little text.
+    `option` is the one that sets `skip`.
     """
     for domain, text in heldout.items():
-        predicted = text.ids.shape[1] - 1
-        longest = int(text.positions_in(document_mask)[:, :-1].max()) + 1  # of a document's pieces
-        if longest <= skip < predicted:
+        longest = int(text.positions_in(document_mask)[:, :-1].max()) + 1
+        if longest <= skip:
             raise InputError(
-                f"domain {domain!r} has no document of more than {longest} predicted tokens, and the first "
-                f"{skip} of each are skipped; lower {option} below {longest}"
-            )
-        if predicted <= skip:
-            lower = f"lower {option} below {predicted}, or raise --length"
-            raise InputError(
-                f"domain {domain!r} has instances of {predicted} predicted tokens, and the first {skip} are "
-                f"skipped; {lower if predicted == length else more}"
+                f"domain {domain!r}: its longest text is of {longest} predicted tokens, and the first {skip} "
+                f"are skipped; lower {option} below {longest}, raise the length of instances, give it longer "
+                "held-out text, or leave it out"
             )
 
 

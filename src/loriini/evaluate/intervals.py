@@ -163,7 +163,7 @@ def count_documents(document_N: Sequence[int], instances: int) -> int:
 
 
 def degrees_of_freedom(documents: Sequence[int]) -> float:
-    """Those of a mean over domains: Welch's, for documents with the same variance in all domains.
+    """Degrees of freedom (Welch–Satterthwaite) of a mean over domains, assuming equal variance in all.
 
     (Σ 1/G)² / Σ 1/(G² (G - 1)); `documents` is how many G each domain has, at least 2.
     """
@@ -176,18 +176,14 @@ def t_quantile(freedom: float, confidence: float = CONFIDENCE) -> float:
     return float(stdtrit(freedom, (1 + confidence) / 2))
 
 
-def few_documents_factor(documents: Sequence[int]) -> float:
-    """How much wider Student's t interval of a mean over domains is than a normal one.
-
-    `documents` is how many each domain has.
-    """
-    return t_quantile(degrees_of_freedom(documents)) / t_quantile(inf)
-
-
 def widened(resampled: _Floats, measured: ArrayLike, documents: Sequence[int]) -> _Floats:
-    """Resampled values (…, R) with their deviations from the measured ones (…) widened for few documents."""
+    """Resampled values (…, R) with their deviations from the measured ones (…) widened for few documents.
+
+    By how much Student's t interval is wider than a normal one; `documents` is how many each domain has.
+    """
     measured = np.asarray(measured, np.float64)[..., None]
-    return measured + few_documents_factor(documents) * (resampled - measured)
+    factor = t_quantile(degrees_of_freedom(documents)) / t_quantile(inf)
+    return measured + factor * (resampled - measured)
 
 
 def numbered(document_N: Sequence[int], instances: int) -> NDArray[np.int64]:

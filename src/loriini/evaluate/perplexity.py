@@ -11,7 +11,7 @@ from torch import Tensor
 from loriini.common.errors import InputError
 from loriini.common.hardware import Precision, autocast
 from loriini.common.progress import progress
-from loriini.evaluate.heldout import HeldOut, check_lengths, estimated_domains
+from loriini.evaluate.heldout import HeldOut, check_lengths
 from loriini.evaluate.settings import EvaluationRouting
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.context import segment_problem
@@ -58,10 +58,8 @@ def evaluate(
 
     - `perplexity` leaves out the first `skip` predictions of every instance (by default the model's own
       segment 1; give the same `skip` to models that are compared), `tokens` is how many it counts.
-    - `perplexity_all` and `bits_per_byte` count all predictions.
-    - `bits_per_byte_counted` is over the predictions that `perplexity` counts, and `bytes` how many bytes
-      their tokens spell; both are left out if the byte counts of a domain are only estimates
-      (`HeldOut.bytes`).
+    - `perplexity_all` and `bits_per_byte` count all predictions, `bits_per_byte_counted` those that
+      `perplexity` counts. A token has the mean number of bytes of its domain's.
     - `routing`: `training` routes as in training; `prompt` and `segment` route as generation does, with the
       first `skip` tokens of an instance as its prompt.
     - `batch_size` is how many instances a process evaluates at once; by default as many as LARGE_BATCH
@@ -81,7 +79,7 @@ def evaluate(
     check_lengths(heldout, skip, document_mask=document_mask)
     check_routing(model.config, routing, skip, document_mask)
     results: dict[str, dict[str, Any]] = defaultdict(dict)
-    evaluated, estimated = 0, estimated_domains(heldout)
+    evaluated = 0
     with progress(title, sum(len(h.ids) for h in heldout.values()), shown) as advance:
         for domain, text in heldout.items():
             losses, positions_NL = [], text.positions_in(document_mask)[:, :-1]
@@ -98,8 +96,6 @@ def evaluate(
             losses_NL, counted_NL = torch.cat(losses), positions_NL >= skip
             measured = _measures(losses_NL, counted_NL, text.bytes_per_token)
             measured |= _of_instances(losses_NL, counted_NL, document_mask)
-            if text.bytes is not None and not estimated:
-                measured |= _of_bytes(losses_NL, counted_NL, text.bytes[:, 1:])
             for name, value in measured.items():
                 results[name][domain] = value
     return {**results, "skip": skip, "routing": routing, **_conditions(model.config, routing, document_mask)}
@@ -107,18 +103,15 @@ def evaluate(
 
 def _measures(losses_NL: Tensor, counted_NL: Tensor, bytes_per_token: float) -> dict[str, Any]:
     """What `evaluate` reports of a domain, from the losses of its predictions and which of them count."""
+    counted, overall = losses_NL[counted_NL].mean().item(), losses_NL.mean().item()
+    bits_per_byte = 1 / bytes_per_token / math.log(2)  # of a loss of 1 nat a token
     return {
-        "perplexity": losses_NL[counted_NL].mean().exp().item(),
-        "perplexity_all": losses_NL.mean().exp().item(),
-        "bits_per_byte": losses_NL.mean().item() / bytes_per_token / math.log(2),
+        "perplexity": math.exp(counted),
+        "perplexity_all": math.exp(overall),
+        "bits_per_byte": overall * bits_per_byte,
+        "bits_per_byte_counted": counted * bits_per_byte,
         "tokens": int(counted_NL.sum()),
     }
-
-
-def _of_bytes(losses_NL: Tensor, counted_NL: Tensor, bytes_NL: Tensor) -> dict[str, Any]:
-    """Bits per byte of the predictions that count, None where their tokens spell none, and these bytes."""
-    spelled, bits = int(bytes_NL[counted_NL].sum()), losses_NL[counted_NL].sum().item() / math.log(2)
-    return {"bits_per_byte_counted": bits / spelled if spelled else None, "bytes": spelled}
 
 
 def _of_instances(losses_NL: Tensor, counted_NL: Tensor, document_mask: bool) -> dict[str, Any]:

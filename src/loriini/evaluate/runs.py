@@ -1,31 +1,24 @@
 """Held-out perplexity of one trained model, or of several on the same tokens."""
 
-import os
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PreTrainedTokenizerBase
 
 from loriini.common.errors import InputError
-from loriini.common.hub import TOKENIZER_FILES, model_folder
 from loriini.common.progress import warn
 from loriini.data.prepare.overlap import warn_of_overlap
 from loriini.data.read import Fields, ReadOptions, read_documents
 from loriini.data.read.document import Document
-from loriini.data.read.inputs import input_files
 from loriini.evaluate.heldout import (
     HeldOut,
     check_domains,
     check_lengths,
     documents_of,
-    estimated_domains,
     tokenize_by_domain,
 )
 from loriini.evaluate.intervals import differences_by_domain
@@ -40,7 +33,6 @@ from loriini.model.weights.loading import (
     load_config,
     load_model,
     load_tokenizer,
-    opening_ids,
     run_precision,
     trained_tokens,
     trained_with_document_mask,
@@ -58,21 +50,13 @@ def without_weights(config: LoriiniConfig) -> LoriiniForCausalLM:
 
 
 def read_heldout(settings: EvaluationSettings) -> list[Document]:
-    """The documents. InputError for those that cannot be read, and as from `check_files`."""
-    check_files(settings.documents)
+    """The documents. InputError for those that cannot be read."""
     return list(read_documents(settings.documents, read_options(settings)))
 
 
 def read_options(settings: EvaluationSettings) -> ReadOptions:
     """How the documents are read."""
     return ReadOptions(Fields(text=settings.text_field, domain=settings.domain_field), settings.on_error)
-
-
-def check_files(inputs: Sequence[str]) -> None:
-    """InputError for a file that two inputs name, such as a pattern and a path."""
-    files = [(os.path.realpath(file.path), file.shard) for given in inputs for file in input_files([given])]
-    if twice := next((path for (path, _), n in Counter(files).items() if n > 1), None):
-        raise InputError(f"{twice}: two of the inputs name it, so it would count twice; leave one out")
 
 
 def evaluate_runs(runs: Sequence[Path], settings: EvaluationSettings) -> list[dict[str, Any]]:
@@ -85,11 +69,6 @@ def evaluate_runs(runs: Sequence[Path], settings: EvaluationSettings) -> list[di
     """
     check_distinct(runs)
     settings, heldout = shared_heldout(runs, settings)
-    if estimated := estimated_domains(heldout):
-        warn(
-            f"the tokenizer drops text of {', '.join(estimated)} or has no token for some, so it is unknown "
-            "how many bytes its tokens spell; bits_per_byte_counted is left out"
-        )
     if len(runs) == 1:
         results = [evaluate_on(runs[0], heldout, settings)]
     else:
@@ -178,7 +157,7 @@ def shared_heldout(
     documents = read_heldout(settings)
     heldout = _same_tokens(configs, documents, length, settings.instances)
     check_domains(heldout)
-    check_lengths(heldout, skip, length, document_mask=settings.document_mask)
+    check_lengths(heldout, skip, settings.document_mask)
     warn_of_overlap(dict.fromkeys(corpus for run in runs for corpus in corpora_of(run)), documents)
     return settings, heldout
 
@@ -188,14 +167,8 @@ def _same_tokens(
 ) -> dict[str, HeldOut]:
     """The documents as the instances of every model. InputError where they are not the same for all."""
     first, heldout = next(iter(configs)), dict[str, HeldOut]()
-    read = set[tuple[str, ...]]()
     for run, config in configs.items():
-        tokenizer, names = load_tokenizer(run), config.label_names
-        kind = (tokenizer_digest(run), *(names or ()))
-        if kind in read:
-            continue
-        read.add(kind)
-        own = tokenize_by_domain(documents, tokenizer, length, most, names)
+        own = tokenize_by_domain(documents, load_tokenizer(run), length, most, config.label_names)
         heldout = heldout or own
         if any(not torch.equal(own[domain].ids, text.ids) for domain, text in heldout.items()):
             raise InputError(
@@ -205,28 +178,14 @@ def _same_tokens(
     return heldout
 
 
-def tokenizer_digest(run: Path) -> str:
-    """A hash of a model's tokenizer files; models of one digest make the same tokens."""
-    folder = model_folder(run)
-    files = sorted({file for pattern in TOKENIZER_FILES for file in folder.glob(pattern) if file.is_file()})
-    return sha256(b"".join(file.read_bytes() for file in files) or str(run).encode()).hexdigest()
-
-
-def warn_of_conditions(
-    run: Path, model: LoriiniForCausalLM, tokenizer: PreTrainedTokenizerBase, settings: EvaluationSettings
-) -> None:
+def warn_of_conditions(run: Path, config: LoriiniConfig, settings: EvaluationSettings) -> None:
     """Warn of what makes a perplexity higher than in the model's own use, or lower than a causal model's."""
-    if opening_ids(tokenizer):
-        warn(
-            f"{run}: its tokenizer begins a text with {tokenizer.bos_token}, which is left out here, where "
-            "documents are joined; with it perplexity may be lower"
-        )
     if trained_with_document_mask(run) and not settings.document_mask:
         warn(
             f"{run} was trained with document_mask, and here its documents attend to those before them; "
             "--document-mask keeps them apart"
         )
-    warning = causality_warning(model.config.design)
+    warning = causality_warning(config.design)
     if warning and settings.routing != "prompt":
         warn(f"{run}: {warning}")
 
@@ -238,12 +197,12 @@ def evaluate_on(
 
     It has the `seconds` that it took without loading the model, and `router_free` where routers are replaced.
     """
-    model, tokenizer = load_model(run, settings.device)
+    model, _ = load_model(run, settings.device)
     for text in heldout.values():
         check_ids(text.ids, model)
     if settings.router_free:
         settings.router_free.apply(model)
-    warn_of_conditions(run, model, tokenizer, settings)
+    warn_of_conditions(run, model.config, settings)
     started = time.perf_counter()
     results = evaluate(
         model,

@@ -9,14 +9,11 @@ from typing import Any
 
 from loriini.common.checks import nearest
 from loriini.common.errors import InputError
-from loriini.common.progress import warn
 
 FILES, HUB = (Path(__file__).parent / name for name in ("files", "hub"))
 """Our YAML for local files, and for data sets of the Hub that the harness has no task of."""
 FORMS = {"multiple_choice": {"query", "choices", "gold"}, "continuation": {"context", "continuation"}}
 """Tasks for local files of any other name, by the fields of a row."""
-OPTIONS = {"siqa": 3, "commonsense_qa": 5}
-"""Tasks that local files may hold with fewer options, and how many published figures are of."""
 HARNESS_NAMES = {"siqa": "social_iqa", "race_h": "race"}
 """Tasks that the harness has by another name."""
 IN_CONTEXT = 16
@@ -78,21 +75,17 @@ def load_tasks(
     """The harness's tasks by the key of their results; with `data`, they read its files and need no network.
 
     InputError for names that are neither the harness's nor ours, for data that is missing or malformed, and
-    for a question (of the first `limit`) whose right answer is not among its choices.
+    for a question of a file (of the first `limit`) whose right answer is not among its choices.
     """
     if data is not None and not data.is_dir():
         raise InputError(f"{data}: no such folder; give --tasks-data the folder of the tasks' files")
     loaded: dict[str, Loaded] = {}
     for name, shots in asked.items():
-        loaded |= _from_hub(name, shots) if data is None else _from_files(name, shots or 0, data)
-    for key, task in loaded.items():
-        where = f"task {key!r}" if data is None else f"{data}: task {key!r}"
-        for member in task.tasks["tasks"].values():
-            _check_questions(member, where, limit)
+        loaded |= _from_files(name, shots or 0, data, limit) if data else _from_hub(name, shots)
     return loaded
 
 
-def _from_files(name: str, shots: int, data: Path) -> dict[str, Loaded]:
+def _from_files(name: str, shots: int, data: Path, limit: int | None) -> dict[str, Loaded]:
     """A task of `files`, or one of FORMS."""
     from lm_eval.tasks import TaskManager
 
@@ -112,9 +105,7 @@ def _from_files(name: str, shots: int, data: Path) -> dict[str, Loaded]:
                 f"{file}: its rows do not have a form that is known; docs/tasks.md has the forms"
             )
     task = _load(manager, form, f"{data}: task {name!r}")["tasks"][form]
-    options = OPTIONS.get(name, 0)
-    if options and len(task.doc_to_choice(task.eval_docs[0])) < options:
-        warn(f"{data}: {name} has fewer than its {options} options; do not compare with published figures")
+    _check_questions(task, f"{data}: task {name!r}", limit)
     return {name: _loaded({name: task}, {}, shots)}
 
 
@@ -167,30 +158,25 @@ def _loaded(tasks: dict[str, Any], groups: dict[str, Any], shots: int | None) ->
 
 
 def _check_questions(task: Any, where: str, limit: int | None) -> None:
-    """InputError for a question that cannot be asked, or that no choice answers.
+    """InputError for a question without the task's form, or with a right answer that is no choice.
 
     The harness would count every answer to the latter as wrong.
     """
     for number, document in enumerate(islice(task.eval_docs, limit), 1):
         try:
             problem = _problem(task, document)
-        except Exception as error:  # of templates, and of tasks' own code
+        except Exception as error:  # of templates
             problem = f"it does not have the task's form ({_reason(error)})"
         if problem:
             raise InputError(f"{where}: question {number}: {problem}; docs/tasks.md has the forms")
 
 
 def _problem(task: Any, document: Mapping[str, Any]) -> str | None:
-    """What is wrong with a question: no text, an empty choice, or a right answer that is no choice's."""
-    from lm_eval.api.task import ConfigurableTask
-
+    """What is wrong with a question: its right answer is no choice's."""
     text, right = task.doc_to_text(document), task.doc_to_target(document)
-    itself = type(task).process_results is ConfigurableTask.process_results
-    if not itself or task.OUTPUT_TYPE != "multiple_choice" or callable(task.config.process_results):
+    if task.OUTPUT_TYPE != "multiple_choice":
         return None
     choices = task.doc_to_choice(document)
-    if "" in choices:
-        return f"choice {choices.index('') + 1} is empty"
     right = text if task.multiple_input else right
     for answer in right if isinstance(right, list) else [right]:
         if answer not in (choices if isinstance(answer, str) else range(len(choices))):

@@ -9,7 +9,6 @@ from datasets import Dataset
 from lm_eval.api.samplers import ContextSampler
 
 from loriini.common.errors import InputError
-from loriini.common.progress import inform
 
 ENDINGS = ("", "_test", "_validation", "_val", "_dev")
 """Of a task's files after their stem; the first that exists is read."""
@@ -84,19 +83,13 @@ class OwnExamples(ContextSampler):
 def find_file(
     folder: Path, name: str, stems: Sequence[str] = (), endings: Sequence[str] = ENDINGS
 ) -> tuple[str, Path]:
-    """The stem and path of a task's file, the first of its stems and endings that exists.
-
-    It says which one is read where several exist. InputError where there is none.
-    """
+    """The stem and path of a task's file, the first of its stems and endings that exists, or InputError."""
     names = [(stem, f"{stem}{ending}.jsonl") for stem in stems or (name,) for ending in endings]
-    there = [(stem, folder / file) for stem, file in names if (folder / file).is_file()]
-    if not there:
-        listed = ", ".join(file for _, file in names)
-        raise InputError(f"{folder}: no file for task {name!r}; put one of these there: {listed}")
-    if len(there) > 1:
-        others = ", ".join(path.name for _, path in there[1:])
-        inform(f"{folder}: task {name!r} reads {there[0][1].name}, not {others}")
-    return there[0]
+    for stem, file in names:
+        if (folder / file).is_file():
+            return stem, folder / file
+    listed = ", ".join(file for _, file in names)
+    raise InputError(f"{folder}: no file for task {name!r}; put one of these there: {listed}")
 
 
 def read_rows(file: Path, only: Sequence[str] = ()) -> list[TaskRow]:

@@ -29,7 +29,6 @@ from loriini.papers.reproduce.scales import Scale, find_scale
 from loriini.papers.reproduce.texts import Texts
 
 SETTINGS, TEXT = "reproduce.json", "text"
-MORE_TEXT = "give more held-out text of it by --text, or leave its files out, and another --out"
 """The remedy for a domain with too little held-out text; a folder keeps its text."""
 
 
@@ -100,7 +99,7 @@ def check_heldout(plans: Sequence[Plan], texts: Texts) -> None:
     of_loss = (plan for plan in plans if any(map(is_of_loss, plan.experiment.measures)))
     trainings = (training for plan in of_loss for training in plan.trainings)
     for kind, corpus in {training.kind: training.corpus for training in trainings}.items():
-        check_lengths(texts.instances(kind, kind, corpus), texts.scale.segment_length, more=MORE_TEXT)
+        check_lengths(texts.instances(kind, kind, corpus), texts.scale.segment_length)
 
 
 def claim(scale: Scale, texts: Texts, out: Path) -> None:
