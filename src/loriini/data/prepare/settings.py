@@ -49,7 +49,7 @@ class PrepareSettings:
     length: Count = 1024
     """Context of an instance in tokens, that of the runs that will read it; it holds one token more."""
     order: OrderMethod = "similar"
-    """similar, plain or random; or a NumPy file of documents' ids, in the order to read them."""
+    """Order of the documents in the corpus."""
     encoder: str = LSA
     """`lsa`, or the path or Hub id of a sentence-transformers or Hugging Face encoder."""
     pooling: Pooling = "mean"
