@@ -20,9 +20,7 @@ BAD_LINES = {
     b'{"text": "cut': "not valid JSON",
     b"[1, 2]": "a JSON array",
     b"7": "not a JSON object",
-    b"{": "not valid JSON",
     b'{"text": "a", "domain": {"b": 1}}': "domain is not a string",
-    b'{"text": "a", "id": [1]}': "id is not a string",
     b'{"id": "x"}': "no text",
     b'{"text": null}': "no text",
     b'{"text": " \\n"}': "empty text",
@@ -32,7 +30,6 @@ BAD_LINES = {
 }
 BAD_ROWS = {
     b"only one": ("wrong number of columns", 1),
-    b"x,y,z": ("wrong number of columns", 1),
     b"x,caf\xe9": ("not valid UTF-8", 1),
     b"x,": ("empty text", 1),
     b'x,"so" it said': (REST, 0),
@@ -85,7 +82,6 @@ def table_of(column: pa.Array, **more: Any) -> pa.Table:
     [
         ([b"good", b"\xff", b"x"], None, "not valid UTF-8"),
         ([b"good", None, b"x"], None, "no text"),
-        ([b"good", b"", b"x"], None, "empty text"),
         ([b"good", b"lost", b"x"], pa.array([0, 10**14, 0], pa.timestamp("s")), "a value that Python"),
         ([b"good", b"lost", b"x"], pa.array([None, b"\0", None]), "id is not a string"),
     ],

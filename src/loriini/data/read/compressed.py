@@ -60,16 +60,6 @@ def read_lines(path: str | Path, span: Span = WHOLE, longest: int = sys.maxsize 
             yield line.removesuffix(b"\n")
 
 
-def lines_before(path: str | Path, place: int) -> int:
-    """Count the lines of a plain file that begin before a byte after the first."""
-    with open_binary(path) as file:
-        count, left = 1, place - 1
-        while piece := file.read(min(left, READ_BYTES)):
-            count += piece.count(b"\n")
-            left -= len(piece)
-    return count
-
-
 def _skip_line(stream: IO[bytes]) -> int:
     """Read up to the end of the line; returns the number of bytes."""
     count = 0

@@ -125,15 +125,13 @@ def is_special(path: str | Path) -> bool:
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
-def fingerprint(path: str | Path, anew: bool = False) -> dict[str, Any]:
+def fingerprint(path: str | Path) -> dict[str, Any]:
     """What changes when a file does: its size and mtime; for a remote file, metadata such as the ETag.
 
-    If `anew`, a server is asked again. OSError if the file cannot be read, or is a pipe or device.
+    OSError if the file cannot be read, or is a pipe or device.
     """
     if is_remote(path):
         system, name = _file_system(str(path))
-        if anew:
-            system.invalidate_cache()
         with _remote_errors(path):
             info = system.info(name)
         return {key: str(info[key]) for key in info if re.sub("[-_]", "", key).lower() in _OF_VERSION}

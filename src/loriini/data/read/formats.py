@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import pyarrow
@@ -43,14 +44,25 @@ def read_json_lines(path: str, fields: Fields, span: Span = WHOLE) -> Records:
                 yield number, bad
 
 
-def read_csv(path: str, fields: Fields) -> Records:
-    """The rows of a table with a header line; quoted fields may hold commas and line ends."""
-    return _read_separated(path, fields, ",")
-
-
-def read_tsv(path: str, fields: Fields) -> Records:
-    """The rows of a table as in `read_csv`, separated by tabs."""
-    return _read_separated(path, fields, "\t")
+def read_separated(path: str, fields: Fields, delimiter: str = ",") -> Records:
+    """The rows of a table with a header line; quoted fields may hold separators and line ends."""
+    csv.field_size_limit(MAX_RECORD_BYTES)  # for the whole process; Python's default is 128 KiB
+    rows = csv.reader(_decoded_lines(path), delimiter=delimiter, strict=True)
+    header: list[str] = []
+    while True:
+        number = rows.line_num + 1
+        try:
+            row = next(rows, None)
+        except csv.Error as error:  # what follows may be inside or outside of a quoted field
+            yield number, BadRecord("misplaced quote or line end, and the rest of the file", error, QUOTING)
+            return
+        if row is None:
+            return
+        if row and not header:
+            header = [name.strip() for name in row]
+            fields.columns_of(header)
+        elif row:
+            yield number, _row(header, row)
 
 
 def read_parquet(path: str, fields: Fields, row_groups: tuple[int, int] | None = None) -> Records:
@@ -112,8 +124,8 @@ READERS: dict[str, Callable[[str, Fields], Records]] = {
     ".ndjson": read_json_lines,
     ".jsonlines": read_json_lines,
     ".json": read_json_lines,
-    ".csv": read_csv,
-    ".tsv": read_tsv,
+    ".csv": read_separated,
+    ".tsv": partial(read_separated, delimiter="\t"),
     ".parquet": read_parquet,
     ".arrow": read_arrow,
     ".warc": read_warc,
@@ -176,26 +188,6 @@ def _holds_records(content: bytes, fields: Fields) -> bool:
         record = next(iter(value), None) if isinstance(value, list) else value
         return isinstance(record, dict) and fields.of(record)[0] is not None
     return False
-
-
-def _read_separated(path: str, fields: Fields, delimiter: str) -> Records:
-    csv.field_size_limit(MAX_RECORD_BYTES)  # for the whole process; Python's default is 128 KiB
-    rows = csv.reader(_decoded_lines(path), delimiter=delimiter, strict=True)
-    header: list[str] = []
-    while True:
-        number = rows.line_num + 1
-        try:
-            row = next(rows, None)
-        except csv.Error as error:  # what follows may be inside or outside of a quoted field
-            yield number, BadRecord("misplaced quote or line end, and the rest of the file", error, QUOTING)
-            return
-        if row is None:
-            return
-        if row and not header:
-            header = [name.strip() for name in row]
-            fields.columns_of(header)
-        elif row:
-            yield number, _row(header, row)
 
 
 def _decoded_lines(path: str) -> Iterator[str]:

@@ -130,20 +130,6 @@ def identity_of(files: Sequence[InputFile]) -> dict[str, str]:
     return {file.path: _hash(file) if file.path in hashed else digest(file.state) for file in files}
 
 
-def is_changed(file: InputFile) -> bool:
-    """Whether a file has changed since it was found; InputError for one that cannot be reached.
-
-    A server reports more about a single file than in a folder's listing, so only what it reported both times
-    is compared. A data set is read at the commit that was found.
-    """
-    if file.shard:
-        return False
-    now = _state(file.path, anew=True)
-    if is_remote(file.path):
-        return any(now[key] != file.state[key] for key in now.keys() & file.state.keys())
-    return now != file.state
-
-
 def _files_of(name: str | None, given: str) -> Iterator[InputFile]:
     """The files and shards behind a path; their domain is `name`, if given."""
     if is_data_set(given):
@@ -193,9 +179,9 @@ def _file_in_folder(given: str | None, folder: str, path: str) -> InputFile:
     return InputFile(path, as_utf8(name), domain, in_folder=True, state=_state(path))
 
 
-def _state(path: str, anew: bool = False) -> dict[str, Any]:
+def _state(path: str) -> dict[str, Any]:
     try:
-        return fingerprint(path, anew)
+        return fingerprint(path)
     except OSError as error:
         return {"unreadable": type(error).__name__}  # reported when it is read
 

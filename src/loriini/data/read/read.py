@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pyarrow
 
 from loriini.common.errors import InputError, first_few, is_system_error
 from loriini.common.progress import warn
-from loriini.data.read.compressed import lines_before
 from loriini.data.read.document import Document
 from loriini.data.read.files import is_remote, is_special, machine_failed
 from loriini.data.read.formats import (
@@ -36,9 +34,6 @@ from loriini.data.read.records import (
     to_document,
 )
 
-FIRST_FILES, FIRST_RECORDS = 10, 100
-"""The files, and the records of each, in which `warn_of_absent_fields` looks."""
-
 
 def read_documents(inputs: Sequence[str | Path], options: ReadOptions | None = None) -> Iterator[Document]:
     """Stream the documents of `inputs`, in the order given.
@@ -60,7 +55,6 @@ def read_documents(inputs: Sequence[str | Path], options: ReadOptions | None = N
         InputError: a path is missing or has no documents or, with `on_error="stop"`, a record is bad.
     """
     options = options or ReadOptions()
-    warn_of_absent_fields(inputs, options.fields)
     dropped = Counter[str]()
     for text in inputs:
         empty = True
@@ -75,19 +69,6 @@ def read_documents(inputs: Sequence[str | Path], options: ReadOptions | None = N
         dropped += dropped_here
     if dropped and options.on_drop is ignore_dropped:
         warn(describe_dropped(dropped))
-
-
-def warn_of_absent_fields(inputs: Sequence[str | Path], fields: Fields) -> None:
-    """Warn if none of the first records has the id or domain field, unless it is the default."""
-    for name, default, what in ((fields.id, Fields.id, "id"), (fields.domain, Fields.domain, "domain")):
-        if name == default:
-            continue
-        files = list(filter(has_records, input_files(inputs)))[:FIRST_FILES]
-        named = replace(Fields(), text=fields.text, id=name)
-        first = (islice(_until_failure(file, named), FIRST_RECORDS) for file in files)
-        records = [record for _, record in chain.from_iterable(first) if isinstance(record, Mapping)]
-        if records and all(named.of(record)[1] is None for record in records):
-            warn(f"the {what} field {name!r} is in none of the first records; check its name")
 
 
 def warn_of_text_next_to_records(files: Iterable[InputFile]) -> None:
@@ -130,11 +111,8 @@ def read_file(file: InputFile, options: ReadOptions) -> Iterator[Document]:
             document = to_document(record, options.fields, file.name + place, file.domain)
         except BadRecord as bad:
             if options.on_error == "stop" and bad.fix:
-                line = place
-                if file.span and file.span[0]:
-                    line = f":{lines_before(file.path, file.span[0]) + number}"
                 remedy = f"fix the {bad.fix}, or pass --on-error skip to count and skip it"
-                raise InputError(f"{path}{line}: {' '.join(str(bad).split())}; {remedy}") from None
+                raise InputError(f"{path}{place}: {' '.join(str(bad).split())}; {remedy}") from None
             options.on_drop(Dropped(None, path + place, bad.reason, bad.detail, bool(bad.fix)))
         else:
             if reason := options.reason_to_drop(document):
@@ -173,7 +151,7 @@ def _records(file: InputFile, fields: Fields) -> Records:
 
 
 def _failure(file: InputFile, error: Exception) -> BadRecord:
-    """What is wrong with a file that cannot be read; InputError if nothing is."""
+    """What is wrong with a file that cannot be read; InputError where the file may be whole."""
     if isinstance(error, BadRecord):
         return error
     if is_system_error(error):
@@ -183,9 +161,6 @@ def _failure(file: InputFile, error: Exception) -> BadRecord:
         return BadRecord("truncated or damaged file", error, fix="file")
     is_absent = isinstance(error, FileNotFoundError | PermissionError)
     if is_remote(file.path) and not is_absent:  # its package may raise any error
-        if "range requests" in str(error):
-            remedy = "download it, and give the file"
-            raise InputError(f"{file.path}: its server sends no parts of files; {remedy}") from None
         raise machine_failed(file.path, error, "the connection") from None
     if not isinstance(error, OSError):
         raise error

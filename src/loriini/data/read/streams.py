@@ -7,14 +7,13 @@ from itertools import pairwise
 import pyarrow
 import pyarrow.parquet
 
-from loriini.common.errors import InputError
 from loriini.data.jobs.artifact import digest
 from loriini.data.jobs.tasks import group_by_size
 from loriini.data.read.compressed import suffixes
 from loriini.data.read.document import Document
 from loriini.data.read.files import is_remote, local_path
 from loriini.data.read.formats import read_json_lines, read_parquet, reader_of
-from loriini.data.read.inputs import InputFile, is_changed
+from loriini.data.read.inputs import InputFile
 from loriini.data.read.read import read_file
 from loriini.data.read.records import Dropped, OnDrop, ReadOptions, count_dropped
 
@@ -54,7 +53,7 @@ class FileStream:
         return self.options.on_error == "stop"
 
     def read(self, on_drop: OnDrop) -> Iterator[Document]:
-        """The documents; InputError if a file has changed."""
+        """The documents of its files, one after another."""
         for file in self.files:
             count, dropped = count_dropped(on_drop)
             empty = True
@@ -63,8 +62,6 @@ class FileStream:
                 yield document
             if empty and not dropped and not file.is_part:
                 on_drop(Dropped(None, file.path, "empty file"))
-            if is_changed(file):
-                raise InputError(f"{file.path}: changed while it was read; rerun to read it as it is now")
 
 
 DocumentStream = FunctionStream | FileStream

@@ -4,7 +4,6 @@ warcio parses records, and undoes chunking and compression of a response; trafil
 HTML.
 """
 
-import codecs
 import io
 import logging
 import re
@@ -21,10 +20,6 @@ HEADER_BYTES, PAGE_BYTES = 1 << 20, 1 << 23
 
 HTML = ("text/html", "application/xhtml+xml")
 CHARSET = re.compile(r"charset\s*=\s*[\"']?([a-z\d][\w.:-]{0,39})", re.ASCII | re.IGNORECASE)
-BROWSERS = {"iso8859-1": "cp1252", "ascii": "cp1252"}
-"""Charsets that browsers use instead of those that servers name."""
-NO_CHARSETS = {"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7"}
-"""Python's codecs that no page uses: they take quadratic time, or make half a surrogate pair."""
 
 Headers = Mapping[str, str]
 
@@ -96,54 +91,40 @@ def _text_of(headers: Headers, content: bytes) -> str:
     """The text of a page, as a server's response or a file (resource), or extracted already (conversion)."""
     kind = headers.get("content-type", "")
     if headers["warc-type"] == "conversion":
-        return _decoded(content, kind)
+        return _plain(content, kind)
     if headers["warc-type"] == "response":
         status, kind, content = _http(content)
         if status != "200":
             raise BadRecord("page with another status than 200", status, fix=None)
     form = headers.get("warc-identified-payload-type", kind).split(";")[0].strip().lower()
     if form == "text/plain":
-        return _decoded(content, kind)
+        return _plain(content, kind)
     if form not in HTML:
         raise BadRecord("neither HTML nor plain text", form, fix=None)
     return _text_of_html(content, kind)
 
 
-def _charset(kind: str) -> str | None:
-    """The charset that a content type names; None if it names none, an unknown one, or one of NO_CHARSETS."""
-    named = CHARSET.search(kind)
-    try:
-        charset = codecs.lookup(named[1]).name if named else None
-        if charset is None or charset in NO_CHARSETS:
-            return None
-        "".encode(charset)  # LookupError for a codec of bytes, such as bz2
-        return charset
-    except LookupError:
-        return None
+def _decoded(content: bytes, kind: str) -> str | bytes:
+    """A text in UTF-8, or by the charset that its content type names; undecoded where neither fits.
 
-
-def _decoded(content: bytes, kind: str) -> str:
-    """Plain text, decoded with the charset of its content type (`_charset`), by default UTF-8."""
-    try:
-        return content.decode(_charset(kind) or "utf-8")
-    except UnicodeError as error:
-        raise BadRecord("text that cannot be decoded", error, fix=None) from None
-
-
-def _page(html: bytes, kind: str) -> str | bytes:
-    """A page decoded by the charset that the server named; undecoded where trafilatura finds a better one.
-
-    Servers name ISO-8859-1 for pages in UTF-8, so bytes that are valid UTF-8 are taken as UTF-8.
+    Servers name ISO-8859-1 for pages in UTF-8, and where browsers read cp1252.
     """
-    charset = _charset(kind)
-    try:
-        is_utf8 = not html.isascii() and bool(html.decode())
-    except UnicodeDecodeError:
-        is_utf8 = False
-    try:
-        return html if is_utf8 or charset is None else html.decode(BROWSERS.get(charset, charset))
-    except UnicodeError:
-        return html
+    named = CHARSET.search(kind)
+    charset = named[1].lower() if named else "utf-8"
+    for each in ("utf-8", "cp1252" if charset == "iso-8859-1" else charset):
+        try:
+            return content.decode(each)
+        except (UnicodeError, LookupError):  # LookupError for an unknown charset
+            continue
+    return content
+
+
+def _plain(content: bytes, kind: str) -> str:
+    """Plain text; BadRecord where it cannot be decoded."""
+    text = _decoded(content, kind)
+    if isinstance(text, bytes):
+        raise BadRecord("text that cannot be decoded", fix=None)
+    return text
 
 
 def _text_of_html(html: bytes, kind: str) -> str:
@@ -152,7 +133,7 @@ def _text_of_html(html: bytes, kind: str) -> str:
     if len(html) > PAGE_BYTES:
         raise BadRecord(f"page of more than {PAGE_BYTES >> 20} MiB", fix=None)
     try:
-        text = extract(_page(html, kind), include_comments=False)
+        text = extract(_decoded(html, kind), include_comments=False)
     except Exception as error:  # pages can be anything, and so can the parser's errors
         raise BadRecord("page that cannot be parsed", error, fix=None) from None
     return text or ""
