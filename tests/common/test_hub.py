@@ -36,7 +36,7 @@ def test_an_id_is_its_snapshot(cached: Path) -> None:
     assert local_folder(f"org/tiny-llama@{cached.name}") == cached
     assert load_model(Path("org/tiny-llama"))[0].config.num_experts == 1
     check_tokenizer("org/tiny-llama")
-    initial = InitialModel("org/tiny-llama", 8)
+    initial = InitialModel("org/tiny-llama")
     initial.load()
     assert initial.tokenizer_folder == cached
 

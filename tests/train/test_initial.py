@@ -117,7 +117,7 @@ def test_a_run_starts_from_a_run_its_model_or_one_of_its_checkpoints(
     corpus: Path, lory: Path, tmp_path: Path
 ) -> None:
     steps = sorted((lory / "checkpoints").iterdir())
-    dense = [InitialModel(str(path), 16).dense for path in steps]
+    dense = [InitialModel(str(path)).dense for path in steps]
     assert dense == [path.name == "step-00000001" for path in steps]
     expected = loss_of(load_model(lory)[0].train(), corpus)
     for i, source in enumerate((lory, lory / "model", steps[-1])):

@@ -104,7 +104,7 @@ def test_more_labels_than_experts_are_refused_before_anything_is_made(tmp_path: 
 
 def test_experts_of_other_labels_are_refused(tmp_path: Path) -> None:
     tiny_model("label", label_names=["de", "en"]).save_pretrained(tmp_path)
-    initial = InitialModel(str(tmp_path), 16)
+    initial = InitialModel(str(tmp_path))
     initial.check_labels(["de", "en"])
     initial.check_labels([])
     with pytest.raises(InputError, match="has experts for de, en, but the corpus has en, fr; prepare it"):

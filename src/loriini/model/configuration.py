@@ -334,7 +334,7 @@ def _of_blocks(c: LoriiniConfig) -> Iterator[str]:
         yield "block=olmoe has qk_norm=all; use block=llama with qk_norm=head"
     if (c.block == "olmoe" or c.qk_norm == "all") and c.head_dim not in (None, width):
         yield f"head_dim is {c.head_dim}, but qk_norm=all needs heads of hidden_size / num_attention_heads"
-    if problem := rotary_problem(c.rope_parameters or {}, c.head_dim or width, c.block):
+    if problem := rotary_problem(c.rope_parameters or {}, c.block):
         yield problem
 
 

@@ -18,26 +18,6 @@ from loriini.routing.unit import RoutingContext
 
 ROUTING_ARGUMENTS = ("prompt_lengths", "inference_routing", "routing_labels", "router_seeds")
 """Arguments of `forward` that other models do not have."""
-KEYWORDS = (
-    *ROUTING_ARGUMENTS,
-    "attention_mask",
-    "average",
-    "cache",
-    "inputs_embeds",
-    "labels",
-    "logits_to_keep",
-    "num_items_in_batch",
-    "output_attentions",
-    "output_hidden_states",
-    "past_key_values",
-    "position_ids",
-    "reduction",
-    "return_dict",
-    "shift_labels",
-    "skip_logits",
-    "use_cache",
-)
-"""Keywords of a call of the model."""
 
 
 def routing_context(
@@ -322,9 +302,9 @@ def check_attention(config: LoriiniConfig, context: RoutingContext) -> None:
 
 
 def check_names(others: Iterable[str]) -> None:
-    """TypeError for a misspelt keyword of ours; any other may be one of an attention kernel's."""
+    """TypeError for a misspelt argument of routing; any other may be one of an attention kernel's."""
     for name in others if not torch.compiler.is_compiling() else ():
-        if near := get_close_matches(name, KEYWORDS, 1, cutoff=0.83):
+        if near := get_close_matches(name, ROUTING_ARGUMENTS, 1, cutoff=0.83):
             raise TypeError(f"unexpected keyword {name}; do you mean {near[0]}?")
 
 

@@ -39,12 +39,11 @@ OF_THE_EXPERTS = tuple(name for name in settings_of_kind(TrainConfig, "design") 
 class InitialModel:
     """A model to start from, by a run's folder, a checkpoint's, a Hugging Face folder or a Hub id.
 
-    `length` is the context of the run that starts from it. Each part is read when first used; then
-    InputError without such a model.
+    Each part is read when first used; then InputError without such a model.
     """
 
-    def __init__(self, name: str, length: int) -> None:
-        self.name, self.length = name, length
+    def __init__(self, name: str) -> None:
+        self.name = name
         self._model: LoriiniForCausalLM | None = None
 
     @cached_property
@@ -58,7 +57,7 @@ class InitialModel:
         with readable(self.folder):
             if self.is_checkpoint:
                 return checkpoint_config(self.folder)
-            return read_config(self.folder, self.length)
+            return read_config(self.folder)
 
     @property
     def is_checkpoint(self) -> bool:
@@ -90,7 +89,7 @@ class InitialModel:
                 self._model = LoriiniForCausalLM(self.config)
                 read_weights(self.folder, self._model)
             else:
-                self._model = read_model(self.folder, self.length)
+                self._model = read_model(self.folder)
 
     def in_design(self, config: LoriiniConfig) -> LoriiniForCausalLM:
         """The weights as a model of `config`, in float32; they are not kept here."""
@@ -173,7 +172,7 @@ def start_from(
     keeps its routing design, and there is no dense warm-up, unless overrides say otherwise. InputError for
     overrides that contradict the model, and for a design that does not fit its weights.
     """
-    initial = InitialModel(name, run.length)
+    initial = InitialModel(name)
     digest = initial.digest()
     resolved = run.init_digest == digest  # the run of a `run.json`
     shape = run.model if resolved else initial_shape(run, initial)

@@ -62,7 +62,7 @@ def train(
     run = run.chosen(micro_batch_size=0, recompute_merge=False)
     run = replace(run, precision=resolve_precision(run.precision))
     with process_group(), ExitStack() as stack:
-        initial = InitialModel(run.init, run.length) if run.init else None
+        initial = InitialModel(run.init) if run.init else None
         if initial:
             on_first_rank(lambda: check_initial(initial, run, corpus, out))
         on_first_rank(lambda: make_folder(run, corpus, out))

@@ -42,18 +42,6 @@ class RoutedGenerationMixin(GenerationMixin):
         """Accepts those of our arguments that are not in the signature of `forward`."""
         super()._validate_model_kwargs({k: v for k, v in model_kwargs.items() if k not in ROUTING_ARGUMENTS})
 
-    def _get_candidate_generator(self, *args: Any, **kwargs: Any) -> Any:
-        """Removes our arguments for an assistant model of another kind, or with tokens of its own.
-
-        Without one, drafts are of this model: its first layers (`assistant_early_exit`), or of the prompt.
-        """
-        assistant, own_tokens = kwargs.get("assistant_model"), kwargs.get("assistant_tokenizer") is not None
-        if own_tokens or not isinstance(assistant, RoutedGenerationMixin | None):
-            given = kwargs["model_kwargs"].items()
-            model_kwargs = {k: v for k, v in given if k not in ROUTING_ARGUMENTS}
-            kwargs = {**kwargs, "model_kwargs": model_kwargs}
-        return super()._get_candidate_generator(*args, **kwargs)
-
     @torch.no_grad()
     def generate(self, inputs: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
         """transformers' generate, routed by the prompt unless `inference_routing="segment"`.

@@ -60,8 +60,8 @@ def load_model(
         return model.to(device).eval(), tokenizer
 
 
-def read_model(folder: Path, length: int | None = None) -> LoriiniForCausalLM:
-    """The model of a Hugging Face folder, on the CPU; `length` as in `config_from_transformers`.
+def read_model(folder: Path) -> LoriiniForCausalLM:
+    """The model of a Hugging Face folder, on the CPU.
 
     Of its generation settings the special tokens are kept. Errors of many kinds, for `readable`, where the
     folder cannot be read, has settings that ours does not have, or weights that are not finite.
@@ -69,7 +69,7 @@ def read_model(folder: Path, length: int | None = None) -> LoriiniForCausalLM:
     kind = _model_type(folder)
     if kind in FAMILIES:
         theirs = read_complete(FAMILIES[kind].model, folder)
-        model, settings = from_transformers(theirs, length), theirs.generation_config
+        model, settings = from_transformers(theirs), theirs.generation_config
     else:
         model = read_complete(LoriiniForCausalLM, folder)
         settings = model.generation_config
@@ -122,10 +122,10 @@ def load_config(path: Path) -> LoriiniConfig:
         return read_config(folder)
 
 
-def read_config(folder: Path, length: int | None = None) -> LoriiniConfig:
+def read_config(folder: Path) -> LoriiniConfig:
     """The configuration of the model that `read_model` would read."""
     if _model_type(folder) in FAMILIES:
-        return config_from_transformers(AutoConfig.from_pretrained(folder, trust_remote_code=False), length)
+        return config_from_transformers(AutoConfig.from_pretrained(folder, trust_remote_code=False))
     return LoriiniConfig.from_pretrained(folder)
 
 
@@ -173,11 +173,6 @@ def trained_tokens(path: Path) -> int | None:
     """Tokens that a run was trained on; None where there is no run."""
     sizes = [_run_value(path, name, Count) for name in ("steps", "batch_size", "length")]
     return None if None in sizes else prod(sizes)
-
-
-def started_from(path: Path) -> str | None:
-    """The model that a run started from; None for one from scratch, or where there is no run."""
-    return _run_value(path, "init", str) or None
 
 
 def corpora_of(path: Path) -> tuple[Path, ...]:

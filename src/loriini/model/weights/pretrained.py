@@ -147,15 +147,15 @@ FAMILIES = {
 """The models that `from_transformers` converts, by `model_type`."""
 
 
-def from_transformers(theirs: PreTrainedModel, length: int | None = None) -> LoriiniForCausalLM:
+def from_transformers(theirs: PreTrainedModel) -> LoriiniForCausalLM:
     """A model of one of FAMILIES as ours, with the same logits.
 
     Weights are shared with it, except gate and up projections that it stores as one tensor. A mixture's
     load-balancing loss keeps its weight but is computed per layer, where transformers pools all layers.
     Phi-3.5-MoE is routed as in evaluation, without the noise and gradient estimate of its training.
-    ValueError for settings that our block does not have; `length` as in `config_from_transformers`.
+    ValueError for settings that our block does not have.
     """
-    config = config_from_transformers(theirs.config, length)
+    config = config_from_transformers(theirs.config)
     with torch.device("meta"):
         model = LoriiniForCausalLM._from_config(config, dtype=theirs.dtype)
     family = FAMILIES[theirs.config.model_type]
@@ -171,36 +171,25 @@ def from_transformers(theirs: PreTrainedModel, length: int | None = None) -> Lor
     return model.train(theirs.training)
 
 
-def config_from_transformers(theirs: PretrainedConfig, length: int | None = None) -> LoriiniConfig:
+def config_from_transformers(theirs: PretrainedConfig) -> LoriiniConfig:
     """Our configuration of one of FAMILIES; ValueError for settings that our block does not have.
 
-    Attention over a sliding window is refused unless contexts of `length` tokens, by default the model's
-    longest, fit in it; ours is then configured for contexts up to the window.
+    Attention over a sliding window is refused unless the model's longest context fits in it.
     """
     family = FAMILIES[theirs.model_type]
     for name, required in family.required.items():
         if (found := getattr(theirs, name)) != required:
             raise ValueError(f"{name} is {found!r}; only models with {required!r} can be loaded")
-    longest, window = theirs.max_position_embeddings, sliding_window(theirs)
-    if window is not None and window < (length or longest):
-        raise ValueError(
-            f"sliding_window is {window}, which our attention does not have; "
-            f"only contexts up to that can be computed, not {length or longest}"
-        )
+    window = getattr(theirs, "sliding_window", None)
+    slides = "sliding_attention" in getattr(theirs, "layer_types", ["sliding_attention"])
+    if slides and window is not None and window < theirs.max_position_embeddings:
+        raise ValueError(f"sliding_window is {window}, which our attention does not have; give another model")
     values = {name: getattr(theirs, name) for name in SHARED if hasattr(theirs, name)}
-    values["max_position_embeddings"] = longest if window is None else min(longest, window)
     return LoriiniConfig(
         **{**deepcopy(values), **family.settings(theirs)},
         num_experts=getattr(theirs, "num_local_experts", 1),
         routing=_design(theirs),
     )
-
-
-def sliding_window(theirs: PretrainedConfig) -> int | None:
-    """The width of the sliding window of any layer's attention."""
-    layers = getattr(theirs, "layer_types", None)
-    slides = layers is None or "sliding_attention" in layers
-    return getattr(theirs, "sliding_window", None) if slides else None
 
 
 def _design(theirs: PretrainedConfig) -> RoutingConfig:
