@@ -188,7 +188,7 @@ CORE = (
     Mutation(
         "a sliding window is ignored",
         "model/weights/pretrained.py",
-        "if window is not None and window < (length or longest):",
+        "if slides and window is not None and window < theirs.max_position_embeddings:",
         "if False:",
         "tests/model/test_families.py",
     ),
