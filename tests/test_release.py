@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 import loriini
-from versions import COMBINATIONS, lowest
 
 ROOT = Path(__file__).parent.parent
 spec = importlib.util.spec_from_file_location("release_notes", ROOT / ".ci" / "release_notes.py")
@@ -30,12 +29,6 @@ def test_the_version_is_the_same_everywhere():
     for file, pattern in release_notes.VERSIONS.items():
         stated = re.search(pattern, (ROOT / file).read_text(), re.MULTILINE)
         assert (file, stated[1]) == (file, loriini.__version__)
-
-
-def test_the_lowest_combination_has_an_exact_version_of_every_requirement():
-    assert all(re.fullmatch(r"[\w-]+==\d[\d.]*(; .+)?", constraint) for constraint in lowest())
-    requires = re.search(r'^requires-python = ">=(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
-    assert COMBINATIONS["lowest"].python == f"python{requires[1]}"
 
 
 def test_release_notes_are_the_sections_text(released):

@@ -13,11 +13,9 @@ from cli.calls import assert_refused, call, parsed
 from loriini import __version__
 from loriini.cli import COMMANDS
 from loriini.cli.command import CommandParser, find_commands, load_command, make_command, summary
-from loriini.cli.train import format_overrides
 from loriini.common.checks import Count, check_fields
 from loriini.common.errors import InputError
 from loriini.common.options import Only, Option, refuse_given
-from loriini.train.overrides.names import Override
 
 LIGHT = """
 import sys
@@ -185,22 +183,6 @@ def test_commands_of_other_packages_may_be_broken(
     assert_refused(call(capsys, "gone"), "gone", "no_such_module")
     assert_refused(call(capsys, "other"), "other", "not a dataclass")
     assert call(capsys, "designs").code == 0  # ours
-
-
-def test_overrides_are_grouped_by_part() -> None:
-    listed = format_overrides(
-        [
-            Override("steps", "int", "60", "training steps"),
-            Override("model.dropout", "float", "0.0", "share of states set to 0, 10 % in GPT-2"),
-        ]
-    )
-    assert [line.split() for line in listed.splitlines() if line] == [
-        ["run:"],
-        ["--steps", "int", "training", "steps", "(60)"],
-        ["model:"],
-        ["--model.dropout", "float"],
-        ["share", "of", "states", "set", "to", "0,", "10", "%", "in", "GPT-2", "(0.0)"],
-    ]
 
 
 def test_help_of_a_recipe_lists_its_own_values(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,29 +10,18 @@ from cli.calls import TRAIN, Ended, Made, assert_refused, call
 from runs import metrics
 
 
-def test_overrides_stand_anywhere(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
-    done = Ended(0, f"{made.run / 'model'}\n", f"{made.run}: finished before, so nothing is trained\n")
-    assert (
-        call(capsys, "train", "--resume", made.run, "--guard.max_skips", 3, "--watch.peak_flops", 1e12)
-        == done
-    )
-    assert_refused(
-        call(capsys, "train", "--resume", made.run, "--steps", 9), "a resumed run keeps its steps; "
-    )
-    assert call(capsys, "train", *TRAIN, "tiny-lory", "--out", made.run, "--corpus", made.corpus) == done
-
-
 def test_train_leaves_a_finished_run_as_it_is_and_refuses_another(
     made: Made, capsys: pytest.CaptureFixture[str]
 ) -> None:
     steps = metrics(made.run)
     assert [m["step"] for m in steps] == list(range(1, 25))
     assert all({"step", "loss", "tokens"} <= m.keys() for m in steps)
-    again = ("train", "tiny-lory", "--out", made.run, "--corpus", made.corpus)
+    again = ("train", *TRAIN, "tiny-lory", "--out", made.run, "--corpus", made.corpus)
     left = Ended(0, f"{made.run / 'model'}\n", f"{made.run}: finished before, so nothing is trained\n")
-    assert call(capsys, *again, *TRAIN) == left
-    assert call(capsys, "train", "--resume", made.run) == left
-    assert_refused(call(capsys, *again, *TRAIN, "--seed", "1"), "run.json", "(different: seed)")
+    assert call(capsys, *again) == left
+    assert call(capsys, "train", "--resume", made.run, "--guard.max_skips", 3) == left
+    assert_refused(call(capsys, *again, "--seed", "1"), "run.json", "(different: seed)")
+    assert_refused(call(capsys, "train", "--resume", made.run, "--steps", 9), "steps")
     assert metrics(made.run) == steps
 
 
@@ -43,9 +31,7 @@ def test_a_finished_run_needs_its_corpus_no_more(
     run = Path(shutil.copytree(made.run, tmp_path / "run"))
     settings = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**settings, "corpus": ["gone"]}))
-    ended = call(capsys, "train", "--resume", run)
-    assert (ended.code, ended.out) == (0, f"{run / 'model'}\n")
-    assert_refused(call(capsys, "train", "--resume", run, "--corpus", "gone"), "gone: no finished corpus")
+    assert call(capsys, "train", "--resume", run).out == f"{run / 'model'}\n"
     shutil.rmtree(run / "model")
     assert_refused(call(capsys, "train", "--resume", run), "gone: no finished corpus here")
     assert call(capsys, "train", "--resume", run, "--corpus", made.corpus).code == 0
@@ -55,16 +41,7 @@ def test_a_run_measures_itself_and_stops_in_time(
     made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     train = ("train", "tiny-lory", "--out", tmp_path, "--corpus", made.corpus, "--heldout", made.documents)
-    asked: Sequence[object] = (
-        "--evaluate.every",
-        10,
-        "--evaluate.instances",
-        999,
-        "--evaluate.sample_every",
-        20,
-        "--evaluate.prompt",
-        "the owl",
-    )
+    asked = ("--evaluate.every", 10, "--evaluate.sample_every", 20, "--evaluate.prompt", "the owl")
     stopped = call(capsys, *train, *asked, *TRAIN, "--max-minutes", 1e-9)
     assert (stopped.code, stopped.out) == (0, "")
     assert "saved after step 1 of 24" in stopped.err
@@ -74,11 +51,6 @@ def test_a_run_measures_itself_and_stops_in_time(
     assert "tiny-lory: resumed after step 1 of 24\n" in ended.err
     evaluated = [json.loads(line) for line in (tmp_path / "evaluation.jsonl").read_text().splitlines()]
     assert [entry["step"] for entry in evaluated] == [10, 20, 24]
-    assert "instance_losses" not in evaluated[-1]  # too much to keep of every evaluation
-    assert evaluated[-1]["mean_perplexity"] < evaluated[0]["mean_perplexity"]
-    last = f"held-out perplexity {evaluated[-1]['mean_perplexity']:.2f}, mean over domains, after step 24\n"
-    assert last in ended.err
+    assert f"held-out perplexity {evaluated[-1]['mean_perplexity']:.2f}" in ended.err
     samples = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
     assert [(entry["step"], entry["prompt"]) for entry in samples] == [(20, "the owl"), (24, "the owl")]
-    final = call(capsys, "evaluate", tmp_path, "--documents", made.documents)
-    assert json.loads(final.out)["perplexity"] == pytest.approx(evaluated[-1]["perplexity"], rel=1e-4)

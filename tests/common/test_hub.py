@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -41,29 +40,6 @@ def test_an_id_is_its_snapshot(cached: Path) -> None:
     assert initial.tokenizer_folder == cached
 
 
-class ConnectError(Exception):
-    """As of an HTTP library: no OSError."""
-
-
-@pytest.mark.parametrize("error", [ConnectError("no name"), ConnectionError("offline")])
-def test_a_commit_is_used_without_a_connection(
-    cached: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
-    import huggingface_hub
-
-    asked = huggingface_hub.snapshot_download
-
-    def unreachable(*names: str, local_files_only: bool = False, **options: Any) -> str:
-        if not local_files_only:
-            raise error
-        return asked(*names, local_files_only=True, **options)
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", unreachable)
-    assert local_folder(f"org/tiny-llama@{cached.name}") == cached
-    with pytest.raises(InputError, match=r"cannot be reached, and it was not downloaded before"):
-        local_folder(f"org/other@{cached.name}")
-
-
 @pytest.mark.parametrize(
     ("name", "is_id"),
     [
@@ -84,20 +60,6 @@ def test_an_unknown_id_is_refused_in_one_line(cached: Path) -> None:
     for read in (load_config, load_model, lambda path: check_tokenizer(str(path))):
         with pytest.raises(InputError, match=r"^org/other: no such folder here, and .* cannot be reached"):
             read(Path("org/other"))
-
-
-def test_the_folder_of_an_adapter_says_what_to_do(tmp_path: Path) -> None:
-    (tmp_path / "adapter_config.json").write_text("{}")
-    with pytest.raises(InputError, match="no trained model here; it holds an adapter; merge that into its"):
-        load_model(tmp_path)
-
-
-def test_pickled_weights_are_not_read(tmp_path: Path) -> None:
-    TINY_FAMILIES["llama"](vocab_size=VOCABULARY).save_pretrained(tmp_path)
-    write_tokenizer(tmp_path)
-    (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
-    with pytest.raises(InputError, match="it has no safetensors; load it in transformers, and save it"):
-        load_model(tmp_path)
 
 
 def test_no_code_of_a_model_is_run(cached: Path) -> None:

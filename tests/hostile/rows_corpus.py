@@ -12,7 +12,7 @@ import numpy as np
 
 from hostile.runner import Harm, Row
 from hostile.template import PREPARE
-from loriini.data.jobs.artifact import digest, write_manifest
+from loriini.data.jobs.artifact import digest
 
 COMMANDS = {
     "inspect": "inspect corpus",
@@ -59,11 +59,6 @@ def first_value(value: float) -> Callable[[Path], None]:
     return harm
 
 
-def old_header(path: Path) -> None:
-    """A number in the header is written as Python 2 did, which numpy warns of."""
-    path.write_bytes(path.read_bytes().replace(b"), } ", b"L), }", 1))
-
-
 def largest_ids(path: Path) -> None:
     path.write_bytes(b"\xff" * path.stat().st_size)
 
@@ -87,22 +82,7 @@ def at(path: str, harm: Callable[[Path], None]) -> Harm:
     return lambda folder: harm(folder / "corpus" / path)
 
 
-def without_record(path: str, harm: Callable[[Path], None]) -> Harm:
-    """As `at`, with a corpus's manifest that agrees, so that only the values themselves are wrong."""
-
-    def both(folder: Path) -> None:
-        harm(folder / "corpus" / path)
-        stage = json.loads((folder / "corpus" / path).read_text())
-        of_all = json.loads((folder / "corpus" / "manifest.json").read_text())
-        del of_all["manifest"]
-        of_all["stages"][path.split("/")[0]] = {name: stage[name] for name in ("counts", "files")}
-        write_manifest(folder / "corpus" / "manifest.json", of_all)
-
-    return both
-
-
 JSON = {
-    "empty": replaced(b""),
     "cut": halved,
     "garbage": replaced(b"\xff\x00\xfe"),
     "a list": replaced(b"[]"),
@@ -112,17 +92,9 @@ JSON = {
     "of lists": replaced(b'{"settings": [], "stages": [], "inputs": [], "counts": [], "files": []}'),
 }
 EDITS = {
-    "another count": edited("counts", "documents", value=7),
     "files that lead outside": edited("files", value={"../../x": "0" * 64}, hashed=True),
     "hashes of another type": edited("files", value={"instances.bin": 3}, hashed=True),
     "no counts": edited("counts", value={}, hashed=True),
-}
-VALUES = {
-    ("dtype", "object"),
-    ("instances", 10**30),
-    ("vocab_size", 10**9),
-    ("eos_token_id", 10**6),
-    ("domains", None),
 }
 ARRAYS = {
     "absent": Path.unlink,
@@ -167,14 +139,6 @@ def tables() -> Iterator[Row]:
         path = f"{stage}manifest.json"
         harms = {name: at(path, harm) for name, harm in EDITS.items()}
         yield from rows(f"{path} has", harms, every, r"not a readable manifest|it is not the one that", i)
-    values = {
-        f"{name}={value}": without_record(
-            "instances/manifest.json", edited("counts", name, value=value, hashed=True)
-        )
-        for name, value in sorted(VALUES, key=str)
-    }
-    opened = ("inspect", "megatron", "train")
-    yield from rows("old counts have", values, opened, r"corpus(/\w+)?: ")
     for i, file in enumerate((*OPENED, *OPENED_NUMPY)):
         kinds = ARRAYS | (NUMPY if file in OPENED_NUMPY else {"doubled": doubled})
         harms = {name: at(file, harm) for name, harm in kinds.items()}
@@ -188,8 +152,6 @@ def tables() -> Iterator[Row]:
     harms = {name: at("embeddings/embeddings.npy", harm) for name, harm in floats.items()}
     line = "embeddings.npy (holds NaN or infinity|is not what was)"
     yield from rows("embeddings.npy", harms, ("inspect", "verify"), line)
-    header = at("embeddings/embeddings.npy", old_header)
-    yield Row("inspect: embeddings.npy has a header of Python 2", COMMANDS["inspect"], "", header, 0)
     ids = {"has ids outside the vocabulary": at("instances/instances.bin", largest_ids)}
     yield from rows("instances.bin", ids, ("train", "megatron"), r"holds the id 65535, but the .* the corpus")
     for file in ("tokenizer.json", "tokenizer_config.json"):
@@ -198,10 +160,6 @@ def tables() -> Iterator[Row]:
         yield from rows(f"{file} is", harms, every, rf"{file.split('.')[0]}.* is not what was written")
     folders = {
         "is absent": lambda folder: shutil.rmtree(folder / "corpus"),
-        "is a file": lambda folder: (
-            shutil.rmtree(folder / "corpus"),
-            (folder / "corpus").write_text("x"),
-        )[0],
         "has no manifest": lambda folder: (folder / "corpus" / "manifest.json").unlink(),
         "has no instances": lambda folder: shutil.rmtree(folder / "corpus" / "instances"),
     }

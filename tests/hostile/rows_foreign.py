@@ -33,17 +33,12 @@ def megatron(
 MAGIC = b"MMIDIDX\0\0"
 TABLES = {
     "cut": parquet(IDS)[:-9],
-    "garbage": b"\xff" * 999,
     "flipped": flipped(parquet(IDS), 3, 60),
     "of text": parquet(pa.table({"text": ["a"]})),
     "of floats": parquet(pa.table({"input_ids": [[0.5, 1.5]]})),
-    "of strings": parquet(pa.table({"input_ids": [["a"]]})),
-    "of nulls": parquet(pa.table({"input_ids": pa.array([None, [1]], pa.list_(pa.int32()))})),
     "of nulls inside": parquet(pa.table({"input_ids": pa.array([[None, 1]], pa.list_(pa.int32()))})),
-    "of negative ids": parquet(pa.table({"input_ids": [[-1, 2]]})),
     "of large ids": parquet(pa.table({"input_ids": [[2**40]]})),
     "of empty rows": parquet(pa.table({"input_ids": pa.array([[], []], pa.list_(pa.int32()))})),
-    "with a control character": parquet(pa.table({"\x1b[31m": ["a"]})),
 }
 ROWS = [
     *(
@@ -54,17 +49,14 @@ ROWS = [
         Row(f"convert an index {name}", INDEX, r"loriini: .*m\.(idx|bin): ", harm)
         for name, harm in {
             "of another program": megatron((b"OTHERXX\0\0", 1, 8, 1, 2), [4], [0, 1]),
-            "of another type": megatron((MAGIC, 1, 99, 1, 2), [4], [0, 1]),
             "of too many sequences": megatron((MAGIC, 1, 8, 2**62, 2), [4], [0, 1]),
             "of negative lengths": megatron((MAGIC, 1, 8, 2, 2), [-4, 4], [0, 2]),
-            "of falling bounds": megatron((MAGIC, 1, 8, 2, 3), [4, 4], [0, 9, 2]),
             "of bounds outside": megatron((MAGIC, 1, 8, 1, 2), [4], [0, 7]),
             "of more tokens than there are": megatron((MAGIC, 1, 8, 1, 2), [400], [0, 1]),
             "that is empty": lambda folder: (folder / "m.idx").write_bytes(b"") and None,
         }.items()
     ),
     Row("convert an absent index", INDEX, "no such file"),
-    Row("convert a folder of nothing", TABLE.replace("t.parquet", "corpus/tokens"), "no parquet files"),
     Row("convert without a tokenizer", "convert t.parquet --from hf --out back", "needs --tokenizer"),
     Row("convert with a trained tokenizer", INDEX.replace("corpus/tokenizer", "bpe:300"), "path"),
     Row("convert to an existing folder", "convert corpus --to parquet --out corpus", "exists already"),

@@ -88,24 +88,11 @@ def tensors(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Pa
     return harm
 
 
-def without(field: str) -> Callable[[Path], None]:
-    """The last step's record lacks a field."""
-
-    def harm(path: Path) -> None:
-        *steps, last = path.read_text().splitlines()
-        fields = {name: value for name, value in json.loads(last).items() if name != field}
-        path.write_text("\n".join([*steps, json.dumps(fields)]) + "\n")
-
-    return harm
-
-
 EMBEDDING = "model.model.embed_tokens.weight"
 STATES = {
     "an unknown field": edited("progress", "more", value=1),
     "a missing field": edited("progress", "consumed", value=...),
-    "a negative field": edited("progress", "tokens", value=-1),
     "another step": edited("progress", "step", value=3),
-    "no progress": edited("progress", value=...),
     "no hashes": edited("sha256", value={}),
     "hashes that lead outside": edited("sha256", value={"../../../documents.jsonl": "0" * 64}),
 }
@@ -123,19 +110,13 @@ TENSORS = {
     ),
 }
 SETTINGS = {
-    "no name": edited("name", value=...),
     "a name of a list": edited("name", value=["a"]),
     "a rate of NaN": edited("optimizer", "learning_rate", value=float("nan")),
-    "an endless rate": edited("optimizer", "learning_rate", value=10**400),
     "a rate of text": edited("optimizer", "learning_rate", value="high"),
-    "an optimizer of a list": edited("optimizer", value=[]),
-    "an unknown unit": edited("routing", "unit", value="paragraph"),
     "negative steps": edited("steps", value=-1),
-    "weights of text": edited("corpus_weights", value=["a"]),
     "a length of 0": edited("length", value=0),
 }
 CORPORA = {
-    "a corpus of text": edited("corpus", value="corpus"),
     "an absent corpus": edited("corpus", value=["/absent\x1b[31m"]),
     "a NUL in a path": edited("corpus", value=["a\0b"]),
 }
@@ -146,15 +127,11 @@ RECORDED = {
 OTHERS = {
     "precision": edited("precision", value="fp32" if has_bf16(pick_device()) else "bf16"),
     "seed": edited("seed", value=7),
-    "optimizer": edited("optimizer", "learning_rate", value=0.1),
     "model": edited("model", "hidden_size", value=64),
-    "routing": edited("routing", "segment_length", value=8),
 }
 METRICS = {
     "garbage": replaced(b"\xff\x00\xfe\n" * 9),
-    "of lists": replaced(b"[1]\n" * 9),
     "too deep": replaced(b"[" * 100_000 + b"\n{}\n"),
-    "without steps": replaced(b'{"loss": 1.0, "tokens": 3}\n' * 2),
     "a folder": as_folder,
     "of steps alone": replaced(b'{"step": 1}\n{"step": 2}\n'),
 }
@@ -162,7 +139,6 @@ MODELS = {
     "without a configuration": lambda model: (model / "config.json").unlink(),
     "without weights": lambda model: (model / "model.safetensors").unlink(),
     "of cut weights": lambda model: halved(model / "model.safetensors"),
-    "without a tokenizer": lambda model: (model / "tokenizer_config.json").unlink(),
 }
 
 
@@ -252,16 +228,9 @@ def tables() -> Iterator[Row]:
     yield from rows("metrics.jsonl", garbled, {"resume"}, r"metrics\.jsonl: ", 3)
     read = {name: at("metrics.jsonl", harm) for name, harm in METRICS.items()}
     yield from rows("metrics.jsonl", read, {"compare", "analyze"}, r"metrics\.jsonl: ", 3)
-    entropies = {"of a step without an entropy": at("metrics.jsonl", without("load_entropy"))}
-    yield from rows("metrics.jsonl", entropies, {"compare"}, r"metrics\.jsonl: line 4 .*without load_entropy")
     halves = {name: at("model", harm) for name, harm in MODELS.items()}
     yield from rows("a model", halves, {"resume", "train"}, r"run/model: .*; remove it", 1)
     yield from rows("a model", halves, {"evaluate", "compare"}, r"loriini: (run(/model)?: |the tokenizer)", 2)
-    empty = both(unfinished, lambda folder: (folder / "run" / "model").mkdir())
-    yield Row("resume: an empty model folder", RESUME, "run/model", empty, code=0)
-    yield Row(
-        "evaluate: an empty model folder", COMMANDS["evaluate"], "no trained model here", empty, drill=True
-    )
 
 
 ROWS = [*passed_over(), *tables()]

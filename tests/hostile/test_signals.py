@@ -1,4 +1,4 @@
-"""A signal ends `prepare` with code 130 and without orphans, and a power loss takes back nothing finished."""
+"""A signal ends `prepare` with code 130 and without orphans."""
 
 import os
 import signal
@@ -12,10 +12,7 @@ from uuid import uuid4
 import pytest
 
 from cli.conftest import write_documents
-from loriini.common.atomic import write_json
 from loriini.common.signals import ending_signals
-from loriini.data.jobs.artifact import build_artifact
-from loriini.data.jobs.tasks import Task, run_tasks
 
 MARK = "LORIINI_TEST_MARK"
 SECONDS = 120
@@ -106,61 +103,3 @@ def test_signals_that_are_ignored_or_handled_stay_so() -> None:
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     finally:
         signal.signal(signal.SIGHUP, before)
-
-
-def written_after_power_loss(events: list[tuple[str, str]]) -> list[str]:
-    """Renames whose files or folder entries were not synced before, or whose target's folder not after."""
-    wrong = []
-    for i, (kind, paths) in enumerate(events):
-        if kind == "replace":
-            source, target, held = paths.split("\n", 2)
-            if Path(target).name.startswith("."):  # what is left of an attempt is removed
-                continue
-            synced = {path for what, path in events[:i] if what == "fsync"}
-            wrong += [path for path in held.split("\n") if path not in synced]
-            later = [path for what, path in events[i + 1 :] if what == "fsync"]
-            wrong += [] if str(Path(target).parent) in later else [target]
-            del source
-    return wrong
-
-
-@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="paths of descriptors are Linux's")
-def test_every_rename_of_an_artifact_follows_the_syncs_of_all_it_holds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    events: list[tuple[str, str]] = []
-    real_fsync, real_replace = os.fsync, os.replace
-
-    def fsync(descriptor: int) -> None:
-        events.append(("fsync", os.readlink(f"/proc/self/fd/{descriptor}")))
-        real_fsync(descriptor)
-
-    def replace(source: Path, target: Path) -> None:
-        held = [source, *Path(source).rglob("*")] if Path(source).is_dir() else [source]
-        events.append(("replace", "\n".join(map(str, [source, target, *held]))))
-        real_replace(source, target)
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    monkeypatch.setattr(os, "replace", replace)
-
-    def task(folder: Path, advance: Any) -> dict[str, Any]:
-        (folder / "part").write_bytes(b"x")
-        return {}
-
-    def write(folder: Path) -> dict[str, Any]:
-        from loriini.data.jobs.tasks import SERIAL
-
-        run_tasks("t", [Task("one", task), Task("two", task)], folder, SERIAL)
-        (folder / "inner").mkdir()
-        (folder / "array").write_bytes(b"x")
-        (folder / "inner").rmdir()
-        return {}
-
-    build_artifact(tmp_path / "stage", {}, {}, write)
-    write_json(tmp_path / "manifest.json", {})
-    assert len([kind for kind, _ in events if kind == "replace"]) >= 6
-    assert written_after_power_loss(events) == []
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-    events.clear()
-    write_json(tmp_path / "manifest.json", {})
-    assert written_after_power_loss(events)
