@@ -58,7 +58,7 @@ def test_what_has_the_form_of_an_id(name: str, is_id: bool) -> None:
 
 def test_an_unknown_id_is_refused_in_one_line(cached: Path) -> None:
     for read in (load_config, load_model, lambda path: check_tokenizer(str(path))):
-        with pytest.raises(InputError, match=r"^org/other: no such folder here, and .* cannot be reached"):
+        with pytest.raises(InputError, match="^org/other: no such folder here"):
             read(Path("org/other"))
 
 
@@ -74,19 +74,14 @@ def test_no_code_of_a_model_is_run(cached: Path) -> None:
         load_model(Path("org/tiny-llama"))
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
+def test_every_command_takes_ids(cached: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("text.txt").write_text("an owl " * 50)
+    for command in (
         "evaluate org/other --documents text.txt",
-        "export org/other --to hf --out o",
         "train tiny-lory --out run --init org/other",
         "prepare c --documents text.txt --out o --tokenizer org/other",
-        "prepare c --documents text.txt --out o --encoder org/other",
-    ],
-)
-def test_every_command_takes_ids(command: str, cached: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("text.txt").write_text("an owl " * 50)
-    assert_refused(call(capsys, *command.split()), "org/other: no such folder here", "go online")
+    ):
+        assert_refused(call(capsys, *command.split()), "org/other: no such folder here", "go online")
 
 
 def test_a_report_on_a_model_of_the_hub_needs_a_folder(

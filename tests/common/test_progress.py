@@ -4,15 +4,12 @@ import re
 import time
 from collections.abc import Callable
 from io import StringIO
-from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from loriini.common import progress as module
 from loriini.common.progress import announce, inform, progress, warn
-from loriini.data.prepare.stages import STAGES
-from runs import prepared
 
 TIME = r"\d:\d\d:\d\d"
 
@@ -40,12 +37,6 @@ def last_screen(output: StringIO) -> list[str]:
 def lines_of(printed: str) -> list[str]:
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", printed)
     return [line.rstrip() for line in plain.splitlines() if line.strip()]
-
-
-def lines_left(output: StringIO) -> list[str]:
-    """The lines that stay on a terminal: those of the last refresh of every display, and those outside."""
-    displays = re.split(r"\x1b\[\?25[lh]", output.getvalue())
-    return [line for part in displays for line in lines_of(part.rsplit("\x1b[2K", 1)[-1])]
 
 
 def wait_for(lines: int, output: StringIO) -> None:
@@ -119,21 +110,6 @@ def test_on_a_terminal_an_unknown_total_pulses_and_ends_full(
     assert re.fullmatch(rf"read +━+ {'7/7' if count else ''} *{TIME}", line)
 
 
-@pytest.mark.parametrize("terminal", [True, False])
-def test_a_stage_counts_for_one_of_its_name_that_has_no_total(
-    terminal: bool, printed: Callable[..., StringIO]
-) -> None:
-    output = printed(terminal)
-    with progress("tokens"):
-        with progress("read", 3) as before:
-            before(3)
-        with progress("tokens", 5) as inner:
-            inner(4, "ids")
-            inner()
-    (line,) = last_screen(output)
-    assert re.fullmatch(rf"tokens[ ━]+5/5 +{TIME} *", line)
-
-
 def test_what_begins_and_what_is_left(printed: Callable[..., StringIO]) -> None:
     output = printed(terminal=False)
     for name in ("read", "cut"):
@@ -142,24 +118,6 @@ def test_what_begins_and_what_is_left(printed: Callable[..., StringIO]) -> None:
         "corpus stage 1 of 3: read (left: tokens, cut)",
         "corpus stage 3 of 3: cut",
     ]
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_preparing_a_corpus_reports_each_stage_once(
-    terminal: bool, printed: Callable[..., StringIO], tmp_path: Path
-) -> None:
-    output = printed(terminal)
-    prepared(tmp_path / "corpus")
-    names = [stage.name for stage in STAGES]
-    begun, ended = lines_left(output)[::2], lines_left(output)[1::2]
-    assert [line.split(" (left")[0] for line in begun] == [
-        f"corpus stage {i} of {len(names)}: {name}" for i, name in enumerate(names, 1)
-    ]
-    assert [line.split()[0] for line in ended] == names
-    assert "40/40" in ended[names.index("tokens")]
-    assert "?" not in re.sub(r"\x1b\[\?", "", output.getvalue())
-    prepared(tmp_path / "corpus")
-    assert len(lines_left(output)) == 2 * len(names)
 
 
 @pytest.mark.parametrize(("show", "prefix"), [(inform, ""), (warn, "warning: ")])

@@ -56,7 +56,6 @@ OTHERS = {
     "compare mixtral relu --out there --corpus absent --heldout documents.jsonl": "no finished corpus",
     "compare nothing relu --out there": "neither a design nor a run",
     "bench --out corpus": "is a folder",
-    "designs --audit absent": "no trained model",
 }
 OF_MODELS = {
     "evaluate some/model --documents documents.jsonl --length 100000000000": "at most 1,048,576",

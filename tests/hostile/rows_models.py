@@ -15,7 +15,6 @@ from hostile.runner import Harm, Row
 DOCUMENTS = "--documents documents.jsonl --domain-field topic"
 COMMANDS = {
     "evaluate": f"evaluate run/model {DOCUMENTS}",
-    "audit": "designs --audit run/model",
     "lens": "lens run/model --prompt birds --out lens.html",
     "generate": "generate run/model --prompt birds --max-new-tokens 2 --greedy",
     "export": "export run/model --to hf --out there",
@@ -144,7 +143,7 @@ def tables() -> Iterator[Row]:
     for i, (name, (harm, line)) in enumerate(WEIGHTS.items()):
         yield from rows("with weights", {name: harm}, rf"run/model: .*{line}", commands=IN_TURN[i])
     yield from rows("with", FILES, r"run/model: ", 4)
-    readers = [command for command in COMMANDS if command not in ("audit", "start")]
+    readers = [command for command in COMMANDS if command != "start"]
     yield from rows("with", TOKENIZERS, r"run/model: |run/model/tokenizer", 4, readers)
     more = {"a tokenizer of more tokens": at("tokenizer.json", with_more_tokens)}
     readers.remove("export")

@@ -17,19 +17,19 @@ READER_GONE = 141
 """As for any program that SIGPIPE ends, such as one before `| head`."""
 
 COMMANDS = {
-    "quickstart": "loriini.cli.quickstart:QuickstartCommand",
+    "quickstart": "loriini.cli.compare:QuickstartCommand",
     "designs": "loriini.cli.designs:Designs",
     "recipes": "loriini.cli.designs:Recipes",
-    "prepare": "loriini.cli.prepare:Prepare",
+    "prepare": "loriini.cli.corpora:Prepare",
     "inspect": "loriini.cli.corpora:Inspect",
     "convert": "loriini.cli.corpora:Convert",
     "train": "loriini.cli.train:Train",
     "evaluate": "loriini.cli.evaluate:Evaluate",
     "compare": "loriini.cli.compare:Compare",
-    "analyze": "loriini.cli.analyze:Analyze",
-    "lens": "loriini.cli.analyze:Lens",
-    "generate": "loriini.cli.generate:Generate",
-    "export": "loriini.cli.export:Export",
+    "analyze": "loriini.cli.models:Analyze",
+    "lens": "loriini.cli.models:Lens",
+    "generate": "loriini.cli.models:Generate",
+    "export": "loriini.cli.models:Export",
     "bench": "loriini.cli.bench:Bench",
 }
 """Our commands, each with its module and dataclass; other packages add theirs by entry points."""
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             kind = load_command(commands[arguments[0]])
             code = make_command(arguments[0], kind, arguments[1:]).run()
         finally:
-            sys.stdout.flush()  # here, where a closed pipe is caught
+            print(end="", flush=True)  # here, where a closed pipe is caught
     except InputError as error:
         _fail(f"loriini: {error}", WRONG_INPUT)
     except WorkerDied as error:

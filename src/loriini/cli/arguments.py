@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Annotated
@@ -66,16 +65,6 @@ def read_text_file(path: Path) -> str:
 
 OutFolder = Annotated[Path, Option("DIR", parse=output_folder)]
 Text = Annotated[str, Option("TEXT", parse=text_argument)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class OfModel:
-    """Options of the commands that run one trained model."""
-
-    model: Annotated[Path, Option("RUN", positional=True)]
-    """A run's folder, a Hugging Face model folder such as RUN/model, or a Hub id (ORG/NAME)."""
-    device: str | None = None
-    """cpu, cuda or cuda:N (the GPU if there is one)."""
 
 
 def check_models(*models: Path) -> None:

@@ -19,7 +19,6 @@ commands by entry points of the group `loriini.commands`.
 import argparse
 import ast
 import inspect
-import re
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -31,15 +30,13 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from loriini import __version__
-from loriini.common.checks import as_argument, check_fields, nearest, option_of
+from loriini.common.checks import as_argument, check_fields, option_of
 from loriini.common.errors import InputError
 from loriini.common.extension import load_extension
 from loriini.common.options import Only, Option, field_meanings, type_text
 
 GROUP = "loriini.commands"
 """Entry points of commands: each a dataclass with `run`."""
-INVALID_CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)")
-"""argparse's message."""
 EXTENSION = "Your Python code, executed first, which adds scorers, selections, gates, losses or designs."
 
 
@@ -94,10 +91,8 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **settings)
 
     def error(self, message: str) -> NoReturn:
-        """Raise InputError, which names the nearest choice to a wrong one."""
-        wrong = INVALID_CHOICE.search(message)
-        hint = nearest(wrong[1], re.findall(r"[\w-]+", wrong[2])) if wrong else ""
-        raise InputError(f"{message}; {hint}see `{self.prog} --help`")
+        """Raise InputError in place of printing the usage and exiting."""
+        raise InputError(f"{message}; see `{self.prog} --help`")
 
 
 class CommandParser(Parser):
@@ -118,10 +113,15 @@ class CommandParser(Parser):
         )
 
     def _add_fields(self, kind: type, only: tuple[str, ...] | None) -> str | None:
-        """Add an option for each field; returns the name of that for all other options, if there is one."""
+        """Add an option for each field; returns the name of that for all other options, if there is one.
+
+        An option that two settings have is one option and sets both.
+        """
         rest = None
         for field in _fields(kind):
             if only is not None and field.name not in only:
+                continue
+            if option_of(field.name) in self._option_string_actions:
                 continue
             if field.is_settings:
                 self._add_fields(field.hint, field.only)
@@ -148,7 +148,7 @@ class CommandParser(Parser):
         elif isinstance(get_origin(field.hint), type) and issubclass(get_origin(field.hint), Mapping):
             item, several = str, True  # as texts, which `option.parse` takes together
         settings["type"] = partial(_value, item, None if item is str and several else field.option.parse)
-        settings["metavar"] = field.option.metavar or _metavar(item)
+        settings["metavar"] = field.option.metavar or type_text(item)
         optional = field.default is not MISSING
         if field.option.positional:
             settings["nargs"] = ("*" if optional else "+") if several else "?" if optional else None
@@ -207,12 +207,6 @@ def _value(kind: Any, parse: Any, text: str) -> Any:
     except ValueError:
         wanted = "whole numbers with commas between them" if numbers else type_text(kind)
         raise argparse.ArgumentTypeError(f"{text!r} is not {wanted}") from None
-
-
-def _metavar(kind: Any) -> str:
-    if get_origin(kind) is tuple:
-        return "N[,N…]"
-    return {int: "N", float: "X", str: "TEXT", Path: "PATH"}.get(kind) or type_text(kind)
 
 
 def make_command(name: str, kind: type, arguments: list[str]) -> Any:

@@ -1,4 +1,4 @@
-"""The command that compares designs, or existing runs."""
+"""The commands that compare designs, or existing runs: `compare`, and `quickstart` of two small models."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -13,6 +13,7 @@ from loriini.common.json_file import read_object
 from loriini.common.options import Only, Option, refuse_given
 from loriini.compare.settings import CompareSettings
 from loriini.evaluate.settings import EvaluationSettings
+from loriini.quickstart.settings import Quickstart
 
 if TYPE_CHECKING:
     from loriini.compare.trainings import Training
@@ -83,6 +84,23 @@ class Compare:
             raise InputError(f"{override.partition('=')[0]}: {trained}")
         if not self.heldout:
             refuse_given(self.scored, OF_HELDOUT, "is for --heldout; give that too, or leave this out")
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuickstartCommand:
+    """Train a dense model and a mixture on the same text and compare them."""
+
+    out: OutFolder = Path("loriini-quickstart")
+    """Output folder."""
+    settings: Quickstart = field(default_factory=Quickstart)
+
+    less_memory: ClassVar = "give a smaller --size"
+    resumes: ClassVar = True
+
+    def run(self) -> None:
+        from loriini.quickstart.job import run_quickstart
+
+        run_quickstart(self.settings, self.out)
 
 
 def _print_summary(report: Path) -> None:

@@ -1,29 +1,20 @@
 """The commands that list what can be trained: designs and recipes."""
 
-import json
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Any
 
-from loriini.cli.arguments import check_models
 from loriini.cli.output import print_rows
 from loriini.common.errors import InputError
-from loriini.common.options import Option
 
 
 @dataclass(frozen=True)
 class Designs:
-    """List the routing designs, or measure whether a trained model's logits depend on later tokens."""
+    """List the routing designs."""
 
     json: bool = False
     """Print JSON, with all settings."""
-    audit: Annotated[Path | None, Option("MODEL")] = None
-    """Instead measure whether this trained model's logits depend on later tokens."""
 
     def run(self) -> None:
-        if self.audit:
-            _audit(self.audit, self.json)
-            return
         from loriini.routing import DESIGNS
 
         rows = [
@@ -48,17 +39,6 @@ def _in_a_table(design: dict[str, Any]) -> dict[str, str]:
     value = f" {design[parameter]:g}" if parameter else ""
     differs = f", in training {training}" if training != design["causality"] else ""
     return {"selection": f"{selection}{value}", "causality": f"{design['causality']}{differs}"}
-
-
-def _audit(path: Path, as_json: bool) -> None:
-    """Print whether the logits of a trained model depend on later tokens."""
-    check_models(path)
-    from loriini.evaluate.audit import audit, random_instances
-    from loriini.model.weights.loading import load_model
-
-    model = load_model(path)[0].float()
-    leak = audit(model, random_instances(model))
-    print(json.dumps(asdict(leak), indent=1) if as_json else leak)
 
 
 @dataclass(frozen=True)

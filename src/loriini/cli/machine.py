@@ -10,7 +10,6 @@ import warnings
 from loriini.common.errors import (
     DISK_ERRORS,
     OUT_OF_RESOURCES,
-    InputError,
     is_disk_full,
     is_out_of_memory,
     printable,
@@ -20,36 +19,23 @@ LIBRARIES = ("transformers", "huggingface_hub", "datasets", "torch", "filelock")
 
 
 def prepare_process() -> None:
-    """Reopen closed standard streams, let them write any text, and configure the libraries.
+    """Let standard streams write any text, and configure the libraries.
 
-    A closed stream is `/dev/null`, as for Python itself: the work is done, and the exit code is the same.
     OpenMP's threads wait without spinning, so that they hold each other up less on busy cores, and a GPU's
     memory is not split up by tensors of changing sizes; both must be set before torch is imported. An error
-    of ours is one line; the warnings with which libraries precede it are left out. InputError where the
-    working folder was removed.
+    of ours is one line; the warnings with which libraries precede it are left out.
     """
-    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
-        pass  # otherwise a file of ours would get the number of a closed stream, and messages
-    os.close(descriptor)
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        stream = getattr(sys, name)
-        if stream is None:
-            setattr(sys, name, os.fdopen(number, "w" if number else "r"))
-        elif isinstance(stream, io.TextIOWrapper):  # for paths that are not UTF-8
-            stream.reconfigure(errors="backslashreplace" if number else "surrogateescape")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # for paths that are not UTF-8
+            stream.reconfigure(errors="backslashreplace")
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    if "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:  # the variable's older name
-        os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+    os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")
     warnings.filterwarnings("ignore", "Reading `.npy`", UserWarning)  # numpy's, of a damaged header
     for library in LIBRARIES:
         logging.getLogger(library).setLevel(logging.ERROR)
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        raise InputError("the working folder was removed; change to another") from None
 
 
 def one_line(error: BaseException, command: type | None) -> str | None:

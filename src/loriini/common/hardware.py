@@ -15,11 +15,8 @@ import torch
 Precision = Literal["auto", "bf16", "fp32"]
 """bf16 computes in bfloat16 over float32 weights; auto: bf16 where the hardware has it."""
 
-CGROUP_LIMITS = {
-    "": (Path("/sys/fs/cgroup"), "memory.max"),
-    "memory": (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
-}
-"""Where control groups of version 2 and 1 are, and the file of their memory limit, by controller."""
+CGROUPS = Path("/sys/fs/cgroup")
+"""Where control groups (of version 2) are."""
 
 
 def pick_device() -> torch.device:
@@ -134,22 +131,18 @@ def machine_memory() -> float:
     return min([*limits, *cgroup_limits()])
 
 
-def cgroup_limits(of_process: Path = Path("/proc/self/cgroup")) -> list[float]:
+def cgroup_limits(of_process: Path = Path("/proc/self/cgroup"), root: Path = CGROUPS) -> list[float]:
     """The memory limits in bytes of this process's control group and of its parents.
 
     Within a container the named group may not be visible; the one of the container then is the root.
     """
     limits = []
     lines = of_process.read_text().splitlines() if of_process.exists() else []
-    for controllers, group in (line.split(":", 2)[1:] for line in lines if line.count(":") > 1):
-        for controller in set(controllers.split(",")) & CGROUP_LIMITS.keys():
-            root, name = CGROUP_LIMITS[controller]
-            folder_of_group = Path(root, group.lstrip("/"))
-            for folder in (folder_of_group, *folder_of_group.parents):
-                with suppress(OSError):
-                    limits += [float(text)] if (text := (folder / name).read_text().strip()).isdigit() else []
-                if folder == root:
-                    break
+    for group in (line.removeprefix("0::/") for line in lines if line.startswith("0::/")):
+        for folder in (root / group, *(root / group).parents):
+            with suppress(OSError):
+                text = (folder / "memory.max").read_text().strip()
+                limits += [float(text)] if text.isdigit() else []
     return limits
 
 

@@ -1,9 +1,8 @@
 """Snapshots of models and tokenizers: local folders, and ids on the Hugging Face Hub that are downloaded."""
 
 import re
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING
 
 from loriini.common.errors import InputError
@@ -95,28 +94,21 @@ def local_folder(name: str | Path, files: tuple[str, ...] = FILES) -> Path:
     if not is_hub_id(name):
         return Path(name)
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     repository, _, revision = str(name).partition("@")
-    download = partial(
-        snapshot_download,
-        repository,
-        revision=revision or None,
-        allow_patterns=list(files),
-        ignore_patterns=OTHER_FORMATS,
-    )
     try:
-        return Path(_or_downloaded_before(download))
-    except LocalEntryNotFoundError:
-        reason = "the Hub cannot be reached, and it was not downloaded before"
-    except HfHubHTTPError as error:
-        reason = f"the Hub answers: {str(error).strip().splitlines()[-1]}"
-    except (OSError, ValueError) as error:
-        reason = " ".join(str(error).split())
-    raise InputError(
-        f"{name}: no such folder here, and no download from the Hugging Face Hub ({reason}); "
-        "check the name, go online, or give a folder"
-    )
+        folder = snapshot_download(
+            repository,
+            revision=revision or None,
+            allow_patterns=list(files),
+            ignore_patterns=OTHER_FORMATS,
+        )
+    except Exception as error:  # of the Hub, or of whatever HTTP library reaches it
+        raise InputError(
+            f"{name}: no such folder here, and no download from the Hugging Face Hub "
+            f"({shorten(str(error), 200)}); check the name, go online, or give a folder"
+        ) from error
+    return Path(folder)
 
 
 def model_folder(path: Path) -> Path:
@@ -137,16 +129,3 @@ def model_folder(path: Path) -> Path:
         kind = "" if (path / RUN).exists() else kind_of(path)
         raise InputError(f"{path}: no trained model here{kind and f' ({kind})'}; {remedy}")
     return folder
-
-
-def _or_downloaded_before(download: Callable[..., str]) -> str:
-    """Download, or return what was downloaded before if there is no connection.
-
-    `snapshot_download` does so for a branch; for a commit huggingface_hub 1 raises its HTTP library's error.
-    """
-    try:
-        return download()
-    except Exception as error:
-        if isinstance(error, OSError | ValueError) and not isinstance(error, ConnectionError):
-            raise
-        return download(local_files_only=True)

@@ -57,8 +57,7 @@ def progress(name: str, total: int | None = None, shown: bool = True) -> Iterato
     """Report a stage's progress: `with progress("tokens", total) as advance: advance(n, "12k tokens/s")`.
 
     Args:
-        name: the stage's name. A stage inside another of the same name counts for that one if its total is
-            unknown, and is not reported if it is known.
+        name: the stage's name.
         total: units of work; None when unknown.
         shown: False reports nothing, as in ranks other than 0.
 
@@ -66,13 +65,8 @@ def progress(name: str, total: int | None = None, shown: bool = True) -> Iterato
     SECONDS_BETWEEN_LINES and at the end. A stage inside another one leaves no bar and no last line.
     """
     outer, name = _display.get(), printable(name)
-    namesake = next((task for task in outer.tasks if task.description == name), None) if outer else None
-    if not shown or (namesake and namesake.total is not None):
+    if not shown:
         yield no_progress
-        return
-    if outer and namesake:
-        outer.update(namesake.id, total=total)
-        yield _advance(outer, namesake.id)
         return
     on_terminal = console.is_terminal and not console.is_dumb_terminal
     display = outer or _new_display(on_terminal)

@@ -7,7 +7,7 @@ from typing import Any
 
 from loriini.common.checks import LARGEST
 from loriini.common.errors import InputError
-from loriini.common.hardware import peak_flops, resolve_precision
+from loriini.common.hardware import resolve_precision
 from loriini.estimate.choice import choose, memory_here, with_recompute
 from loriini.estimate.communication import Communication, RankStep, expert_parallel, expert_wise, fsdp
 from loriini.estimate.memory import (
@@ -54,7 +54,6 @@ class Estimate:
     flops_per_token: float
     tokens_per_step: int
     flops_per_step: float
-    peak_flops: float | None
     chosen_for: float | None
     """Bytes of memory for which the run's `auto` settings were chosen; None if it has none."""
     options: tuple[Option, ...]
@@ -115,7 +114,6 @@ def estimate(run: TrainConfig, vocab_size: int, cluster: GpuCluster) -> Estimate
         flops_per_token=flops,
         tokens_per_step=tokens,
         flops_per_step=flops * tokens,
-        peak_flops=run.watch.peak_flops or peak_flops(),
         chosen_for=chosen_for,
         options=options,
         group=group,

@@ -33,13 +33,6 @@ class Leak:
     later: float
     tolerance: float
 
-    def __str__(self) -> str:
-        return (
-            f"declared {self.declared}, measured {self.measured}\n"
-            f"largest logit change before a changed future: {self.segment_1:.3g} in segment 1, "
-            f"{self.later:.3g} elsewhere (rounding: up to {self.tolerance:.2g})"
-        )
-
 
 @torch.no_grad()
 def audit(model: LoriiniForCausalLM, ids_BL: Tensor) -> Leak:

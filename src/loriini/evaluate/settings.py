@@ -67,7 +67,7 @@ class EvaluationSettings:
     skip: Annotated[int, Bounds(least=0, most=1 << 20)] | None = None
     """Predictions left out at the start of each instance (the longest first segment of the models)."""
     routing: EvaluationRouting = "training"
-    """How tokens are routed."""
+    """How tokens are routed; tasks: by their prompt, unless this is given."""
     device: str | None = None
     """cpu, cuda or cuda:N (the GPU if there is one)."""
     router_free: Annotated[RouterFree | None, Option("NODE[:NORM[:GATES]]")] = None
@@ -95,8 +95,8 @@ class TaskSettings:
 
     tasks: tuple[str, ...] = ()
     """Tasks of lm-evaluation-harness, or the groups lory, aoe and router-free."""
-    data: Path | None = None
-    """A folder of local files to read instead of the Hub."""
+    tasks_data: Annotated[Path | None, Option("DIR")] = None
+    """Local files of the tasks, in place of the Hub's data."""
     limit: Count | None = None
     """Questions of each task, at most (all)."""
     num_fewshot: Annotated[int, Bounds(least=0, most=1000)] | None = None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loriini.common.errors import InputError
-from loriini.common.progress import announce, inform, progress
+from loriini.common.progress import announce, inform
 from loriini.data.jobs.artifact import MANIFEST, Artifact, OtherContents, link_artifact
 from loriini.data.jobs.tasks import Executor
 from loriini.data.prepare.settings import PrepareSettings
@@ -169,8 +169,7 @@ def _build(stage: Stage, folder: Path, given: Preparation, needed: Sequence[Arti
     announce(stage.name, [stage.name for stage in STAGES], "corpus stage")
     if reused := _reused(stage, folder, given, needed):
         return reused
-    with progress(stage.name):
-        return stage.build(folder, given, *needed)
+    return stage.build(folder, given, *needed)
 
 
 def _reused(stage: Stage, folder: Path, given: Preparation, needed: Sequence[Artifact]) -> Artifact | None:

@@ -52,7 +52,9 @@ def evaluate_tasks(runs: Sequence[Path], settings: TaskSettings) -> list[dict[st
     for run, config in zip(runs, configs, strict=True):
         check_run(run, config, settings)
     with _harness_quiet():
-        tasks = load_tasks(requested(settings.tasks, settings.num_fewshot), settings.data, settings.limit)
+        tasks = load_tasks(
+            requested(settings.tasks, settings.num_fewshot), settings.tasks_data, settings.limit
+        )
         with progress("tasks", len(runs) * len(tasks)) as advance:
             results = [_evaluate_run(run, tasks, settings, len(runs) > 1, advance) for run in runs]
     if len(runs) == 1:
