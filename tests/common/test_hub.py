@@ -58,7 +58,7 @@ def test_what_has_the_form_of_an_id(name: str, is_id: bool) -> None:
 
 def test_an_unknown_id_is_refused_in_one_line(cached: Path) -> None:
     for read in (load_config, load_model, lambda path: check_tokenizer(str(path))):
-        with pytest.raises(InputError, match="^org/other: no such folder here"):
+        with pytest.raises(InputError, match=r"^org/other: no such folder here"):
             read(Path("org/other"))
 
 
