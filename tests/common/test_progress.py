@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from loriini.common import progress as module
-from loriini.common.progress import announce, inform, progress, warn
+from loriini.common.progress import inform, progress, warn
 
 TIME = r"\d:\d\d:\d\d"
 
@@ -67,15 +67,6 @@ def test_elsewhere_a_long_stage_is_a_line_every_few_seconds(printed: Callable[..
     assert last.startswith("train  12/1,000,000,000")
 
 
-def test_elsewhere_an_unknown_total(printed: Callable[..., StringIO]) -> None:
-    output = printed(terminal=False)
-    with progress("read") as advance:
-        advance(3)
-    with progress("plan"):
-        pass
-    assert re.fullmatch(rf"read  3/3  {TIME}\nplan  {TIME}\n", output.getvalue())
-
-
 @pytest.mark.parametrize("terminal", [True, False])
 def test_a_stage_inside_another_leaves_nothing(terminal: bool, printed: Callable[..., StringIO]) -> None:
     output = printed(terminal)
@@ -108,16 +99,6 @@ def test_on_a_terminal_an_unknown_total_pulses_and_ends_full(
     assert "?" not in output.getvalue().replace("\x1b[?25", "")
     (line,) = last_screen(output)
     assert re.fullmatch(rf"read +━+ {'7/7' if count else ''} *{TIME}", line)
-
-
-def test_what_begins_and_what_is_left(printed: Callable[..., StringIO]) -> None:
-    output = printed(terminal=False)
-    for name in ("read", "cut"):
-        announce(name, ("read", "tokens", "cut"), "corpus stage")
-    assert output.getvalue().splitlines() == [
-        "corpus stage 1 of 3: read (left: tokens, cut)",
-        "corpus stage 3 of 3: cut",
-    ]
 
 
 @pytest.mark.parametrize(("show", "prefix"), [(inform, ""), (warn, "warning: ")])

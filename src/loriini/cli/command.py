@@ -142,12 +142,12 @@ class CommandParser(Parser):
         if field.hint is bool:
             self.add_argument(*names, action="store_true", **settings)
             return
-        item, several = field.hint, False
-        if get_origin(field.hint) is tuple and get_args(field.hint)[0] is not int:
+        item, parse, several = field.hint, field.option.parse, False
+        if get_origin(field.hint) is tuple and parse is None:
             item, several = get_args(field.hint)[0], True
         elif isinstance(get_origin(field.hint), type) and issubclass(get_origin(field.hint), Mapping):
-            item, several = str, True  # as texts, which `option.parse` takes together
-        settings["type"] = partial(_value, item, None if item is str and several else field.option.parse)
+            item, parse, several = str, None, True  # as texts, which `option.parse` takes together
+        settings["type"] = partial(_value, item, parse)
         settings["metavar"] = field.option.metavar or type_text(item)
         optional = field.default is not MISSING
         if field.option.positional:
@@ -199,14 +199,10 @@ def _value(kind: Any, parse: Any, text: str) -> Any:
     """A text as a value of this type."""
     if parse := parse or getattr(kind, "parse", None):
         return parse(text)
-    numbers = get_origin(kind) is tuple
     try:
-        if numbers:
-            return tuple(map(int, text.split(",")))
         return kind(text) if kind in (int, float, Path) else text
     except ValueError:
-        wanted = "whole numbers with commas between them" if numbers else type_text(kind)
-        raise argparse.ArgumentTypeError(f"{text!r} is not {wanted}") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not {type_text(kind)}") from None
 
 
 def make_command(name: str, kind: type, arguments: list[str]) -> Any:
@@ -226,10 +222,8 @@ def _build(kind: type, values: Mapping[str, Any], only: tuple[str, ...] | None) 
             arguments[field.name] = _build(field.hint, values, field.only)
         elif field.name in values:
             value = values[field.name]
-            if isinstance(value, list):
-                parse = None if get_origin(field.hint) is tuple else field.option.parse
-                value = parse(value) if parse else tuple(value)
-            arguments[field.name] = value
+            together = field.option.parse or tuple
+            arguments[field.name] = together(value) if isinstance(value, list) else value
     return kind(**arguments)
 
 

@@ -23,7 +23,7 @@ class Option:
     """What stands for the value in the help."""
     positional: bool = False
     parse: Callable[[Any], Any] | None = None
-    """The value of a text; for a mapping, of all its texts. InputError for a wrong one."""
+    """The value of a text, also of a tuple; for a mapping, of all its texts. InputError for a wrong one."""
     rest: bool = False
     """The field takes the options that the command does not have, `--dotted.name=VALUE` each."""
 
