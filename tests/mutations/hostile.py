@@ -36,6 +36,6 @@ HOSTILE = (
         "data/read/hub.py",
         'raise BadRecord("unreadable data set", error, fix="data set") from None',
         "return",
-        "tests/data/read/test_hub.py",
+        "tests/data/read/test_data_sets.py",
     ),
 )
