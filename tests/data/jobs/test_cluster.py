@@ -11,7 +11,13 @@ from typing import Any
 
 import pytest
 
-from data.jobs.test_tasks import build_with, fill_the_memory, raise_input_error, raise_value_error, squares
+from data.jobs.test_job_tasks import (
+    build_with,
+    fill_the_memory,
+    raise_input_error,
+    raise_value_error,
+    squares,
+)
 from loriini.common.errors import InputError, WorkerDied
 from loriini.common.progress import Advance, no_progress
 from loriini.data.jobs import executors
