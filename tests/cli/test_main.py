@@ -52,7 +52,7 @@ train RUN --out run                                   | --resume
 train tiny-lory --resume RUN                          | tiny-lory
 train --resume CORPUS                                 | it is a corpus
 train --resume RUN --init RUN                         | --init
-train --resume RUN --out run                          | --steps
+train --resume RUN --out run                          | --out
 prepare c --documents absent --out .                  | absent
 prepare c --out .                                     | --documents
 prepare ../c --documents DOCUMENTS --out o            | ../c

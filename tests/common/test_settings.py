@@ -15,15 +15,15 @@ class Handle:
 
 @dataclass(frozen=True)
 class Cup:
-    full: bool = setting(True, "plan", may_change=True)
+    full: bool = setting(True, "training", may_change=True)
     rest: int = 3
     handle: Handle = setting(kind="design", default_factory=Handle)
 
 
 def test_sections_give_their_kind_to_settings_without_one() -> None:
     kinds = {name: setting.kind for name, setting in settings_of(Cup).items()}
-    assert kinds == {"full": "plan", "rest": None, "handle.width": "design", "handle.colour": "aside"}
-    assert settings_of_kind(Cup, "aside", "plan") == ("full", "handle.colour")
+    assert kinds == {"full": "training", "rest": None, "handle.width": "design", "handle.colour": "aside"}
+    assert settings_of_kind(Cup, "aside", "training") == ("full", "handle.colour")
     assert settings_of(Cup)["full"].may_change
     assert Cup() == Cup(True, 3, Handle(1, "red"))
 

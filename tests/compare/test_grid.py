@@ -144,7 +144,6 @@ def test_finished_cells_keep_their_folders() -> None:
     ("setting", "trains_the_same"),
     [
         ("checkpoint.keep=3", True),
-        ("evaluate.sample_every=20", True),
         ("guard.max_skips=50", True),
         ("guard.spike=6", False),
         ("micro_batch_size=4", True),

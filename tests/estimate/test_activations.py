@@ -2,12 +2,11 @@
 
 from contextlib import nullcontext
 from dataclasses import replace
-from itertools import combinations_with_replacement
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from covering import grid
@@ -17,13 +16,11 @@ from loriini.estimate.activations import (
     ActivationBytes,
     KnownShapes,
     count_activations,
-    fullest_rows,
     saved_bytes,
 )
 from loriini.estimate.memory import cast_parameters
 from loriini.model.low_precision import experts_cast_once
 from loriini.recipes import find_recipe
-from loriini.routing.unit import RoutingContext, unit_layout
 from loriini.train.speed import SpeedConfig, speed_up
 from tiny import BLOCKS
 
@@ -53,12 +50,12 @@ def inputs(instances: int = BATCH) -> dict[str, Any]:
     return {"input_ids": ids, "shift_labels": ids, "routing_labels": labels, "skip_logits": True}
 
 
-def measured(model: LoriiniForCausalLM, dtype: torch.dtype, **more: Any) -> int:
+def measured(model: LoriiniForCausalLM, dtype: torch.dtype) -> int:
     """What a real forward pass saves, without the copies of weights that autocast makes."""
 
     def forward() -> Any:
         with torch.autocast("cpu", dtype) if dtype != torch.float32 else nullcontext():
-            return model(**inputs(), **more)
+            return model(**inputs())
 
     cast = [
         n for n, p in model.named_parameters() if p.dim() > 1 and "embed" not in n and "positions" not in n
@@ -122,42 +119,6 @@ def assert_counted(
     real = measured(LoriiniForCausalLM(shape).train(), dtype)
     counted = count_activations(shape, BATCH, LENGTH, dtype)
     assert kept(counted) == pytest.approx(real, rel=0.02)
-
-
-def packed(*rows: tuple[int, ...]) -> Tensor:
-    """Positions of rows of documents of these lengths, each of LENGTH tokens in all."""
-    return torch.tensor([[position for length in row for position in range(length)] for row in rows])
-
-
-MANY_SHORT, ONE_LONG, EQUAL = (1,) * 24 + (8,) * 13, (90, 19, 19), (32,) * 4
-
-
-@grid(
-    design=["dense", "lory", "smear", "prefix", "mixtral", "sequence-top2", "segment-then-token"],
-    block=BLOCKS,
-    dtype=[torch.float32, torch.bfloat16],
-)
-def test_so_are_those_of_packed_rows(design: str, block: str, dtype: torch.dtype) -> None:
-    shape, positions_BL = config(design, block), packed(MANY_SHORT, ONE_LONG, MANY_SHORT, ONE_LONG)
-    real = measured(LoriiniForCausalLM(shape).train(), dtype, position_ids=positions_BL)
-    counted = kept(count_activations(shape, BATCH, LENGTH, dtype, positions_BL))
-    assert counted == pytest.approx(real, rel=0.02)
-
-
-@pytest.mark.parametrize("design", ["lory", "smear"])
-@pytest.mark.parametrize("instances", [1, 2, 3])
-def test_no_micro_batch_needs_more_than_the_fullest_rows(design: str, instances: int) -> None:
-    routing, positions_NL = config(design).routing, packed(EQUAL, MANY_SHORT, EQUAL, ONE_LONG)
-
-    def slots(rows_BL: Tensor) -> int:
-        context = RoutingContext(len(rows_BL), LENGTH, positions_BH=rows_BL, padded=False, packed=True)
-        layout = unit_layout(routing, context)
-        return layout.units * layout.slots_per_unit
-
-    fullest_BL = fullest_rows(routing, instances, positions_NL)
-    assert len(fullest_BL) == instances
-    others = combinations_with_replacement(range(4), instances)
-    assert slots(fullest_BL) == max(slots(positions_NL[list(each)]) for each in others)
 
 
 @pytest.mark.parametrize("design", ["dense", "lory", "mixtral"])

@@ -3,11 +3,10 @@
 from dataclasses import dataclass, replace
 
 import pytest
-import torch
 
-from loriini.estimate.choice import FEW, MARGIN, choose, merge_traffic, micro_batch_sizes
+from loriini.common.errors import InputError
+from loriini.estimate.choice import MARGIN, choose, micro_batch_sizes
 from loriini.model import LoriiniConfig
-from loriini.recipes import find_recipe
 from loriini.train.config import AUTO, TrainConfig
 from runs import tiny_run
 
@@ -81,30 +80,14 @@ def test_experts_are_merged_again_where_memory_forces_it(monkeypatch: pytest.Mon
     assert chosen(run, (kept + again) / 2) == (4, True)
 
 
-def test_the_units_of_packed_rows_are_counted() -> None:
-    """Of documents of two tokens each is a unit: four times as many as segments of eight tokens."""
-    run, positions_NL = replace(RUN, micro_batch_size=4), torch.arange(32).remainder(2)[None]
-    config = run.config(64, 0)
-    merged = 2 * 4 * 4 * 3 * 32 * 48 * 4
-    assert choose(run, config, 1, 1.01 * merged / FEW).total is None
-    assert choose(run, config, 1, 1.01 * merged / FEW, positions_NL).total is not None
-    plain, packed = (merge_traffic(config, 4, 32, False, each) - 4 for each in (None, positions_NL))
-    assert plain == 4 * packed
+def test_experts_are_merged_again_for_a_larger_micro_batch() -> None:
+    memory = enough(8, True)
+    assert total(8, False) > memory
+    assert chosen(replace(RUN, batch_size=8), memory) == (8, True)
 
 
-def test_a_larger_micro_batch_by_merging_again_must_save_traffic() -> None:
-    config = find_recipe("0.3b-lory-8e").config(32_000, 0)
-    many = find_recipe("0.3b-lory-32e").config(32_000, 0)
-    assert merge_traffic(config, 4, 4096, False) == pytest.approx(12 * 7 / 64 + 4)
-    assert merge_traffic(config, 4, 4096, False) < merge_traffic(config, 16, 4096, True)
-    assert merge_traffic(many, 1, 4096, False) > merge_traffic(many, 4, 4096, True)
-
-
-@pytest.mark.parametrize(("experts", "ranks", "again"), [(3, 1, False), (64, 1, True), (3, 2, True)])
-def test_traffic_decides_on_one_gpu_and_the_micro_batch_on_several(
-    experts: int, ranks: int, again: bool
-) -> None:
-    run = replace(RUN, batch_size=8 * ranks, model=replace(RUN.model, num_experts=experts))
-    memory = enough(8, True, ranks)
-    assert total(8, False, ranks) > memory
-    assert chosen(run, memory, ranks)[1] == again
+def test_nothing_is_estimated_of_documents_that_are_kept_apart() -> None:
+    masked = replace(RUN, document_mask=True)
+    assert chosen(replace(masked, micro_batch_size=4), 1e12) == (4, True)
+    with pytest.raises(InputError, match="--micro_batch_size"):
+        chosen(masked, 1e12)

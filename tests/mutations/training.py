@@ -60,20 +60,6 @@ TRAINING = (
         "tests/estimate/test_activations.py",
     ),
     Mutation(
-        "what is auto is chosen without the documents of a masked run",
-        "train/preflight.py",
-        "positions = memory_here(), sampled_positions(run, corpus)",
-        "positions = memory_here(), None",
-        "tests/train/test_launch.py -k masked",
-    ),
-    Mutation(
-        "a micro-batch is estimated without the longest document",
-        "estimate/activations.py",
-        "else (units_N, longest_N)",
-        "else (units_N,)",
-        "tests/estimate/test_activations.py -k fullest",
-    ),
-    Mutation(
         "all corpora of a mixture are said to be read equally often",
         "data/batches/loader.py",
         "count / shares.sum() * shares / sizes",
@@ -135,13 +121,6 @@ TRAINING = (
         "on_every_rank(lambda: byte_problem(path, own_share))",
         "on_every_rank(lambda: byte_problem(path, own_share))[:1]",
         "tests/parallel/test_checkpoints.py",
-    ),
-    Mutation(
-        "a longer run checks its checkpoint twice",
-        "train/launch.py",
-        "intact=extend(folder, run, out))",
-        "intact=extend(folder, run, out) and None)",
-        "tests/train/test_launch.py -k goes_on",
     ),
     Mutation(
         "every rank reads the first rank's share",

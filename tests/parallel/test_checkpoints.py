@@ -25,7 +25,6 @@ from loriini.train.checkpoints.state import read_state
 from loriini.train.checkpoints.storage import CheckpointConfig
 from loriini.train.config import TrainConfig
 from loriini.train.corpora import TrainingCorpus
-from loriini.train.extend import extend, replanned
 from loriini.train.loop import start_or_resume, train
 from loriini.train.optimizer import OptimizerConfig
 from loriini.train.upcycle import WarmupConfig
@@ -39,7 +38,7 @@ STEPS = ["step-00000001", "step-00000002"]
 
 
 def two_steps() -> TrainConfig:
-    """A run that saves after each of two steps, and could be longer."""
+    """A run that saves after each of two steps."""
     rate = OptimizerConfig(schedule="constant", warmup=0.0)
     kept, mixture = CheckpointConfig(every=1), WarmupConfig(dense_share=0.0)
     return tiny_run(steps=2, optimizer=rate, checkpoint=kept, warmup=mixture)
@@ -80,14 +79,6 @@ def resumed(folder: Path, before: Callable[[], object] = lambda: None) -> tuple[
         except (InputError, OSError) as error:
             found = str(error)
     return found, names, printed.getvalue()
-
-
-def extended(folder: Path) -> tuple[int, list[str]]:
-    """The step from which a longer run goes on, and the files that this process hashed for it."""
-    run, out = replanned(two_steps(), ["--steps", "3"]), folder / "longer"
-    with hashed_by(state) as names:
-        intact = extend(folder / "run", run, out)
-        return start_or_resume(run, corpus_in(folder), out, intact=intact).progress.step, names
 
 
 class CopiedBytes(TorchDispatchMode):
@@ -155,7 +146,6 @@ def two(folder: Path, hashed_on_save: list[list[str]]) -> dict[str, tuple[Any, .
     """What each of two processes returns, by the name of the task."""
     tasks = {name: (resumed, folder / name) for name in HARMED if name != "unreadable"}
     tasks["unreadable"] = (resumed, folder / "unreadable", second_fails)  # type: ignore[assignment]
-    tasks["longer"] = (extended, folder / "nothing")  # type: ignore[assignment]
     tasks["staged"] = (staged, folder)
     returned = job(2, in_one_group, list(tasks.values()))
     return dict(zip(tasks, zip(*returned, strict=True), strict=True))
@@ -189,10 +179,6 @@ def test_where_none_is_intact_all_are_refused(two: dict[str, tuple[Any, ...]]) -
 
 def test_a_file_that_one_process_cannot_read_ends_all(two: dict[str, tuple[Any, ...]]) -> None:
     assert [found for found, *_ in two["unreadable"]] == [IO_ERROR] * 2
-
-
-def test_a_longer_run_checks_a_checkpoint_once(two: dict[str, tuple[Any, ...]]) -> None:
-    assert two["longer"] == tuple((2, [f"{STEPS[1]}/{file}"]) for file in FILES)
 
 
 @pytest.mark.usefixtures("hashed_on_save")

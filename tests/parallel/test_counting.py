@@ -16,7 +16,6 @@ from loriini.estimate.communication import (
 )
 from loriini.parallel.mesh import ParallelConfig, ShareExperts, join_mesh
 from loriini.parallel.sharding import build_model, reduce_gradients
-from loriini.train.speed import SpeedConfig, speed_up
 from parallel.sent_bytes import SentBytes
 from sharded import LENGTH, PRECISIONS, backward, batch
 from tiny import SEGMENT, label_arguments, tiny_config
@@ -36,18 +35,13 @@ SELECTED = [
 
 
 def sent_in_group(
-    configs: list[LoriiniConfig],
-    experts: int,
-    share_experts: ShareExperts,
-    precision: str,
-    recomputed: bool = False,
+    configs: list[LoriiniConfig], experts: int, share_experts: ShareExperts, precision: str
 ) -> list[dict[str, int]]:
     """What this process sends within its expert group in one pass, forward and backward."""
     counts = []
     parallel = join_mesh(ParallelConfig(experts=experts, share_experts=share_experts))
     for config in configs:
         model = build_model(config, parallel, precision)
-        speed_up(model, SpeedConfig(activation_checkpointing=recomputed))
         ids = batch(config)[:1].expand(2, -1)
         with SentBytes(parallel.mesh.get_group("experts")) as mode:
             backward(model, ids, label_arguments(model, 2), parallel, precision)
@@ -93,11 +87,11 @@ def test_fsdp_sends_what_the_estimate_says_to_1_percent(two_processes: dict[str,
 
 
 def test_gradients_reduced_once_are_sent_once(two_processes: dict[str, Any]) -> None:
-    step = replace(STEP, micro_batches=3, reduce_once=True)
+    step = replace(STEP, micro_batches=3)
     for config, count in zip(BLOCKS, two_processes["accumulated"], strict=True):
         expected = fsdp(config, step, 2, 2)
         assert count["_allgather_base_"] == pytest.approx(expected.parameters, rel=0.01)
-        assert count["_reduce_scatter_base_"] == pytest.approx(expected.gradients, rel=0.01)
+        assert count["_reduce_scatter_base_"] == pytest.approx(expected.gradients / 3, rel=0.01)
 
 
 def test_split_experts_are_gathered_once_for_both_calls_of_a_forward_pass() -> None:
@@ -112,33 +106,29 @@ def sent_in_groups() -> list[list[list[dict[str, int]]]]:
     """What each of six processes, in groups of three, sends in each task; no other collective uses them."""
     tasks = [(sent_in_group, SENDING, 3, "width", precision) for precision in PRECISIONS]
     whole = (sent_in_group, SELECTED, 3, "whole", "bf16")
-    recomputed = [(*tasks[0], True), (*whole, True)]
-    return job(6, in_one_group, [*tasks, whole, *recomputed])
+    return job(6, in_one_group, [*tasks, whole])
 
 
-@pytest.mark.parametrize(("task", "state_bytes", "recomputed"), [(0, 4, False), (1, 2, False), (3, 4, True)])
+@pytest.mark.parametrize(("task", "state_bytes"), [(0, 4), (1, 2)])
 def test_expert_wise_parallelism_sends_activations_only(
-    sent_in_groups: list[Any], task: int, state_bytes: int, recomputed: bool
+    sent_in_groups: list[Any], task: int, state_bytes: int
 ) -> None:
     """But for AoE's W_down, whose gradients DTensor sums: `SentBytes` does not see it."""
     for returned in sent_in_groups:
         for config, count in zip(SENDING, returned[task], strict=True):
-            step = RankStep(2, LENGTH, 1, state_bytes, recomputed=recomputed)
+            step = RankStep(2, LENGTH, 1, state_bytes)
             expected = expert_wise_bytes(config, 3, step)
             assert GroupBytes(count["_allgather_base_"], count["_reduce_scatter_base_"]) == expected
             assert len(count) == 2
 
 
-@pytest.mark.parametrize(("task", "recomputed"), [(2, False), (4, True)])
-def test_expert_parallelism_sends_pairs_there_and_back(
-    sent_in_groups: list[Any], task: int, recomputed: bool
-) -> None:
+def test_expert_parallelism_sends_pairs_there_and_back(sent_in_groups: list[Any]) -> None:
     """All processes have the same data, so that the mean load is even; with labels, that of each never is."""
     for i, config in enumerate(SELECTED):
-        counts = [returned[task][i] for returned in sent_in_groups]
+        counts = [returned[2][i] for returned in sent_in_groups]
         assert all(count.keys() == {"alltoall_base_"} for count in counts)
         sent = [count["alltoall_base_"] for count in counts]
-        step = RankStep(2, LENGTH, 1, PRECISIONS["bf16"], recomputed=recomputed)
+        step = RankStep(2, LENGTH, 1, PRECISIONS["bf16"])
         expected = expert_parallel_bytes(config, 3, step)
         assert sum(sent) / len(sent) == pytest.approx(expected, rel=1e-9)
         if config.routing.selection in ("expert_choice", "all"):

@@ -46,7 +46,7 @@ WRONG: dict[Any, dict[str, tuple[Any, ...]]] = {
     CheckpointConfig: {"every": (-1,), "keep": (0,)},
     ParallelConfig: {"shard": (-1,), "experts": (0,), "share_experts": ("both",)},
     SpeedConfig: {"activation_checkpointing": (1,), "compile": ("auto",)},
-    EvaluateConfig: {"every": (0,), "instances": (0,), "skip": (-1, 1.5), "sample_every": (-1,)},
+    EvaluateConfig: {"every": (0,), "instances": (0,), "skip": (-1, 1.5)},
     WatchConfig: {"trackers": (("paper",),), "every": (0,), "peak_flops": (0.0, math.inf)},
     GuardConfig: {"max_skips": (0,), "spike": (-1.0, math.inf)},
     ModelShape: {"hidden_size": (0,), "num_experts": (0, True), "dropout": (1.0,), "low_rank": (0,)},

@@ -1,16 +1,13 @@
 """Prepared corpora are read as one where they fit each other."""
 
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from loriini.common.errors import InputError
 from loriini.data.batches.joined import JoinedInstances
-from loriini.data.batches.loader import BatchLoader
-from loriini.train.corpora import read_corpora, sampled_positions
-from runs import prepared, tiny_run
+from loriini.train.corpora import read_corpora
+from runs import prepared
 
 
 @pytest.fixture(scope="module")
@@ -44,19 +41,3 @@ def test_corpora_of_different_tokenizers_or_lengths_are_refused(corpus: Path, tm
         read_corpora([corpus, length])
     with pytest.raises(InputError, match="no finished corpus here"):
         read_corpora([tmp_path])
-
-
-def test_the_documents_of_the_instances_that_a_masked_run_reads_are_sampled(
-    corpus: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read, run = read_corpora([corpus]), tiny_run(steps=3, batch_size=2, document_mask=True)
-    assert sampled_positions(replace(run, document_mask=False), read) is None
-    ids = BatchLoader(read.instances, 2, run.seed).ids(np.arange(6))
-    first_NL = read.instances.positions(ids)[:, : run.length]
-    positions_NL = sampled_positions(run, read)
-    assert positions_NL is not None
-    assert positions_NL.tolist() == first_NL.tolist()
-    monkeypatch.setattr("loriini.train.corpora.SAMPLED_TOKENS", 2 * 64)
-    fewer_NL = sampled_positions(run, read)
-    assert fewer_NL is not None
-    assert fewer_NL.tolist() == first_NL[:2].tolist()

@@ -12,20 +12,18 @@ import pytest
 
 from loriini.cli import main
 from loriini.common.errors import InputError, Unfinished
-from loriini.data.jobs.artifact import file_hashes
 from loriini.data.read.document import Document
 from loriini.estimate.choice import Choice
 from loriini.recipes import RECIPES
 from loriini.train import corpora
-from loriini.train.checkpoints import state
-from loriini.train.config import TrainConfig, read_run
-from loriini.train.launch import resume, train_longer, train_recipe
+from loriini.train.config import read_run
+from loriini.train.launch import resume, train_recipe
 from loriini.train.overrides.apply import override
 from runs import after_step, metrics, prepared, signal_self
 from together import in_one_group, job
 
 SMALL = ["--steps", "4", "--batch_size", "2", "--length", "32", "--routing.segment_length", "8"]
-MEASURED = ["--evaluate.every", "2", "--evaluate.sample_every", "2", "--evaluate.sample_tokens", "4"]
+MEASURED = ["--evaluate.every", "2"]
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +38,8 @@ def heldout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def results(out: Path, name: str = "evaluation.jsonl") -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (out / name).read_text().splitlines()]
+def results(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "evaluation.jsonl").read_text().splitlines()]
 
 
 def test_an_unknown_recipe_is_refused(tmp_path: Path) -> None:
@@ -124,31 +122,6 @@ def test_a_recipe_trains_on_a_corpus_and_resumes_from_its_folder_alone(
             resume(tmp_path / "whole", overrides=overrides.split())
 
 
-def test_a_run_goes_on_for_more_steps_in_another_folder(corpus: Path, tmp_path: Path) -> None:
-    """The same command again resumes it; `tests/train/test_extend.py` compares it with a run planned so."""
-    train_recipe("tiny-lory", tmp_path / "run", [corpus], [*SMALL, "--optimizer.schedule", "constant"])
-    longer = (tmp_path / "run", tmp_path / "longer", ["--steps", "6"])
-    hashed: list[str] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            state,
-            "file_hashes",
-            lambda *files: hashed.append(files[0].name) or file_hashes(*files),
-        )
-        after_step(patch, 5, signal_self)
-        with pytest.raises(KeyboardInterrupt):
-            train_longer(*longer)
-    assert hashed == ["step-00000004"]  # once, though it is taken from one folder to the other
-    assert train_longer(*longer) == tmp_path / "longer" / "model" == resume(tmp_path / "longer")
-    run, more = (metrics(tmp_path / name) for name in ("run", "longer"))
-    assert more[:4] == run
-    assert [m["step"] for m in more] == [1, 2, 3, 4, 5, 6]
-    with pytest.raises(InputError, match=r"this folder holds another run \(different: .*steps"):
-        train_longer(tmp_path / "run", tmp_path / "longer", ["--steps", "7"])
-    with pytest.raises(InputError, match=r"--watch\.every has no effect here: it needs a tracker"):
-        train_longer(tmp_path / "run", tmp_path / "other", ["--steps", "7", "--watch.every", "3"])
-
-
 def test_what_is_chosen_is_recorded_and_kept(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,23 +137,6 @@ def test_what_is_chosen_is_recorded_and_kept(
     train_recipe("tiny-lory", out, [corpus], auto)  # nothing is chosen again
     assert len(choices) == 1
     assert read_run(out / "run.json")[0] == recorded
-
-
-def test_the_choice_for_a_masked_run_counts_its_documents(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shapes = []
-
-    def choose(run: TrainConfig, config: Any, ranks: int, memory: float, positions_NL: Any) -> Choice:
-        shapes.append(positions_NL.shape)
-        return Choice(run.chosen(2, True))
-
-    monkeypatch.setattr("loriini.train.preflight.choose", choose)
-    masked = [*SMALL, "--document_mask", "true"]
-    with pytest.raises(InputError, match=r"128 tokens, but .* instances of 64"):
-        train_recipe("tiny-lory", tmp_path / "long", [corpus], [*masked, "--length", "128"])
-    train_recipe("tiny-lory", tmp_path / "run", [corpus], masked)
-    assert shapes == [(4 * 2, 32)]
 
 
 def test_held_out_inputs_are_those_of_evaluate_and_found_from_any_folder(
@@ -248,7 +204,6 @@ def test_several_processes_make_one_corpus_and_one_run_measured_once(tmp_path: P
         assert nothing == ""
         assert [m["step"] for m in metrics(out)] == [1, 2, 3, 4]
         assert [entry["step"] for entry in results(out)] == [2, 4]
-        assert [entry["step"] for entry in results(out, "samples.jsonl")] == [2, 4]
         settings = json.loads((out / "run.json").read_text())
         assert settings["corpus"] == [str(tmp_path / "tiny-corpus-32")]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2", "tiny-corpus-32"]

@@ -73,7 +73,6 @@ def test_an_override_without_effect_is_refused(recipe: str, overrides: list[str]
         ("tiny-lory", ["--model.recompute_merge", "true"], 1),
         ("tiny-dense", ["--model.recompute_merge", "false"], 1),
         ("tiny-lory", ["--model.rms_norm_eps", "1e-4", "--optimizer.router_rate", "2"], 1),
-        ("tiny-lory", ["--evaluate.sample_every", "5", "--evaluate.prompt", "--routing.norm"], 1),
         ("tiny-lory", ["--model.block", "gpt2", "--model.layer_norm_epsilon", "1e-4"], 1),
     ],
 )

@@ -12,7 +12,7 @@ VERDICT = {None: "", True: "fits", False: "too much"}
 
 
 def estimate_text(e: Estimate) -> str:
-    """An estimate's sizes, and its tables: memory, settings that fit, communication."""
+    """An estimate's sizes, and its tables: memory, and settings that fit."""
     chosen = e.options[0]
     head = [
         f"{e.name} on {e.gpus} {'GPU' if e.gpus == 1 else 'GPUs'}",
@@ -34,17 +34,10 @@ def estimate_text(e: Estimate) -> str:
         [*(as_argument(getattr(o, name)) for name in settings), _gib(o.memory.total), VERDICT[o.fits]]
         for o in e.options
     ]
-    received = [
-        [name, *map(_gib, (r.parameters, r.gradients, r.activations, r.total))]
-        for name, r in e.communication.items()
-        if r is not None
-    ]
     limit = "" if e.gpu_memory is None else f"in {_gib(e.gpu_memory)} GiB"
-    group = f"GiB a rank receives in a step (groups of {e.group})"
     tables = (
         (["memory of a rank", "GiB"], memory),
         ([*settings, "GiB a rank", limit], options),
-        ([group, "parameters", "gradients", "activations", "total"], received),
     )
     return "\n\n".join(["\n".join(head), *(format_table(*table, align_right=True) for table in tables)])
 

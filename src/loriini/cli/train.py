@@ -35,8 +35,7 @@ class Train:
     init: Annotated[str | None, Option("MODEL")] = None
     """Start from the weights of a run, a checkpoint, a model's folder or a Hub id (ORG/NAME)."""
     resume: Annotated[Path | None, Option("RUN")] = None
-    """Resume the run in this folder (`--corpus` and `--heldout` say where its text is now, if moved); with
-    `--out` and `--steps`, go on from a checkpoint of it in a new run of so many steps."""
+    """Resume the run in this folder (`--corpus` and `--heldout` say where its text is now, if moved)."""
     heldout: tuple[str, ...] = ()
     """Documents to evaluate on while training, as for `loriini evaluate`."""
     on_error: Literal["stop", "skip"] | None = None
@@ -44,7 +43,7 @@ class Train:
     max_minutes: float | None = None
     """Save and stop after this time (none)."""
     dry_run: bool = False
-    """Only estimate memory, computation and communication; `--out` and `--corpus` are ignored."""
+    """Only estimate memory and computation; `--out` and `--corpus` are ignored."""
     gpus: int = 1
     """GPUs of the estimate."""
     memory: Annotated[str | None, Option("SIZE")] = None
@@ -71,12 +70,10 @@ class Train:
             raise InputError("give a recipe and --out RUN, or --resume RUN; see `loriini recipes`")
         if self.out and (self.out / "manifest.json").exists():
             raise InputError(f"--out {self.out}: holds a corpus; choose another folder")
-        from loriini.train.launch import resume, train_longer, train_recipe
+        from loriini.train.launch import resume, train_recipe
 
         text: dict[str, Any] = {"corpora": self.corpus, "heldout": self.heldout}
-        if self.resume and self.out:
-            model = train_longer(self.resume, self.out, self.overrides, deadline=deadline, **text)
-        elif self.resume:
+        if self.resume:
             model = resume(self.resume, overrides=self.overrides, deadline=deadline, **text)
         else:
             assert self.recipe
@@ -98,7 +95,7 @@ class Train:
             why = "--resume keeps the run as it is; leave this out"
             if self.recipe:
                 raise InputError(f"{self.recipe}: {why}")
-            refuse_given(self, ("on_error", "init"), why)
+            refuse_given(self, ("out", "on_error", "init"), why)
         if self.dry_run:
             refuse_given(self, ("on_error", "max_minutes"), "--dry-run trains nothing; leave this out")
         else:

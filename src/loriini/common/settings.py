@@ -11,13 +11,12 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Literal, get_type_hints
 
-Kind = Literal["name", "seed", "design", "weights", "training", "plan", "start", "path", "measure", "aside"]
+Kind = Literal["name", "seed", "design", "weights", "training", "start", "path", "measure", "aside"]
 """What a setting changes:
 
 - `name`: what a run is called; `seed`: which of several repetitions it is
 - `design`: the routing design and its experts; `weights`: shapes and meaning of all other weights
-- `training`: how these are trained; `plan`: the same, by the step of a schedule, so that runs with different
-  plans may agree in their first steps
+- `training`: how these are trained
 - `start`: the weights at the beginning
 - `path`: where text is, whose content is compared by its digest
 - `measure`: results of measurements during training, but not what is trained

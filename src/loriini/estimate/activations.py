@@ -25,12 +25,9 @@ from loriini.common.errors import InputError
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.block import BLOCKS
 from loriini.model.configuration import BLOCK_SIZES
-from loriini.model.context import additive_mask, packed_positions
 from loriini.model.loss import rows_at_once
 from loriini.parallel.sharding import local_part
-from loriini.routing import RoutingConfig
 from loriini.routing.registry import REGISTERED, registered_values
-from loriini.routing.unit import packed_context, unit_layout, units_of_rows
 
 READS_VALUES = ("random", "label")
 """Scorers that read numbers from tensors, which fake ones do not hold; a frozen scorer is counted instead.
@@ -102,21 +99,15 @@ class ActivationBytes:
 
 
 def count_activations(
-    config: LoriiniConfig,
-    instances: int,
-    length: int,
-    dtype: torch.dtype,
-    positions_NL: Tensor | None = None,
+    config: LoriiniConfig, instances: int, length: int, dtype: torch.dtype
 ) -> ActivationBytes:
-    """What a micro-batch of `instances` keeps, computed in `dtype` over float32 weights.
+    """What a micro-batch of `instances` of one document each keeps, computed in `dtype` over float32 weights.
 
-    With `positions_NL`, the positions in documents of N instances, it is of packed rows, the fullest of them.
     InputError for a part of an extension that reads values of tensors, of which there are none here.
     """
-    packed_BL = None if positions_NL is None else fullest_rows(config.routing, instances, positions_NL)
-    merged = merged_parameters(config, instances, length, positions_NL) * dtype.itemsize
+    merged = merged_parameters(config, instances, length) * dtype.itemsize
     with _own_parts_named(config):
-        one, two = (_saved_at_depth(config, layers, instances, length, dtype, packed_BL) for layers in (1, 2))
+        one, two = (_saved_at_depth(config, layers, instances, length, dtype) for layers in (1, 2))
     return ActivationBytes(
         layer=two - one,
         merged=0 if config.recompute_merge else merged,
@@ -129,34 +120,12 @@ def count_activations(
     )
 
 
-def merged_parameters(
-    config: LoriiniConfig, instances: int, length: int, positions_NL: Tensor | None = None
-) -> int:
-    """Parameters of the FFNs that a layer merges for `instances`: one FFN for each of their units.
-
-    Packed rows (`positions_NL`, see `count_activations`) are filled up to the most units of any.
-    """
+def merged_parameters(config: LoriiniConfig, instances: int, length: int) -> int:
+    """Parameters of the FFNs that a layer merges for `instances`: one FFN for each of their units."""
     if not config.merges:
         return 0
-    design = config.routing
-    units = -(-length // design.unit_length(length))
-    if positions_NL is not None:
-        units = int(units_of_rows(design, fullest_rows(design, instances, positions_NL)).max())
+    units = -(-length // config.routing.unit_length(length))
     return instances * units * BLOCK_SIZES[config.block](config).expert
-
-
-def fullest_rows(design: RoutingConfig, instances: int, positions_NL: Tensor) -> Tensor:
-    """The rows (B, L) of N whose micro-batch needs the most memory.
-
-    All rows are filled up to the most units of any, and all units to the longest: the worst micro-batch has
-    the row of most units and that of the longest document.
-    """
-    units_N, longest_N = units_of_rows(design, positions_NL), positions_NL.amax(1) + 1
-    if design.segmented:
-        longest_N = longest_N.clamp(max=design.segment_length)
-    worst = (units_N * longest_N,) if instances == 1 else (units_N, longest_N)
-    rows = torch.stack([each.argmax() for each in worst])
-    return positions_NL[rows.repeat(instances)[:instances]]
 
 
 def gradient_bytes(config: LoriiniConfig, merged: int, tokens: int, dtype: torch.dtype) -> int:
@@ -231,12 +200,7 @@ def _own_parts_named(config: LoriiniConfig) -> Iterator[None]:
 
 
 def _saved_at_depth(
-    config: LoriiniConfig,
-    layers: int,
-    instances: int,
-    length: int,
-    dtype: torch.dtype,
-    packed_BL: Tensor | None,
+    config: LoriiniConfig, layers: int, instances: int, length: int, dtype: torch.dtype
 ) -> int:
     """What a model of `layers` layers saves, without the copies of weights that autocast makes."""
     shallow = copy(config)
@@ -245,11 +209,8 @@ def _saved_at_depth(
     if config.routing.scorer in READS_VALUES:
         shallow.routing = replace(config.routing, scorer="frozen")
     cast = torch.autocast("cpu", dtype) if dtype != torch.float32 else nullcontext()
-    packed = None if packed_BL is None else packed_arguments(config.routing, packed_BL)
-    with FakeTensorMode(allow_non_fake_inputs=True), KnownShapes(masked=packed is not None), cast:
+    with FakeTensorMode(allow_non_fake_inputs=True), KnownShapes(), cast:
         model = LoriiniForCausalLM(shallow).train()
-        for layer in model.model.layers if packed else ():
-            layer.register_forward_pre_hook(packed, with_kwargs=True)
         for name, parameter in model.named_parameters():
             if parameter.dim() > 1 and "embed" not in name:
                 parameter.data = parameter.data.to(dtype)
@@ -257,39 +218,11 @@ def _saved_at_depth(
         return saved_bytes(model, lambda: model(ids, shift_labels=ids, skip_logits=True))
 
 
-def packed_arguments(
-    design: RoutingConfig, positions_BL: Tensor
-) -> Callable[[nn.Module, Any, Any], tuple[Any, Any]] | None:
-    """A hook that gives a layer what it gets for packed rows; None for rows of one document each.
-
-    Documents and units are found in values, so they are found outside of the fake tensors. Rows of fewer
-    units than others are filled up with empty ones, which count as full: `valid_BU` also has values.
-    """
-    if packed_positions(positions_BL, None) is None:
-        return None
-    batch, length = positions_BL.shape
-    context = packed_context(positions_BL)
-    layout = replace(unit_layout(design, context), valid_BU=None)
-    masks: list[Tensor] = []  # one for all layers
-
-    def packed(layer: nn.Module, arguments: Any, keywords: Any) -> tuple[Any, Any]:
-        x_BLD, _, _, first = arguments
-        if not masks:
-            masks.append(additive_mask(torch.ones(batch, 1, length, length, dtype=torch.bool), x_BLD))
-        return (x_BLD, context, layout, first), {**keywords, "attention_mask": masks[0]}
-
-    return packed
-
-
 class KnownShapes(TorchFunctionMode):
     """Replaces operations whose shapes depend on values by others that save as much, of known shapes.
 
-    A selection of any number of experts selects all. Attention is causal in one document, or else `masked`.
+    A selection of any number of experts selects all. Attention is causal, in one document.
     """
-
-    def __init__(self, masked: bool = False) -> None:
-        super().__init__()
-        self.masked = masked
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -300,6 +233,6 @@ class KnownShapes(TorchFunctionMode):
         if func is Tensor.tensor_split:  # likewise, where the kernel does not support the dtype or the widths
             x_PD, ends = args
             return x_PD, *(x_PD[:0] for _ in ends)
-        if func is scaled_dot_product_attention and not self.masked:  # in training it needs no mask then
+        if func is scaled_dot_product_attention:  # in training it needs no mask then
             kwargs = {**kwargs, "attn_mask": None, "is_causal": True}
         return func(*args, **kwargs)

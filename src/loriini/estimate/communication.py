@@ -29,15 +29,6 @@ class RankStep:
     micro_batches: int
     itemsize: int
     """Bytes of a number in the dtype of computation."""
-    reduce_once: bool = False
-    """Whether gradients are reduced once a step, not after each micro-batch."""
-    recomputed: bool = False
-    """Whether the backward pass computes a layer's forward pass again (activation checkpointing)."""
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of a micro-batch."""
-        return self.instances * self.length
 
 
 @dataclass(frozen=True)
@@ -118,8 +109,7 @@ def expert_wise_bytes(config: LoriiniConfig, group: int, step: RankStep) -> Grou
 
     Of one micro-batch. In every layer the states, S bytes per process, are gathered and the outputs
     scattered, and their gradients the other way round, each (G - 1)·S. Gates are gathered with the states,
-    and their gradients scattered with the states'. A layer that is `recomputed` gathers states and gates
-    again; its outputs are not scattered again. Nothing depends on the experts' width.
+    and their gradients scattered with the states'. Nothing depends on the experts' width.
     """
     others, layers = group - 1, config.num_hidden_layers
     units, span = count_units(config, step.instances, step.length)
@@ -127,7 +117,7 @@ def expert_wise_bytes(config: LoriiniConfig, group: int, step: RankStep) -> Grou
     gates = units * config.num_experts * FLOAT32 if config.is_mixture else 0
     gate_gradients = gates if config.routing.data_dependent else 0
     return GroupBytes(
-        all_gather=layers * others * (2 * states + gates + step.recomputed * (states + gates)),
+        all_gather=layers * others * (2 * states + gates),
         reduce_scatter=layers * others * (2 * states + gate_gradients),
     )
 
@@ -159,8 +149,7 @@ def expert_parallel_bytes(config: LoriiniConfig, group: int, step: RankStep) -> 
     Of one micro-batch. In every layer the states of each pair of a unit and an expert it selected travel to
     the expert, and its outputs back; their gradients go the other way round. With an even load (G - 1)/G of
     them leave the process. Where a design does not fix each expert's number of pairs, the numbers are
-    exchanged first. A layer that is `recomputed` sends numbers, states and outputs again. With top_p and
-    positive all experts are counted.
+    exchanged first. With top_p and positive all experts are counted.
     """
     units, span = count_units(config, step.instances, step.length)
     experts = config.num_experts
@@ -168,8 +157,7 @@ def expert_parallel_bytes(config: LoriiniConfig, group: int, step: RankStep) -> 
     pairs = units * config.experts_per_token if fixed is None else experts * fixed
     numbers = experts * INT32 if fixed is None else 0
     states = pairs * span * config.hidden_size * step.itemsize
-    sent = (1 + step.recomputed) * (2 * states + numbers) + 2 * states
-    return config.num_hidden_layers * sent * (group - 1) / group
+    return config.num_hidden_layers * (4 * states + numbers) * (group - 1) / group
 
 
 def _sliced_experts(
@@ -183,8 +171,7 @@ def _sliced_experts(
     calls = 2 if config.scored_by_norm else 1  # the backward pass of each gathers
     experts = _fsdp(counts.experts_in(group), 0, step, ranks // group, shard // group, calls + 1)
     rest = _fsdp(counts.layers, counts.root, step, ranks, shard)
-    sums, itemsize = (1, FLOAT32) if step.reduce_once else (step.micro_batches, step.itemsize)
-    summed = sums * 2 * (group - 1) / group * counts.replicated * itemsize
+    summed = step.micro_batches * 2 * (group - 1) / group * counts.replicated * step.itemsize
     return Communication(experts.parameters + rest.parameters, experts.gradients + rest.gradients + summed, 0)
 
 
@@ -196,5 +183,4 @@ def _fsdp(
     gathered = others * (gathers * layers * step.itemsize + root * FLOAT32)
     between = 2 * (replicas - 1) / replicas / shard
     reduced = (others + between) * (layers + root) * FLOAT32
-    reductions = 1 if step.reduce_once else step.micro_batches
-    return Communication(step.micro_batches * gathered, reductions * reduced, 0)
+    return Communication(step.micro_batches * gathered, step.micro_batches * reduced, 0)

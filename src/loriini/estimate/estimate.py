@@ -1,31 +1,24 @@
-"""An estimate of a run before it starts: what fits, and what each rank holds, computes and receives."""
+"""An estimate of a run before it starts: what fits, and what each rank holds and computes."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from math import gcd
 from typing import Any
 
 from loriini.common.checks import LARGEST
 from loriini.common.errors import InputError
 from loriini.common.hardware import resolve_precision
 from loriini.estimate.choice import choose, memory_here, with_recompute
-from loriini.estimate.communication import Communication, RankStep, expert_parallel, expert_wise, fsdp
 from loriini.estimate.memory import (
     GIB,
     MOST_MEMORY,
     GpuCluster,
     RankMemory,
     check_memory,
-    compute_dtype,
-    mesh_sizes,
     micro_batch_activations,
     rank_memory,
 )
 from loriini.model import LoriiniConfig
 from loriini.train.config import TrainConfig
-
-NODE = 8
-"""GPUs of a node: the largest group that shares experts."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +51,6 @@ class Estimate:
     """Bytes of memory for which the run's `auto` settings were chosen; None if it has none."""
     options: tuple[Option, ...]
     """The run's own comes first."""
-    group: int
-    """Ranks that share experts in `communication`."""
-    communication: dict[str, Communication | None]
-    """What a rank receives in a step, by parallelism."""
 
     def to_dict(self) -> dict[str, Any]:
         """The estimate as a JSON object, with totals."""
@@ -99,10 +88,6 @@ def estimate(run: TrainConfig, vocab_size: int, cluster: GpuCluster) -> Estimate
         )
     total, active = config.parameters()
     flops, tokens = config.flops_per_token(run.length), run.batch_size * run.length
-    shard, group = mesh_sizes(run, cluster.gpus)
-    if group == 1:  # the largest there could be
-        group = next(n for n in range(min(NODE, shard), 0, -1) if shard % n == 0)
-    step = rank_step(run, options[0].micro_batch_size, cluster.gpus)
     return Estimate(
         name=run.name,
         run=run.to_dict(),
@@ -116,8 +101,6 @@ def estimate(run: TrainConfig, vocab_size: int, cluster: GpuCluster) -> Estimate
         flops_per_step=flops * tokens,
         chosen_for=chosen_for,
         options=options,
-        group=group,
-        communication=by_parallelism(config, step, cluster.gpus, shard, group),
     )
 
 
@@ -140,35 +123,3 @@ def find_options(run: TrainConfig, config: LoriiniConfig, cluster: GpuCluster) -
 def both_merges(config: LoriiniConfig) -> list[LoriiniConfig]:
     """The configuration; where experts are merged, also with the other value of `recompute_merge`."""
     return [config, with_recompute(config, not config.recompute_merge)] if config.merges else [config]
-
-
-def rank_step(run: TrainConfig, micro_batch_size: int, gpus: int) -> RankStep:
-    """Each rank's share of a step."""
-    micro_batches = -(-(run.batch_size // gpus) // micro_batch_size)
-    itemsize = compute_dtype(run).itemsize
-    return RankStep(
-        micro_batch_size,
-        run.length,
-        micro_batches,
-        itemsize,
-        run.parallel.reduce_once,
-        run.speed.activation_checkpointing,
-    )
-
-
-def by_parallelism(
-    config: LoriiniConfig, step: RankStep, gpus: int, shard: int, group: int
-) -> dict[str, Communication | None]:
-    """What a rank receives in a step, by parallelism; None for one that the design does not admit.
-
-    Expert parallelism works in smaller groups where there are fewer experts. Experts that are scored by a
-    node of their whole width cannot be shared, nor a width that the group does not divide.
-    """
-    whole = gcd(group, config.num_experts)
-    shared = not config.scored_by_whole_expert
-    sliced = shared and config.expert_width % group == 0
-    return {
-        "fsdp": fsdp(config, step, gpus, shard),
-        "expert_parallel": expert_parallel(config, step, gpus, shard, whole) if shared else None,
-        "expert_wise": expert_wise(config, step, gpus, shard, group) if sliced else None,
-    }

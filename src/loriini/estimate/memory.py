@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from loriini.common.errors import InputError
 from loriini.estimate.activations import ActivationBytes, UnshardedGradients, count_activations
@@ -104,10 +103,10 @@ def mesh_sizes(run: TrainConfig, gpus: int) -> tuple[int, int]:
 
 
 def micro_batch_activations(
-    run: TrainConfig, config: LoriiniConfig, micro_batch_size: int, positions_NL: Tensor | None = None
+    run: TrainConfig, config: LoriiniConfig, micro_batch_size: int
 ) -> ActivationBytes:
-    """What a micro-batch of a run keeps on a GPU; `positions_NL` as for `count_activations`."""
-    return count_activations(config, micro_batch_size, run.length, compute_dtype(run), positions_NL)
+    """What a micro-batch of a run keeps on a GPU."""
+    return count_activations(config, micro_batch_size, run.length, compute_dtype(run))
 
 
 def rank_memory(

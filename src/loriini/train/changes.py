@@ -1,7 +1,7 @@
 """What may change when a run is resumed, and what would make it another run."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ from loriini.common.settings import settings_of, settings_of_kind
 from loriini.routing import RoutingConfig
 from loriini.routing.registry import REGISTERED
 from loriini.train.config import TrainConfig
-from loriini.train.optimizer import learning_rate_factor
 
 NOT_OF_TRAINING = settings_of_kind(TrainConfig, "path", "measure", "aside")
 """Settings that leave what is trained unchanged, up to rounding, whatever the design."""
@@ -21,16 +20,14 @@ MAY_CHANGE = (
 )
 """Settings that may change when a run is resumed. Text may move: its digest is compared."""
 PATHS = settings_of_kind(TrainConfig, "path")
-PLAN = settings_of_kind(TrainConfig, "plan")
-"""Settings that determine what every step does; they may differ where the steps so far were the same."""
 
 
-def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any], also: Sequence[str] = ()) -> str:
-    """The dotted names of the settings that differ, except those that may change and those in `also`.
+def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """The dotted names of the settings that differ, except those that may change.
 
     `micro_batch_size` may change unless a loss or a selection is over the units of a micro-batch.
     """
-    changeable = (*MAY_CHANGE, *free_micro_batch(RoutingConfig(**now["routing"])), *also)
+    changeable = (*MAY_CHANGE, *free_micro_batch(RoutingConfig(**now["routing"])))
     may_change = tuple(f"{name}." for name in changeable)
     return ", ".join(name for name in differing(before, now) if not f"{name}.".startswith(may_change))
 
@@ -100,15 +97,3 @@ def compared_at_once(run: TrainConfig, processes: int, within: bool) -> Counter[
     size = run.instances_at_once(share)
     sizes = [size] * (share // size) + ([share % size] if share % size else [])
     return Counter(sizes * processes if within else [each * processes for each in sizes])
-
-
-def shared_steps(one: TrainConfig, other: TrainConfig) -> int:
-    """How many steps two runs that differ in their PLAN begin with in the same way."""
-
-    def rate(run: TrainConfig, step: int) -> float:
-        return learning_rate_factor(run.optimizer, step, run.steps)
-
-    steps = range(min(one.steps, other.steps))
-    same_rates = next((i for i in steps if rate(one, i) != rate(other, i)), len(steps))
-    same_model = len(steps) if one.copy_step == other.copy_step else min(one.copy_step, other.copy_step)
-    return min(same_rates, same_model)

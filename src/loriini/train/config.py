@@ -103,7 +103,7 @@ class TrainConfig:
     evaluate: EvaluateConfig = setting(kind="measure", default_factory=EvaluateConfig)
     watch: WatchConfig = setting(kind="aside", default_factory=WatchConfig)
     guard: GuardConfig = setting(kind="training", default_factory=GuardConfig)
-    steps: Count = setting(1000, "plan")
+    steps: Count = setting(1000, "training")
     """Optimizer steps."""
     batch_size: Count = setting(16, "training")
     """Instances of a step, over all processes."""

@@ -4,13 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import torch
-from torch import Tensor
-
 from loriini.common.errors import InputError
 from loriini.data.batches.joined import InstanceSource, JoinedInstances
-from loriini.data.batches.loader import BatchLoader
 from loriini.data.jobs.artifact import digest
 from loriini.data.jobs.lock import when_free
 from loriini.data.prepare.prepare import open_corpus, prepare_documents
@@ -21,8 +16,6 @@ from loriini.train.config import TrainConfig
 
 SMALL_VOCABULARY = 1024
 """Tokens of the small corpus's tokenizer."""
-SAMPLED_TOKENS = 1 << 22
-"""Tokens whose documents are looked at to estimate the memory of a run that keeps documents apart."""
 
 
 @dataclass(frozen=True)
@@ -90,19 +83,6 @@ def small_corpus(folder: Path, length: int) -> Path:
         lambda: prepare_documents(folder, lambda drop: documents, identity, settings).folder,
         f"{folder}: another process makes this corpus; waiting for it",
     )
-
-
-def sampled_positions(run: TrainConfig, corpus: TrainingCorpus) -> Tensor | None:
-    """The positions (N, L) in their documents of the first instances that a run reads; None if it masks none.
-
-    They are drawn from the whole corpus, so that the fullest of them stand for those of other steps.
-    """
-    if not run.document_mask:
-        return None
-    most = max(1, SAMPLED_TOKENS // corpus.instances.length)
-    places = np.arange(min(most, run.steps * run.batch_size))
-    ids = BatchLoader(corpus.instances, run.batch_size, run.seed).ids(places)
-    return torch.from_numpy(corpus.instances.positions(ids)[:, : run.length])
 
 
 def model_config(run: TrainConfig, corpus: TrainingCorpus, num_experts: int | None = None) -> LoriiniConfig:

@@ -15,13 +15,11 @@ from loriini.model.weights.saving import missing_from, save_model_folder
 from loriini.parallel.mesh import world_size
 from loriini.train.changes import (
     PATHS,
-    PLAN,
     changed_settings,
     check_pool,
     described_changes,
     differing,
     refuse_changes,
-    shared_steps,
 )
 from loriini.train.checkpoints.state import STATE, Problems, newest_intact, read_state
 from loriini.train.config import TrainConfig, read_run, run_of_json
@@ -113,13 +111,9 @@ def own_checkpoint(run: TrainConfig, out: Path, problems: Problems) -> tuple[Pat
     """The newest intact checkpoint in `out`, and its progress. InputError if another run wrote it."""
     newest = newest_intact(out / CHECKPOINTS, problems)
     if newest:
-        path, progress = newest
+        path, _ = newest
         written = run_of_json(read_state(path).get("run"), path / STATE)
-        settings = written.chosen_as(run).to_dict(), run.chosen_as(written).to_dict()
-        changed = changed_settings(*settings)
-        if changed and progress.step <= shared_steps(written, run):
-            changed = changed_settings(*settings, PLAN)
-        if changed:
+        if changed := changed_settings(written.chosen_as(run).to_dict(), run.chosen_as(written).to_dict()):
             raise InputError(
                 f"{out / RUN}: not the run of {path.name} (different: {changed}); "
                 "undo the change, or start another run"

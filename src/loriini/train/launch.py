@@ -1,4 +1,4 @@
-"""From a command to settings: a recipe or a file with overrides, a run to resume, one of another length."""
+"""From a command to settings: a recipe or a file with overrides, or a run to resume."""
 
 import math
 from collections.abc import Sequence
@@ -17,7 +17,6 @@ from loriini.train.changes import changed_settings, differing
 from loriini.train.checkpoints.state import checkpoints_in
 from loriini.train.config import TrainConfig, read_run
 from loriini.train.corpora import small_corpus, small_corpus_folder
-from loriini.train.extend import extend, replanned
 from loriini.train.folder import has_model, report_finished
 from loriini.train.initial import start_from
 from loriini.train.loop import train
@@ -129,10 +128,9 @@ def resume(
     run = with_text(override(before, overrides), corpora, heldout)
     recorded, kept = before.to_dict(), run.chosen_as(before).to_dict()
     if changed := changed_settings(recorded, kept):
-        longer = ", or from a checkpoint with --out DIR" if "steps" in changed else ""
         raise InputError(
             f"--resume {out}: a resumed run keeps its {changed}; leave the override out, or start a new run "
-            f"from its weights with --init {out}{longer}"
+            f"from its weights with --init {out}"
         )
     overridden = list(differing(recorded, run.to_dict()))
     if chosen := sorted({*overridden} - {*differing(recorded, kept)}):
@@ -153,30 +151,11 @@ def run_to_resume(folder: Path) -> TrainConfig:
     return read_run(folder / RUN)[0]
 
 
-def train_longer(
-    folder: Path,
-    out: Path,
-    overrides: Sequence[str],
-    *,
-    deadline: float = math.inf,
-    corpora: Sequence[Path] = (),
-    heldout: Sequence[str] = (),
-) -> Path:
-    """Train the run in `folder` for another number of steps, in `out`, from a checkpoint of both.
-
-    InputError where there is none, and for overrides of anything but `--steps` and the schedule.
-    """
-    with process_group():
-        run = with_text(replanned(run_to_resume(folder), overrides), corpora, heldout)
-        check_settings(run, override_flags(overrides))
-        return train_run(run, out, deadline, intact=extend(folder, run, out))
-
-
-def train_run(run: TrainConfig, out: Path, deadline: float = math.inf, intact: Path | None = None) -> Path:
+def train_run(run: TrainConfig, out: Path, deadline: float = math.inf) -> Path:
     """Check a run on its corpora, then train it with the measurements that it asks for."""
     with process_group():
         ready = preflight(run, out)
-        return train(ready.run, ready.corpus, out, ready.measures, deadline, intact)
+        return train(ready.run, ready.corpus, out, ready.measures, deadline)
 
 
 def dry_run(
@@ -196,6 +175,6 @@ def dry_run(
     if run.document_mask:
         warn(
             "the estimate is of instances of one document each; with --document_mask short documents need "
-            "more memory, which training counts when it chooses what is auto for its corpus"
+            "more memory"
         )
     return estimate(run, default_vocabulary(run, name) if vocab_size is None else vocab_size, cluster)

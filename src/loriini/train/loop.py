@@ -20,7 +20,7 @@ from loriini.common.signals import Interrupted, deferred_interrupts
 from loriini.data.batches.loader import BatchLoader, ReadAhead
 from loriini.data.jobs.lock import folder_lock
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.parallel.mesh import Parallel, join_mesh, on_first_rank, process_group
+from loriini.parallel.mesh import join_mesh, on_first_rank, process_group
 from loriini.parallel.sharding import build_model, gather_model
 from loriini.routing import causality_warning
 from loriini.train.checkpoints.state import check_newest_together, checkpoints_in
@@ -31,7 +31,7 @@ from loriini.train.folder import claim_run, make_folder, own_checkpoint, report_
 from loriini.train.guard import skips_error
 from loriini.train.initial import InitialModel
 from loriini.train.measures import Measure, measure_all
-from loriini.train.optimizer import make_optimizer, steady_steps
+from loriini.train.optimizer import make_optimizer
 from loriini.train.records.metrics import METRICS, rewind
 from loriini.train.records.tracing import profiled_steps, profiling
 from loriini.train.records.trackers import recording
@@ -47,11 +47,9 @@ def train(
     out: str | Path,
     measures: Sequence[Measure] = (),
     deadline: float = math.inf,
-    intact: Path | None = None,
 ) -> Path:
     """Train `run` into the folder `out`, from its last checkpoint if there is one; returns `out/model`.
 
-    `intact` is a checkpoint in `out` whose files need not be hashed again: they have just been.
     Values still `auto` (see `loriini.estimate.choice`) mean one micro-batch, with merged weights kept, and
     the precision that suits this device.
     Raises InputError when `out` holds another run or another process is training it, Interrupted after
@@ -72,7 +70,7 @@ def train(
             return on_first_rank(lambda: report_finished(out))
         if pick_device().type == "cpu":  # on a GPU, checkpoints alone take much of the machine's memory
             keep_freed_memory()
-        state = start_or_resume(run, corpus, out, initial, intact)
+        state = start_or_resume(run, corpus, out, initial)
         on_first_rank(lambda: rewind_records(measures, state.progress.step, out))
         return train_to_end(state, run, corpus, out, measures, deadline)
 
@@ -98,7 +96,9 @@ def train_to_end(
         deferred_interrupts() as interrupted,
         recording(run.watch, run.name, run.to_dict(), files, state.progress.step) as record,
         progress(run.name, run.steps, shown=parallel.first) as advance,
-        checkpoint_writer(run, out, parallel, state.progress.step) as checkpoints,
+        CheckpointWriter(
+            out / CHECKPOINTS, run.checkpoint, parallel, run.to_dict(), state.progress.step
+        ) as checkpoints,
         ReadAhead(partial(read_batch, run, batches, pick_device())) as read,
         garbage_collected(run.speed.collect_every) as collect,
         profiling(profiled_steps(run.watch.profile), out, parallel.rank) as trace,
@@ -177,13 +177,6 @@ def reason_to_stop(
     return Interrupted(message) if interrupted else Unfinished(message) if late else None
 
 
-def checkpoint_writer(run: TrainConfig, out: Path, parallel: Parallel, resumed: int) -> CheckpointWriter:
-    """The writer of the checkpoints of a run that goes on after step `resumed`."""
-    kept, steady = run.checkpoint, steady_steps(run.optimizer, run.steps)
-    folder = out / CHECKPOINTS
-    return CheckpointWriter(folder, kept.keep, parallel, run.to_dict(), kept.keep_every, steady, resumed)
-
-
 def loss_and_speed(metrics: dict[str, Any]) -> str:
     """A step's loss and speed, for the progress bar."""
     loss = "not finite" if metrics["loss"] is None else f"{metrics['loss']:.3f}"
@@ -210,11 +203,10 @@ def start_or_resume(
     corpus: TrainingCorpus,
     out: Path,
     initial: InitialModel | None = None,
-    intact: Path | None = None,
 ) -> TrainingState:
     """The state of the newest intact checkpoint, or a new one with the weights that the run starts from."""
     parallel = join_mesh(run.parallel)
-    problems = check_newest_together(checkpoints_in(out / CHECKPOINTS), intact)
+    problems = check_newest_together(checkpoints_in(out / CHECKPOINTS))
     newest = on_first_rank(lambda: own_checkpoint(run, out, problems))
     at = newest[1] if newest else RunProgress()
     make: Callable[[LoriiniConfig], LoriiniForCausalLM] = LoriiniForCausalLM

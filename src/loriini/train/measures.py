@@ -1,4 +1,4 @@
-"""Measurements during training, such as held-out perplexity and samples.
+"""Measurements during training, such as held-out perplexity.
 
 The loop is given `Measure`s and records what they return.
 """
@@ -19,12 +19,11 @@ from loriini.model import LoriiniForCausalLM
 from loriini.model.generate.mode import undisturbed
 
 HELDOUT = Needs("held-out text, --heldout", lambda run: run.evaluate.heldout)
-SAMPLES = Needs("--evaluate.sample_every above 0", lambda run: run.evaluate.sample_every > 0)
 
 
 @dataclass(frozen=True)
 class EvaluateConfig:
-    """Evaluation during training: perplexity of held-out documents, and samples."""
+    """Evaluation during training: perplexity of held-out documents."""
 
     heldout: tuple[str, ...] = setting((), "path")
     """Held-out documents to evaluate on, inputs as for `prepare`; none: no evaluation."""
@@ -37,12 +36,6 @@ class EvaluateConfig:
     skip: CountOrZero | None = setting(None, needs=HELDOUT)
     """Predictions left out at the start of each instance; none: the model's own segment 1. Runs that are
     compared need the same value."""
-    sample_every: CountOrZero = setting(0, "aside")
-    """Steps between samples; 0: no samples."""
-    prompt: str = setting("", needs=SAMPLES)
-    """Text that a sample continues."""
-    sample_tokens: Count = setting(64, needs=SAMPLES)
-    """Tokens of a sample."""
 
     def __post_init__(self) -> None:
         check_fields(self, "evaluate.")

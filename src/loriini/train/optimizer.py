@@ -44,15 +44,15 @@ class OptimizerConfig:
     """Decoupled weight decay; norms and biases have none."""
     clip: Annotated[float, Bounds(above=0, most=1e6)] = 1.0
     """Gradient clipping: the largest global norm; larger gradients are scaled down to it."""
-    warmup: Fraction = setting(0.05, "plan")
+    warmup: Fraction = 0.05
     """Fraction of the steps over which the rate rises linearly to its peak."""
-    schedule: Literal["cosine", "constant", "warmup_stable_decay"] = setting("cosine", "plan")
+    schedule: Literal["cosine", "constant", "warmup_stable_decay"] = "cosine"
     """After the warm-up: a cosine down to `final_rate`, the peak throughout, or the peak and then a linear
     fall to `final_rate` over the last `decay` of the steps."""
-    final_rate: Fraction = setting(0.1, "plan", A_SCHEDULE)
+    final_rate: Fraction = setting(0.1, needs=A_SCHEDULE)
     """Learning rate at the end, as a fraction of the peak: of the last step, or with a cosine of the one that
     would be next."""
-    decay: Annotated[float, Bounds(above=0, most=1)] = setting(0.2, "plan", A_FALL)
+    decay: Annotated[float, Bounds(above=0, most=1)] = setting(0.2, needs=A_FALL)
     """Fraction of the steps over which `warmup_stable_decay` falls."""
 
     def __post_init__(self) -> None:
@@ -68,11 +68,6 @@ class OptimizerConfig:
 def warmup_steps(config: OptimizerConfig, steps: int) -> int:
     """Steps over which the learning rate rises, at least one."""
     return max(1, round(config.warmup * steps))
-
-
-def steady_steps(config: OptimizerConfig, steps: int) -> int:
-    """Steps before the rate of `warmup_stable_decay` falls; 0 with other schedules."""
-    return steps - falling_steps(config, steps) if config.schedule == "warmup_stable_decay" else 0
 
 
 def falling_steps(config: OptimizerConfig, steps: int) -> int:

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 
 from loriini.common.checks import as_argument
 from loriini.common.errors import InputError
-from loriini.common.hardware import autocast, machine_memory, resolve_precision
+from loriini.common.hardware import machine_memory, resolve_precision
 from loriini.common.hub import RUN
 from loriini.common.progress import inform, warn
 from loriini.common.settings import UNKNOWN, settings_of
@@ -26,18 +26,16 @@ from loriini.estimate.choice import choose, memory_here
 from loriini.estimate.memory import GIB, check_memory
 from loriini.evaluate.heldout import HeldOut, check_lengths, heldout_digest, tokenize_by_domain
 from loriini.evaluate.perplexity import evaluate
-from loriini.evaluate.samples import check_room, continue_text
-from loriini.evaluate.settings import Generation
 from loriini.model import LoriiniForCausalLM
 from loriini.model.weights.loading import tokenizer_in
 from loriini.parallel.mesh import on_first_rank, world_size
 from loriini.train.config import AUTO, TrainConfig, read_run
-from loriini.train.corpora import TrainingCorpus, model_config, read_corpora, sampled_positions
+from loriini.train.corpora import TrainingCorpus, model_config, read_corpora
 from loriini.train.folder import check_length, has_model
 from loriini.train.measures import Measure
 from loriini.train.optimizer import A_MIXTURE
 from loriini.train.overrides.names import setting_name
-from loriini.train.records.metrics import EVALUATION, SAMPLES
+from loriini.train.records.metrics import EVALUATION
 from loriini.train.records.trackers import check_trackers
 from loriini.train.speed import check_compiler
 
@@ -125,8 +123,8 @@ def without_auto(run: TrainConfig, corpus: TrainingCorpus, out: Path) -> TrainCo
     if not run.has_auto:
         return run
     check_length(run, corpus)
-    memory, positions = memory_here(), sampled_positions(run, corpus)
-    choice = choose(run, model_config(run, corpus), world_size(), memory, positions)
+    memory = memory_here()
+    choice = choose(run, model_config(run, corpus), world_size(), memory)
     if choice.total is not None:
         size, again = choice.run.micro_batch_size, as_argument(choice.run.model.recompute_merge)
         text = f"micro_batch_size {size}, recompute_merge {again}: {choice.total / GIB:,.1f} GiB estimated"
@@ -136,17 +134,9 @@ def without_auto(run: TrainConfig, corpus: TrainingCorpus, out: Path) -> TrainCo
 
 def measures(run: TrainConfig, corpus: TrainingCorpus) -> list[Measure]:
     """The measurements that a run asks for; InputError for held-out documents that cannot be used."""
-    tokenizer = tokenizer_in(corpus.tokenizer)
-    asked = []
-    if run.evaluate.heldout:
-        asked.append(perplexity_measure(run, corpus, tokenizer))
-    if run.evaluate.sample_every:
-        config = model_config(run, corpus)
-        how = Generation(run.evaluate.sample_tokens, label=next(iter(config.label_names or ()), None))
-        check_room(config, tokenizer, run.evaluate.prompt, how, "--evaluate.sample_tokens")
-        sample = partial(_sample, run, tokenizer, how)
-        asked.append(Measure(SAMPLES, run.evaluate.sample_every, sample))
-    return asked
+    if not run.evaluate.heldout:
+        return []
+    return [perplexity_measure(run, corpus, tokenizer_in(corpus.tokenizer))]
 
 
 def perplexity_measure(
@@ -177,11 +167,3 @@ def _perplexity(
         measured.pop(of_instances, None)
     by_domain = measured["perplexity"]
     return {**measured, "mean_perplexity": sum(by_domain.values()) / len(by_domain)}
-
-
-def _sample(
-    run: TrainConfig, tokenizer: PreTrainedTokenizerBase, how: Generation, model: LoriiniForCausalLM
-) -> dict[str, Any]:
-    prompt = run.evaluate.prompt
-    with autocast(run.precision):  # shards are gathered in the dtype of computation
-        return {"prompt": prompt, "text": continue_text(model, tokenizer, prompt, how)}

@@ -20,8 +20,7 @@ class WarmupConfig:
 
     dense_share: FractionBelowOne = setting(
         0.05,
-        "plan",
-        Needs(A_MIXTURE.text, lambda run: run.is_mixture or run.warmup.dense_share == 0),
+        needs=Needs(A_MIXTURE.text, lambda run: run.is_mixture or run.warmup.dense_share == 0),
     )
     """Fraction of the steps that train the dense model; 0: none."""
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from loriini.train.checkpoints.storage import CheckpointWriter
+from loriini.train.checkpoints.storage import CheckpointConfig, CheckpointWriter
 from loriini.train.optimizer import OptimizerConfig, make_optimizer
 from loriini.train.run_progress import RunProgress
 from tiny import random_ids, tiny_model
@@ -27,7 +27,7 @@ def save(
     resumed: int | None = None,
 ) -> None:
     """Save the same state as if it were that of several steps."""
-    with CheckpointWriter(folder, keep, resumed=resumed) as checkpoints:
+    with CheckpointWriter(folder, CheckpointConfig(keep=keep), resumed=resumed) as checkpoints:
         for progress in at:
             checkpoints.save(*state, progress)
 

@@ -11,7 +11,7 @@ from saved_steps import save, stepped, steps_in, tensors_in
 
 from loriini.common.errors import InputError
 from loriini.train.checkpoints.state import newest_checkpoint
-from loriini.train.checkpoints.storage import CheckpointWriter
+from loriini.train.checkpoints.storage import CheckpointConfig, CheckpointWriter
 from loriini.train.run_progress import RunProgress
 
 
@@ -20,17 +20,17 @@ def test_only_the_last_few_are_kept(tmp_path: Path) -> None:
     assert steps_in(tmp_path) == ["step-00000010", "step-00000011"]
 
 
-def test_milestones_and_the_last_before_the_rate_falls_are_kept_too(tmp_path: Path) -> None:
+def test_milestones_are_kept_too(tmp_path: Path) -> None:
     state = stepped()
-    with CheckpointWriter(tmp_path, keep=1, keep_every=4, steady=6) as checkpoints:
+    with CheckpointWriter(tmp_path, CheckpointConfig(keep=1, keep_every=4)) as checkpoints:
         for step in range(1, 11):
             checkpoints.save(*state, RunProgress(step))
-    assert steps_in(tmp_path) == [f"step-{step:08d}" for step in (4, 6, 8, 10)]
+    assert steps_in(tmp_path) == [f"step-{step:08d}" for step in (4, 8, 10)]
 
 
 def test_a_score_that_is_no_number_is_not_the_best(tmp_path: Path) -> None:
     state = stepped()
-    with CheckpointWriter(tmp_path, keep=1) as checkpoints:
+    with CheckpointWriter(tmp_path, CheckpointConfig(keep=1)) as checkpoints:
         for step, score in enumerate([math.nan, 1.0, 2.0, 3.0], 1):
             checkpoints.save(*state, RunProgress(step), score)
     assert steps_in(tmp_path) == ["step-00000002", "step-00000004"]

@@ -14,7 +14,13 @@ from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
 from loriini.parallel.mesh import SINGLE_PROCESS
 from loriini.train.checkpoints import storage
 from loriini.train.checkpoints.state import newest_checkpoint
-from loriini.train.checkpoints.storage import CheckpointWriter, restore, tensors_of, write_files
+from loriini.train.checkpoints.storage import (
+    CheckpointConfig,
+    CheckpointWriter,
+    restore,
+    tensors_of,
+    write_files,
+)
 from loriini.train.run_progress import RunProgress
 
 AT = RunProgress(
@@ -46,7 +52,7 @@ def test_what_is_saved_is_restored_bit_for_bit(design: str, tmp_path: Path) -> N
 def test_what_is_saved_is_the_state_of_that_moment(tmp_path: Path) -> None:
     model, optimizer = stepped()
     expected = {name: weight.clone() for name, weight in model.state_dict().items()}
-    with CheckpointWriter(tmp_path, keep=1) as checkpoints:
+    with CheckpointWriter(tmp_path, CheckpointConfig(keep=1)) as checkpoints:
         checkpoints.save(model, optimizer, AT)
         with torch.no_grad():
             for parameter in model.parameters():
@@ -67,7 +73,7 @@ def test_a_write_that_fails_does_not_prevent_the_next(
         commit(temporary, path)
 
     monkeypatch.setattr(storage, "commit", sometimes)
-    with CheckpointWriter(tmp_path, keep=9) as checkpoints:
+    with CheckpointWriter(tmp_path, CheckpointConfig(keep=9)) as checkpoints:
         for step in (1, 2, 3, 4):
             checkpoints.save(*stepped(), RunProgress(step))
         with pytest.raises(OSError, match="no space"):

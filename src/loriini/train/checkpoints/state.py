@@ -49,19 +49,17 @@ def read_state(path: Path) -> dict[str, Any]:
     return state if isinstance(state, dict) else {}
 
 
-def superseded(paths: Sequence[Path], keep: int, keep_every: int = 0, steady: int = 0) -> list[Path]:
+def superseded(paths: Sequence[Path], keep: int, keep_every: int = 0) -> list[Path]:
     """The checkpoints to drop, of some in the order of their steps.
 
-    Kept are the last `keep`, the best-scored one, those of every `keep_every` steps, and the newest of up to
-    `steady` steps.
+    Kept are the last `keep`, the best-scored one, and those of every `keep_every` steps.
     """
     scores = {path: read_state(path).get("score") for path in paths}
     scored = [
         (score, path) for path, score in scores.items() if isinstance(score, float) and math.isfinite(score)
     ]
     best = min(scored)[1] if scored else None
-    kept = {best, *[path for path in paths if 0 < step_of(path) <= steady][-1:]}
-    kept |= {path for path in paths if keep_every and step_of(path) % keep_every == 0}
+    kept = {best, *(path for path in paths if keep_every and step_of(path) % keep_every == 0)}
     return [path for path in paths[:-keep] if path not in kept]
 
 
@@ -94,16 +92,13 @@ def first_intact(problems: Problems) -> Path | None:
     return next((path for path, problem in problems.items() if problem is None), None)
 
 
-def check_newest_together(paths: Sequence[Path], intact: Path | None = None) -> Problems:
+def check_newest_together(paths: Sequence[Path]) -> Problems:
     """`check_newest` in all processes, each of which hashes a share of a checkpoint's files.
 
-    All take the first process's `paths`, since listings of a shared file system may be late. `intact` is
-    known to be so, and is not read.
+    All take the first process's `paths`, since listings of a shared file system may be late.
     """
 
     def check(path: Path) -> str | None:
-        if path == intact:
-            return None
         problems = on_every_rank(lambda: byte_problem(path, own_share))
         problem = next((problem for problem in problems if problem is not None), None)
         return on_first_rank(lambda: header_problem(path)) if problem is None else problem

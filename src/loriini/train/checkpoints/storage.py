@@ -56,8 +56,7 @@ class CheckpointConfig:
     every: CountOrZero = 200
     """Steps between checkpoints, the last step included; 0: only when interrupted, and after evaluations."""
     keep: Count = 2
-    """How many of the newest checkpoints are kept; if the run is evaluated, the best is kept too, and with
-    warmup_stable_decay the newest from before the rate falls, so that a longer run can go on from it."""
+    """How many of the newest checkpoints are kept; if the run is evaluated, the best is kept too."""
     keep_every: CountOrZero = setting(
         0,
         needs=Needs(
@@ -83,26 +82,22 @@ OF_OPTIMIZER = "optimizer."
 class CheckpointWriter:
     """Writes checkpoints into `folder` in the background, one at a time; a context manager.
 
-    Keeps the last `keep`, the one of lowest score, those of every `keep_every` steps, and the newest of up to
-    `steady` steps (0: none of these). Each records the `settings` of the run that wrote it. One that cannot
-    be written is warned of, since a full disk may soon have room; a second in a row, or a last one, is an
-    error. Those of steps after `resumed`, from which a run goes on, are damaged; they count no longer, and
-    stay for the user to look at. Entering the context removes what killed writes left: only one job at a time
-    may write there. Leaving it waits for the last checkpoint.
+    Keeps as many as `kept` says, and the one of lowest score. Each records the `settings` of the run that
+    wrote it. One that cannot be written is warned of, since a full disk may soon have room; a second in a
+    row, or a last one, is an error. Those of steps after `resumed`, from which a run goes on, are damaged;
+    they count no longer, and stay for the user to look at. Entering the context removes what killed writes
+    left: only one job at a time may write there. Leaving it waits for the last checkpoint.
     """
 
     def __init__(
         self,
         folder: Path,
-        keep: int,
+        kept: CheckpointConfig,
         parallel: Parallel = SINGLE_PROCESS,
         settings: Mapping[str, Any] | None = None,
-        keep_every: int = 0,
-        steady: int = 0,
         resumed: int | None = None,
     ) -> None:
-        self.folder, self.keep, self.parallel, self.settings = folder, keep, parallel, settings
-        self.keep_every, self.steady = keep_every, steady
+        self.folder, self.kept, self.parallel, self.settings = folder, kept, parallel, settings
         self.damaged = {
             path for path in checkpoints_in(folder) if resumed is not None and step_of(path) > resumed
         }
@@ -179,7 +174,7 @@ class CheckpointWriter:
                     warn(f"{final}: not written ({error}); the next checkpoint is tried when it is due")
             raise
         intact = [path for path in checkpoints_in(self.folder) if path not in self.damaged]
-        for old in superseded(intact, self.keep, self.keep_every, self.steady):
+        for old in superseded(intact, self.kept.keep, self.kept.keep_every):
             try:
                 shutil.rmtree(old)
             except OSError as error:

@@ -9,7 +9,7 @@ from loriini.common.atomic import write_text
 from loriini.common.checks import Count, mismatch
 from loriini.common.errors import InputError
 
-METRICS, EVALUATION, SAMPLES = RECORDS = ("metrics.jsonl", "evaluation.jsonl", "samples.jsonl")
+METRICS, EVALUATION = "metrics.jsonl", "evaluation.jsonl"
 
 
 def read_records(path: Path, *required: str) -> list[dict[str, Any]]:
@@ -49,9 +49,4 @@ def _problem(record: Any, required: Sequence[str]) -> str | None:
 
 def rewind(path: Path, step: int) -> None:
     """Drop the records of steps after `step`, so that a resumed run writes none twice."""
-    write_text(path, records_until(path, step))
-
-
-def records_until(path: Path, step: int) -> str:
-    """The lines of the records up to `step`."""
-    return "".join(json.dumps(m) + "\n" for m in read_records(path) if m["step"] <= step)
+    write_text(path, "".join(json.dumps(m) + "\n" for m in read_records(path) if m["step"] <= step))
