@@ -120,7 +120,15 @@ def failing_save(folder: Path) -> str:
     return str(raised.value)
 
 
-HARMED = {"nothing": [], "first": [(1, 0)], "second": [(1, 1)], "all": [(0, 0), (1, 1)], "unreadable": []}
+HARMED = {
+    "nothing": [],
+    "first": [(1, 0)],
+    "second": [(1, 1)],
+    "all": [(0, 0), (1, 1)],
+    "unreadable": [],
+    "four": [(1, 1)],
+    "one": [(1, 1)],
+}
 """The files that are damaged, by the places of their checkpoint in STEPS and of their process."""
 
 
@@ -144,7 +152,7 @@ def hashed_on_save(folder: Path) -> list[list[str]]:
 @pytest.fixture(scope="module")
 def two(folder: Path, hashed_on_save: list[list[str]]) -> dict[str, tuple[Any, ...]]:
     """What each of two processes returns, by the name of the task."""
-    tasks = {name: (resumed, folder / name) for name in HARMED if name != "unreadable"}
+    tasks = {name: (resumed, folder / name) for name in list(HARMED)[:4]}
     tasks["unreadable"] = (resumed, folder / "unreadable", second_fails)  # type: ignore[assignment]
     tasks["staged"] = (staged, folder)
     returned = job(2, in_one_group, list(tasks.values()))
@@ -183,10 +191,10 @@ def test_a_file_that_one_process_cannot_read_ends_all(two: dict[str, tuple[Any, 
 
 @pytest.mark.usefixtures("hashed_on_save")
 def test_another_number_of_processes_shares_the_files_too(folder: Path) -> None:
-    (more,) = zip(*job(4, in_one_group, [(resumed, folder / "second")]), strict=True)
+    (more,) = zip(*job(4, in_one_group, [(resumed, folder / "four")]), strict=True)
     shares = [[f"{step}/{file}" for step in STEPS[::-1]] for file in FILES]
     assert [each[:2] for each in more] == [(1, share) for share in (*shares, [], [])]
-    alone = resumed(folder / "second")
+    alone = resumed(folder / "one")
     assert alone[:2] == (1, [f"{step}/{file}" for step in STEPS[::-1] for file in FILES])
 
 

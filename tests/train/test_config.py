@@ -26,40 +26,30 @@ from loriini.train.upcycle import WarmupConfig
 from runs import tiny_run
 
 OVERLAPPING = OptimizerConfig(schedule="warmup_stable_decay", warmup=0.9, decay=0.2)
-NOT_RATES = (0.0, -1e-3, 2.0, math.nan, math.inf)
-NOT_FRACTIONS = (-0.1, 1.5, math.nan)
 WRONG: dict[Any, dict[str, tuple[Any, ...]]] = {
     OptimizerConfig: {
-        "learning_rate": NOT_RATES,
-        "router_rate": (-1.0, 1e4, math.nan, math.inf),
-        "expert_rate": (-1.0, math.nan, math.inf),
+        "learning_rate": (0.0, -1e-3, 2.0, math.nan, math.inf),
+        "router_rate": (-1.0, 1e4),
         "betas": ((0.9, 1.0), (-0.1, 0.9), (0.9,), (math.nan, 0.9)),
-        "eps": NOT_RATES,
-        "weight_decay": (-0.1, math.nan, math.inf, 5000.0),
-        "clip": (0.0, -1.0, math.nan, math.inf),
-        "warmup": NOT_FRACTIONS,
+        "weight_decay": (-0.1, math.inf, 5000.0),
+        "warmup": (-0.1, 1.5, math.nan),
         "schedule": ("linear",),
-        "final_rate": NOT_FRACTIONS,
-        "decay": (0.0, *NOT_FRACTIONS),
+        "decay": (0.0,),
     },
-    WarmupConfig: {"dense_share": (1.0, *NOT_FRACTIONS)},
+    WarmupConfig: {"dense_share": (1.0, -0.1)},
     CheckpointConfig: {"every": (-1,), "keep": (0,)},
-    ParallelConfig: {"shard": (-1,), "experts": (0,), "share_experts": ("both",)},
-    SpeedConfig: {"activation_checkpointing": (1,), "compile": ("auto",)},
-    EvaluateConfig: {"every": (0,), "instances": (0,), "skip": (-1, 1.5)},
-    WatchConfig: {"trackers": (("paper",),), "every": (0,), "peak_flops": (0.0, math.inf)},
+    ParallelConfig: {"share_experts": ("both",)},
+    SpeedConfig: {"activation_checkpointing": (1,)},
+    EvaluateConfig: {"every": (0,), "skip": (-1, 1.5)},
+    WatchConfig: {"trackers": (("paper",),), "peak_flops": (0.0, math.inf)},
     GuardConfig: {"max_skips": (0,), "spike": (-1.0, math.inf)},
-    ModelShape: {"hidden_size": (0,), "num_experts": (0, True), "dropout": (1.0,), "low_rank": (0,)},
+    ModelShape: {"hidden_size": (0,), "num_experts": (0, True), "dropout": (1.0,)},
     tiny_run: {
         "steps": (0, 1.5, "9"),
-        "batch_size": (0,),
         "micro_batch_size": (-1,),
-        "length": (0,),
         "seed": (-1, 2**32),
-        "per_expert_every": (0,),
         "corpus": (("here",),),
         "corpus_weights": ((0.0,), (math.nan,)),
-        "order": ("sorted",),
         "model": ({},),
     },
 }
@@ -132,10 +122,7 @@ def test_whole_numbers_of_json_are_floats_where_a_field_is_one() -> None:
         "[]",
         "{}",
         '{"name": "x"}',
-        '{"name": "x", "routing": {"unit": "word"}}',
-        '{"name": "x", "routing": {}, "steps": "many"}',
         '{"name": "x", "routing": {}, "steps": 0}',
-        '{"name": "x", "routing": {}, "corpus": "here"}',
         '{"name": "x", "routing": {}, "model": 3}',
     ],
 )

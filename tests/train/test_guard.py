@@ -47,16 +47,6 @@ def spoil(patch: pytest.MonkeyPatch, *steps: int, factor: float = math.inf) -> N
     patch.setattr(LoriiniForCausalLM, "forward", spoiled)
 
 
-def test_the_run_continues_after_a_skipped_step(
-    corpus: TrainingCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spoil(monkeypatch, 3)
-    out, run = tmp_path / "run", tiny_run()
-    loop.train(run, corpus, out)
-    assert [m["step"] for m in metrics(out) if m["skipped"]] == [3]
-    assert [m["loss"] is None for m in metrics(out)].count(True) == 1
-
-
 def train_spoiled_in_the_last(run: TrainConfig, folder: Path, step: int, factor: float) -> None:
     """Train with a step that is infinite, or a spike, in the last process only; the window is short."""
     with process_group(), pytest.MonkeyPatch.context() as patch:

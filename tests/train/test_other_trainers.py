@@ -2,13 +2,13 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from torch.utils.data import DataLoader
-from trainers import arguments
-from transformers import Trainer
+from transformers import Trainer, TrainingArguments
 
 from loriini import LoriiniForCausalLM, PromptCollator
 from loriini.data.batches.dataset import InstanceDataset
@@ -19,6 +19,23 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:`is_gradient_checkpointing` is deprecated",  # peft asks transformers by its old name
     "ignore:.*pin_memory.*no accelerator is found",
 )
+
+
+def arguments(folder: Path, **changes: Any) -> TrainingArguments:
+    settings: dict[str, Any] = {
+        "max_steps": 40,
+        "per_device_train_batch_size": 8,
+        "learning_rate": 1e-2,
+        "lr_scheduler_type": "constant",
+        "logging_steps": 1,
+        "report_to": [],
+        "save_strategy": "no",
+        "disable_tqdm": True,
+        "use_cpu": True,
+        "label_names": ["shift_labels"],
+        "dataloader_pin_memory": False,
+    }
+    return TrainingArguments(output_dir=str(folder), **{**settings, **changes})
 
 
 def losses(trainer: Trainer) -> list[float]:

@@ -5,11 +5,23 @@ from pathlib import Path
 
 import pytest
 
+from loriini.routing import scorer
 from loriini.train import loop
 from loriini.train.config import TrainConfig
 from runs import after_step, metrics, signal_self, tiny_corpus, tiny_run
 
 MICRO_BATCHES, LAYERS, STEPS = 2, 2, 4
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The draw of every random router of a test, in their order."""
+    draws: list[int] = []
+    normal = scorer.standard_normal
+    monkeypatch.setattr(
+        scorer, "standard_normal", lambda d, *shape: draws.append(int(d)) or normal(d, *shape)
+    )
+    return draws
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """What may change when a run is resumed, and what would make it another run."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -91,9 +90,8 @@ def check_pool(run: TrainConfig, before: int, now: int, path: Path) -> None:
         )
 
 
-def compared_at_once(run: TrainConfig, processes: int, within: bool) -> Counter[int]:
-    """The numbers of instances that each process, or all together, compares at once, and how often a step."""
+def compared_at_once(run: TrainConfig, processes: int, within: bool) -> tuple[int, int]:
+    """How many instances each process, or all together, compares in a micro-batch, and in the last one."""
     share = run.batch_size // processes
-    size = run.instances_at_once(share)
-    sizes = [size] * (share // size) + ([share % size] if share % size else [])
-    return Counter(sizes * processes if within else [each * processes for each in sizes])
+    size, together = run.instances_at_once(share), 1 if within else processes
+    return size * together, (share % size or size) * together

@@ -108,7 +108,10 @@ def claim_run(run: TrainConfig, corpus: TrainingCorpus, out: Path, heldout_diges
 
 
 def own_checkpoint(run: TrainConfig, out: Path, problems: Problems) -> tuple[Path, RunProgress] | None:
-    """The newest intact checkpoint in `out`, and its progress. InputError if another run wrote it."""
+    """The newest intact checkpoint in `out`, and its progress. InputError if another run wrote it.
+
+    Damaged ones of later steps are renamed: they count no longer, and stay for the user to look at.
+    """
     newest = newest_intact(out / CHECKPOINTS, problems)
     if newest:
         path, _ = newest
@@ -118,6 +121,8 @@ def own_checkpoint(run: TrainConfig, out: Path, problems: Problems) -> tuple[Pat
                 f"{out / RUN}: not the run of {path.name} (different: {changed}); "
                 "undo the change, or start another run"
             )
+        for damaged in (each for each, problem in problems.items() if problem is not None):
+            damaged.rename(damaged.with_name(f"damaged-{damaged.name}"))
     return newest
 
 

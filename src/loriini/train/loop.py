@@ -96,9 +96,7 @@ def train_to_end(
         deferred_interrupts() as interrupted,
         recording(run.watch, run.name, run.to_dict(), files, state.progress.step) as record,
         progress(run.name, run.steps, shown=parallel.first) as advance,
-        CheckpointWriter(
-            out / CHECKPOINTS, run.checkpoint, parallel, run.to_dict(), state.progress.step
-        ) as checkpoints,
+        CheckpointWriter(out / CHECKPOINTS, run.checkpoint, parallel, run.to_dict()) as checkpoints,
         ReadAhead(partial(read_batch, run, batches, pick_device())) as read,
         garbage_collected(run.speed.collect_every) as collect,
         profiling(profiled_steps(run.watch.profile), out, parallel.rank) as trace,

@@ -4,7 +4,7 @@ Axes: B instances, L tokens.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -102,8 +102,7 @@ class StepLosses(NamedTuple):
     """The z-loss of the output logits."""
 
 
-@dataclass(frozen=True)
-class StepOutcome:
+class StepOutcome(NamedTuple):
     """What an optimizer step measured, on the training device until it is fetched."""
 
     losses: StepLosses
@@ -113,16 +112,16 @@ class StepOutcome:
     taken: Tensor
     """Whether the step was taken rather than skipped, a scalar."""
 
-    def flat(self) -> Tensor:
-        """All numbers as one vector, float64."""
-        scalars = torch.stack([*self.losses, self.norm.double(), self.taken.double()])
-        return torch.cat([scalars, self.use.flat()])
 
-    def like(self, values: Tensor) -> "StepOutcome":
-        """The outcome of other values of `flat`."""
-        cross_entropy, auxiliary, output_z, norm, taken = values[:5]
-        use = self.use.like(values[5:])
-        return StepOutcome(StepLosses(cross_entropy, auxiliary, output_z), use, norm, taken.bool())
+def flatten(tensors: Iterable[Tensor]) -> Tensor:
+    """All numbers of some tensors as one vector, float64."""
+    return torch.cat([tensor.double().flatten() for tensor in tensors])
+
+
+def unflatten(values: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+    """The tensors of a vector of `flatten`, in the shapes of those it was made of."""
+    parts = values.split([tensor.numel() for tensor in like])
+    return [part.view(tensor.shape) for part, tensor in zip(parts, like, strict=True)]
 
 
 class StartedStep:
@@ -135,7 +134,8 @@ class StartedStep:
         self.number, self.tokens = state.progress.step, state.progress.tokens
         self.model, self.started = state.model.config, started
         self.learning_rate = state.optimizer.param_groups[0]["lr"]
-        self._outcome, values = outcome, outcome.flat()
+        self._outcome = [*outcome.losses, *outcome.use, outcome.norm, outcome.taken]
+        values = flatten(self._outcome)
         self._arrived: torch.cuda.Event | None = None
         if values.device.type == "cuda":
             self._values = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
@@ -149,7 +149,9 @@ class StartedStep:
         """What the step measured, on the CPU; waits for the device."""
         if self._arrived is not None:
             self._arrived.synchronize()
-        return self._outcome.like(self._values)
+        losses, parts = StepLosses._fields, unflatten(self._values, self._outcome)
+        *use, norm, taken = parts[len(losses) :]
+        return StepOutcome(StepLosses(*parts[: len(losses)]), ExpertUse(*use), norm, taken.bool())
 
 
 def start_step(state: TrainingState, run: TrainConfig, read: Reader) -> StartedStep:
@@ -264,10 +266,9 @@ def accumulate_gradients(
         weights = torch.stack(StepLosses(target_weight, unit_weight, target_weight))
         losses = losses + weights * torch.stack(parts).detach()
         uses.append(expert_use(routings))
-    use = add_up(uses)
-    total = parallel.sum(torch.cat([losses, use.flat()]))
-    means = total[: len(losses)] / parallel.world_size
-    return StepLosses(*means), use.like(total[len(losses) :])
+    sums = [losses, *add_up(uses)]
+    total, *use = unflatten(parallel.sum(flatten(sums)), sums)
+    return StepLosses(*total / parallel.world_size), ExpertUse(*use)
 
 
 def forward(

@@ -20,14 +20,10 @@ def stepped(design: str = "lory") -> tuple[torch.nn.Module, torch.optim.AdamW]:
 
 
 def save(
-    folder: Path,
-    state: tuple[torch.nn.Module, torch.optim.AdamW],
-    *at: RunProgress,
-    keep: int = 2,
-    resumed: int | None = None,
+    folder: Path, state: tuple[torch.nn.Module, torch.optim.AdamW], *at: RunProgress, keep: int = 2
 ) -> None:
     """Save the same state as if it were that of several steps."""
-    with CheckpointWriter(folder, CheckpointConfig(keep=keep), resumed=resumed) as checkpoints:
+    with CheckpointWriter(folder, CheckpointConfig(keep=keep)) as checkpoints:
         for progress in at:
             checkpoints.save(*state, progress)
 

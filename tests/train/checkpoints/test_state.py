@@ -36,16 +36,6 @@ def test_a_score_that_is_no_number_is_not_the_best(tmp_path: Path) -> None:
     assert steps_in(tmp_path) == ["step-00000002", "step-00000004"]
 
 
-def test_a_damaged_later_one_displaces_no_good_one(tmp_path: Path) -> None:
-    save(tmp_path, stepped(), RunProgress(2), RunProgress(9))
-    tensors_in(tmp_path / "step-00000009").unlink()
-    save(tmp_path, stepped(), RunProgress(3), keep=1, resumed=2)
-    assert steps_in(tmp_path) == ["step-00000003", "step-00000009"]
-    found = newest_checkpoint(tmp_path)
-    assert found is not None
-    assert found[1].step == 3
-
-
 def test_what_is_not_a_checkpoint_is_neither_dropped_nor_read(tmp_path: Path) -> None:
     others = ["step-00000001.tar", "step-00000002-good", "step-9"]
     (tmp_path / others[0]).write_text("")

@@ -73,7 +73,7 @@ def newest_intact(folder: Path, problems: Problems) -> tuple[Path, RunProgress] 
 
     Warns of damaged ones, which are passed over. InputError where all are damaged.
     """
-    intact = first_intact(problems)
+    intact = next((path for path, problem in problems.items() if problem is None), None)
     if intact is not None:
         for path, problem in problems.items():
             if problem is not None:
@@ -85,11 +85,6 @@ def newest_intact(folder: Path, problems: Problems) -> tuple[Path, RunProgress] 
             f"{folder}: no intact checkpoint ({listed}); restore one, or remove the folder to begin again"
         )
     return None
-
-
-def first_intact(problems: Problems) -> Path | None:
-    """The newest intact checkpoint among those that were checked; None if all are damaged."""
-    return next((path for path, problem in problems.items() if problem is None), None)
 
 
 def check_newest_together(paths: Sequence[Path]) -> Problems:

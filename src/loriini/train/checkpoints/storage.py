@@ -6,6 +6,7 @@ processes that wrote its files, synced and renamed, and can be read by any numbe
 """
 
 import json
+import os
 import re
 import shutil
 import warnings
@@ -18,6 +19,8 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
@@ -38,8 +41,7 @@ from loriini.common.progress import warn
 from loriini.common.settings import Needs, setting
 from loriini.data.jobs.artifact import file_hashes
 from loriini.parallel.mesh import SINGLE_PROCESS, Parallel
-from loriini.train.checkpoints.state import NAME, STATE, checkpoints_in, step_of, superseded
-from loriini.train.checkpoints.tensor_file import write_tensors
+from loriini.train.checkpoints.state import NAME, STATE, checkpoints_in, superseded
 from loriini.train.run_progress import RunProgress
 
 
@@ -84,9 +86,8 @@ class CheckpointWriter:
 
     Keeps as many as `kept` says, and the one of lowest score. Each records the `settings` of the run that
     wrote it. One that cannot be written is warned of, since a full disk may soon have room; a second in a
-    row, or a last one, is an error. Those of steps after `resumed`, from which a run goes on, are damaged;
-    they count no longer, and stay for the user to look at. Entering the context removes what killed writes
-    left: only one job at a time may write there. Leaving it waits for the last checkpoint.
+    row, or a last one, is an error. Entering the context removes what killed writes left: only one job at a
+    time may write there. Leaving it waits for the last checkpoint.
     """
 
     def __init__(
@@ -95,12 +96,8 @@ class CheckpointWriter:
         kept: CheckpointConfig,
         parallel: Parallel = SINGLE_PROCESS,
         settings: Mapping[str, Any] | None = None,
-        resumed: int | None = None,
     ) -> None:
         self.folder, self.kept, self.parallel, self.settings = folder, kept, parallel, settings
-        self.damaged = {
-            path for path in checkpoints_in(folder) if resumed is not None and step_of(path) > resumed
-        }
         self._thread = ThreadPoolExecutor(1)
         self._pending: Future[None] | None = None
         self._failed = False
@@ -166,15 +163,13 @@ class CheckpointWriter:
                 return
             shutil.rmtree(final, ignore_errors=True)
             commit(temporary, final)
-            self.damaged.discard(final)
         except Exception as error:
             if self.parallel.first:
                 shutil.rmtree(temporary, ignore_errors=True)  # the disk may be full
                 if isinstance(error, OSError):
                     warn(f"{final}: not written ({error}); the next checkpoint is tried when it is due")
             raise
-        intact = [path for path in checkpoints_in(self.folder) if path not in self.damaged]
-        for old in superseded(intact, self.kept.keep, self.kept.keep_every):
+        for old in superseded(checkpoints_in(self.folder), self.kept.keep, self.kept.keep_every):
             try:
                 shutil.rmtree(old)
             except OSError as error:
@@ -227,6 +222,19 @@ class CheckpointFiles(HuggingFaceStorageWriter):
             assert isinstance(result, HashedResult)
             hashes |= result.sha256
         write_json(self.folder / STATE, {**self.state, "sha256": hashes})
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """Write tensors on the CPU to a safetensors file, and sync it; OSError where it cannot be written."""
+    path.touch()
+    mode = path.stat().st_mode  # safetensors leaves a file that only its owner may read
+    try:
+        save_file(dict(tensors), path, dict(metadata))
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
+    path.chmod(mode)
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
 
 
 def places_of(plan: SavePlan) -> dict[str, str]:

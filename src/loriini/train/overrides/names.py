@@ -13,17 +13,6 @@ from loriini.train.config import TrainConfig
 OPTIONS = {"corpus", "init", "init_digest"}
 """Settings that are options of the command line, or follow from them, instead of overrides."""
 
-COMMON_NAMES = {
-    "lr": "optimizer.learning_rate",
-    "wd": "optimizer.weight_decay",
-    "max_steps": "steps",
-    "seq_len": "length",
-    "seq_length": "length",
-    "context_length": "length",
-    "grad_clip": "optimizer.clip",
-}
-"""Settings by their names in other programs."""
-
 
 @dataclass(frozen=True)
 class Override:
@@ -78,10 +67,8 @@ def no_such_setting(name: str, names: Sequence[str], dashes: str = "") -> str:
 
 
 def _nearest(name: str, names: Sequence[str]) -> list[str]:
-    """The settings that may be meant: by name in other programs, by the same last part, or by one alike."""
+    """The settings that may be meant: by the same last part, or by one alike."""
     last = name.rpartition(".")[2]
-    if common := COMMON_NAMES.get(last):
-        return [common]
     by_last = {known.rpartition(".")[2]: known for known in names}
     same = [known for known in names if known.rpartition(".")[2] == last]
     return same or [by_last[each] for each in get_close_matches(last, by_last, 1)]

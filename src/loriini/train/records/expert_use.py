@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,8 +11,7 @@ from loriini.routing import Routing, RoutingConfig, losses, stats
 from loriini.train.run_progress import Totals
 
 
-@dataclass(frozen=True)
-class ExpertUse:
+class ExpertUse(NamedTuple):
     """How some text used the experts, as sums over units, so that micro-batches and ranks add up."""
 
     units: Tensor
@@ -30,16 +28,6 @@ class ExpertUse:
     """Sum of the entropies of gates, (layers,)."""
     confidence_entropy: Tensor
     """Sum of the entropies of the softmax of logits, (layers,)."""
-
-    def flat(self) -> Tensor:
-        """All sums as one vector, float64."""
-        return torch.cat([getattr(self, field.name).double().flatten() for field in fields(self)])
-
-    def like(self, values: Tensor) -> "ExpertUse":
-        """Other values of `flat` as sums of this shape."""
-        shapes = [getattr(self, field.name).shape for field in fields(self)]
-        parts = values.split([shape.numel() for shape in shapes])
-        return ExpertUse(*(part.view(shape) for part, shape in zip(parts, shapes, strict=True)))
 
 
 @torch.no_grad()
@@ -65,8 +53,7 @@ def expert_use(routings: tuple[Routing, ...]) -> ExpertUse:
 
 def add_up(uses: Sequence[ExpertUse]) -> ExpertUse:
     """The sums over several micro-batches."""
-    columns = zip(*([getattr(use, field.name) for field in fields(use)] for use in uses), strict=True)
-    return ExpertUse(*(torch.stack(column).sum(0) for column in columns))
+    return ExpertUse(*(torch.stack(column).sum(0) for column in zip(*uses, strict=True)))
 
 
 def received(use: ExpertUse, design: RoutingConfig) -> Tensor:
