@@ -81,7 +81,7 @@ def two_processes() -> dict[str, Any]:
 
 def test_fsdp_sends_what_the_estimate_says_to_1_percent(two_processes: dict[str, Any]) -> None:
     for config, count in zip(BLOCKS, two_processes["sent"], strict=True):
-        expected = fsdp(config, STEP, 2, 2)
+        expected = fsdp(config, STEP, 2)
         assert count["_allgather_base_"] == pytest.approx(expected.parameters, rel=0.01)
         assert count["_reduce_scatter_base_"] == pytest.approx(expected.gradients, rel=0.01)
 
@@ -89,7 +89,7 @@ def test_fsdp_sends_what_the_estimate_says_to_1_percent(two_processes: dict[str,
 def test_gradients_reduced_once_are_sent_once(two_processes: dict[str, Any]) -> None:
     step = replace(STEP, micro_batches=3)
     for config, count in zip(BLOCKS, two_processes["accumulated"], strict=True):
-        expected = fsdp(config, step, 2, 2)
+        expected = fsdp(config, step, 2)
         assert count["_allgather_base_"] == pytest.approx(expected.parameters, rel=0.01)
         assert count["_reduce_scatter_base_"] == pytest.approx(expected.gradients / 3, rel=0.01)
 
@@ -97,7 +97,7 @@ def test_gradients_reduced_once_are_sent_once(two_processes: dict[str, Any]) -> 
 def test_split_experts_are_gathered_once_for_both_calls_of_a_forward_pass() -> None:
     (counts,) = job(4, in_one_group, [(sent_by_fsdp, SPLIT, (True,), EXPERTS)])[0]
     for config, count in zip(SPLIT, counts, strict=True):
-        expected = expert_wise(config, STEP, ranks=4, shard=4, group=2).parameters
+        expected = expert_wise(config, STEP, ranks=4, group=2).parameters
         assert count["_allgather_base_"] == pytest.approx(expected, rel=0.01)
 
 

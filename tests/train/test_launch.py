@@ -63,19 +63,9 @@ def test_a_tiny_recipe_makes_its_corpus_whatever_the_runs_name(
             train_recipe(large, tmp_path / "large", [], [*name, *SMALL])
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (
-            ["--routing", "lory-top2", "--routing.top_k", "9"],
-            "routing.top_k is 9; it must be at most num_experts, which is 4",
-        ),
-    ],
-)
-def test_overrides_that_do_not_fit_each_other_are_refused(
-    overrides: list[str], message: str, corpus: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(InputError, match=message):
+def test_overrides_that_do_not_fit_each_other_are_refused(corpus: Path, tmp_path: Path) -> None:
+    overrides = ["--routing", "lory-top2", "--routing.top_k", "9"]
+    with pytest.raises(InputError, match=r"routing\.top_k is 9; .* num_experts"):
         train_recipe("tiny-lory", tmp_path / "run", [corpus], [*SMALL, *overrides])
     assert not (tmp_path / "run").exists()
 

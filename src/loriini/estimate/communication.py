@@ -82,23 +82,23 @@ def count_parameters(config: LoriiniConfig) -> ParameterCounts:
     return ParameterCounts(experts, config.parameters()[0] - experts - root, root, replicated=low)
 
 
-def fsdp(config: LoriiniConfig, step: RankStep, ranks: int, shard: int) -> Communication:
-    """FSDP of all parameters over `shard` ranks, in ranks / shard replicas.
+def fsdp(config: LoriiniConfig, step: RankStep, ranks: int) -> Communication:
+    """FSDP of all parameters over `ranks`.
 
     A layer is gathered for its forward and again for its backward pass, the rest once. Gradients are
-    reduced and scattered in float32, then averaged over replicas.
+    reduced and scattered in float32.
     """
     counts = count_parameters(config)
-    return _fsdp(counts.experts + counts.layers, counts.root, step, ranks, shard)
+    return _fsdp(counts.experts + counts.layers, counts.root, step, ranks)
 
 
-def expert_wise(config: LoriiniConfig, step: RankStep, ranks: int, shard: int, group: int) -> Communication:
+def expert_wise(config: LoriiniConfig, step: RankStep, ranks: int, group: int) -> Communication:
     """Groups of `group` ranks share the width of all experts; FSDP shards the slices, and the rest.
 
     A layer gathers the group's states and gates and scatters the sum of its outputs; the backward pass does
     the reverse.
     """
-    weights = _sliced_experts(config, step, ranks, shard, group)
+    weights = _sliced_experts(config, step, ranks, group)
     sent = expert_wise_bytes(config, group, step)
     activations = step.micro_batches * (sent.all_gather + sent.reduce_scatter)
     return Communication(weights.parameters, weights.gradients, activations)
@@ -128,9 +128,7 @@ def count_units(config: LoriiniConfig, instances: int, length: int) -> tuple[int
     return instances * -(-length // span), span
 
 
-def expert_parallel(
-    config: LoriiniConfig, step: RankStep, ranks: int, shard: int, group: int
-) -> Communication | None:
+def expert_parallel(config: LoriiniConfig, step: RankStep, ranks: int, group: int) -> Communication | None:
     """Each rank of a group holds whole experts; tokens are sent to those they chose, and back.
 
     None where every token needs every expert, as with merged ones, and where a group cannot share the experts
@@ -138,7 +136,7 @@ def expert_parallel(
     """
     if not config.is_mixture or config.merges or config.num_experts % group:
         return None
-    weights = _sliced_experts(config, step, ranks, shard, group)
+    weights = _sliced_experts(config, step, ranks, group)
     sent = expert_parallel_bytes(config, group, step)
     return Communication(weights.parameters, weights.gradients, step.micro_batches * sent)
 
@@ -160,27 +158,22 @@ def expert_parallel_bytes(config: LoriiniConfig, group: int, step: RankStep) -> 
     return config.num_hidden_layers * (4 * states + numbers) * (group - 1) / group
 
 
-def _sliced_experts(
-    config: LoriiniConfig, step: RankStep, ranks: int, shard: int, group: int
-) -> Communication:
+def _sliced_experts(config: LoriiniConfig, step: RankStep, ranks: int, group: int) -> Communication:
     """Parameters and gradients alone, where a group shares the experts.
 
     Gradients of replicated parameters are first summed over the group, in the dtype that they have.
     """
     counts = count_parameters(config)
     calls = 2 if config.scored_by_norm else 1  # the backward pass of each gathers
-    experts = _fsdp(counts.experts_in(group), 0, step, ranks // group, shard // group, calls + 1)
-    rest = _fsdp(counts.layers, counts.root, step, ranks, shard)
+    experts = _fsdp(counts.experts_in(group), 0, step, ranks // group, calls + 1)
+    rest = _fsdp(counts.layers, counts.root, step, ranks)
     summed = step.micro_batches * 2 * (group - 1) / group * counts.replicated * step.itemsize
     return Communication(experts.parameters + rest.parameters, experts.gradients + rest.gradients + summed, 0)
 
 
-def _fsdp(
-    layers: float, root: int, step: RankStep, ranks: int, shard: int, gathers: int = 2
-) -> Communication:
+def _fsdp(layers: float, root: int, step: RankStep, ranks: int, gathers: int = 2) -> Communication:
     """FSDP of `layers` parameters, gathered `gathers` times a micro-batch, and `root` outside the layers."""
-    others, replicas = (shard - 1) / shard, ranks // shard
+    others = (ranks - 1) / ranks
     gathered = others * (gathers * layers * step.itemsize + root * FLOAT32)
-    between = 2 * (replicas - 1) / replicas / shard
-    reduced = (others + between) * (layers + root) * FLOAT32
+    reduced = others * (layers + root) * FLOAT32
     return Communication(step.micro_batches * gathered, step.micro_batches * reduced, 0)

@@ -110,16 +110,12 @@ def find_options(run: TrainConfig, config: LoriiniConfig, cluster: GpuCluster) -
     Where experts are merged, with merged weights kept and recomputed.
     """
     size, own = run.instances_at_once(run.batch_size // cluster.gpus), run.speed.activation_checkpointing
+    other = [with_recompute(config, not config.recompute_merge)] if config.merges else []
     while size:
-        for merging in both_merges(config):
+        for merging in (config, *other):
             activations = micro_batch_activations(run, merging, size)
             for checkpointing in (own, not own):
                 memory = rank_memory(run, merging, cluster.gpus, size, checkpointing, activations)
                 fits = None if cluster.gpu_memory is None else memory.total <= cluster.gpu_memory
                 yield Option(size, merging.recompute_merge, checkpointing, memory, fits)
         size //= 2
-
-
-def both_merges(config: LoriiniConfig) -> list[LoriiniConfig]:
-    """The configuration; where experts are merged, also with the other value of `recompute_merge`."""
-    return [config, with_recompute(config, not config.recompute_merge)] if config.merges else [config]

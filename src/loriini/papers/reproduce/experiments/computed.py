@@ -73,13 +73,13 @@ def bytes_sent(scale: Scale, seeds: int) -> Mapping[str, Any]:
         run = paper_run(paper)
         step = RankStep(MICRO_BATCH, run.length, 1, 2)
         config = run.config(default_vocabulary(run))
-        gigabytes[ZERO][row] = fsdp(config, step, GPUS, GPUS).total / 1e9
+        gigabytes[ZERO][row] = fsdp(config, step, GPUS).total / 1e9
         if run.is_mixture:
             routed = with_design(run, "mixtral").config(default_vocabulary(run))
-            whole = expert_parallel(routed, step, GPUS, GPUS, GPUS)
+            whole = expert_parallel(routed, step, GPUS, GPUS)
             assert whole is not None
             gigabytes[EXPERT_PARALLEL][row] = whole.total / 1e9
-            gigabytes[EXPERT_WISE][row] = expert_wise(config, step, GPUS, GPUS, GPUS).total / 1e9
+            gigabytes[EXPERT_WISE][row] = expert_wise(config, step, GPUS, GPUS).total / 1e9
     return {"rows": list(gigabytes), "bytes": gigabytes}
 
 
