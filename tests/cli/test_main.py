@@ -40,7 +40,7 @@ quickstart --desing lory                              | --design
 quickstart --size huge                                | --size huge
 train                                                 | --out
 train tiny-lory --out /proc/run                       | --out /proc/run
-train tiny-lory --out run --optimizer.lr 1            | --optimizer.learning_rate
+train tiny-lory --out run --optimizer.learning_rat 1  | --optimizer.learning_rate
 train tiny-lory --out run --steps 0 --corpus CORPUS   | steps is 0
 train 0.3b-dense --out run                            | corpus
 train tiny-lory --dry-run --gpus 3                    | batch_size
