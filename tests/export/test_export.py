@@ -324,7 +324,7 @@ def test_a_card_has_the_runs_numbers(tmp_path: Path) -> None:
     (folder / "evaluation.jsonl").write_text(json.dumps(measured) + "\n")
     written = (folder / "model" / "README.md").read_text()
     assert "\n- **steps**: 2\n- **training tokens**: 256\n" in written
-    assert "lory: one decision for each segment of 8 tokens" in written
+    assert "lory (unit segment, segment_length 8, " in written
     assert "after segment 1: in the first 8 tokens" in written
     assert "# license: add yours" in written
     assert "trust_remote_code=True" in written

@@ -9,7 +9,8 @@ from torch import Tensor
 from loriini import RoutingConfig
 from loriini.estimate.activations import saved_bytes
 from loriini.model import LoriiniForCausalLM
-from loriini.model.loss import ALIGNED, IGNORE_INDEX, fused_loss, loss_of_rows, rows_at_once, token_losses
+from loriini.model.kernels.products import ALIGNED
+from loriini.model.loss import IGNORE_INDEX, fused_loss, loss_of_rows, rows_at_once, token_losses
 from tiny import SEGMENT, assert_same_gradients, gradients, over_blocks, random_ids, tiny_model
 
 

@@ -26,8 +26,8 @@ TRAINING = (
     ),
     Mutation(
         "rows that align a head take a share of the probability",
-        "model/loss.py",
-        "value=-math.inf",
+        "model/kernels/products.py",
+        "value=-torch.inf",
         "value=0.0",
         "tests/model/test_loss.py",
     ),

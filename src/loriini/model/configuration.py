@@ -314,20 +314,18 @@ def _of_blocks(c: LoriiniConfig) -> Iterator[str]:
         yield (
             f"num_key_value_heads is {key_value_heads}; it must divide num_attention_heads, which is {heads}"
         )
-    if gpt2 and c.attention_dropout:
-        yield (
-            f"attention_dropout is {c.attention_dropout}; with block=gpt2 dropout is that of attention too"
-        )
+    of_llamas = {
+        "attention_dropout": bool(c.attention_dropout),  # in gpt2 `dropout` is that of attention too
+        "head_dim": c.head_dim not in (None, width),
+        "num_key_value_heads": key_value_heads != heads,
+        "qk_norm": c.qk_norm is not None,
+        "attention_bias": c.attention_bias,
+        "attention_out_bias": c.attention_out_bias,
+    }
+    for name in (name for name, given in of_llamas.items() if gpt2 and given):
+        yield f"{name} is {getattr(c, name)}, which block=gpt2 does not have; use block=llama"
     if not gpt2 and c.dropout != 0:
         yield f"dropout is {c.dropout}, but block={c.block} has none; use block=gpt2"
-    if gpt2 and c.head_dim not in (None, width):
-        yield f"head_dim is {c.head_dim}, but heads of block=gpt2 have hidden_size / num_attention_heads"
-    if gpt2 and key_value_heads != heads:
-        yield (
-            f"num_key_value_heads is {key_value_heads}, but block=gpt2 has no grouped heads; use block=llama"
-        )
-    if gpt2 and (c.qk_norm is not None or c.attention_bias or c.attention_out_bias):
-        yield "qk_norm, attention_bias and attention_out_bias are not for block=gpt2; use block=llama"
     if not gpt2 and (c.head_dim or width) % 2 != 0:
         yield f"a head is {c.head_dim or width} wide; rotary positions need an even width: change head_dim"
     if c.block == "olmoe" and c.qk_norm == "head":

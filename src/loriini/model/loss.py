@@ -1,6 +1,5 @@
 """The loss of next tokens, from states or from their logits."""
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -8,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from loriini.model.configuration import LoriiniConfig
+from loriini.model.kernels.products import aligned_head, product_dtype
 from loriini.routing.unit import RoutingContext
 
 IGNORE_INDEX = -100
@@ -16,11 +16,6 @@ MOST_LOGITS = 1 << 25
 """Logits that are held at once where not all are wanted: 128 MiB in float32."""
 TILE = 128
 """Rows of a tile of a GPU's matrix product, which computes whole ones."""
-ALIGNED = {"cuda": 64}
-"""Logits of a row are a multiple of this on a GPU, whose products are slow where rows of 16-bit numbers do
-not begin at multiples of 16 bytes, as those of GPT-2's vocabulary of 50,257."""
-
-
 LossOfRows = Callable[
     [Tensor, Tensor, Tensor | None, Tensor, torch.dtype, float], tuple[Tensor, Tensor | None, Tensor]
 ]
@@ -174,12 +169,12 @@ def fused_loss(
     transformers' loss and `add_z_loss`. Products have autocast's dtype, sums are float32. It needs no torch
     2.13, whose `linear_cross_entropy` does the same.
     """
-    device = states_BLD.device.type
-    autocasts = torch.is_autocast_enabled(device)
-    dtype = torch.get_autocast_dtype(device) if autocasts else states_BLD.dtype
+    dtype = product_dtype(states_BLD)
     rows = rows_at_once(len(head_VD), most_logits)
     arguments = (states_BLD.flatten(0, 1), head_VD, bias_V, targets_BL.flatten(), dtype, rows, z, of_rows)
-    with torch.autocast(device, enabled=False):  # which would copy the logits to float32 first
+    with torch.autocast(
+        states_BLD.device.type, enabled=False
+    ):  # which would copy the logits to float32 first
         total, z_total = _SummedLoss.apply(*arguments)
     return call_loss(total / num_items, z_total / num_items if z else None)
 
@@ -188,16 +183,6 @@ def rows_at_once(vocabulary: int, most_logits: int = MOST_LOGITS) -> int:
     """How many rows of logits are held at once: at least 1, and whole tiles of a matrix product."""
     rows = max(1, most_logits // vocabulary)
     return rows if rows < TILE else rows // TILE * TILE
-
-
-def aligned_head(head_VD: Tensor, bias_V: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
-    """A head and its bias in `dtype`, with rows added up to a multiple of ALIGNED, whose logits are -inf."""
-    more = -len(head_VD) % ALIGNED.get(head_VD.device.type, 1)
-    if not more:
-        return head_VD.to(dtype), None if bias_V is None else bias_V.to(dtype)
-    bias_V = head_VD.new_zeros(len(head_VD)) if bias_V is None else bias_V
-    pad = nn.functional.pad
-    return pad(head_VD.to(dtype), (0, 0, 0, more)), pad(bias_V.to(dtype), (0, more), value=-math.inf)
 
 
 class _SummedLoss(torch.autograd.Function):

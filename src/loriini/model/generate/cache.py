@@ -171,14 +171,10 @@ def routed_cache(cache: Any, past_key_values: Any, use_cache: bool | None, num_l
     if not isinstance(cache, Cache):
         raise ValueError("continuous batching keeps no routing between its calls; use generate()")
     routed = cache.layers and all(isinstance(layer, RoutedCacheLayer) for layer in cache.layers)
-    if not routed and cache.get_seq_length() > 0:
+    if isinstance(cache, QuantizedCache) or (not routed and cache.get_seq_length() > 0):
         raise ValueError(
-            "this cache was filled by another model, or by PEFT's prefix tuning, which routed models cannot "
-            "use (LoRA they can); start from an empty DynamicCache()"
-        )
-    if isinstance(cache, QuantizedCache):
-        raise ValueError(
-            "keys and values are cached as they are, not quantized; pass an empty DynamicCache()"
+            "this cache is quantized, or was filled by another model or by PEFT's prefix tuning, which a "
+            "routed model cannot use (LoRA it can); start from an empty DynamicCache()"
         )
     if not routed:
         cache.layers = [RoutedCacheLayer() for _ in range(num_layers)]

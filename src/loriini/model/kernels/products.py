@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding_bag, linear
+from torch.nn.functional import embedding_bag, linear, pad
 
 from loriini.common.hardware import has_amx
 
@@ -22,6 +22,20 @@ def product_dtype(weight: Tensor) -> torch.dtype:
     device = weight.device.type
     casts = device != "meta" and torch.is_autocast_enabled(device)  # "meta" has no autocast
     return torch.get_autocast_dtype(device) if casts else weight.dtype
+
+
+ALIGNED = {"cuda": 64}
+"""Logits of a row are a multiple of this on a GPU, whose products are slow where rows of 16-bit numbers do
+not begin at multiples of 16 bytes, as those of GPT-2's vocabulary of 50,257."""
+
+
+def aligned_head(head_VD: Tensor, bias_V: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+    """A head and its bias in `dtype`, with rows added up to a multiple of ALIGNED, whose logits are -inf."""
+    more = -len(head_VD) % ALIGNED.get(head_VD.device.type, 1)
+    if not more:
+        return head_VD.to(dtype), None if bias_V is None else bias_V.to(dtype)
+    bias_V = head_VD.new_zeros(len(head_VD)) if bias_V is None else bias_V
+    return pad(head_VD.to(dtype), (0, 0, 0, more)), pad(bias_V.to(dtype), (0, more), value=-torch.inf)
 
 
 def linear_by_unit(x_NSD: Tensor, weight_NOD: Kept) -> Tensor:

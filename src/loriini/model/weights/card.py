@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from loriini import __version__
 from loriini.model.configuration import LoriiniConfig
-from loriini.routing.design import design_name
+from loriini.routing.design import design_name, without_effect
 from loriini.routing.registry import REGISTERED, registered_values
 
 CAUSALITY = {
@@ -16,11 +16,12 @@ CAUSALITY = {
     "compare with a causal model's; text generation routes by the prompt.",
 }
 
-SOFTWARE = f"""@software{{loriini,
-  title   = {{Loriini: pre-training mixture-of-experts language models}},
-  author  = {{{{The Loriini authors}}}},
-  version = {{{__version__}}}
-}}"""
+
+DESCRIBING = (
+    *("unit", "segment_length", "scope", "scorer", "selection", "top_k", "top_p", "capacity_factor"),
+    *("gates", "combination", "num_shared_experts"),
+)
+"""Fields of a design that its card states, where they have an effect."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ def model_card(
         "design": describe_design(config),
         "causality": None if exported else CAUSALITY[routing.causality].format(routing),
         "exported": exported.how if exported else None,
+        "made by": f"Loriini {__version__}",
         "parameters": f"{total:,} in all, {active:,} active for a token"
         + (" (before the export)" if exported else ""),
         "context": f"{config.max_position_embeddings:,} tokens",
@@ -78,12 +80,6 @@ def model_card(
         "## How to load",
         "",
         _how_to_load(config, exported),
-        "",
-        "## How to cite",
-        "",
-        "```bibtex",
-        SOFTWARE,
-        "```",
     ]
     return "\n".join(lines) + "\n"
 
@@ -110,21 +106,9 @@ def describe_design(config: LoriiniConfig) -> str:
     if not config.is_mixture:
         return f"dense, one FFN a layer, block {config.block}"
     r = config.routing
-    unit = f"segment of {r.segment_length} tokens" if r.unit == "segment" else r.unit
-    chosen = {
-        "all": "all",
-        "top_k": f"the top {r.top_k}",
-        "top_p": f"the top p = {r.top_p:g}",
-        "expert_choice": f"expert choice (capacity factor {r.capacity_factor:g})",
-        "positive": "those of positive score",
-    }.get(r.selection, f"those of selection {r.selection}")
-    shared = f" and {r.num_shared_experts} shared" if r.num_shared_experts else ""
-    return (
-        f"{design_name(r)}: one decision for each {unit} in "
-        f"{'every' if r.scope == 'layer' else 'the first'} layer; scorer {r.scorer}; {chosen} of "
-        f"{config.num_experts} experts{shared}; gates {r.gates}; combined by their {r.combination}; "
-        f"block {config.block}"
-    )
+    names = [name for name in DESCRIBING if name not in without_effect(r)]
+    fields = ", ".join(f"{name} {getattr(r, name)}" for name in names)
+    return f"{design_name(r)} ({fields}), {config.num_experts} experts a layer, block {config.block}"
 
 
 def _training(record: TrainingRecord) -> dict[str, str]:
