@@ -19,10 +19,12 @@ def cast_weights(experts: Experts) -> set[str]:
     return {name for name, weight in experts.stacked().items() if weight.dtype == torch.bfloat16}
 
 
-def gradients_of_two(model: LoriiniForCausalLM, ids: Tensor, dtype: torch.dtype | None) -> dict[str, Tensor]:
+def gradients_of_two(
+    model: LoriiniForCausalLM, ids: Tensor, dtype: torch.dtype | None, into_main_grads: bool | None = None
+) -> dict[str, Tensor]:
     """The gradients of two micro-batches under autocast, with the experts cast to `dtype` before both."""
     model.zero_grad()
-    with experts_cast_once(model, dtype):
+    with experts_cast_once(model, dtype, into_main_grads):
         for part in ids.chunk(2):
             with torch.autocast("cpu", dtype=torch.bfloat16):
                 loss = run(model, part, labels=part).loss
@@ -34,19 +36,38 @@ def gradients_of_two(model: LoriiniForCausalLM, ids: Tensor, dtype: torch.dtype 
     design=["dense", "lory", "mixtral", "aoe", "ec-segment"],
     recompute=[False, True],
     checkpointing=[False, True],
+    into_main_grads=[False, True],
 )
 def test_gradients_are_those_of_casts_in_each_micro_batch(
-    design: str, recompute: bool, checkpointing: bool
+    design: str, recompute: bool, checkpointing: bool, into_main_grads: bool
 ) -> None:
     model, ids = tiny_model(design, recompute_merge=recompute).train(), random_ids(4, 8)
     speed_up(model, SpeedConfig(activation_checkpointing=checkpointing))
     saved = copy.deepcopy(model.state_dict())
     wanted = gradients_of_two(model, ids, None)
-    found = gradients_of_two(model, ids, torch.bfloat16)
+    found = gradients_of_two(model, ids, torch.bfloat16, into_main_grads)
     assert_same_gradients(found, wanted, rtol=0.01, atol=1e-6)
     assert all(gradient.dtype == torch.float32 for gradient in found.values())
     assert all(not cast_weights(mixture.experts) for mixture in model.model.mixtures)
     assert_same_gradients(model.state_dict(), saved, rtol=0, atol=0)
+
+
+@pytest.mark.filterwarnings("ignore:grad and param do not obey:UserWarning")
+@pytest.mark.parametrize("recompute", [False, True])
+def test_a_gradient_in_another_layout_loses_nothing(recompute: bool) -> None:
+    """A flat copy of it would get what a merge's backward pass adds."""
+    model, ids = tiny_model("lory", recompute_merge=recompute).train(), random_ids(4, 8)
+    wanted = gradients_of_two(model, ids, None)
+    model.zero_grad()
+    for mixture in model.model.mixtures:
+        for weight in mixture.experts.parameters():
+            weight.grad = torch.zeros(weight.mT.shape).mT
+    with experts_cast_once(model, torch.bfloat16, into_main_grads=True):
+        for part in ids.chunk(2):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                loss = run(model, part, labels=part).loss
+            loss.backward()
+    assert_same_gradients(gradients(model), wanted, rtol=0.01, atol=1e-6)
 
 
 def test_each_weight_is_cast_once() -> None:
@@ -85,12 +106,13 @@ def test_a_failed_step_leaves_no_copies() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute:UserWarning")
-def test_compiled_layers_compute_on_new_copies_without_recompiling() -> None:
+@pytest.mark.parametrize("into_main_grads", [False, True])
+def test_compiled_layers_compute_on_new_copies_without_recompiling(into_main_grads: bool) -> None:
     torch.compiler.reset()
     model, ids = tiny_model("lory", num_hidden_layers=1).train(), random_ids(4, 8)
     wanted = gradients_of_two(model, ids, None)
     model.model.layers[0].compile(backend="aot_eager", fullgraph=True)
-    gradients_of_two(model, ids, torch.bfloat16)
+    gradients_of_two(model, ids, torch.bfloat16, into_main_grads)
     with torch._dynamo.config.patch(error_on_recompile=True):
-        found = gradients_of_two(model, ids, torch.bfloat16)
+        found = gradients_of_two(model, ids, torch.bfloat16, into_main_grads)
     assert_same_gradients(found, wanted, rtol=0.05, atol=0.01)

@@ -4,11 +4,11 @@ from mutations.mutation import Mutation
 
 CORE = (
     Mutation(
-        "the gradient of a merge's gates is that of the experts' sum",
-        "model/kernels/products.py",
-        "return dmerged_NX @ weight_EX.T, gates_NE.T",
-        "return dmerged_NX @ weight_EX.sum(0).expand_as(weight_EX).T, gates_NE.T",
-        "tests/model/experts/test_merge.py",
+        "the gradient of a merge's kernel overwrites the total",
+        "model/kernels/merge_kernels.py",
+        "main_grad_EP += dweight_EP",
+        "main_grad_EP.copy_(dweight_EP)",
+        "tests/model/experts/test_merge_kernels.py",
     ),
     Mutation(
         "a second micro-batch overwrites the experts' gradient",

@@ -12,27 +12,43 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from loriini.model.experts.stacked import Experts
+from loriini.model.kernels import merge_kernels
 from loriini.model.modeling import LoriiniForCausalLM
 
 
 @contextmanager
-def experts_cast_once(model: LoriiniForCausalLM, dtype: torch.dtype | None) -> Iterator[None]:
+def experts_cast_once(
+    model: LoriiniForCausalLM, dtype: torch.dtype | None, into_main_grads: bool | None = None
+) -> Iterator[None]:
     """Within it, experts compute on copies of their float32 weights in `dtype`; None: on the weights.
 
     Every backward pass within it adds the copies' gradients to the weights' `.grad` in float32. The weights
     must not change meanwhile. Sharded experts are left as they are: FSDP casts what it gathers. With
     `recompute_merge`, which saves memory, merged experts are not cast here: copies of all layers stay for the
-    step.
+    step. `into_main_grads`: a merge's backward pass adds to `.grad` itself, if that is contiguous; None:
+    where its kernel runs.
     """
-    if dtype is None or (model.config.merges and model.config.recompute_merge):
+    if dtype is None:
         yield
         return
+    merges, recomputes = model.config.merges, model.config.recompute_merge
     with ExitStack() as stack:
         for module in model.modules():
-            if isinstance(module, Experts):
-                weights = {name: getattr(module, name) for name in module.width_dims}
-                copies = {name: _copy(w, dtype) for name, w in weights.items() if _is_castable(w)}
-                stack.enter_context(module.computing_on(copies))
+            if not isinstance(module, Experts):
+                continue
+            parameters = {name: getattr(module, name) for name in module.width_dims}
+            weights = {name: weight for name, weight in parameters.items() if _is_castable(weight)}
+            adds = merges and into_main_grads
+            if merges and into_main_grads is None:
+                adds = any(merge_kernels.runs_on(w.device, dtype, len(w)) for w in weights.values())
+            gradients = {name: _gradient(weight) for name, weight in weights.items()} if adds else {}
+            copied = {} if merges and recomputes else weights
+            stack.enter_context(
+                module.computing_on(
+                    {name: _copy(weight, dtype) for name, weight in copied.items()},
+                    {name: g.view(len(g), -1) for name, g in gradients.items() if g.is_contiguous()},
+                )
+            )
         yield
 
 
@@ -47,7 +63,8 @@ def _copy(weight: Tensor, dtype: torch.dtype) -> Tensor:
 
     def move_gradient(copy: Tensor) -> None:
         gradient, copy.grad = copy.grad, None
-        assert gradient is not None
+        if gradient is None:  # added to the weight's by the merge's backward pass
+            return
         if weight.grad is None:
             weight.grad = gradient.to(weight.dtype)
         else:
@@ -55,3 +72,9 @@ def _copy(weight: Tensor, dtype: torch.dtype) -> Tensor:
 
     copy.register_post_accumulate_grad_hook(move_gradient)
     return copy
+
+
+def _gradient(weight: Tensor) -> Tensor:
+    if weight.grad is None:
+        weight.grad = torch.zeros_like(weight)
+    return weight.grad

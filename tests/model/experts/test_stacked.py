@@ -163,7 +163,7 @@ def test_a_recomputed_product_has_the_layout_that_compilers_are_told(
     monkeypatch.setattr(products, "AMX", amx)
     x, weight = torch.randn(5, 3, 16, dtype=dtype), torch.randn(4, outputs, 16, dtype=dtype)
     gates = torch.randn(5, 4, dtype=dtype).softmax(-1)
-    torch.library.opcheck(merged_linear, (x, gates, weight), test_utils="test_faketensor")
+    torch.library.opcheck(merged_linear, (x, gates, weight, None), test_utils="test_faketensor")
 
 
 def test_a_recomputed_merge_is_not_kept() -> None:

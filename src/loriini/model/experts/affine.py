@@ -7,7 +7,8 @@ Axes: N units, S slots in a unit, M tokens, P pairs of a token and an expert it 
 width, O output width, X parameters of a matrix, flattened.
 """
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -30,13 +31,26 @@ def affine_by_unit(x_NSD: Tensor, weight_NOD: Kept, bias_NO: Tensor | None = Non
     return y_NSO if bias_NO is None else y_NSO + bias_NO[:, None]
 
 
-def affine_by_merging(gates_NE: Tensor) -> Affine:
+class WeightAndGrad(NamedTuple):
+    """Stacked weights, and the float32 gradients to which a merge's backward pass adds theirs, if any.
+
+    The latter are what Megatron calls `main_grad`.
+    """
+
+    weight_E: Tensor
+    main_grad_EX: Tensor | None
+
+
+def affine_by_merging(gates_NE: Tensor) -> Callable[..., Tensor]:
     """An affine map of each unit by the merge of its experts' weights and biases, which is not kept."""
 
-    def affine(x_NSD: Tensor, weight_EOD: Tensor, bias_EO: Tensor | None = None, /) -> Tensor:
+    def affine(x_NSD: Tensor, weight: WeightAndGrad, bias: WeightAndGrad | None = None, /) -> Tensor:
+        weight_EOD, main_grad_EX = weight
         dtype = product_dtype(weight_EOD)
-        y_NSO: Tensor = merged_linear(x_NSD.to(dtype), gates_NE.to(dtype), weight_EOD)
-        return y_NSO if bias_EO is None else y_NSO + (gates_NE.to(dtype) @ bias_EO.to(dtype))[:, None]
+        y_NSO: Tensor = merged_linear(x_NSD.to(dtype), gates_NE.to(dtype), weight_EOD, main_grad_EX)
+        if bias is None:
+            return y_NSO
+        return y_NSO + (gates_NE.to(dtype) @ bias.weight_E.to(dtype))[:, None]
 
     return affine
 

@@ -18,6 +18,7 @@ from torch.nn.functional import gelu, linear, silu
 
 from loriini.model.experts.affine import (
     Affine,
+    WeightAndGrad,
     affine_by_all,
     affine_by_expert,
     affine_by_merging,
@@ -91,15 +92,20 @@ class Experts(nn.Module):
         super().__init__()
         self.num_experts = num_experts
         self._copies: Tensors = {}
+        self._main_grads: Tensors = {}
 
     @contextmanager
-    def computing_on(self, copies: Tensors) -> Iterator[None]:
-        """Within it, experts compute on copies of some parameters, by name."""
-        self._copies = copies
+    def computing_on(self, copies: Tensors, main_grads: Tensors) -> Iterator[None]:
+        """Within it, experts compute on copies of some parameters, by name.
+
+        A merge's backward pass adds to the float32 `main_grads` (E, X) of those that have one, and returns no
+        gradient for them.
+        """
+        self._copies, self._main_grads = copies, main_grads
         try:
             yield
         finally:
-            self._copies = {}
+            self._copies, self._main_grads = {}, {}
 
     def forward(self, x: Tensor, way: Way | None = None) -> Any:
         """Apply experts to states, or merge them; without a `way`, the only expert there is."""
@@ -146,7 +152,10 @@ class Experts(nn.Module):
 
     def merge(self, gates_NE: Tensor) -> dict[str, Tensor]:
         """θ̄ = Σ_i e_i θ_i for each unit (Lory equation 3): every parameter by name, (N, …)."""
-        return {name: merged_weight(gates_NE, weight) for name, weight in self.stacked().items()}
+        return {
+            name: merged_weight(gates_NE, weight, self._main_grads.get(name))
+            for name, weight in self.stacked().items()
+        }
 
     def by_parameters(self, x_NSD: Tensor, gates_NE: Tensor, recompute: bool = False) -> Tensor:
         """One merged FFN for each unit: FFN(x; Σ_i e_i θ_i); (N, S, D).
@@ -154,7 +163,11 @@ class Experts(nn.Module):
         With `recompute` the backward pass merges again instead of keeping the merged weights.
         """
         if recompute:
-            return self.ffn(x_NSD, self.stacked(), affine_by_merging(gates_NE))
+            stacked: Any = {
+                name: WeightAndGrad(weight, self._main_grads.get(name))
+                for name, weight in self.stacked().items()
+            }
+            return self.ffn(x_NSD, stacked, affine_by_merging(gates_NE))
         return self.merged(x_NSD, self.merge(gates_NE))
 
     def merged(self, x_NSD: Tensor, weights: Mapping[str, Any]) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from loriini.model.kernels.products import save_inputs
+from loriini.model.kernels.merge_kernels import save_inputs
 
 PARTS = 8
 """How many numbers of rows there are from one power of two to the next.

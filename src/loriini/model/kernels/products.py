@@ -1,7 +1,7 @@
 """Products of each unit with its own weight, and of units with merges of their experts' weights.
 
 Axes: N units, S slots in a unit, E experts, D input width, O output width, X parameters of a matrix,
-flattened.
+flattened (`merge_kernels`' P).
 """
 
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag, linear, pad
 
 from loriini.common.hardware import has_amx
+from loriini.model.kernels import merge_kernels
 
 Kept = Tensor | tuple[Tensor, ...]
 """Units' weights (N, …) that are applied in many calls, or each unit's laid out for its product."""
@@ -119,12 +120,15 @@ def _in_bfloat16_on_cpu(x: Tensor) -> bool:
     return x.dtype == torch.bfloat16 and x.device.type == "cpu"
 
 
-def merged_weight(gates_NE: Tensor, weight_E: Tensor) -> Tensor:
-    """Σ_i e_i W_i of each unit, for weights (E, …): (N, …)."""
+def merged_weight(gates_NE: Tensor, weight_E: Tensor, main_grad_EX: Tensor | None = None) -> Tensor:
+    """Σ_i e_i W_i of each unit, for weights (E, …): (N, …).
+
+    The backward pass adds the experts' gradient to `main_grad_EX`, whose weights are flat, if it is given.
+    """
     dtype = product_dtype(weight_E)
     gates_NE, weight_EX = gates_NE.to(dtype), weight_E.to(dtype).flatten(1)
     if torch.is_grad_enabled() or torch.compiler.is_compiling():
-        merged_NX: Tensor = merge(gates_NE, weight_EX)
+        merged_NX: Tensor = merge_kernels.merge(gates_NE, weight_EX, main_grad_EX)
     elif gates_NE.shape[0] == 1 and weight_E.dim() == 3 and _in_bfloat16_on_cpu(weight_EX):
         return sum_rows(gates_NE[0], weight_E.to(dtype))[None]
     else:  # an operator takes 0.1 ms to call, three times a layer
@@ -143,42 +147,18 @@ def sum_rows(gates_E: Tensor, weight_EOD: Tensor) -> Tensor:
     return embedding_bag(rows_OE, weight_EOD.flatten(0, 1), mode="sum", per_sample_weights=weights_OE)
 
 
-@torch.library.custom_op("loriini::merge", mutates_args=())
-def merge(gates_NE: Tensor, weight_EX: Tensor) -> Tensor:
-    """Σ_i e_i W_i of each unit; (N, X)."""
-    return gates_NE @ weight_EX
-
-
-@merge.register_fake
-def _(gates_NE: Tensor, weight_EX: Tensor) -> Tensor:
-    return gates_NE.new_empty(gates_NE.shape[0], weight_EX.shape[1])  # `len` would be a constant of the graph
-
-
-def save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-    """Keep an operator's inputs for its backward pass."""
-    ctx.save_for_backward(*inputs)
-
-
-def merge_gradients(dmerged_NX: Tensor, gates_NE: Tensor, weight_EX: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradients of gates (N, E) and experts (E, X)."""
-    # The copy of the few gates makes the second product 1.2 to 2.6 times as fast in bfloat16 on a CPU.
-    return dmerged_NX @ weight_EX.T, gates_NE.T.contiguous() @ dmerged_NX
-
-
-merge.register_autograd(lambda ctx, d: merge_gradients(d, *ctx.saved_tensors), setup_context=save_inputs)
-
-
 @torch.library.custom_op("loriini::merged_linear", mutates_args=())
-def merged_linear(x_NSD: Tensor, gates_NE: Tensor, weight_EOD: Tensor) -> Tensor:
+def merged_linear(x_NSD: Tensor, gates_NE: Tensor, weight_EOD: Tensor, main_grad_EX: Tensor | None) -> Tensor:
     """Each unit times its own merge of the experts' weights, in the states' dtype; (N, S, O).
 
-    An operator of its own, since torch.compile would keep the merge instead of recomputing it.
+    In the backward pass the experts' gradient is added to `main_grad_EX` if it is given, as in `merge`. An
+    operator of its own, since torch.compile would keep the merge instead of recomputing it.
     """
     return batched_linear(x_NSD, _merge(gates_NE, weight_EOD.to(gates_NE.dtype)))
 
 
 @merged_linear.register_fake
-def _(x_NSD: Tensor, gates_NE: Tensor, weight_EOD: Tensor) -> Tensor:
+def _(x_NSD: Tensor, gates_NE: Tensor, weight_EOD: Tensor, main_grad_EX: Tensor | None) -> Tensor:
     return batched_linear(x_NSD, x_NSD.new_empty(x_NSD.shape[0], *weight_EOD.shape[1:]))  # in its layout
 
 
@@ -186,13 +166,17 @@ def _merge(gates_NE: Tensor, weight_EOD: Tensor) -> Tensor:
     return (gates_NE @ weight_EOD.flatten(1)).unflatten(-1, weight_EOD.shape[1:])
 
 
-def _recompute_merge(ctx: Any, dy_NSO: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _recompute_merge(ctx: Any, dy_NSO: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None]:
     """The gradients of states, gates and weights, from a second merge."""
-    x_NSD, gates_NE, weight_EOD = ctx.saved_tensors
+    x_NSD, gates_NE, weight_EOD, main_grad_EX = ctx.saved_tensors
     cast_EOD = weight_EOD.to(gates_NE.dtype)
     dx_NSD, dmerged_NOD = batched_linear_gradients(dy_NSO, x_NSD, _merge(gates_NE, cast_EOD))
-    dgates_NE, dweight_EX = merge_gradients(dmerged_NOD.flatten(1), gates_NE, cast_EOD.flatten(1))
-    return dx_NSD, dgates_NE, dweight_EX.view_as(weight_EOD).to(weight_EOD.dtype)
+    dgates_NE, dweight_EX = merge_kernels.gradients(
+        dmerged_NOD.flatten(1), gates_NE, cast_EOD.flatten(1), main_grad_EX
+    )
+    if dweight_EX is None:
+        return dx_NSD, dgates_NE, None, None
+    return dx_NSD, dgates_NE, dweight_EX.view_as(weight_EOD).to(weight_EOD.dtype), None
 
 
-merged_linear.register_autograd(_recompute_merge, setup_context=save_inputs)
+merged_linear.register_autograd(_recompute_merge, setup_context=merge_kernels.save_inputs)

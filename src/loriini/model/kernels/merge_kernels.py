@@ -1,0 +1,218 @@
+"""The merge of experts' weights as operators, and a Triton kernel for both its gradients in one pass.
+
+The merged weights' gradient dW̄ (N, P) is the largest tensor of a layer's backward pass. The gradients of the
+gates, dW̄ Wᵀ, and of the experts, Gᵀ dW̄, read it once each as matrix products; the kernel reads it once for
+both, and adds the experts' to float32 gradients (Megatron's `main_grad`) where it is given some. It runs on a
+GPU where Triton can be imported, in 16-bit formats and for up to 64 experts. Its speed has not been measured:
+tests run it in Triton's interpreter and compile it for sm_80 and sm_90. On sm_90 a thread takes 151 to 187
+registers for up to 16 experts, beyond all 255, of which up to 40 bytes spill; on sm_80 always all, and 110 to
+250 bytes spill (Triton 3.7).
+
+Axes: N units, E experts, P parameters of a matrix (output width · input width), flattened.
+"""
+
+import warnings
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+try:
+    import triton
+    from triton import language as tl
+except ImportError:  # without Triton the matrix products run
+    triton = None
+
+MOST_EXPERTS = 64
+"""More experts take more registers than a thread has."""
+KERNEL_DTYPES = (torch.bfloat16, torch.float16)
+"""Products of float32 do not run on tensor cores; the kernel would hold its blocks in local memory."""
+PROGRAMS = 2
+"""Programs per multiprocessor: 65,536 registers hold two of 128 threads at 255 a thread."""
+
+
+def runs_on(device: torch.device, dtype: torch.dtype, experts: int) -> bool:
+    """Whether the kernel computes the gradients of this number of experts."""
+    on_gpu = triton is not None and device.type == "cuda"
+    return on_gpu and dtype in KERNEL_DTYPES and experts <= MOST_EXPERTS and starts_on(device)
+
+
+@cache
+def starts_on(device: torch.device) -> bool:
+    """Whether kernels start on a GPU: Triton compiles what launches them, with a C compiler and Python.h."""
+    try:
+        dmerged_NP = torch.zeros(1, 128, dtype=KERNEL_DTYPES[0], device=device)
+        launch(dmerged_NP, dmerged_NP[:, :1], dmerged_NP, torch.empty_like(dmerged_NP), add=False)
+    except Exception as error:  # of many kinds, by what is missing
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        warnings.warn(f"Triton's kernels do not start ({reason}); matrix products run instead", stacklevel=2)
+        return False
+    return True
+
+
+@torch.library.custom_op("loriini::merge", mutates_args=())
+def merge(gates_NE: Tensor, weight_EP: Tensor, main_grad_EP: Tensor | None) -> Tensor:
+    """Σ_i e_i W_i of each unit; (N, P).
+
+    In the backward pass the experts' gradient is added to `main_grad_EP` (float32, detached) if it is given,
+    else returned.
+    """
+    return gates_NE @ weight_EP
+
+
+@merge.register_fake
+def _(gates_NE: Tensor, weight_EP: Tensor, main_grad_EP: Tensor | None) -> Tensor:
+    return gates_NE.new_empty(gates_NE.shape[0], weight_EP.shape[1])  # `len` would be a constant of the graph
+
+
+def save_inputs(ctx: Any, inputs: tuple[Tensor | None, ...], output: Tensor) -> None:
+    """Keep an operator's inputs for its backward pass."""
+    ctx.save_for_backward(*inputs)
+
+
+def _merge_backward(ctx: Any, dmerged_NP: Tensor) -> tuple[Tensor, Tensor | None, None]:
+    return *gradients(dmerged_NP, *ctx.saved_tensors), None
+
+
+merge.register_autograd(_merge_backward, setup_context=save_inputs)
+
+
+def gradients(
+    dmerged_NP: Tensor, gates_NE: Tensor, weight_EP: Tensor, main_grad_EP: Tensor | None = None
+) -> tuple[Tensor, Tensor | None]:
+    """The gradients of gates (N, E) and experts (E, P); None for the latter where `main_grad_EP` got it."""
+    if main_grad_EP is None:
+        return merge_gradients(dmerged_NP, gates_NE, weight_EP)
+    return add_merge_gradients(dmerged_NP, gates_NE, weight_EP, main_grad_EP), None
+
+
+@torch.library.custom_op("loriini::merge_gradients", mutates_args=())
+def merge_gradients(dmerged_NP: Tensor, gates_NE: Tensor, weight_EP: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradients of gates and experts, in their dtypes."""
+    if not runs_on(dmerged_NP.device, dmerged_NP.dtype, len(weight_EP)):
+        return merge_gradients_twin(dmerged_NP, gates_NE, weight_EP)
+    dweight_EP = torch.empty_like(weight_EP)
+    dgates_NE = launch(dmerged_NP, gates_NE, weight_EP, dweight_EP, add=False)
+    return dgates_NE.to(gates_NE.dtype), dweight_EP
+
+
+@merge_gradients.register_fake
+def _(dmerged_NP: Tensor, gates_NE: Tensor, weight_EP: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(gates_NE), torch.empty_like(weight_EP)
+
+
+@torch.library.custom_op("loriini::add_merge_gradients", mutates_args={"main_grad_EP"})
+def add_merge_gradients(
+    dmerged_NP: Tensor, gates_NE: Tensor, weight_EP: Tensor, main_grad_EP: Tensor
+) -> Tensor:
+    """The gradient of the gates; that of the experts is added to `main_grad_EP`."""
+    if not runs_on(dmerged_NP.device, dmerged_NP.dtype, len(weight_EP)):
+        dgates_NE, dweight_EP = merge_gradients_twin(dmerged_NP, gates_NE, weight_EP)
+        main_grad_EP += dweight_EP
+        return dgates_NE
+    return launch(dmerged_NP, gates_NE, weight_EP, main_grad_EP, add=True).to(gates_NE.dtype)
+
+
+@add_merge_gradients.register_fake
+def _(dmerged_NP: Tensor, gates_NE: Tensor, weight_EP: Tensor, main_grad_EP: Tensor) -> Tensor:
+    return torch.empty_like(gates_NE)
+
+
+def merge_gradients_twin(dmerged_NP: Tensor, gates_NE: Tensor, weight_EP: Tensor) -> tuple[Tensor, Tensor]:
+    """The naive twin of the kernel: one matrix product for each gradient."""
+    # The copy of the few gates makes the second product 1.2 to 2.6 times as fast in bfloat16 on a CPU.
+    return dmerged_NP @ weight_EP.T, gates_NE.T.contiguous() @ dmerged_NP
+
+
+def launch(
+    dmerged_NP: Tensor,
+    gates_NE: Tensor,
+    weight_EP: Tensor,
+    out_EP: Tensor,
+    add: bool,
+    programs: int | None = None,
+    sizes: Mapping[str, int] | None = None,
+) -> Tensor:
+    """Run the kernel: write or add the experts' gradient to `out_EP`; returns the gates' (N, E) in float32.
+
+    `out_EP` is contiguous: what is written to a copy would be lost. To be added to, it is float32.
+    Each of the `programs` sums the gates' gradient over its columns in a part of its own, so that the result
+    does not depend on their order.
+    """
+    (N, P), E = dmerged_NP.shape, len(weight_EP)
+    assert out_EP.is_contiguous()
+    sizes = sizes or block_sizes(E)
+    if programs is None:
+        processors = torch.cuda.get_device_properties(dmerged_NP.device).multi_processor_count
+        programs = min(triton.cdiv(P, sizes["BLOCK_P"]), PROGRAMS * processors)
+    parts_KNE = torch.zeros(programs, N, E, dtype=torch.float32, device=dmerged_NP.device)
+    merge_gradients_kernel[(programs,)](
+        dmerged_NP.contiguous(),
+        gates_NE.contiguous(),
+        weight_EP.contiguous(),
+        out_EP,
+        parts_KNE,
+        N,
+        P,
+        E,
+        **sizes,
+        ADD=add,
+        UPCAST=triton.knobs.runtime.interpret,  # the interpreter multiplies no bfloat16
+    )
+    return parts_KNE.sum(0)
+
+
+def block_sizes(experts: int) -> dict[str, int]:
+    """The kernel's blocks: units, parameters and experts that a program holds at once."""
+    block_E = max(16, triton.next_power_of_2(experts))
+    return {"BLOCK_N": 64, "BLOCK_P": 128 if block_E <= 32 else 64, "BLOCK_E": block_E}
+
+
+if triton is not None:
+
+    @triton.jit
+    def merge_gradients_kernel(  # type: ignore[no-untyped-def]
+        dmerged_ptr,
+        gates_ptr,
+        weight_ptr,
+        out_ptr,
+        parts_ptr,
+        N,
+        P,
+        E,
+        BLOCK_N: tl.constexpr,
+        BLOCK_P: tl.constexpr,
+        BLOCK_E: tl.constexpr,
+        ADD: tl.constexpr,
+        UPCAST: tl.constexpr,
+    ):
+        """Each program: blocks of BLOCK_P columns, all their rows. Offsets are 64-bit: N·P may exceed 2³¹."""
+        program = tl.program_id(0).to(tl.int64)
+        e = tl.arange(0, BLOCK_E).to(tl.int64)
+        for block in range(tl.program_id(0), tl.cdiv(P, BLOCK_P), tl.num_programs(0)):
+            p = tl.full((), block, tl.int64) * BLOCK_P + tl.arange(0, BLOCK_P)
+            at_EP = e[:, None] * P + p[None, :]
+            in_EP = (e < E)[:, None] & (p < P)[None, :]
+            weight_EP = tl.load(weight_ptr + at_EP, mask=in_EP, other=0.0)
+            if UPCAST:
+                weight_EP = weight_EP.to(tl.float32)
+            if ADD:
+                dweight_EP = tl.load(out_ptr + at_EP, mask=in_EP, other=0.0)
+            else:
+                dweight_EP = tl.zeros((BLOCK_E, BLOCK_P), dtype=tl.float32)
+            for first in range(0, N, BLOCK_N):
+                n = first + tl.arange(0, BLOCK_N).to(tl.int64)
+                in_NP = (n < N)[:, None] & (p < P)[None, :]
+                in_NE = (n < N)[:, None] & (e < E)[None, :]
+                dmerged_NP = tl.load(dmerged_ptr + n[:, None] * P + p[None, :], mask=in_NP, other=0.0)
+                gates_NE = tl.load(gates_ptr + n[:, None] * E + e[None, :], mask=in_NE, other=0.0)
+                if UPCAST:
+                    dmerged_NP, gates_NE = dmerged_NP.to(tl.float32), gates_NE.to(tl.float32)
+                dweight_EP = tl.dot(tl.trans(gates_NE), dmerged_NP, dweight_EP, input_precision="ieee")
+                dgates_NE = tl.dot(dmerged_NP, tl.trans(weight_EP), input_precision="ieee")
+                part_NE = parts_ptr + (program * N + n)[:, None] * E + e[None, :]
+                tl.store(part_NE, tl.load(part_NE, mask=in_NE, other=0.0) + dgates_NE, mask=in_NE)
+            tl.debug_barrier()  # in the next block other threads of this program may load these parts
+            tl.store(out_ptr + at_EP, dweight_EP.to(out_ptr.dtype.element_ty), mask=in_EP)
