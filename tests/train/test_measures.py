@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from loriini import LoriiniForCausalLM
-from loriini.common.errors import Unfinished
 from loriini.train import loop
 from loriini.train.checkpoints.storage import CheckpointConfig
 from loriini.train.corpora import TrainingCorpus
@@ -51,13 +50,3 @@ def test_no_step_is_measured_twice_after_a_kill(corpus: TrainingCorpus, tmp_path
     loop.train(run, corpus, tmp_path / "run", measures)
     loop.train(run, corpus, tmp_path / "whole", measures)
     assert lines(tmp_path / "run" / "norms.jsonl") == lines(tmp_path / "whole" / "norms.jsonl")
-
-
-def test_a_run_out_of_time_saves_and_resumes_to_the_same_end(corpus: TrainingCorpus, tmp_path: Path) -> None:
-    run, out = tiny_run(), tmp_path / "run"
-    with pytest.raises(Unfinished, match=r"run: saved after step 1 of 10; run the same"):
-        loop.train(run, corpus, out, deadline=0)
-    assert len(metrics(out)) == 1
-    loop.train(run, corpus, out)
-    loop.train(run, corpus, tmp_path / "whole")
-    assert metrics(out) == metrics(tmp_path / "whole")

@@ -4,8 +4,8 @@ Models of one and of two layers run forward on fake tensors, which have shapes b
 that autograd would save are added up: for every design and block, and as fast for large models as for small.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,7 +27,6 @@ from loriini.model.block import BLOCKS
 from loriini.model.configuration import BLOCK_SIZES
 from loriini.model.loss import rows_at_once
 from loriini.parallel.sharding import local_part
-from loriini.routing.registry import REGISTERED, registered_values
 
 READS_VALUES = ("random", "label")
 """Scorers that read numbers from tensors, which fake ones do not hold; a frozen scorer is counted instead.
@@ -106,8 +105,13 @@ def count_activations(
     InputError for a part of an extension that reads values of tensors, of which there are none here.
     """
     merged = merged_parameters(config, instances, length) * dtype.itemsize
-    with _own_parts_named(config):
+    try:
         one, two = (_saved_at_depth(config, layers, instances, length, dtype) for layers in (1, 2))
+    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+        raise InputError(
+            "a part of this design reads values of tensors, so that its memory cannot be estimated; train "
+            "without an estimate: set --micro_batch_size and, where experts merge, --model.recompute_merge"
+        ) from error
     return ActivationBytes(
         layer=two - one,
         merged=0 if config.recompute_merge else merged,
@@ -180,23 +184,6 @@ def saved_bytes(model: nn.Module, forward: Callable[[], Any]) -> int:
     with saved_tensors_hooks(pack, lambda tensor: tensor):
         forward()
     return sum(storage.nbytes() for storage in saved.values())
-
-
-@contextmanager
-def _own_parts_named(config: LoriiniConfig) -> Iterator[None]:
-    """InputError where a part that an extension added reads values of fake tensors."""
-    try:
-        yield
-    except (DataDependentOutputException, DynamicOutputShapeException) as error:
-        own = [f"{axis}={name}" for axis, name in registered_values(config.design).items()]
-        own += [f"loss={name}" for name in config.design.loss_weights if name in REGISTERED["loss"]]
-        if not own:
-            raise
-        given = "--micro_batch_size" + (" and --model.recompute_merge" if config.merges else "")
-        raise InputError(
-            f"{' or '.join(own)} reads values of tensors, so that its memory cannot be estimated; "
-            f"train without an estimate: set {given}"
-        ) from error
 
 
 def _saved_at_depth(
