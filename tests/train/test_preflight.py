@@ -80,7 +80,6 @@ def measured_by_this_process() -> list[str]:
     """The measures of a run that only the first process sees as finished."""
     stubs = {
         "read_corpora": Mock(),
-        "check_compiler": Mock(),
         "check_trackers": Mock(),
         "check_sizes": Mock(),
         "without_auto": lambda run, corpus, out: None,

@@ -1,7 +1,7 @@
 """Everything between a run's settings and its first step, in one order: each check refuses in one line.
 
 `check_settings` is for what needs no text: sections against each other and the processes, and overrides
-without effect. `preflight` then checks trackers and the compiler, reads the corpora, checks the run against
+without effect. `preflight` then checks trackers, reads the corpora, checks the run against
 them and this machine's memory, chooses what is `auto`, and reads held-out text; the loop takes what it
 returns.
 """
@@ -37,7 +37,6 @@ from loriini.train.optimizer import A_MIXTURE
 from loriini.train.overrides.names import setting_name
 from loriini.train.records.metrics import EVALUATION
 from loriini.train.records.trackers import check_trackers
-from loriini.train.speed import check_compiler
 
 FOR_ANY_DESIGN = "routing.segment_length"
 """The field of a design that is accepted where it changes nothing, for commands that differ in the design."""
@@ -67,7 +66,6 @@ def preflight(run: TrainConfig, out: Path) -> Ready:
     Called by all processes. InputError for a corpus, held-out text or a size that does not fit.
     """
     check_trackers(run.watch.trackers)
-    check_compiler(run.speed)
     corpus = read_corpora(run.corpus, run.corpus_weights)
     run.check(run.label_names(corpus.instances), world_size())
     check_sizes(run, corpus)

@@ -1,9 +1,6 @@
 """Trade-offs between memory and time."""
 
 import gc
-import os
-import shutil
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,13 +9,8 @@ import torch
 from torch import nn
 
 from loriini.common.checks import CountOrZero, check_fields
-from loriini.common.errors import InputError
-from loriini.common.hardware import pick_device
 from loriini.model import LoriiniForCausalLM
 from loriini.model.loss import loss_of_rows
-
-COMPILERS = {True: ("clang++",) if sys.platform == "darwin" else ("g++",), False: ("gcc", "clang")}
-"""Compilers that torch.compile calls: C++ on a CPU, C for the launchers of a GPU's kernels."""
 
 
 @dataclass(frozen=True)
@@ -57,18 +49,6 @@ def garbage_collected(every: int) -> Iterator[Callable[[int], None]]:
     finally:
         if enabled:
             gc.enable()
-
-
-def check_compiler(config: SpeedConfig) -> None:
-    """InputError where layers are to be compiled on a machine without the compiler that torch calls."""
-    cpu = pick_device().type == "cpu"
-    variable = "CXX" if cpu else "CC"
-    names = [name] if (name := os.environ.get(variable)) else list(COMPILERS[cpu])
-    if config.compile and not any(map(shutil.which, names)):
-        raise InputError(
-            f"--speed.compile needs a compiler, and there is no {' or '.join(names)}; install one, name "
-            f"another in the variable {variable}, or leave it out"
-        )
 
 
 def speed_up(model: LoriiniForCausalLM, config: SpeedConfig) -> None:
