@@ -106,7 +106,7 @@ REPORTS = (
         "train/config.py",
         'corpus: tuple[Path, ...] = setting((), "path")',
         'corpus: tuple[Path, ...] = setting((), "training")',
-        "tests/train/test_folder.py",
+        "tests/train/test_config.py",
     ),
     Mutation(
         "masked documents are evaluated without their mask",

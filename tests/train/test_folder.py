@@ -11,19 +11,18 @@ import pytest
 
 from extensions import tables_restored
 from loriini.common.atomic import is_unused
-from loriini.common.errors import InputError, Unfinished
+from loriini.common.errors import InputError
 from loriini.data.batches.joined import JoinedInstances
 from loriini.data.batches.loader import BatchLoader
 from loriini.data.jobs.lock import folder_lock
 from loriini.routing import register_loss
 from loriini.train.changes import check_pool
 from loriini.train.checkpoints.storage import CheckpointConfig
-from loriini.train.config import TrainConfig, read_run
+from loriini.train.config import TrainConfig
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.folder import report_reading, warn_of_order
 from loriini.train.guard import GuardConfig
 from loriini.train.loop import train
-from loriini.train.measures import EvaluateConfig, Measure
 from loriini.train.optimizer import OptimizerConfig
 from loriini.train.records.trackers import WatchConfig
 from loriini.train.speed import SpeedConfig
@@ -51,30 +50,6 @@ def test_a_finished_run_is_left_as_it_is_and_another_is_refused(
     with pytest.raises(InputError, match=r"different: corpus_digest, vocab_size"):
         train(tiny_run(steps=1), replace(corpus, digest="other", vocab_size=65), tmp_path)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == times
-
-
-def test_a_corpus_may_have_moved(corpus: TrainingCorpus, tmp_path: Path) -> None:
-    for run in (tiny_run(steps=1, corpus=(Path("before"),)), tiny_run(steps=1, corpus=(Path("after"),))):
-        assert train(run, corpus, tmp_path) == tmp_path / "model"
-        assert TrainConfig.from_dict(json.loads((tmp_path / "run.json").read_text())) == run.chosen(0, False)
-    with pytest.raises(InputError, match="different: corpus_digest"):
-        train(run, replace(corpus, digest="other"), tmp_path)
-
-
-def test_held_out_text_may_have_moved_but_not_changed(corpus: TrainingCorpus, tmp_path: Path) -> None:
-    def measure(digest: str) -> list[Measure]:
-        return [Measure("evaluation.jsonl", 1, lambda _: {"mean_perplexity": 1.0}, digest=digest)]
-
-    before, after, gone = (
-        tiny_run(steps=2, evaluate=EvaluateConfig(heldout=(path,))) for path in ("before", "after", "gone")
-    )
-    with pytest.raises(Unfinished):
-        train(before, corpus, tmp_path, measure("text"), deadline=0)
-    with pytest.raises(InputError, match=r"different: heldout_digest\); give the text that it began with"):
-        train(after, corpus, tmp_path, measure("other text"))
-    train(after, corpus, tmp_path, measure("text"))
-    assert read_run(tmp_path / "run.json")[0].evaluate.heldout == ("after",)
-    assert train(gone, corpus, tmp_path) == tmp_path / "model"  # finished, so nothing is measured
 
 
 def test_a_folder_where_another_process_is_at_work_is_refused(corpus: TrainingCorpus, tmp_path: Path) -> None:

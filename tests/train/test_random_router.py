@@ -1,4 +1,4 @@
-"""Random routers are drawn once an optimizer step, whatever its micro-batches, also after a resume."""
+"""Random routers are drawn once an optimizer step, whatever its micro-batches."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,8 +7,8 @@ import pytest
 
 from loriini.routing import scorer
 from loriini.train import loop
-from loriini.train.config import TrainConfig
-from runs import after_step, metrics, signal_self, tiny_corpus, tiny_run
+from loriini.train.upcycle import WarmupConfig
+from runs import tiny_corpus, tiny_run
 
 MICRO_BATCHES, LAYERS, STEPS = 2, 2, 4
 
@@ -24,29 +24,11 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return draws
 
 
-@pytest.fixture
-def run() -> TrainConfig:
-    run = tiny_run("random", steps=STEPS, micro_batch_size=2)
-    return replace(run, warmup=replace(run.warmup, dense_share=0.0))
-
-
-def test_the_micro_batches_of_a_step_share_its_draw(
-    run: TrainConfig, tmp_path: Path, drawn: list[int]
-) -> None:
+def test_the_micro_batches_of_a_step_share_its_draw(tmp_path: Path, drawn: list[int]) -> None:
+    run = tiny_run("random", steps=STEPS, micro_batch_size=2, warmup=WarmupConfig(0.0))
     loop.train(run, tiny_corpus(tmp_path / "tokenizer"), tmp_path / "run")
     first = drawn[0]
     assert first > 1 << 32  # sequences are evaluated with draws from 0 on
     assert drawn == [first + step for step in range(STEPS) for _ in range(MICRO_BATCHES * LAYERS)]
     loop.train(replace(run, seed=1), tiny_corpus(tmp_path / "tokenizer"), tmp_path / "another")
     assert not set(drawn[len(drawn) // 2 :]) & set(drawn[: len(drawn) // 2])
-
-
-def test_a_resumed_run_draws_what_the_uninterrupted_one_does(run: TrainConfig, tmp_path: Path) -> None:
-    corpus = tiny_corpus(tmp_path / "tokenizer")
-    loop.train(run, corpus, tmp_path / "whole")
-    with pytest.MonkeyPatch.context() as patch:
-        after_step(patch, 2, signal_self)
-        with pytest.raises(loop.Interrupted):
-            loop.train(run, corpus, tmp_path / "resumed")
-    loop.train(run, corpus, tmp_path / "resumed")
-    assert metrics(tmp_path / "resumed") == metrics(tmp_path / "whole")
