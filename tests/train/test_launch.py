@@ -192,7 +192,7 @@ def test_several_processes_make_one_corpus_and_one_run_measured_once(tmp_path: P
 @pytest.mark.parametrize(
     ("text", "overrides", "named"),
     [
-        ("two", [], "give it more held-out text"),
+        ("two", [], "--evaluate.skip"),
         ("three times three is nine, they say. " * 20, ["--evaluate.skip", "999"], "--evaluate.skip"),
     ],
 )
