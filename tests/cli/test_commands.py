@@ -145,16 +145,6 @@ def test_evaluate_prints_and_writes_the_contracts_measures(
     assert ended.err.splitlines()[-1] == f"  {runs[1]}  all: +0.0 % (+0.0 to +0.0 %)"
 
 
-def test_documents_of_the_corpus_are_warned_of(
-    made: Made, heldout: Path, tmp_path: Path, capsys: Captured
-) -> None:
-    known = "".join(made.documents.read_text().splitlines(keepends=True)[:2])
-    (tmp_path / "some.jsonl").write_text(heldout.read_text() + known)
-    found = f"warning: 2 of 242 held-out documents are also in the corpus {made.corpus} (some.jsonl:241, "
-    ended = call(capsys, "evaluate", made.run, made.run / "model", "--documents", tmp_path / "some.jsonl")
-    assert ended.err.count(found) == 1
-
-
 def test_evaluate_runs_downstream_tasks(made: Made, tmp_path: Path, capsys: Captured) -> None:
     pytest.importorskip("lm_eval", reason="the harness is in the extra loriini[tasks]")
     rows = [{"query": f"Question: {i}", "choices": ["the owl", "an awl"], "gold": i % 2} for i in range(4)]
@@ -252,9 +242,3 @@ def test_export_writes_folders_for_transformers(made: Made, tmp_path: Path, caps
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "hf").config.num_experts == 4
     shown = " ".join(call(capsys, "export", "--help").out.split())
     assert all(f"{name} " in shown for name in FORMATS)
-
-
-def test_a_gguf_file_prints_its_path(made: Made, tmp_path: Path, capsys: Captured) -> None:
-    pytest.importorskip("gguf", reason="GGUF files are written by the extra loriini[gguf]")
-    ended = call(capsys, "export", made.run, "--to", "gguf", "--prompt", "the owl", "--out", tmp_path / "out")
-    assert ended == Ended(0, f"{tmp_path / 'out' / 'model.gguf'}\n", "")

@@ -111,7 +111,7 @@ def test_wrong_input_is_one_line_and_makes_nothing(
         (OSError("9 requested and 3 written"), 2, "free some space"),
         (OSError(errno.EIO, "Input/output error", "a"), 2, "a: Input/output error"),
         (PermissionError(errno.EACCES, "Permission denied", "o/c"), 2, "o/c: Permission denied"),
-        (NotADirectoryError(errno.ENOTDIR, "Not a directory"), 2, "choose another place"),
+        (NotADirectoryError(errno.ENOTDIR, "Not a directory"), 2, "choose another path"),
         (WorkerDied("the process of read-00000 died"), 1, "read-00000"),
         (MemoryError(), 2, "out of memory; lower --workers"),
     ],

@@ -4,18 +4,13 @@ import json
 
 import pytest
 
-from loriini.cli.output import WIDEST, format_table, print_once, print_rows
+from loriini.cli.output import format_table, print_once, print_rows
 
 
-def test_a_table_is_aligned_printable_and_not_too_wide(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_is_aligned_and_printable(capsys: pytest.CaptureFixture[str]) -> None:
     assert format_table(["a", "bb"], [["long", "1"]], align_right=True) == "a     bb\nlong   1"
     assert format_table(["a"], [["evil\x1b]0;owned\x07"]]).endswith(r"evil\x1b]0;owned\x07")
-    rows = [{"name": "x" * 5000, "value": "y" * 100}, {"name": "a", "value": 1}]
-    print_rows(rows, ("name", "value"), as_json=False)
-    first, second = capsys.readouterr().out.splitlines()[1:]
-    assert first == "x" * (WIDEST - 1) + "…  " + "y" * 100
-    assert second == "a".ljust(WIDEST) + "  1"
-    print_rows(rows, ("name", "value"), as_json=True)
+    print_rows(rows := [{"name": "a", "value": 1}], ("name", "value"), as_json=True)
     assert json.loads(capsys.readouterr().out) == rows
 
 

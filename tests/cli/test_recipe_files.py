@@ -54,14 +54,14 @@ def test_a_toml_changes_a_recipe(tmp_path: Path) -> None:
     assert run.model.rope_scaling == {"rope_type": "linear", "factor": 2.0}
     assert run.optimizer.betas == (0.9, 0.99)
     assert run.config(512, 0).rope_parameters["factor"] == 2.0
-
-
-def test_a_file_without_a_recipe_has_the_defaults_and_its_own_name(tmp_path: Path) -> None:
-    path = tmp_path / "mine.json"
-    path.write_text(json.dumps({"routing": "mixtral", "corpus": ["here"], "model": {"num_experts": 8}}))
+    path.write_text('routing = "mixtral"\ncorpus = ["here"]')
     run = find_recipe(str(path))
-    assert (run.name, run.steps, run.routing) == ("mine", 1000, DESIGNS["mixtral"])
-    assert (run.corpus, run.model.num_experts) == ((Path("here"),), 8)
+    assert (run.name, run.steps, run.routing, run.corpus) == (
+        "mine",
+        1000,
+        DESIGNS["mixtral"],
+        (Path("here"),),
+    )
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ NOTICE = re.compile(
     r"^.*: ((its design .* and )?routers (kept|newly)|resumed after step \d).*\n", re.MULTILINE
 )
 TABLE = re.compile(
-    r"^perplexity of held-out text.*\ndomain +tokens .*\n(.* [\d,]+ +[\d.,]+ +[\d.,]+\n)+", re.MULTILINE
+    r"^perplexity of held-out text.*\ndomain +tokens .*\n(.* [\d,]+( +[\d.,]+)+\n)+", re.MULTILINE
 )
 """What `evaluate` shows beside its JSON."""
 MARKER = "ran.marker"

@@ -15,6 +15,9 @@ from loriini.common.errors import (
     printable,
 )
 
+NO_ACCESS = (errno.EACCES, errno.EPERM, errno.EROFS)
+WRONG_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
+"""A name that cannot be, a file where a folder must be, or a folder where a file must be."""
 LIBRARIES = ("transformers", "huggingface_hub", "datasets", "torch", "filelock")
 
 
@@ -60,16 +63,12 @@ def _remedy(error: OSError, command: type | None) -> str | None:
     """What the user can do about a file system's error; None for other errors."""
     if is_disk_full(error):
         return f"free some space, then {again(command)}"
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"grant access or choose another place, then {again(command)}"
     if error.errno in DISK_ERRORS:
         return f"the disk or its network fails; check them, then {again(command)}"
-    if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+    if error.errno in NO_ACCESS:
+        return f"grant access or choose another place, then {again(command)}"
+    if error.errno in WRONG_PATH:
         return "choose another path"
-    if error.errno in (errno.EEXIST, errno.ENOTDIR):
-        return "a file is where a folder must be; choose another place, or remove it"
-    if error.errno == errno.EISDIR:
-        return "a folder is where a file must be; choose another place"
     if error.errno in OUT_OF_RESOURCES:
         return "the limits of this process or machine are reached; raise them (`ulimit -a`)"
     return None

@@ -7,9 +7,6 @@ from typing import Any, TextIO
 
 from loriini.common.errors import printable
 
-WIDEST = 60
-"""Longest cell, in characters, of every column but the last."""
-
 
 def print_once(text: object, file: TextIO | None = None, every_node: bool = False) -> None:
     """Print in one process of those that torchrun started: the first, or the first of every node."""
@@ -22,7 +19,7 @@ def print_rows(rows: list[dict[str, Any]], columns: tuple[str, ...], as_json: bo
     if as_json:
         print(json.dumps(rows, indent=1))
     else:
-        print(format_table(columns, [_cells([row[column] for column in columns]) for row in rows]))
+        print(format_table(columns, [[_cell(row[column]) for column in columns] for row in rows]))
 
 
 def format_table(head: Sequence[str], rows: Sequence[Sequence[str]], align_right: bool = False) -> str:
@@ -38,12 +35,6 @@ def format_table(head: Sequence[str], rows: Sequence[Sequence[str]], align_right
         aligned = (c.rjust(w) if align_right and i else c.ljust(w) for i, (c, w) in enumerate(cells))
         lines.append("  ".join(aligned).rstrip())
     return "\n".join(lines)
-
-
-def _cells(values: list[Any]) -> list[str]:
-    """Formatted values, all but the last cut to WIDEST, so that one long cell does not pad every row."""
-    *padded, last = map(_cell, values)
-    return [*(f"{cell[: WIDEST - 1]}…" if len(cell) > WIDEST else cell for cell in padded), last]
 
 
 def _cell(value: Any) -> str:
