@@ -9,28 +9,27 @@ from tiny import random_ids, tiny_model
 
 
 @pytest.mark.parametrize(
-    ("arguments", "reason"),
+    ("name", "value"),
     [
-        ({"routing_labels": torch.tensor([1])}, r"routing_labels is \(1,\); it must be .* \(2,\)"),
-        ({"routing_labels": torch.tensor([1, 1, 1])}, r"routing_labels is \(3,\)"),
-        ({"routing_labels": torch.tensor([1.0, 1.0])}, "routing_labels is .*LongTensor"),
-        ({"routing_labels": None}, "needs routing_labels"),
-        ({"prompt_lengths": torch.tensor([4])}, r"prompt_lengths is \(1,\)"),
-        ({"prompt_lengths": [4, 4]}, "prompt_lengths is list"),
-        ({"prompt_lengths": torch.tensor([4, 0])}, r"prompt_lengths are \[4, 0\]; each must be at least 1"),
-        ({"attention_mask": torch.tensor([[1, 1, 0], [1, 1, 1]])}, r"attention_mask is \(2, 3\); it must be"),
-        ({"attention_mask": torch.ones(2, 3)}, r"attention_mask is \(2, 3\); it must be"),
-        ({"attention_mask": torch.ones(2, 12)}, r"attention_mask is \(2, 12\); it must be"),
-        ({"position_ids": torch.arange(6)}, r"position_ids are \(6,\); they must be \(2, 11\) or \(1, 11\)"),
-        ({"router_seeds": torch.tensor([1, 2, 3])}, r"router_seeds is \(3,\)"),
-        ({"shift_labels": random_ids(1)[:, :1]}, r"labels are \(1, 1\); they must be \(2, 11\)"),
-        ({"labels": random_ids(2).T}, r"labels are \(11, 2\); they must be \(2, 11\)"),
+        ("routing_labels", torch.tensor([1])),
+        ("routing_labels", torch.tensor([1.0, 1.0])),
+        ("routing_labels", None),
+        ("prompt_lengths", torch.tensor([4])),
+        ("prompt_lengths", [4, 4]),
+        ("prompt_lengths", torch.tensor([4, 0])),
+        ("attention_mask", torch.ones(2, 3)),
+        ("attention_mask", torch.ones(2, 12)),
+        ("position_ids", torch.arange(6)),
+        ("router_seeds", torch.tensor([1, 2, 3])),
+        ("shift_labels", random_ids(1)[:, :1]),
+        ("labels", random_ids(2).T),
     ],
+    ids=str,
 )
-def test_arguments_of_another_shape_are_refused(arguments: dict[str, Any], reason: str) -> None:
+def test_arguments_of_another_shape_are_refused(name: str, value: Any) -> None:
     """They would be broadcast, or leave a sequence without an expert, silently."""
-    with pytest.raises(ValueError, match=reason):
-        tiny_model("label")(random_ids(2), **{"routing_labels": torch.tensor([0, 1]), **arguments})
+    with pytest.raises(ValueError, match=name.removeprefix("shift_")):
+        tiny_model("label")(random_ids(2), **{"routing_labels": torch.tensor([0, 1]), name: value})
 
 
 @pytest.mark.parametrize(
@@ -38,7 +37,7 @@ def test_arguments_of_another_shape_are_refused(arguments: dict[str, Any], reaso
 )
 @pytest.mark.parametrize("design", ["lory", "smear", "segment-then-token"])
 def test_a_mask_of_pairs_of_tokens_is_refused_where_routing_pools(design: str, mask: Any) -> None:
-    with pytest.raises(ValueError, match=r"an attention_mask of shape \(B, tokens\)"):
+    with pytest.raises(ValueError, match="attention_mask"):
         tiny_model(design)(random_ids(2), attention_mask=mask)
 
 
@@ -51,7 +50,7 @@ def test_it_is_taken_where_tokens_are_routed_by_themselves(design: str) -> None:
 
 def test_a_prompt_longer_than_the_call_is_refused() -> None:
     model, ids = tiny_model("lory"), random_ids(2)
-    with pytest.raises(ValueError, match="has a part of the tokens that are routed together"):
+    with pytest.raises(ValueError, match="routed together"):
         model(ids, prompt_lengths=torch.tensor([11, 12]))
     model(ids, prompt_lengths=torch.tensor([30, 30]), inference_routing="segment")  # segment 1 is there
 
@@ -85,7 +84,7 @@ def test_a_mode_of_inference_needs_one_document_a_row() -> None:
     model, ids = tiny_model("lory"), random_ids(1)
     positions = torch.tensor([[0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4]])
     model(ids, position_ids=positions)
-    with pytest.raises(ValueError, match="inference_routing need one document a row"):
+    with pytest.raises(ValueError, match="inference_routing"):
         model(ids, position_ids=positions, inference_routing="prompt")
 
 
@@ -93,7 +92,7 @@ def test_a_mode_of_inference_needs_one_document_a_row() -> None:
 def test_a_sequence_without_tokens_is_no_prompt(design: str) -> None:
     mask = torch.ones(2, 11, dtype=torch.long)
     mask[1] = 0
-    with pytest.raises(ValueError, match=r"tokens by attention_mask are \[11, 0\]; each must be at least 1"):
+    with pytest.raises(ValueError, match="attention_mask"):
         tiny_model(design)(random_ids(2), mask, use_cache=True)
 
 

@@ -74,14 +74,6 @@ def test_a_merge_is_kept_or_recomputed_by_compiled_models_too(recompute: bool) -
     assert (merged in kept) is not recompute
 
 
-def test_in_float32_it_is_one_graph_too() -> None:
-    model, ids = tiny_model("mixtral", num_hidden_layers=1).train(), random_ids(2, 8)
-    traced = torch.compile(model, backend="eager", fullgraph=True)
-    (logits, found), (expected, wanted) = step(traced, model, ids), step(model, model, ids)
-    torch.testing.assert_close(logits, expected)
-    assert_same_gradients(found, wanted, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # which torch reads of a layer's input
 def test_in_float32_it_is_one_graph_whatever_experts_are_chosen() -> None:
     model = tiny_model("mixtral", num_hidden_layers=1).train()
@@ -96,7 +88,7 @@ def test_in_float32_it_is_one_graph_whatever_experts_are_chosen() -> None:
     assert counter.frame_count == 1
 
 
-@pytest.mark.parametrize("design", ["lory", "mixtral", "random"])
+@pytest.mark.parametrize("design", ["lory", "random"])
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # which torch reads of a layer's input
 def test_layers_that_are_compiled_share_a_graph(design: str) -> None:
     model, ids = tiny_model(design, num_hidden_layers=3).bfloat16().train(), random_ids(2, 8)
@@ -123,28 +115,12 @@ def test_rows_of_any_number_of_segments_share_a_graph() -> None:
 @needs_a_compiler
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # which torch reads of a layer's input
 def test_code_generated_for_a_layer_equals_the_eager_one() -> None:
-    """The layer that is ours; `-m grid` generates the code of whole models, which takes half a minute."""
+    """The layer that is ours: the code of a whole model takes half a minute."""
     model, ids = tiny_model("lory", num_hidden_layers=1).bfloat16().train(), random_ids(2, 8)
     expected, wanted = step(model, model, ids)
     inductor = CompileCounterWithBackend("inductor")
     model.model.mixtures[0].compile(fullgraph=True, backend=inductor)
     logits, found = step(model, model, ids)
     assert inductor.frame_count == 1
-    torch.testing.assert_close(logits, expected, rtol=0.05, atol=0.03)
-    assert_same_gradients(found, wanted, rtol=0.05, atol=0.01)
-
-
-@pytest.mark.parametrize(
-    ("design", "backend"),
-    [
-        pytest.param("lory", "inductor", marks=[needs_a_compiler, pytest.mark.grid]),
-        pytest.param("mixtral", "inductor", marks=[needs_a_compiler, pytest.mark.grid]),
-        ("mixtral", "aot_eager"),
-    ],
-)
-def test_a_compiled_model_equals_the_eager_one(design: str, backend: str) -> None:
-    model, ids = tiny_model(design, num_hidden_layers=1).bfloat16().train(), random_ids(2, 8)
-    compiled = torch.compile(model, fullgraph=True, backend=backend)
-    (logits, found), (expected, wanted) = step(compiled, model, ids), step(model, model, ids)
     torch.testing.assert_close(logits, expected, rtol=0.05, atol=0.03)
     assert_same_gradients(found, wanted, rtol=0.05, atol=0.01)

@@ -1,6 +1,7 @@
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,7 +9,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from loriini import DESIGNS, LoriiniConfig, LoriiniForCausalLM, RoutingConfig
-from tiny import EVERY, over_blocks, tiny_config
+from loriini.model.configuration import resolve_routing
+from loriini.model.decoder import LoriiniModel
+from tiny import EVERY, over_blocks, random_ids, tiny_config
 
 aten = torch.ops.aten
 LONGROPE = {
@@ -110,12 +113,6 @@ def test_flops_of_routers_are_once_a_unit(design: str, routings: float) -> None:
     assert wide.flops_per_token(100) - narrow.flops_per_token(100) == pytest.approx(6 * more * routings / 100)
 
 
-def test_an_instance_shorter_than_a_segment_is_one_unit() -> None:
-    lory, smear = (tiny_config(replace(DESIGNS[name], segment_length=8)) for name in ("lory", "smear"))
-    assert lory.flops_per_token(5) == smear.flops_per_token(5)
-    assert lory.flops_per_token(9) > smear.flops_per_token(9)
-
-
 @pytest.mark.parametrize("width", [0, 5])
 def test_parameters_of_an_mlp_scorer(width: int) -> None:
     design = RoutingConfig(scorer="mlp", scorer_width=width)
@@ -134,67 +131,71 @@ def test_embedding_lookups_cost_no_flops() -> None:
     assert tied.flops_per_token(8) == 6 * (weights + 2 * 16 * 8)
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"block": "gpt2", "routing": "aoe"}, "need experts with a gate, and block=gpt2 has none"),
-        ({"block": "gpt2", "low_rank": 8}, "need experts with a gate, and block=gpt2 has none"),
-        ({"dropout": 0.1}, "dropout is 0.1, but block=llama has none"),
-        ({"block": "olmoe", "dropout": 0.1}, "dropout is 0.1, but block=olmoe has none"),
-        ({"hidden_act": "relu"}, "hidden_act is 'relu' and mlp_bias False; experts have SiLU and no biases"),
-        ({"mlp_bias": True}, "hidden_act is 'silu' and mlp_bias True; .* leave both out"),
-        ({"block": "gpt2", "hidden_act": "gelu"}, "hidden_act is 'gelu'"),
-        ({"block": "gpt2", "attention_dropout": 0.5}, "attention_dropout is 0.5, .* block=gpt2"),
-        ({"block": "olmoe", "head_dim": 6}, "head_dim is 6, but qk_norm=all needs heads of"),
-        ({"block": "olmoe", "qk_norm": "head"}, "block=olmoe has qk_norm=all; use block=llama"),
-        ({"block": "gpt2", "head_dim": 6}, "head_dim is 6, .* block=gpt2"),
-        ({"block": "gpt2", "num_key_value_heads": 1}, "num_key_value_heads is 1, .* block=gpt2"),
-        ({"block": "gpt2", "qk_norm": "head"}, "qk_norm is head, .* block=gpt2"),
-        ({"head_dim": 7}, "a head is 7 wide; rotary positions need an even width"),
-        (
-            {"rope_parameters": {"rope_type": "spiral"}},
-            "rope_type is 'spiral'; with block=llama it must be one of: default, linear",
-        ),
-        (
-            {"block": "phimoe", "rope_parameters": {"rope_type": "linear", "factor": 4.0}},
-            "rope_type is 'linear'; with block=phimoe it must be one of: default, longrope",
-        ),
-        (
-            {"block": "phimoe", "rope_parameters": {**LONGROPE, "short_mscale": 1.0}},
-            "rope_type=longrope needs long_mscale",
-        ),
-        ({"rope_parameters": {"rope_type": "yarn"}}, "rope_type=yarn needs factor"),
-        ({"rope_parameters": {"rope_theta": 0.0}}, r"rope_theta is 0\.0; it must be above 0"),
-        (
-            {"rope_parameters": {"partial_rotary_factor": 0.5}},
-            r"partial_rotary_factor is 0\.5; all of a head",
-        ),
-    ],
-    ids=str,
-)
-def test_what_a_block_lacks_is_refused(changes: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
-        tiny_config(**changes)
+GPT2, PHIMOE = {"block": "gpt2"}, {"block": "phimoe"}
+YARN, LINEAR = {"rope_type": "yarn"}, {"rope_type": "linear", "factor": 4.0}
 
 
 @pytest.mark.parametrize(
-    ("changes", "reason"),
+    ("named", "changes"),
     [
-        *(({name: 0}, name) for name in ("vocab_size", "num_experts", "low_rank", "max_position_embeddings")),
-        *(({name: math.nan}, name) for name in ("rms_norm_eps", "initializer_range", "attention_dropout")),
-        ({"dropout": 1.0, "block": "gpt2"}, "dropout"),
-        ({"num_attention_heads": 3}, "num_attention_heads is 3; it must divide hidden_size, which is 16"),
-        (
-            {"num_key_value_heads": 3},
-            "num_key_value_heads is 3; it must divide num_attention_heads, which is 2",
-        ),
-        ({"block": "bert"}, "block is 'bert'; it must be one of: llama, olmoe, phimoe, gpt2"),
+        *((name, {name: 0}) for name in ("vocab_size", "num_experts", "low_rank", "max_position_embeddings")),
+        *((name, {name: math.nan}) for name in ("rms_norm_eps", "initializer_range", "attention_dropout")),
+        *((name, {name: 3}) for name in ("num_attention_heads", "num_key_value_heads")),
+        ("block", {"block": "bert"}),
+        ("gate", {**GPT2, "routing": "aoe"}),
+        ("gate", {**GPT2, "low_rank": 8}),
+        ("dropout", {**GPT2, "dropout": 1.0}),
+        ("dropout", {"dropout": 0.1}),
+        ("attention_dropout", {**GPT2, "attention_dropout": 0.5}),
+        ("hidden_act", {"hidden_act": "relu"}),
+        ("mlp_bias", {"mlp_bias": True}),
+        ("head_dim", {"block": "olmoe", "head_dim": 6}),
+        ("head_dim", {**GPT2, "head_dim": 6}),
+        ("even width", {"head_dim": 7}),
+        ("qk_norm", {"block": "olmoe", "qk_norm": "head"}),
+        ("qk_norm", {**GPT2, "qk_norm": "head"}),
+        ("num_key_value_heads", {**GPT2, "num_key_value_heads": 1}),
+        ("rope_type", {"rope_parameters": {"rope_type": "spiral"}}),
+        ("rope_type", {**PHIMOE, "rope_parameters": LINEAR}),
+        ("long_mscale", {**PHIMOE, "rope_parameters": {**LONGROPE, "short_mscale": 1.0}}),
+        ("factor", {"rope_parameters": YARN}),
+        ("rope_theta", {"rope_parameters": {"rope_theta": 0.0}}),
+        ("partial_rotary_factor", {"rope_parameters": {"partial_rotary_factor": 0.5}}),
+        ("factor", {"rope_scaling": {**LINEAR, "factor": -3.0}}),  # by older names
+        ("rope_type", {"rope_scaling": {"rope_type": "yarm"}}),
+        ("rope_type", {**PHIMOE, "rope_scaling": {"type": "yarn", "factor": 2.0}}),
+        ("rope_theta", {"rope_theta": -1.0}),
+        ("partial_rotary_factor", {"partial_rotary_factor": 0.5}),
+        ("rory", {"routing": "rory"}),
+        ("routing is 7", {"routing": 7}),
+        ("unti", {"routing": {"unti": "token"}}),
+        (r"routing\.top_k", {"num_experts": 2, "routing": replace(DESIGNS["mixtral"], top_k=3)}),
     ],
     ids=str,
 )
-def test_fields_out_of_range_are_refused(changes: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
-        tiny_config(**changes)
+def test_what_does_not_fit_is_refused(named: str, changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=named):
+        LoriiniConfig(**{"hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2, **changes})
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("num_expert", "do you mean num_experts"),
+        ("num_local_experts", "num_experts"),
+        ("num_experts_per_tok", "routing's top_k"),
+        ("router_aux_loss_coef", "routing's load_balance"),
+        ("norm_topk_prob", "routing's gates"),
+        *((name, "routing=replace") for name in ("top_k", "segment_length", "load_balance")),
+    ],
+)
+def test_settings_of_other_names_are_refused_with_their_names_here(name: str, remedy: str) -> None:
+    with pytest.raises(TypeError, match=f"{name}.*{remedy}"):
+        LoriiniConfig(routing="mixtral", **{name: 1})
+
+
+def test_settings_of_other_libraries_are_kept() -> None:
+    assert LoriiniConfig(rope_theta=500.0, torch_dtype="float32", something_else=1).something_else == 1
 
 
 @pytest.mark.parametrize(
@@ -233,21 +234,8 @@ class CountedProducts(TorchDispatchMode):
         return out
 
 
-def test_designs_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ValueError, match="there is no design 'rory'; there are: dense, lory"):
-        LoriiniConfig(routing="rory")
-    with pytest.raises(ValueError, match="routing is 7; it must be a design's name or a table"):
-        LoriiniConfig(routing=7)
-    with pytest.raises(ValueError, match="routing has no field 'unti'; it has: unit, "):
-        LoriiniConfig(routing={"unti": "token"})
-    with pytest.raises(ValueError, match="rope_theta is nan"):
-        LoriiniConfig(rope_theta=float("nan"))
-    with pytest.raises(ValueError, match=r"routing\.top_k is 3; it must be at most num_experts, which is 2"):
-        LoriiniConfig(num_experts=2, routing=RoutingConfig(selection="top_k", top_k=3, combination="outputs"))
-
-
 @pytest.mark.parametrize("name", EVERY)
-def test_json_round_trip(name: str, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_json_round_trip(name: str, tmp_path: Path) -> None:
     config = tiny_config(name)
     config.save_pretrained(tmp_path)
     loaded = LoriiniConfig.from_pretrained(tmp_path)
@@ -256,6 +244,51 @@ def test_json_round_trip(name: str, tmp_path) -> None:  # type: ignore[no-untype
     assert json.loads(loaded.to_json_string()) == json.loads(config.to_json_string())
 
 
-def test_a_design_may_be_named_with_fields_that_differ() -> None:
-    routing = LoriiniConfig(routing={"design": "mixtral", "top_k": 1}).routing
-    assert routing == replace(DESIGNS["mixtral"], top_k=1)
+def test_routing_may_be_a_design_its_json_object_or_its_name() -> None:
+    design = DESIGNS["mixtral"]
+    for routing in (design, design.to_dict(), "mixtral", {"design": "mixtral"}):
+        assert LoriiniConfig(routing=routing).routing == design
+    assert LoriiniConfig(routing={"design": "mixtral", "top_k": 1}).routing == replace(design, top_k=1)
+    assert resolve_routing({}) == RoutingConfig()
+
+
+def test_settings_that_are_changed_later_are_checked_too(tmp_path: Path) -> None:
+    """As `from_pretrained` does with its keyword arguments."""
+    LoriiniConfig(hidden_size=16, num_attention_heads=2).save_pretrained(tmp_path)
+    for routing in ("mixtral", DESIGNS["mixtral"].to_dict(), {"design": "mixtral"}):
+        assert LoriiniConfig.from_pretrained(tmp_path, routing=routing).routing == DESIGNS["mixtral"]
+    for changes in ({"block": "gpt3"}, {"rope_parameters": {"rope_theta": -1.0}}):
+        with pytest.raises(ValueError, match=r"block is 'gpt3'|rope_theta is -1\.0"):
+            LoriiniConfig.from_pretrained(tmp_path, **changes)
+    config = LoriiniConfig.from_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="num_experts is 0"):
+        config.num_experts = 0
+    for name, value in (("dropout", 0.1), ("rope_parameters", {"rope_theta": -1.0})):
+        config = LoriiniConfig.from_pretrained(tmp_path)
+        setattr(config, name, value)
+        with pytest.raises(ValueError, match=r"dropout is 0\.1|rope_theta is -1\.0"):
+            LoriiniForCausalLM(config)
+
+
+def test_what_follows_from_a_setting_follows_when_it_is_changed_later(tmp_path: Path) -> None:
+    config, ids = tiny_config("mixtral"), random_ids()
+    config.save_pretrained(tmp_path / "config")
+    read = LoriiniConfig.from_pretrained(tmp_path / "config", routing="aoe")
+    config.routing = read.routing
+    assert read.low_rank == tiny_config("aoe").low_rank == 8
+    aoe = LoriiniForCausalLM(config)
+    assert aoe.config.low_rank == 8
+    aoe.save_pretrained(tmp_path / "aoe")
+    again = LoriiniForCausalLM.from_pretrained(tmp_path / "aoe")
+    torch.testing.assert_close(again(ids).logits, aoe.eval()(ids).logits)
+    assert LoriiniConfig.from_pretrained(tmp_path / "aoe", routing="lory").low_rank == 8
+    for model in (LoriiniForCausalLM, LoriiniModel):
+        olmoe = LoriiniConfig.from_pretrained(tmp_path / "config", block="olmoe")
+        assert model(olmoe).config.qk_norm == "all"
+
+
+def test_scaled_positions_need_their_rope_theta(tmp_path: Path) -> None:
+    """transformers sets it to None where `rope_scaling` replaces the settings of a configuration."""
+    tiny_config().save_pretrained(tmp_path)
+    with pytest.warns(FutureWarning), pytest.raises(ValueError, match="rope_theta"):
+        LoriiniConfig.from_pretrained(tmp_path, rope_scaling=dict(LINEAR))

@@ -9,7 +9,7 @@ from torch.nn.functional import pad
 from transformers import DynamicCache, GenerationConfig
 
 from loriini import LoriiniForCausalLM
-from loriini.model.generate.cache import CACHE, RoutedCacheLayer
+from loriini.model.generate.cache import CACHE
 from model.inference import CLOSE, GENERATING_CASES, MERGING_CASES, PROMPTS, label_of, whole
 from tiny import SEGMENT, label_arguments, over_blocks, random_ids, tiny_model
 
@@ -161,8 +161,7 @@ def test_prompt_lookup_decoding_equals_greedy(name: str, mode: str) -> None:
     torch.testing.assert_close(looked_up[1], logits, **CLOSE)
 
 
-@pytest.mark.parametrize("mode", ["prompt", "segment"])
-@pytest.mark.parametrize("assistant", ["lory", "dense"])
+@pytest.mark.parametrize(("assistant", "mode"), [("lory", "prompt"), ("dense", "segment")])
 def test_assisted_decoding_equals_greedy(assistant: str, mode: str) -> None:
     model, ids = tiny_model(), random_ids(1, 6)
     draft = tiny_model(assistant, num_experts=4 if assistant == "lory" else 1)
@@ -204,45 +203,6 @@ def test_generate_from_embeddings(name: str, mode: str, block: str) -> None:
     torch.testing.assert_close(out[1], logits, **CLOSE)
 
 
-@pytest.mark.parametrize("bos", [0, None])
-@pytest.mark.parametrize("ids", [None, torch.zeros(2, 0, dtype=torch.long)], ids=["none", "two empty"])
-def test_an_empty_prompt_is_bos_or_eos_alone(bos: int | None, ids: Tensor | None) -> None:
-    model = tiny_model(bos_token_id=bos, eos_token_id=1)
-    arguments = {"max_new_tokens": 6, "do_sample": False, "pad_token_id": 2}
-    start = torch.full((1 if ids is None else 2, 1), 1 if bos is None else 0)
-    assert torch.equal(model.generate(ids, **arguments), model.generate(start, **arguments))
-
-
-def test_an_empty_prompt_is_the_calls_own_bos() -> None:
-    model, arguments = tiny_model(bos_token_id=0, eos_token_id=1), {"max_new_tokens": 6, "do_sample": False}
-    expected = model.generate(torch.tensor([[3]]), **arguments)
-    own = GenerationConfig(bos_token_id=3, eos_token_id=1)
-    assert torch.equal(model.generate(bos_token_id=3, **arguments), expected)
-    assert torch.equal(model.generate(generation_config=own, **arguments), expected)
-    assert torch.equal(model.generate(None, own, **arguments), expected)
-
-
-@pytest.mark.parametrize("eos", [[], [1, 3], torch.tensor([1, 3]), torch.tensor(1)], ids=str)
-def test_an_empty_prompt_is_the_first_of_several_eos(eos: list[int] | Tensor) -> None:
-    model = tiny_model(eos_token_id=1)
-    arguments = {"max_new_tokens": 6, "do_sample": False, "pad_token_id": 2, "eos_token_id": eos}
-    assert model.generate(**arguments)[0, 0] == 1
-
-
-def test_an_empty_prompt_needs_a_token_to_start_from() -> None:
-    with pytest.raises(ValueError, match="needs a bos_token_id or an eos_token_id"):
-        tiny_model().generate(max_new_tokens=2)
-
-
-def test_a_cache_may_be_passed() -> None:
-    model, ids, cache = tiny_model(), random_ids(1, 6), DynamicCache()
-    arguments = {"max_new_tokens": 5, "do_sample": False, "pad_token_id": 2}
-    tokens = model.generate(ids, **{CACHE: cache}, **arguments)
-    assert torch.equal(tokens, model.generate(ids, **arguments))
-    assert all(isinstance(layer, RoutedCacheLayer) for layer in cache.layers)
-    assert cache.get_seq_length() == 10
-
-
 @pytest.mark.parametrize(("name", "mode"), MERGING_CASES)
 def test_continuing_with_a_cache_keeps_its_first_prompt(name: str, mode: str) -> None:
     model, cache = tiny_model(name), DynamicCache()
@@ -254,18 +214,6 @@ def test_continuing_with_a_cache_keeps_its_first_prompt(name: str, mode: str) ->
     torch.testing.assert_close(logits[0], by_hand, **CLOSE)
 
 
-@pytest.mark.parametrize(("call", "more"), [("forward", {}), ("generate", {"max_new_tokens": 2})])
-def test_an_unknown_inference_routing_is_refused(call: str, more: dict[str, int]) -> None:
-    model = tiny_model()
-    with pytest.raises(ValueError, match="inference_routing is 'token'; it must be 'prompt' or 'segment'"):
-        getattr(model, call)(random_ids(), inference_routing="token", **more)
-
-
-def test_segment_mode_needs_segments() -> None:
-    with pytest.raises(ValueError, match="inference_routing='segment': this model routes whole sequences"):
-        tiny_model("smear").generate(random_ids(), inference_routing="segment", max_new_tokens=2)
-
-
 @pytest.mark.parametrize(
     ("design", "experts"), [("dense", 1), ("dense", 4), ("smear", 1), ("lory", 1), ("label", 4)]
 )
@@ -273,31 +221,6 @@ def test_where_gates_depend_on_no_tokens_both_modes_are_one(design: str, experts
     model, ids = tiny_model(design, num_experts=experts), random_ids(2, 6)
     by_segment, by_prompt = (generated(model, ids, inference_routing=m)[1] for m in ("segment", "prompt"))
     assert torch.equal(by_segment, by_prompt)
-
-
-def test_generation_by_a_label_design_needs_labels() -> None:
-    with pytest.raises(ValueError, match="needs routing_labels"):
-        tiny_model("label").generate(random_ids(), max_new_tokens=2)
-
-
-@torch.no_grad()
-def test_an_empty_prompt_is_read_where_its_token_is_the_padding_too() -> None:
-    model = tiny_model("lory", bos_token_id=1, eos_token_id=2, pad_token_id=1).eval()
-    empty = model.generate(torch.zeros(1, 0, dtype=torch.long), max_new_tokens=3, do_sample=False)
-    ids = torch.tensor([[1]])
-    assert torch.equal(
-        empty, model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=3, do_sample=False)
-    )
-
-
-def test_sequences_of_a_random_router_may_have_draws_of_their_own() -> None:
-    model, ids = tiny_model("random").eval(), random_ids(1).expand(2, -1)
-    draws = torch.tensor([1, 2])
-    how = {"max_new_tokens": 1, "do_sample": False, "output_logits": True, "return_dict_in_generate": True}
-    made = model.generate(ids, router_seeds=draws, **how)
-    expected = model(ids, router_seeds=draws).logits[:, -1]
-    torch.testing.assert_close(made.logits[0], expected)
-    assert not torch.allclose(expected[0], expected[1])
 
 
 @pytest.mark.parametrize(("first", "later"), [("prompt", "segment"), ("segment", "prompt")])
@@ -313,3 +236,45 @@ def test_a_cache_keeps_the_mode_that_it_was_filled_in(first: str, later: str) ->
         torch.testing.assert_close(model(rest, **{CACHE: cache}).logits, expected, **CLOSE)
         cache.reset()
         model(filled, inference_routing=later, **{CACHE: cache})
+
+
+EMPTY = torch.zeros(2, 0, dtype=torch.long)
+OWN = GenerationConfig(bos_token_id=3, eos_token_id=1)
+
+
+@pytest.mark.parametrize(
+    ("special", "ids", "call", "start"),
+    [
+        ({"bos_token_id": 0, "eos_token_id": 1}, None, {}, 0),
+        ({"bos_token_id": None, "eos_token_id": 1}, EMPTY, {}, 1),
+        ({"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 1}, EMPTY, {}, 1),
+        ({"bos_token_id": 0, "eos_token_id": 1}, None, {"bos_token_id": 3}, 3),
+        ({"bos_token_id": 0, "eos_token_id": 1}, EMPTY, {"generation_config": OWN}, 3),
+        ({"eos_token_id": 1}, None, {"eos_token_id": [3, 1]}, 3),
+        ({"eos_token_id": 1}, None, {"eos_token_id": torch.tensor(3)}, 3),
+    ],
+)
+def test_an_empty_prompt_is_bos_or_eos_alone(
+    special: dict[str, int], ids: Tensor | None, call: dict[str, Any], start: int
+) -> None:
+    """Those of the call before the model's, also where the token is the padding too."""
+    model, arguments = tiny_model(**special), {"max_new_tokens": 6, "do_sample": False, **call}
+    prompt = torch.full((1 if ids is None else 2, 1), start)
+    expected = model.generate(prompt, attention_mask=torch.ones_like(prompt), **arguments)
+    assert torch.equal(model.generate(ids, **arguments), expected)
+
+
+@pytest.mark.parametrize(
+    ("design", "ids", "arguments", "named"),
+    [
+        ("lory", None, {}, "bos_token_id"),
+        ("lory", random_ids(), {"inference_routing": "token"}, "inference_routing is 'token'"),
+        ("smear", random_ids(), {"inference_routing": "segment"}, "inference_routing='segment'"),
+        ("label", random_ids(), {}, "routing_labels"),
+    ],
+)
+def test_what_cannot_be_generated_is_refused(
+    design: str, ids: Tensor | None, arguments: dict[str, str], named: str
+) -> None:
+    with pytest.raises(ValueError, match=named):
+        tiny_model(design).generate(ids, max_new_tokens=2, **arguments)

@@ -6,11 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoTokenizer
 from transformers.utils import logging
 
 from loriini.common.errors import InputError
-from loriini.export.export import ExportSettings, export_model
 from loriini.model.weights.loading import load_model, readable
 from runs import tiny_run, trained
 
@@ -77,15 +75,6 @@ def test_whatever_reading_raises_is_an_error_of_the_folder(error: type[Exception
         raise error("it\n ends")
     with pytest.raises(MemoryError), readable(tmp_path):
         raise MemoryError
-
-
-def test_an_exported_llama_loads_as_a_dense_model(run: Path, tmp_path: Path) -> None:
-    model, _ = load_model(run)
-    settings = ExportSettings("llama", prompt="w1")
-    tokenizer = AutoTokenizer.from_pretrained(run / "model")
-    llama = export_model(model, tokenizer, settings, tmp_path / "llama")
-    dense, _ = load_model(llama)
-    assert dense.config.num_experts == 1
 
 
 def test_a_tensor_that_the_configuration_does_not_name_is_refused(run: Path) -> None:

@@ -84,14 +84,6 @@ def test_the_loss_leaves_out_segment_1_of_each_document() -> None:
     torch.testing.assert_close(out.loss, expected)
 
 
-def test_documents_of_one_segment_have_no_loss_where_it_is_skipped() -> None:
-    model, ids = tiny_model(SKIPPED).train(), random_ids(1, 6)
-    loss = run(model, ids, position_ids=positions([[3, 3]]), shift_labels=ids).loss
-    loss.backward()
-    assert loss.item() == 0
-    assert not any(gradient.any() for gradient in gradients(model).values())
-
-
 @pytest.mark.parametrize("name", ["lory", "smear", "ec-segment", "mixtral", "segment-then-token"])
 @torch.no_grad()
 def test_positions_of_one_row_serve_every_row(name: str) -> None:
@@ -112,20 +104,6 @@ def test_padding_around_packed_documents_changes_nothing(name: str, side: str) -
             model, pad(ids, places), attention_mask=mask, position_ids=pad(positions(LENGTHS), places)
         )
     torch.testing.assert_close(padded.logits[mask.bool()].view_as(expected), expected, **CLOSE)
-
-
-@pytest.mark.parametrize("name", ["lory", "mixtral", "prefix", "segment-then-token"])
-def test_a_documents_change_reaches_no_other(name: str) -> None:
-    model, ids = tiny_model(name), random_ids(1, 17)
-    rows = [LENGTHS[0]]
-    changed = ids.clone()
-    changed[0, 3:12] = ids[0, 3:12].flip(0)
-    with torch.no_grad():
-        before, after = (run(model, x, position_ids=positions(rows)).logits[0] for x in (ids, changed))
-    same = torch.ones(17, dtype=torch.bool)
-    same[3:12] = False
-    torch.testing.assert_close(after[same], before[same], rtol=1e-5, atol=1e-5)
-    assert not torch.allclose(after[~same], before[~same], atol=1e-2)
 
 
 def test_which_position_ids_are_of_packed_rows() -> None:
@@ -187,15 +165,6 @@ def test_a_mask_of_all_pairs_is_kept_in_packed_rows() -> None:
 def test_continuous_batching_is_refused_where_routing_would_be_lost() -> None:
     with pytest.raises(ValueError, match="use generate"):
         tiny_model("lory").model(random_ids(), cache=object())
-
-
-def test_tokens_of_rows_without_padding_are_not_looked_through_for_it() -> None:
-    model, ids = tiny_model("mixtral"), random_ids(3, 17)
-    assert all(r.valid is None for r in model(ids, position_ids=positions(LENGTHS)).routings)
-    mask = torch.ones_like(ids)
-    mask[0, -1] = 0
-    padded = model(ids, attention_mask=mask, position_ids=positions(LENGTHS)).routings
-    assert all(int(r.valid.sum()) == 3 * 17 - 1 for r in padded)
 
 
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])

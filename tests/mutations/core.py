@@ -64,7 +64,7 @@ CORE = (
         "model/weights/pretrained.py",
         'f"{stem}up_proj": up.contiguous()',
         'f"{stem}up_proj": gate.contiguous()',
-        "tests/model/test_pretrained.py",
+        "tests/model/test_families.py",
     ),
     Mutation(
         "the last experts get the rows before theirs",
@@ -183,7 +183,7 @@ CORE = (
         "model/weights/pretrained.py",
         "        weights.update(family.weights(name, weight))\n",
         "        weights.update(family.weights(name, weight.clone()))\n",
-        "tests/model/test_pretrained.py",
+        "tests/model/test_families.py",
     ),
     Mutation(
         "a sliding window is ignored",

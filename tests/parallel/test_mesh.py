@@ -34,7 +34,7 @@ from loriini.parallel.mesh import (
 from loriini.parallel.sharding import build_model
 from loriini.train.checkpoints.storage import CheckpointConfig
 from loriini.train.config import TrainConfig
-from loriini.train.loop import start_or_resume, train
+from loriini.train.loop import train
 from loriini.train.measures import Measure
 from loriini.train.speed import SpeedConfig
 from loriini.train.upcycle import WarmupConfig
@@ -155,7 +155,7 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
     for name, stops in RESUMED.items():
         for tasks, (step, parallel) in zip((two, four), stops, strict=True):
             tasks.append((stop_at, step, run_in(name, parallel), folder / f"{name} resumed"))
-    returned = job(2, in_one_group, [*two, (refusal,)])
+    returned = job(2, in_one_group, [*two, (torch.initial_seed,), (refusal,)])
     job(4, in_one_group, four)
     return folder, returned
 
@@ -214,6 +214,10 @@ def test_a_run_is_resumed_in_another_mesh(
         assert files == [*shards, "state.json"]
     train_in(run_in(name), folder)
     assert_same_run(folder / "run", single[name])
+
+
+def test_processes_drop_out_other_states(several: tuple[Path, list[Any]]) -> None:
+    assert [returned[-2] for returned in several[1]] == [1, 2]
 
 
 def test_wrong_input_found_by_rank_0_is_raised_by_all(several: tuple[Path, list[Any]]) -> None:
@@ -276,16 +280,6 @@ def test_documents_apart_are_refused_where_processes_share_experts_of_long_units
     replace(run, document_mask=False).check(processes=2)
     replace(run, parallel=FSDP).check(processes=2)
     replace(run, routing=DESIGNS["mixtral"]).check(processes=2)
-
-
-def seed_in(run: TrainConfig, folder: Path) -> int:
-    corpus = on_first_rank(lambda: tiny_corpus(folder / "tokenizer"))
-    start_or_resume(run, corpus, folder / "run")
-    return torch.initial_seed()
-
-
-def test_processes_drop_out_other_states(tmp_path: Path) -> None:
-    assert job(2, in_one_group, [(seed_in, tiny_run(seed=7), tmp_path)]) == [[7], [8]]
 
 
 def test_a_dense_model_of_a_design_that_needs_whole_experts_is_shared() -> None:

@@ -170,25 +170,8 @@ def test_options_that_do_not_fit_are_refused(options: Any, message: str) -> None
         replace(DESIGNS["mixtral"], scorer="own", options=options)
 
 
-def test_an_option_is_not_a_number_and_the_weight_of_a_loss() -> None:
-    register_loss("width", lambda routing: routing.logits.sum((-1, -2)))
-    register_scorer("own", SCORERS["linear"], options=["width"])
-    with pytest.raises(ValueError, match="read by scorer=own and by the loss of this name; rename one"):
-        replace(DESIGNS["mixtral"], scorer="own", options={"width": 1})
-
-
 def test_an_own_loss_needs_logits_that_are_learnt_and_leaves_the_name() -> None:
     register_loss("own", lambda routing: routing.logits.sum((-1, -2)))
     with pytest.raises(ValueError, match="own is constant with scorer=label"):
         replace(DESIGNS["label"], options={"own": 1})
     assert design_name(replace(DESIGNS["lory"], options={"own": 1})) == "lory"
-
-
-def test_options_are_a_designs_own() -> None:
-    register_loss("own", lambda routing: routing.logits.sum((-1, -2)))
-    options = {"own": 1.0}
-    design = replace(DESIGNS["lory"], options=options)
-    options["own"] = -1
-    copy = replace(design, load_balance=0)
-    copy.options["own"] = 2
-    assert design.options == {"own": 1}

@@ -97,12 +97,3 @@ def test_whole_units_move() -> None:
         model(ids)
         model(ids, attention_mask=(torch.arange(12) > 1).expand(2, -1).long())  # padded: token by token
     assert moved == [(6, 4, 16), (24, 16)]
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("name", ["mixtral", "aoe", "ec-token"])
-def test_sparse_models_compile_without_a_break(name: str) -> None:
-    torch.compiler.reset()
-    model, ids = tiny_model(name, num_hidden_layers=1).bfloat16().train(), random_ids(2, 8)
-    explained = torch._dynamo.explain(model)(ids, labels=ids, use_cache=False)
-    assert (explained.graph_count, explained.graph_break_count) == (1, 0), explained.break_reasons

@@ -22,7 +22,6 @@ from loriini.model.experts.stacked import (
 )
 from loriini.model.kernels import products
 from loriini.model.kernels.products import (
-    batched_linear,
     keep,
     linear_by_unit,
     linear_by_unit_twin,
@@ -148,15 +147,6 @@ def test_products_by_unit_equal_their_twin(
 
 
 @grid(outputs=[8, 24], dtype=[torch.float32, torch.bfloat16], amx=[False, True])
-def test_the_layout_of_a_product(
-    outputs: int, dtype: torch.dtype, amx: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(products, "AMX", amx)
-    y = batched_linear(torch.ones(5, 3, 16, dtype=dtype), torch.ones(5, outputs, 16, dtype=dtype))
-    assert y.is_contiguous() is not (amx and dtype == torch.bfloat16 and outputs > 16)  # else as columns
-
-
-@grid(outputs=[8, 24], dtype=[torch.float32, torch.bfloat16], amx=[False, True])
 def test_a_recomputed_product_has_the_layout_that_compilers_are_told(
     outputs: int, dtype: torch.dtype, amx: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,19 +231,6 @@ def test_an_activation_that_the_ffn_lacks_is_refused(kind: str) -> None:
         make_experts(2, 16, 24, torch.float64, kind).activations(torch.zeros(3, 16).double(), lacked)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_equal_experts_are_one_expert_whatever_the_gates(kind: str) -> None:
-    one = make_experts(1, 16, 24, torch.float64, kind)
-    four = make_experts(4, 16, 24, torch.float64, kind)
-    four.load_state_dict({name: w.expand(4, *w.shape[1:]) for name, w in one.state_dict().items()})
-    x, gates = torch.randn(5, 3, 16, dtype=torch.float64), torch.randn(5, 4).softmax(-1).double()
-    expected = one.single(x)
-    torch.testing.assert_close(four.by_parameters(x, gates), expected, rtol=1e-6, atol=1e-6)
-    gates_of_tokens = gates[:, None].expand(-1, 3, -1).flatten(0, 1)
-    by_outputs = four.by_outputs(x.flatten(0, 1), gates_of_tokens)
-    torch.testing.assert_close(by_outputs.view_as(x), expected, rtol=1e-6, atol=1e-6)
-
-
 def test_the_formulas_of_the_three_kinds() -> None:
     x = torch.randn(5, 16, dtype=torch.float64)
     made = {kind: make_experts(1, 16, 24, torch.float64, kind) for kind in KINDS}
@@ -297,14 +274,3 @@ def test_gradients_flow_through_what_is_known(kind: str) -> None:
             x,
             gates,
         )
-
-
-def test_merging_weights_is_merging_outputs_of_each_matrix_by_itself() -> None:
-    module, x = make_experts(4, 16, 24, torch.float64), torch.randn(1, 3, 16, dtype=torch.float64)
-    gates = torch.randn(1, 4, dtype=torch.float64).softmax(-1)
-    gate, up = (torch.einsum("e,efd,sd->sf", gates[0], w, x[0]) for w in (module.gate_proj, module.up_proj))
-    hidden = torch.nn.functional.silu(gate) * up
-    expected = torch.einsum("e,edf,sf->sd", gates[0], module.down_proj, hidden)
-    torch.testing.assert_close(module.by_parameters(x, gates)[0], expected)
-    mixed_outputs = module.by_outputs(x[0], gates.expand(3, -1))
-    assert not torch.allclose(expected, mixed_outputs, rtol=1e-3, atol=1e-3)
