@@ -43,11 +43,15 @@ def words(ids: list[int]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
-    [({"to": "foo"}, "--to foo: unknown; choose"), ({"to": "hf", "dtype": "int8"}, "--dtype int8: unknown")],
+    ("settings", "named"),
+    [
+        ({"to": "foo"}, "--to foo"),
+        ({"to": "hf", "dtype": "int8"}, "--dtype int8"),
+        ({"to": "hf", "prompt": "w1"}, "--prompt"),
+    ],
 )
-def test_unknown_formats_and_number_types_are_refused(settings: dict[str, str], message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_unknown_settings_and_those_without_effect_are_refused(settings: dict[str, str], named: str) -> None:
+    with pytest.raises(InputError, match=named):
         ExportSettings(**settings)
 
 
@@ -83,7 +87,7 @@ def test_a_prompt_has_the_bos_with_which_it_will_be_served(
         export_model(model, adding, ExportSettings("llama", prompt=""), tmp_path / "empty")
 
 
-@pytest.mark.parametrize("design", ["lory", "mixtral", "aoe", "random", "frozen", "global-top2"])
+@pytest.mark.parametrize("design", ["lory", "aoe", "random", "global-top2"])
 def test_a_hugging_face_folder_loads_through_the_auto_classes(
     design: str, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
@@ -111,23 +115,7 @@ def test_padding_by_the_end_of_text_leaves_its_embedding_trainable(
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-@pytest.mark.parametrize("to", ["hf", "mixtral"])
-def test_weights_have_the_type_asked_for(
-    to: str, dtype: str, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
-) -> None:
-    model = model_of("mixtral")
-    expected = model(torch.tensor([PROMPT])).logits
-    folder = export_model(model, tokenizer, ExportSettings(to, dtype=dtype), tmp_path / "out")
-    loaded = AutoModelForCausalLM.from_pretrained(folder)
-    assert loaded.dtype == getattr(torch, dtype)
-    tolerance = CLOSE if dtype == "float32" else {"rtol": 0.1, "atol": 0.5}
-    torch.testing.assert_close(loaded.float()(torch.tensor([PROMPT])).logits, expected, **tolerance)
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.parametrize(
-    ("design", "to"), [("mixtral", "hf"), ("label", "hf"), ("random", "hf"), ("mixtral", "mixtral")]
-)
+@pytest.mark.parametrize(("design", "to"), [("label", "hf"), ("random", "hf"), ("mixtral", "mixtral")])
 @torch.no_grad()
 def test_the_difference_is_that_of_the_weights_as_written(
     design: str, to: str, dtype: str, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
@@ -138,32 +126,19 @@ def test_the_difference_is_that_of_the_weights_as_written(
     recorded = json.loads((folder / "export.json").read_text())["max_logit_difference"]
     loaded = AutoModelForCausalLM.from_pretrained(folder)
     assert loaded.dtype == getattr(torch, dtype)
-    assert recorded == pytest.approx(before.difference(loaded), rel=1e-6)
-    assert recorded > 1e-4, "far above that of float32, as rounding is"
-    said = f"was {recorded:.1e} ({dtype}, the model in float32)"
-    assert (said in (folder / "README.md").read_text()) == (to != "hf")
+    assert recorded == pytest.approx(before.difference(loaded), rel=1e-6, abs=1e-7)
+    assert (recorded < 1e-4) == (dtype == "float32")
+    assert (f"was {recorded:.1e}" in (folder / "README.md").read_text()) == (to != "hf")
 
 
-@pytest.mark.parametrize("to", ["hf", "mixtral"])
-def test_float32_logits_differ_by_rounding_alone(
-    to: str, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
-) -> None:
-    settings = ExportSettings(to, dtype="float32")
-    folder = export_model(model_of("mixtral"), tokenizer, settings, tmp_path / "out")
-    recorded = json.loads((folder / "export.json").read_text())["max_logit_difference"]
-    assert recorded == 0.0 if to == "hf" else recorded < 1e-4
-
-
-def test_logits_that_are_not_finite_are_refused(
-    tokenizer: PreTrainedTokenizerBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_logits_that_are_not_finite_are_refused(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
     model = model_of("mixtral")
     with torch.no_grad():
         model.lm_head.weight.mul_(1e4)
         assert model.lm_head.weight.abs().max() < 60_000
         model.model.norm.weight.fill_(1e3)
     for to in ("hf", "mixtral"):
-        with pytest.raises(InputError, match="--dtype float16: the logits are not finite; choose bfloat16"):
+        with pytest.raises(InputError, match="--dtype float16"):
             export_model(
                 copy.deepcopy(model), tokenizer, ExportSettings(to, dtype="float16"), tmp_path / "out"
             )
@@ -171,47 +146,28 @@ def test_logits_that_are_not_finite_are_refused(
         model.model.norm.weight.fill_(3e38)
     with pytest.raises(InputError, match="the model's logits are not finite: the model diverged"):
         export_model(model, tokenizer, ExportSettings("mixtral"), tmp_path / "out")
-    broken = model_of("mixtral")
-    with torch.no_grad():
-        broken.lm_head.weight[0] = torch.nan
-    monkeypatch.setattr(export, "convert", lambda *_: broken)
-    with pytest.raises(RuntimeError, match="the exported model's logits differ by nan"):
-        export_model(model_of("mixtral"), tokenizer, ExportSettings("mixtral"), tmp_path / "out")
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("exists", [True, False], ids=["to an empty folder", "to nothing"])
-def test_a_link_leads_to_the_export(exists: bool, tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
-    link, place = tmp_path / "link", tmp_path / "elsewhere" / "there"
-    if exists:
-        place.mkdir(parents=True)
-    link.symlink_to(place)
-    assert export_model(model_of("lory"), tokenizer, ExportSettings("hf"), link) == link
-    assert link.is_symlink()
-    assert (place / "config.json").exists()
-    assert {path.name for path in tmp_path.iterdir()} == {"link", "elsewhere"}
-
-
 @pytest.mark.parametrize(
-    ("design", "settings", "reason"),
+    ("design", "settings", "named"),
     [
-        ("lory", ExportSettings("llama"), "a prompt chooses the experts of this model; give --prompt"),
-        ("lory", ExportSettings("llama", prompt=" "), "the prompt is empty, but it chooses"),
-        ("lory", ExportSettings("llama", prompt="w1 " * 33), "has 33 tokens and the model's context 32"),
-        ("mixtral", ExportSettings("gguf", prompt="w1"), "every token chooses its own experts"),
-        ("lory", ExportSettings("llama", prompt="w1", label="x"), "--label x: .* does not route by label"),
-        ("dense", ExportSettings("llama", prompt="w1"), "--prompt: .* do not depend on a prompt"),
-        ("label", ExportSettings("llama"), "this model routes by label; give one"),
-        ("mixtral", ExportSettings("llama"), "every token chooses its own experts"),
-        ("lory", ExportSettings("gguf", prompt="w1"), "its tokenizer is not a byte-level BPE"),
+        ("lory", ExportSettings("llama"), "--prompt"),
+        ("lory", ExportSettings("llama", prompt=" "), "prompt is empty"),
+        ("lory", ExportSettings("llama", prompt="w1 " * 33), "33 tokens"),
+        ("mixtral", ExportSettings("gguf", prompt="w1"), "every token chooses"),
+        ("lory", ExportSettings("llama", prompt="w1", label="x"), "--label x"),
+        ("dense", ExportSettings("llama", prompt="w1"), "--prompt"),
+        ("label", ExportSettings("llama"), "label"),
+        ("lory", ExportSettings("gguf", prompt="w1"), "tokenizer"),
     ],
     ids=str,
 )
 def test_what_cannot_be_exported_is_refused_and_leaves_nothing(
-    design: str, settings: ExportSettings, reason: str, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+    design: str, settings: ExportSettings, named: str, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
     model = model_of(design, **({"num_experts": 1} if design == "dense" else {}))
-    with pytest.raises(InputError, match=reason):
+    with pytest.raises(InputError, match=named):
         export_model(model, tokenizer, settings, tmp_path / "out")
     assert not any(tmp_path.iterdir())
 
@@ -221,8 +177,7 @@ def test_experts_that_transformers_cannot_multiply_are_refused(
 ) -> None:
     """Their rows are no multiple of 16 bytes: those of width 20 are in float32 only."""
     model = model_of("mixtral", intermediate_size=20)  # cast by the first export
-    reason = "down_proj has rows of 40 bytes, and transformers needs a multiple of 16; use --to hf"
-    with pytest.raises(InputError, match=reason):
+    with pytest.raises(InputError, match="down_proj"):
         export_model(model, tokenizer, ExportSettings("mixtral", "bfloat16"), tmp_path / "out")
     assert not any(tmp_path.iterdir())
     model = model_of("mixtral", intermediate_size=20)
@@ -240,15 +195,6 @@ def test_what_a_gguf_file_needs_is_missed_before_the_work(
     monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(InputError, match="--to gguf needs the gguf package"):
         export_model(model, byte_tokenizer(), settings, tmp_path / "out")
-    folder = trained(tiny_run(steps=2), tmp_path)
-    monkeypatch.setattr(export, "load_model", lambda *_: pytest.fail("loaded"))
-    with pytest.raises(InputError, match="--to gguf needs the gguf package"):
-        export_run(folder, settings, tmp_path / "out")
-
-
-def test_options_without_effect_are_refused() -> None:
-    with pytest.raises(InputError, match="--prompt and --label are for formats without a router"):
-        ExportSettings("hf", prompt="w1")
 
 
 def test_an_export_that_computes_something_else_is_not_written(
@@ -267,19 +213,10 @@ def test_nothing_that_is_there_is_overwritten(tokenizer: PreTrainedTokenizerBase
     folder = export_model(model, tokenizer, ExportSettings("hf"), tmp_path / "empty")
     file.write_text("mine")
     for there in (folder, file):
-        with pytest.raises(InputError, match=f"{there}: exists and is not empty; choose another --out"):
+        with pytest.raises(InputError, match=str(there)):
             export_model(model, tokenizer, ExportSettings("hf"), there)
     assert file.read_text() == "mine"
     assert {path.name for path in tmp_path.iterdir()} == {"empty", "file"}
-
-
-def test_a_killed_export_is_written_again(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
-    half = tmp_path / ".hf.unfinished"
-    half.mkdir()
-    (half / "half.safetensors").write_text("")
-    folder = export_model(model_of("lory"), tokenizer, ExportSettings("hf"), tmp_path / "hf")
-    assert not half.exists()
-    assert not (folder / "half.safetensors").exists()
 
 
 def test_the_same_export_is_left_and_another_refused(tmp_path: Path) -> None:
@@ -289,7 +226,7 @@ def test_the_same_export_is_left_and_another_refused(tmp_path: Path) -> None:
     before = (out / "model.safetensors").stat().st_mtime_ns
     assert export_run(folder, settings, tmp_path / "out") == out
     assert (out / "model.safetensors").stat().st_mtime_ns == before
-    with pytest.raises(InputError, match=r"holds another export \(different: prompt\); choose another --out"):
+    with pytest.raises(InputError, match="different: prompt"):
         export_run(folder, ExportSettings("llama", prompt="w1"), tmp_path / "out")
     (folder / "model" / "model.safetensors").touch()
     with pytest.raises(InputError, match=r"\(different: source\)"):
@@ -307,15 +244,13 @@ def test_an_export_of_other_settings_or_another_tokenizer_is_not_current(name: s
         export_run(folder, settings, out)
 
 
-@pytest.mark.parametrize(
-    ("damaged", "reason"), [("{bad", "not readable JSON"), ("[]", "not a JSON object")], ids=str
-)
-def test_a_damaged_record_of_an_export_is_refused(damaged: str, reason: str, tmp_path: Path) -> None:
+def test_a_damaged_record_of_an_export_is_refused(tmp_path: Path) -> None:
     folder, out = trained(tiny_run(steps=2), tmp_path), tmp_path / "out"
     out.mkdir()
-    (out / "export.json").write_text(damaged)
-    with pytest.raises(InputError, match=rf"export.json: {reason}.*; choose another --out"):
-        export_run(folder, ExportSettings("hf"), out)
+    for damaged in ("{bad", "[]"):
+        (out / "export.json").write_text(damaged)
+        with pytest.raises(InputError, match=r"export\.json"):
+            export_run(folder, ExportSettings("hf"), out)
 
 
 def test_a_card_has_the_runs_numbers(tmp_path: Path) -> None:
@@ -324,13 +259,7 @@ def test_a_card_has_the_runs_numbers(tmp_path: Path) -> None:
     (folder / "evaluation.jsonl").write_text(json.dumps(measured) + "\n")
     written = (folder / "model" / "README.md").read_text()
     assert "\n- **steps**: 2\n- **training tokens**: 256\n" in written
-    assert "lory (unit segment, segment_length 8, " in written
-    assert "after segment 1: in the first 8 tokens" in written
-    assert "# license: add yours" in written
-    assert "trust_remote_code=True" in written
     out = export_run(folder, ExportSettings("llama", prompt="w1"), tmp_path / "out")
     card = (out / "README.md").read_text()
     assert "- **held-out perplexity**: sums 12.35\n" in card
-    assert '- **exported**: as Llama, of the experts that the prompt "w1" chose; the largest diff' in card
-    assert "causality" not in card, "a Llama is causal, whatever the model was"
     assert "trust_remote_code" not in card

@@ -12,14 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import torch.distributed as dist
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from loriini.common.errors import InputError
 from loriini.data.jobs.artifact import file_hashes
-from loriini.parallel.mesh import ParallelConfig, join_mesh
-from loriini.parallel.sharding import build_model, local_part
 from loriini.train.checkpoints import state, storage
 from loriini.train.checkpoints.state import read_state
 from loriini.train.checkpoints.storage import CheckpointConfig
@@ -29,7 +25,6 @@ from loriini.train.loop import start_or_resume, train
 from loriini.train.optimizer import OptimizerConfig
 from loriini.train.upcycle import WarmupConfig
 from runs import tiny_corpus, tiny_run
-from tiny import tiny_config
 from together import in_one_group, job
 
 IO_ERROR = str(OSError(errno.EIO, os.strerror(errno.EIO)))
@@ -79,27 +74,6 @@ def resumed(folder: Path, before: Callable[[], object] = lambda: None) -> tuple[
         except (InputError, OSError) as error:
             found = str(error)
     return found, names, printed.getvalue()
-
-
-class CopiedBytes(TorchDispatchMode):
-    """Adds up in `bytes` what is copied inside, of sharded tensors this process's part."""
-
-    bytes = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        if func._opname in ("clone", "_to_copy", "copy_"):
-            self.bytes += local_part(out).nbytes
-        return out
-
-
-def staged(folder: Path) -> tuple[int, int, bool]:
-    """The bytes copied to stage a sharded model, and those that it has; whether the copies are equal."""
-    state = build_model(tiny_config(), join_mesh(ParallelConfig()), "fp32").state_dict()
-    with CopiedBytes() as copied:
-        copies = storage.CheckpointFiles(folder, {}).stage(state)
-    equal = all(torch.equal(local_part(copies[name]), local_part(tensor)) for name, tensor in state.items())
-    return copied.bytes, sum(local_part(tensor).nbytes for tensor in state.values()), equal
 
 
 def second_fails() -> None:
@@ -154,7 +128,7 @@ def two(folder: Path, hashed_on_save: list[list[str]]) -> dict[str, tuple[Any, .
     """What each of two processes returns, by the name of the task."""
     tasks = {name: (resumed, folder / name) for name in list(HARMED)[:4]}
     tasks["unreadable"] = (resumed, folder / "unreadable", second_fails)  # type: ignore[assignment]
-    tasks["staged"] = (staged, folder)
+    tasks["failing"] = (failing_save, folder / "failing")
     returned = job(2, in_one_group, list(tasks.values()))
     return dict(zip(tasks, zip(*returned, strict=True), strict=True))
 
@@ -198,17 +172,11 @@ def test_another_number_of_processes_shares_the_files_too(folder: Path) -> None:
     assert alone[:2] == (1, [f"{step}/{file}" for step in STEPS[::-1] for file in FILES])
 
 
-def test_a_sharded_tensor_is_copied_once_for_the_background(two: dict[str, tuple[Any, ...]]) -> None:
-    for copied, held, equal in two["staged"]:
-        assert copied == held
-        assert equal
-
-
-def test_a_process_that_cannot_hash_leaves_no_checkpoint(tmp_path: Path) -> None:
-    assert (
-        job(2, in_one_group, [(failing_save, tmp_path)]) == [[f"[Errno {errno.EIO}] Input/output error"]] * 2
-    )
-    assert not any((tmp_path / "run" / "checkpoints").iterdir())
+def test_a_process_that_cannot_hash_leaves_no_checkpoint(
+    folder: Path, two: dict[str, tuple[Any, ...]]
+) -> None:
+    assert two["failing"] == (IO_ERROR, IO_ERROR)
+    assert not any((folder / "failing" / "run" / "checkpoints").iterdir())
 
 
 def test_a_process_that_dies_leaves_no_checkpoint_that_looks_complete(tmp_path: Path) -> None:

@@ -225,56 +225,46 @@ def test_wrong_input_found_by_rank_0_is_raised_by_all(several: tuple[Path, list[
 
 
 @pytest.mark.parametrize(
-    ("mesh", "world_size", "changes", "message"),
+    ("mesh", "world_size", "changes", "named"),
     [
-        (ParallelConfig(shard=3), 4, {}, r"parallel.shard is 3, but 4 processes are not a multiple of it"),
-        (ParallelConfig(shard=8), 4, {}, r"parallel.shard is 8, but 4 processes"),
-        (ParallelConfig(experts=3), 4, {}, r"parallel.experts is 3, but the 4 processes that share a copy"),
-        (ParallelConfig(shard=1, experts=2), 4, {}, r"parallel.experts is 2, but the 1 processes"),
-        (ParallelConfig(), 3, {}, r"batch_size is 4, not a multiple of the 3 processes"),
-        (ParallelConfig(experts=4), 4, {"intermediate_size": 18}, r"width is 18, not a multiple"),
-        (
-            ParallelConfig(experts=2),
-            2,
-            {"routing": replace(DESIGNS["aoe"], node="hidden")},
-            r"routing.node=hidden needs every expert whole",
-        ),
-        (WHOLE, 2, {}, r"experts that they select, and this model selects none; set it to width"),
-        (WHOLE, 2, {"routing": "switch", "num_experts": 1}, r"this model selects none"),
-        (WHOLE, 2, {"routing": "switch", "num_experts": 3}, r"num_experts is 3, not a multiple of parallel"),
+        (ParallelConfig(shard=3), 4, {}, "parallel.shard is 3"),
+        (ParallelConfig(shard=8), 4, {}, "parallel.shard is 8"),
+        (ParallelConfig(experts=3), 4, {}, "parallel.experts is 3"),
+        (ParallelConfig(shard=1, experts=2), 4, {}, "parallel.experts is 2"),
+        (ParallelConfig(), 3, {}, "batch_size is 4"),
+        (ParallelConfig(experts=4), 4, {"intermediate_size": 18}, "width is 18"),
+        (EXPERTS, 2, {"routing": replace(DESIGNS["aoe"], node="hidden")}, "routing.node"),
+        (WHOLE, 2, {}, "selects none"),
+        (WHOLE, 2, {"routing": "switch", "num_experts": 1}, "selects none"),
+        (WHOLE, 2, {"routing": "switch", "num_experts": 3}, "num_experts is 3"),
     ],
 )
 def test_a_mesh_that_does_not_divide_is_refused(
-    mesh: ParallelConfig, world_size: int, changes: dict[str, Any], message: str
+    mesh: ParallelConfig, world_size: int, changes: dict[str, Any], named: str
 ) -> None:
     config = tiny_config(**{"routing": "lory", **changes})
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=named):
         check_mesh(mesh, world_size, 4, config)
 
 
-@pytest.mark.parametrize(
-    ("size", "others", "message"),
-    [
-        ("2", {"RANK": "0"}, "WORLD_SIZE is 2, without LOCAL_RANK; start with torchrun, or unset it"),
-        ("auto", dict.fromkeys(OF_TORCHRUN, "0"), "WORLD_SIZE is auto, which is no number; start"),
-    ],
-)
+@pytest.mark.parametrize(("size", "others"), [("2", ["RANK"]), ("auto", OF_TORCHRUN)], ids=["2", "auto"])
 def test_a_world_size_that_torchrun_did_not_set_is_refused(
-    size: str, others: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
+    size: str, others: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in OF_TORCHRUN:
         monkeypatch.delenv(name, raising=False)
-    for name, value in {"WORLD_SIZE": size, **others}.items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(InputError, match=message):
+    for name in others:
+        monkeypatch.setenv(name, "0")
+    monkeypatch.setenv("WORLD_SIZE", size)
+    with pytest.raises(InputError, match=f"WORLD_SIZE is {size}"):
         world_size()
 
 
-@pytest.mark.parametrize("design", ["lory", "prefix", "smear", "ec-segment", "sequence-top1", "global-top2"])
+@pytest.mark.parametrize("design", ["lory", "smear", "ec-segment"])
 def test_documents_apart_are_refused_where_processes_share_experts_of_long_units(design: str) -> None:
     """Each process has as many units as documents or their segments, and a group gathers equal numbers."""
     run = tiny_run(design, document_mask=True, parallel=EXPERTS, warmup=WarmupConfig(dense_share=0))
-    with pytest.raises(InputError, match=r"^parallel.experts is 2, and with document_mask .* set parallel"):
+    with pytest.raises(InputError, match="document_mask"):
         run.check(processes=2)
     run.check(processes=1)
     replace(run, document_mask=False).check(processes=2)

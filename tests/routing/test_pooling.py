@@ -22,22 +22,16 @@ def states(length: int) -> Tensor:
 
 
 @pytest.mark.parametrize("left", [0, 3])
-def test_the_mean_of_a_long_segment_in_bfloat16(left: int) -> None:
+def test_the_means_of_a_long_segment_and_prompt_in_bfloat16(left: int) -> None:
     x_BHD = states(left + LONG)
     context = padded(left) if left else RoutingContext(1, LONG)
-    mean = segment_means(x_BHD, context, LONG, 1)
-    assert mean.dtype == torch.bfloat16
-    torch.testing.assert_close(mean[:, 0].float(), x_BHD[:, left:].float().mean(1), rtol=2**-8, atol=0)
-
-
-@pytest.mark.parametrize("left", [0, 3])
-def test_the_mean_of_a_long_prompt_in_bfloat16(left: int) -> None:
-    x_BHD = states(left + LONG)
-    context = padded(left) if left else RoutingContext(1, LONG)
-    mean_BD = prompt_mean(x_BHD, context, torch.tensor([LONG - 9]))
-    assert mean_BD.dtype == torch.bfloat16
-    expected = x_BHD[:, left:-9].float().mean(1)
-    torch.testing.assert_close(mean_BD.float(), expected, rtol=2**-8, atol=0)
+    segment, prompt = (
+        segment_means(x_BHD, context, LONG, 1)[:, 0],
+        prompt_mean(x_BHD, context, torch.tensor([LONG])),
+    )
+    for mean_BD in (segment, prompt):
+        assert mean_BD.dtype == torch.bfloat16
+        torch.testing.assert_close(mean_BD.float(), x_BHD[:, left:].float().mean(1), rtol=2**-8, atol=0)
 
 
 def test_autocast_does_not_round_the_states_of_a_prompt() -> None:

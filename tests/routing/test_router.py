@@ -36,25 +36,22 @@ def test_a_design_changed_later_is_that_of_a_new_model(name: str, changes: dict[
 
 
 @pytest.mark.parametrize(
-    ("name", "changes", "reason"),
+    ("name", "changes"),
     [
-        ("mixtral", {"scorer": "mlp"}, r"routing\.scorer changed after the model was built"),
-        ("switch", {"scorer_width": 3}, r"routing\.scorer_width changed"),
-        ("aoe", {"norm": 1}, r"routing\.norm changed"),
-        ("lory", {"gates": "uniform"}, r"routing\.constant_gates changed"),
-        ("deepseek-v3", {"balance_bias": 0.0}, r"routing\.balance_bias changed"),
-        ("deepseek-v3", {"num_shared_experts": 0}, r"routing\.num_shared_experts changed"),
-        ("sequence-top1", {"scope": "global"}, r"routing\.scope changed"),
-        ("global-top1", {"scope": "layer"}, r"routing\.scope changed"),
+        ("mixtral", {"scorer": "mlp"}),
+        ("switch", {"scorer_width": 3}),
+        ("aoe", {"norm": 1}),
+        ("lory", {"gates": "uniform"}),
+        ("deepseek-v3", {"balance_bias": 0.0}),
+        ("deepseek-v3", {"num_shared_experts": 0}),
+        ("global-top1", {"scope": "layer"}),
     ],
     ids=str,
 )
-def test_a_design_that_needs_another_router_is_refused(
-    name: str, changes: dict[str, Any], reason: str
-) -> None:
+def test_a_design_that_needs_another_router_is_refused(name: str, changes: dict[str, Any]) -> None:
     model, ids = tiny_model(name), random_ids()
     model.config.routing = replace(model.config.routing, **changes)
-    with pytest.raises(ValueError, match=reason):
+    with pytest.raises(ValueError, match=next(iter(changes))):
         model(ids)
 
 

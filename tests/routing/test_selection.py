@@ -83,28 +83,6 @@ def test_expert_choice_in_training(
         assert chosen == set(best) or (tied and chosen <= set(real) and len(chosen) == capacity)
 
 
-def test_padding_does_not_count_in_an_experts_capacity() -> None:
-    logits, valid = torch.randn(87, 4), torch.arange(87) < 56
-    for scorer in ("linear", "activation_norm"):
-        config = token_choice(selection="expert_choice", scorer=scorer)
-        mask = SELECTIONS["expert_choice"](logits.abs(), config, valid, True)
-        assert mask.sum(0).tolist() == [14] * 4
-        assert not mask[56:].any()
-
-
-def test_experts_compare_activation_norms_themselves() -> None:
-    """Token 0 has the larger norms, token 1 the larger softmax for expert 0."""
-    norms = torch.tensor([[5.0, 6.0], [2.0, 1.0]])
-    chosen = {
-        scorer: SELECTIONS["expert_choice"](
-            norms, token_choice(selection="expert_choice", scorer=scorer), None, True
-        ).tolist()
-        for scorer in ("linear", "activation_norm")
-    }
-    assert chosen["linear"] == [[False, True], [True, False]]
-    assert chosen["activation_norm"] == [[True, True], [False, False]]
-
-
 @given(LOGITS, st.floats(0.1, 8.0))
 def test_expert_choice_at_evaluation_is_top_k_of_each_unit(logits: Tensor, capacity_factor: float) -> None:
     config = token_choice(selection="expert_choice", capacity_factor=capacity_factor)
