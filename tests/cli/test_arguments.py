@@ -15,7 +15,7 @@ def test_a_text_is_a_regular_file_of_bounded_size(tmp_path: Path) -> None:
         file.truncate(MOST_BYTES + 1)
     (tmp_path / "good").write_text("wörds", encoding="utf-8-sig")
     assert read_text_file(tmp_path / "good") == "wörds"
-    for name, reason in (("pipe", "pipe"), (".", "folder"), ("large", "larger than 64 MiB")):
+    for name, reason in ((".", "folder"), ("pipe", "pipe"), ("large", "larger than 64 MiB")):
         with pytest.raises(InputError, match=reason):
             read_text_file(tmp_path / name)
 
