@@ -1,4 +1,4 @@
-"""Runs from files, from Python files named as such, and from other packages."""
+"""Runs from files, and from other packages."""
 
 import json
 from importlib.metadata import EntryPoint
@@ -38,9 +38,6 @@ def made():
     return replace(mine, name="made")
 
 number = 3
-
-def fails():
-    raise RuntimeError("no")
 """
 
 
@@ -90,26 +87,6 @@ def test_a_file_that_is_no_run_is_one_line(
     assert "\n" not in str(refused.value)
 
 
-def test_a_python_file_is_executed_where_it_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "recipes.py"
-    path.write_text(PYTHON)
-    assert find_recipe(f"{path}:mine").name == "mine"
-    assert find_recipe(f"{path}:made").name == "made"
-    for name, message in {
-        "other": "has no 'other'; it has mine, made, fails",
-        "number": "is a int; it must be a TrainConfig",
-        "fails": "fails .RuntimeError: no.",
-    }.items():
-        with pytest.raises(InputError, match=message):
-            find_recipe(f"{path}:{name}")
-    for name in (str(path), f"{tmp_path / 'absent.py'}:mine"):
-        with pytest.raises(InputError, match=r"\.py"):
-            find_recipe(name)
-    path.write_text("import sys; sys.exit('no')")
-    with pytest.raises(InputError, match="line 1, SystemExit: no"):
-        find_recipe(f"{path}:mine")
-
-
 def test_recipes_of_other_packages_are_entry_points(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -118,6 +95,7 @@ def test_recipes_of_other_packages_are_entry_points(
     entries = {
         "theirs": "other_package:made",
         "broken": "absent_package:run",
+        "number": "other_package:number",
         "tiny-lory": "other_package:made",
     }
     found = [EntryPoint(name, value, "loriini.recipes") for name, value in entries.items()]
@@ -126,12 +104,15 @@ def test_recipes_of_other_packages_are_entry_points(
     assert find_recipe("tiny-lory") == RECIPES["tiny-lory"]
     with pytest.raises(InputError, match="recipe broken: absent_package:run cannot be imported"):
         find_recipe("broken")
+    with pytest.raises(InputError, match="recipe number: is a int; it must be a TrainConfig"):
+        find_recipe("number")
     with pytest.raises(InputError, match="the nearest is theirs"):
         find_recipe("their")
     listed = call(capsys, "recipes", "--json")
     names = [row["name"] for row in json.loads(listed.out)]
     assert names == [*RECIPES, "theirs"]
     assert "recipe broken" in listed.err
+    assert "recipe number" in listed.err
 
 
 def test_a_file_has_help_and_a_dry_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

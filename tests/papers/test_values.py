@@ -3,8 +3,6 @@ listed here."""
 
 import math
 from collections import Counter
-from itertools import combinations
-from typing import Any
 
 import pytest
 
@@ -20,8 +18,6 @@ CONTRADICTED = {
     ("aoe-table5", "AoE"): 49.77,
 }
 """Printed averages that are not those of their rows → the rows' means."""
-ROUTER_FREE = ("aoe-table1", "aoe-table6", "aoe-table7")
-DESIGN_CHOICES = [f"design-choices-table{number}" for number in (1, 2, 3)]
 
 
 def cell(item: str, row: str, column: str, paper: str | None = None) -> float:
@@ -147,16 +143,6 @@ def test_gains_by_group_of_tasks_are_those_of_lorys_table_1(group: str, gains: d
     assert agrees == (not printed.note)
 
 
-def test_routing_by_prompt_is_table_1s_inference() -> None:
-    for model in ("1.5B/8E", "1.5B/16E"):
-        table_1 = cells("lory-table1", model)
-        for item in ("lory-table6", "lory-table9"):
-            prompt = cells(item, f"{model} (prompt)")
-            assert {name: table_1[name] for name in prompt if name != "Avg"} == {
-                name: value for name, value in prompt.items() if name != "Avg"
-            }
-
-
 def test_lorys_overhead_and_slow_down() -> None:
     dense = cell("lory-table3", "0.3B", "throughput")
     for model, experts in (("0.3B/8E", 8), ("0.3B/32E", 32)):
@@ -164,61 +150,6 @@ def test_lorys_overhead_and_slow_down() -> None:
         slower = 100 - 100 * cell("lory-table3", model, "throughput") / dense
         assert cell("lory-appendix-b", model, "training", "Lory") == pytest.approx(slower, abs=0.6)
         assert abs(cell("lory-appendix-b", "0.3B/32E", "training", "SOAP") - slower) > 4
-
-
-def test_lorys_experts_and_their_threshold() -> None:
-    for experts in (8, 16, 32):
-        layers = cell("lory-table4", f"1.5B/{experts}E", "N")
-        assert cell("lory-fig9", f"1.5B/{experts}E", "experts of all layers") == layers * experts
-    assert cell("lory-fig9", "1.5B/8E", "threshold of activity", "Lory") == 2 / 8
-    assert cell("lory-fig9", "1.5B/8E", "threshold of activity", "SOAP") == 8 / 2
-    segments = cell("lory-fig9", SETUP, "tokens") / 256
-    assert cell("lory-fig9", SETUP, "segments") == pytest.approx(segments, rel=0.03)
-
-
-def test_design_choices_tables_share_their_models() -> None:
-    by_model: dict[Any, dict[str, float]] = {}
-    for item in DESIGN_CHOICES:
-        for row, run in ITEMS[item].runs.items():
-            for column, value in cells(item, row, "perplexity").items():
-                by_model.setdefault((run, column), {})[item] = value
-    shared = [values for values in by_model.values() if len(values) > 1]
-    assert len(shared) == 7
-    for values in shared:
-        for one, other in combinations(values.values(), 2):
-            assert one == pytest.approx(other, abs=0.0011)  # 10.667 in tables 1 and 2, 10.666 in table 3
-    assert [v for v in shared if len(set(v.values())) > 1] == [
-        dict(zip(DESIGN_CHOICES, (10.667, 10.667, 10.666), strict=True))
-    ]
-
-
-def test_routers_are_the_same_beside_every_norm() -> None:
-    l2, l1, largest = (cells(item, "router") for item in ROUTER_FREE)
-    assert l2 == l1 == largest
-
-
-def test_accuracy_kept_without_routers() -> None:
-    kept = {}
-    for row in ITEMS["aoe-table1"].runs:
-        for column, value in cells("aoe-table1", row).items():
-            if row != "router":
-                kept[row, column] = 100 * value / cell("aoe-table1", "router", column)
-    for value in published_values("aoe-table1"):
-        if value.unit.startswith("% of"):
-            column = value.column.removesuffix(", kept")
-            best = max(share for (_, of), share in kept.items() if of.endswith(column.split(", ")[1]))
-            assert kept[value.row, column] == best == pytest.approx(value.value, abs=0.6)
-    assert max(kept[row, "MMLU, Phi-3.5"] for row, column in kept if "MMLU" in column) < 49
-
-
-def test_cells_where_another_norm_beats_l2() -> None:
-    l2, *others = (
-        {(row, column): value for row in ITEMS[item].runs for column, value in cells(item, row).items()}
-        for item in ROUTER_FREE
-    )
-    better = [{key for key in l2 if other[key] > l2[key]} for other in others]
-    assert [len(keys) for keys in better] == [2, 3]
-    assert all(column.endswith("Phi-3.5") for keys in better for _, column in keys)
 
 
 def test_aoe_beats_every_traditional_configuration_on_average() -> None:

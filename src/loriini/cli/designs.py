@@ -50,16 +50,15 @@ class Recipes:
 
     def run(self) -> None:
         from loriini.common.progress import warn
-        from loriini.recipes import describe, recipe_names, shape_of
-
-        def row(name: str) -> dict[str, Any]:
-            described = describe(name)
-            return described if self.json else {"name": name, **shape_of(name), **described}
+        from loriini.recipes import describe, recipe_names
 
         rows = []
         for name in recipe_names():
             try:
-                rows.append(row(name))
+                rows.append(describe(name))
             except (InputError, ValueError) as error:
                 warn(error)
+        if self.json:
+            keys = ("name", "parameters_total", "parameters_active", "published_total", "published_active")
+            rows = [{key: row[key] for key in keys} for row in rows]
         print_rows(rows, tuple(rows[0]), self.json)

@@ -27,7 +27,7 @@ class Train:
     """
 
     recipe: Annotated[str | None, Option("RECIPE", positional=True)] = None
-    """A recipe of `loriini recipes`, FILE.json or FILE.toml with a run's settings, or FILE.py:NAME."""
+    """A recipe of `loriini recipes`, or FILE.json or FILE.toml with a run's settings."""
     out: Annotated[Path | None, Option("RUN", parse=output_folder)] = None
     """The run's folder."""
     corpus: tuple[Path, ...] = ()

@@ -133,19 +133,18 @@ def check_domains(domains: Collection[str]) -> None:
 
 
 def check_lengths(
-    heldout: Mapping[str, HeldOut], skip: int, document_mask: bool = False, option: str = "--skip"
+    heldout: Mapping[str, HeldOut],
+    skip: int,
+    document_mask: bool = False,
+    remedy: str = "lower --skip, raise --length",
 ) -> None:
-    """InputError for a domain whose instances, or documents, are too short to skip `skip` predictions.
-
-    `option` is the one that sets `skip`.
-    """
+    """InputError for a domain whose instances, or documents, are too short to skip `skip` predictions."""
     for domain, text in heldout.items():
         longest = int(text.positions_in(document_mask)[:, :-1].max()) + 1
         if longest <= skip:
             raise InputError(
                 f"domain {domain!r}: its longest text is of {longest} predicted tokens, and the first {skip} "
-                f"are skipped; lower {option} below {longest}, raise the length of instances, give it longer "
-                "held-out text, or leave it out"
+                f"are skipped; {remedy}, give it longer held-out text, or leave it out"
             )
 
 

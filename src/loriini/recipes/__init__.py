@@ -10,7 +10,7 @@ from loriini.common.checks import nearest
 from loriini.common.errors import InputError
 from loriini.common.hub import RUN
 from loriini.common.progress import warn
-from loriini.recipes.files import READERS, as_run, python_recipe, read_run_file, read_values
+from loriini.recipes.files import READERS, as_run, read_run_file, read_values
 from loriini.recipes.redesign import with_design, with_routing
 from loriini.recipes.small import SIZES, Size, families, quickstart_run, tiny_recipes
 from loriini.train.config import TrainConfig
@@ -70,15 +70,10 @@ def installed_recipe(name: str) -> Recipe | None:
 
 
 def find_recipe(name: str) -> TrainConfig:
-    """The run of a recipe's name, of `FILE.json` or `FILE.toml`, or of `FILE.py:NAME`.
+    """The run of a recipe's name, or of `FILE.json` or `FILE.toml`.
 
     InputError for an unknown name and for a file that cannot be read.
     """
-    path, _, attribute = name.rpartition(":")
-    if path.endswith(".py"):
-        return python_recipe(Path(path), attribute)
-    if name.endswith(".py"):
-        raise InputError(f"{name}: name one of its runs, as {name}:NAME")
     if Path(name).suffix in READERS:
         return read_run_file(Path(name), lambda base: named_recipe(base).run)
     return named_recipe(name).run
@@ -93,7 +88,7 @@ def named_recipe(name: str) -> Recipe:
     if Path(name, RUN).exists():
         raise InputError(f"{name}: a run's folder; give {Path(name, RUN)}, or --resume {name}")
     if Path(name).is_file():
-        raise InputError(f"{name}: not a file of settings; give FILE.toml, FILE.json or FILE.py:NAME")
+        raise InputError(f"{name}: not a file of settings; give FILE.toml or FILE.json")
     hint = nearest(str(name), recipe_names())
     raise InputError(f"no recipe is named {name!r}; {hint}`loriini recipes` lists them all")
 
@@ -105,27 +100,21 @@ def is_tiny(name: str) -> bool:
 
 
 def describe(name: str) -> dict[str, Any]:
-    """A recipe's name and parameters with its default vocabulary, and the published ones as printed."""
+    """A recipe's sizes and parameters with its default vocabulary, and the published ones as printed."""
     recipe = named_recipe(name)
-    total, active = recipe.run.config(default_vocabulary(recipe.run, name)).parameters()
+    run, vocabulary = recipe.run, default_vocabulary(recipe.run, name)
+    total, active = run.config(vocabulary).parameters()
     return {
         "name": name,
-        "parameters_total": total,
-        "parameters_active": active,
-        "published_total": recipe.published_total,
-        "published_active": recipe.published_active,
-    }
-
-
-def shape_of(name: str) -> dict[str, int]:
-    """A recipe's sizes, with its default vocabulary."""
-    run = named_recipe(name).run
-    return {
         "experts": run.model.num_experts,
         "width": run.model.hidden_size,
         "layers": run.model.num_hidden_layers,
         "context": run.length,
-        "vocabulary": default_vocabulary(run, name),
+        "vocabulary": vocabulary,
+        "parameters_total": total,
+        "parameters_active": active,
+        "published_total": recipe.published_total,
+        "published_active": recipe.published_active,
     }
 
 
@@ -147,7 +136,6 @@ __all__ = [
     "is_tiny",
     "quickstart_run",
     "recipe_names",
-    "shape_of",
     "with_design",
     "with_routing",
 ]

@@ -1,16 +1,14 @@
-"""Runs from files: JSON or TOML, such as the `run.json` of another run, and Python files named as such."""
+"""Runs from files: JSON or TOML, such as the `run.json` of another run."""
 
 import json
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass, replace
 from difflib import get_close_matches
-from inspect import isfunction
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
 from loriini.common.errors import InputError
-from loriini.common.extension import execute
 from loriini.common.options import type_text
 from loriini.routing import DESIGNS, RoutingConfig
 from loriini.routing.design import design_and_fields
@@ -92,20 +90,6 @@ def _changed(config: Any, values: Mapping[str, Any], section: str) -> Any:
             except TypeError:
                 raise InputError(f"{where} is {value!r}; it must be {type_text(hints[name])}") from None
     return replace(config, **changes)
-
-
-def python_recipe(path: Path, name: str) -> TrainConfig:
-    """The run `name` of a Python file, which is executed: a `TrainConfig`, or a function that returns one."""
-    module = execute(path)
-    if not hasattr(module, name):
-        known = [
-            key
-            for key, value in vars(module).items()
-            if isinstance(value, TrainConfig) or (isfunction(value) and value.__module__ == module.__name__)
-        ]
-        hint = f"; it has {', '.join(known)}" if known else ""
-        raise InputError(f"{path}: has no {name!r}{hint}; name a TrainConfig or a function that returns one")
-    return as_run(getattr(module, name), f"{path}:{name}")
 
 
 def as_run(value: Any, source: str) -> TrainConfig:

@@ -148,7 +148,7 @@ def perplexity_measure(
     )
     # the dense warm-up skips the mixture's segment 1 too, so that all steps are comparable
     skip = config.first_segment_length if settings.skip is None else settings.skip
-    check_lengths(texts, skip, run.document_mask, "--evaluate.skip")
+    check_lengths(texts, skip, run.document_mask, "lower --evaluate.skip")
     on_first_rank(lambda: warn_of_overlap(run.corpus, documents))
     perplexity = partial(_perplexity, run, texts, skip)
     digest = heldout_digest(texts)

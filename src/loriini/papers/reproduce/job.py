@@ -99,7 +99,8 @@ def check_heldout(plans: Sequence[Plan], texts: Texts) -> None:
     of_loss = (plan for plan in plans if any(map(is_of_loss, plan.experiment.measures)))
     trainings = (training for plan in of_loss for training in plan.trainings)
     for kind, corpus in {training.kind: training.corpus for training in trainings}.items():
-        check_lengths(texts.instances(kind, kind, corpus), texts.scale.segment_length)
+        heldout = texts.instances(kind, kind, corpus)
+        check_lengths(heldout, texts.scale.segment_length, remedy="give other files by --text")
 
 
 def claim(scale: Scale, texts: Texts, out: Path) -> None:
