@@ -1,7 +1,6 @@
 """A finished stage is whole, is not made again, and is never overwritten by another."""
 
 import errno
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 from loriini.common.errors import InputError, is_disk_full
 from loriini.data.jobs.artifact import (
     MANIFEST,
-    OtherContents,
     build_artifact,
     digest,
     load_artifact,
@@ -52,12 +50,6 @@ def test_an_artifact_with_other_settings_or_inputs_is_not_overwritten(
     with pytest.raises(InputError, match=f"stage: was made with {named}; choose another output folder"):
         build_artifact(tmp_path / "stage", settings, inputs, write_nothing)
     assert load_artifact(tmp_path / "stage").counts == {"numbers": 8}
-
-
-def test_the_refusal_of_other_contents_goes_from_one_process_to_another() -> None:
-    error = OtherContents(Path("corpus"), "other settings (seed)")
-    there = pickle.loads(pickle.dumps(error))
-    assert (type(there), str(there), there.how) == (OtherContents, str(error), error.how)
 
 
 def test_an_interrupted_build_leaves_no_artifact(tmp_path: Path) -> None:

@@ -121,19 +121,16 @@ def read_relative(folder: Path, advance: Advance) -> dict[str, Any]:
     return {"read": Path("input.txt").read_text()}
 
 
-@pytest.mark.parametrize("is_there", [True, False])
 def test_relative_paths_are_those_of_the_folder_where_it_was_started(
-    is_there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ray's workers start in folders of their own; one without the user's folder stays in its own."""
+    """Ray's workers start in folders of their own."""
     user, worker = tmp_path / "user", tmp_path / "worker"
     for folder in (user, worker):
         folder.mkdir()
         (folder / "input.txt").write_text(folder.name)
 
     def run(share: cluster.TaskShare) -> None:
-        if not is_there:
-            share.working_folder = tmp_path / "absent"
         with chdir(worker):
             share.run(None)
             assert Path.cwd() == worker
@@ -141,7 +138,7 @@ def test_relative_paths_are_those_of_the_folder_where_it_was_started(
     monkeypatch.chdir(user)
     task = Task("task", read_relative)
     in_this_process(monkeypatch, run)([task], Path("parts"), no_progress)
-    assert result_of(task, user / "parts") == {"read": "user" if is_there else "worker"}
+    assert result_of(task, user / "parts") == {"read": "user"}
 
 
 def test_options_are_parsed_to_their_types() -> None:
@@ -160,8 +157,7 @@ def test_options_are_parsed_to_their_types() -> None:
         ((*OPTIONS, "tasks=3"), "tasks"),
         (("time",), "'time'"),
         (("sbatch_args=x",), "'sbatch_args=x'"),
-        (("srun_args.=x",), "'srun_args.=x'"),
-        (("partition.x=cpu",), "'partition.x=cpu'"),
+        ((*OPTIONS, "colour.red=x"), "colour.red"),
     ],
 )
 def test_wrong_options_are_refused(options: tuple[str, ...], named: str) -> None:

@@ -32,7 +32,7 @@ def contents(out: Path) -> dict[str, bytes]:
 
 
 def loaded(out: Path) -> dict[str, Artifact]:
-    return {stage.name: load_artifact(out / stage.name) for stage in STAGES}
+    return {name: load_artifact(out / name) for name in STAGES}
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_there_are_many_tasks(expected: Path) -> None:
     assert counts["duplicates"]["duplicates"] >= 3
 
 
-@pytest.mark.parametrize("stage", [stage.name for stage in STAGES if stage.name != "tokenizer"])
+@pytest.mark.parametrize("stage", [name for name in STAGES if name != "tokenizer"])
 def test_a_lost_document_or_token_is_an_imbalance(expected: Path, stage: str) -> None:
     made = loaded(expected)
     assert not list(imbalances(made))

@@ -17,7 +17,7 @@ from loriini.data.prepare.stages import STAGES
 from loriini.data.prepare.verify import explained_damage, verify
 
 Capture = pytest.CaptureFixture[str]
-NAMES = [stage.name for stage in STAGES]
+NAMES = list(STAGES)
 ORDERED = ["order", "instances"]
 COMPARED = ["duplicates", "heldout", *ORDERED]
 DEPENDENT = {

@@ -72,7 +72,7 @@ def import_corpus(
     if length < 1:
         raise InputError(f"length is {length}; it must be at least 1")
     load_stages(out)
-    if other := [s.name for s in STAGES if s.name not in IMPORTED and (out / s.name).exists()]:
+    if other := [name for name in STAGES if name not in IMPORTED and (out / name).exists()]:
         raise InputError(f"{out}: holds {', '.join(other)} of another corpus; choose another --out")
     read_tokenizer(local_tokenizer(tokenizer))  # raises InputError
     files = _token_files(source, form)

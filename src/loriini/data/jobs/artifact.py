@@ -41,11 +41,7 @@ class OtherContents(InputError):
 
     def __init__(self, folder: Path, how: str) -> None:
         super().__init__(f"{folder}: was made with {how}; choose another output folder or remove this one")
-        self.folder, self.how = folder, how
-
-    def __reduce__(self) -> tuple[type, tuple[Path, str]]:
-        """For other processes: pickle would remake the error from its message alone."""
-        return type(self), (self.folder, self.how)
+        self.how = how
 
 
 @dataclass(frozen=True)

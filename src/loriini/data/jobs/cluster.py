@@ -6,13 +6,12 @@ stage's tasks as jobs, waits for them, joins their results and continues with th
 
 import json
 import logging
-import os
 import socket
 import subprocess
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import chdir, contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import chdir
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
@@ -42,7 +41,7 @@ GRACE_SECONDS = 60.0
 class TaskShare(PipelineStep):
     """The tasks of a rank: every `world_size`-th.
 
-    They run in the folder where this was made, if the machine has it: relative paths are of that folder.
+    They run in the folder where this was made, since paths may be relative.
     """
 
     type = "LORIINI"
@@ -55,7 +54,7 @@ class TaskShare(PipelineStep):
 
     def run(self, data: Any, rank: int = 0, world_size: int = 1) -> None:
         """Run the rank's unfinished tasks; a failure is written to a file in `logs`, which ends all ranks."""
-        with chdir(self.working_folder) if os.access(self.working_folder, os.X_OK) else nullcontext():
+        with chdir(self.working_folder):
             for task in self.tasks[rank::world_size]:
                 if any(self.logs.glob(FAILED.format("*"))):
                     return
@@ -126,14 +125,26 @@ class ClusterExecutor:
         logs = parts / "logs" / f"{tasks[0].name}.{uuid4().hex}"
         logs.mkdir(parents=True)
         logger.disable("datatrove")
-        with _progress_of(tasks, parts, advance), environment_variables(WORKER_ENVIRONMENT):
+        left = list(tasks)
+
+        def update() -> None:
+            for task in [task for task in left if is_finished(task, parts)]:
+                left.remove(task)
+                advance(task.size)
+
+        with repeated(POLL_SECONDS, update), environment_variables(WORKER_ENVIRONMENT):
             self._run(TaskShare(tasks, parts, logs), min(self.workers, len(tasks)))
-            _wait_for_files(tasks, parts, logs)
-        for path in sorted(logs.glob(FAILED.format("*"))):
-            kind, message = json.loads(path.read_text())
-            raise KINDS[kind](message)
-        if lost := [task.name for task in tasks if not is_finished(task, parts)]:
-            raise WorkerDied(f"{len(lost)} tasks were lost, {lost[0]} the first; the jobs' logs: {logs}")
+        end = time.monotonic() + GRACE_SECONDS
+        while True:
+            update()
+            for path in logs.glob(FAILED.format("*")):
+                kind, message = json.loads(path.read_text())
+                raise KINDS[kind](message)
+            if not left:
+                return
+            if time.monotonic() > end:
+                raise WorkerDied(f"{left[0].name} and {len(left) - 1} more tasks were lost; see {logs}")
+            time.sleep(POLL_SECONDS)
 
     def _run(self, share: TaskShare, jobs: int) -> None:
         try:
@@ -148,22 +159,20 @@ class ClusterExecutor:
 def cluster_executor(name: str, workers: int, options: Sequence[str]) -> ClusterExecutor:
     """The executor `slurm` or `ray` with arguments of datatrove's, KEY=VALUE each.
 
-    `sbatch_args.KEY=VALUE` and `srun_args.KEY=VALUE` are passed on to Slurm's commands. InputError for what
-    is not such an argument.
+    `sbatch_args.KEY=VALUE` is passed on to sbatch. InputError for what is not such an argument.
     """
     kind = SlurmJobs if name == "slurm" else RayJobs
-    parsed: dict[str, Any] = {}
+    parsed, of_sbatch = dict[str, Any](), dict[str, str]()
     for option in options:
         key, equals, value = option.partition("=")
-        outer, dot, inner = key.partition(".")
-        if not equals or bool(dot) != (outer in ("sbatch_args", "srun_args")) or bool(dot) != bool(inner):
+        if not equals or key == "sbatch_args":
             raise InputError(f"executor option {option!r}: give KEY=VALUE, or sbatch_args.KEY=VALUE")
-        if inner:  # `--exclusive`, not `--exclusive=true`
-            parsed.setdefault(outer, {})[inner] = "" if value.lower() == "true" else value
+        if key.startswith("sbatch_args."):  # `--exclusive`, not `--exclusive=true`
+            of_sbatch[key.removeprefix("sbatch_args.")] = "" if value == "true" else value
         else:
-            parsed[outer] = _value(value)
+            parsed[key] = _value(value)
     if name == "slurm":
-        parsed["sbatch_args"] = {**parsed.get("sbatch_args", {}), "wait": ""}
+        parsed["sbatch_args"] = {**of_sbatch, "wait": ""}
     try:
         signature(kind.__init__).bind(None, **_arguments(kind, Path(), 1), **parsed)
     except TypeError as error:
@@ -189,30 +198,3 @@ def _value(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
-
-
-def _wait_for_files(tasks: Sequence[Task], parts: Path, logs: Path) -> None:
-    """Wait until all tasks are seen to be finished, or one to have failed, at most GRACE_SECONDS."""
-    end = time.monotonic() + GRACE_SECONDS
-    while time.monotonic() < end and not any(logs.glob(FAILED.format("*"))):
-        if all(is_finished(task, parts) for task in tasks):
-            return
-        time.sleep(POLL_SECONDS)
-
-
-@contextmanager
-def _progress_of(tasks: Sequence[Task], parts: Path, advance: Advance) -> Iterator[None]:
-    """Advance the stage's progress when a task is finished."""
-    running = list(tasks)
-
-    def poll() -> None:
-        done = [task for task in running if is_finished(task, parts)]
-        for task in done:
-            running.remove(task)
-        advance(sum(task.size for task in done))
-
-    try:
-        with repeated(POLL_SECONDS, poll):
-            yield
-    finally:
-        poll()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
-from loriini.common.atomic import atomic, commit, discard, write_json
+from loriini.common.atomic import atomic, discard, write_json
 from loriini.common.progress import Advance, progress
 from loriini.data.jobs.artifact import full_disk_as_input_error, parts_folder
 
@@ -111,11 +111,6 @@ def result_of(task: Task, parts: Path) -> dict[str, Any]:
     """The counts of a finished task."""
     counts: dict[str, Any] = json.loads((parts / task.name / RESULT).read_text())
     return counts
-
-
-def discard_task(task: Task, parts: Path) -> None:
-    """Make a finished task unfinished; `run_tasks` removes its files."""
-    commit(parts / task.name, parts / f".{task.name}.{uuid4().hex}")
 
 
 def group_by_size(

@@ -114,7 +114,7 @@ def _check(out: Path, settings: PrepareSettings) -> None:
         raise InputError(f"--out {out.parent}: {out.name} is a run there; choose another name or --out")
     _check_same_settings(out, settings, whole=len(load_stages(out)) == len(STAGES))
     earlier = settings.reuse
-    if earlier and not (Path(earlier) / STAGES[0].name / MANIFEST).exists():
+    if earlier and not (Path(earlier) / "documents" / MANIFEST).exists():
         raise InputError(f"--reuse {earlier}: holds no documents of a corpus; give an earlier DIR/NAME")
     check_tokenizer(settings.tokenizer)
     check_encoder(settings.encoder, settings.pooling)

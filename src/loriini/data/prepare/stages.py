@@ -1,9 +1,9 @@
-"""The stages of a corpus in one table: what each needs, how it is built, which counts must agree.
+"""The stages of a corpus: what each needs, how it is built, which counts must agree.
 
 `prepare` builds them in this order; `verify` checks their files, inputs and counts.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,80 +48,18 @@ class Preparation:
     execute: Executor
 
 
-@dataclass(frozen=True)
-class Stage:
-    """A folder of a corpus, built from the artifacts of the stages that it `needs`.
-
-    `build` takes the folder, the preparation and those artifacts.
-    """
-
-    name: str
-    needs: tuple[str, ...]
-    build: Callable[..., Artifact]
-
-
-def _documents(folder: Path, given: Preparation) -> Artifact:
-    s = given.settings
-    settings = {name: getattr(s, name) for name in READ_SETTINGS}
-    return write_documents(folder, given.documents, settings, given.identity, given.execute)
-
-
-def _tokenizer(folder: Path, given: Preparation, documents: Artifact) -> Artifact:
-    return write_tokenizer(folder, given.settings.tokenizer, documents, given.settings.heldout_share)
-
-
-def _tokens(folder: Path, given: Preparation, documents: Artifact, tokenizer: Artifact) -> Artifact:
-    tokens = write_tokens(folder, documents, tokenizer, given.execute)
-    check_enough(tokens, tokens.counts["tokens"], given.settings.length)  # before hours of embedding
-    return tokens
-
-
-def _embeddings(folder: Path, given: Preparation, documents: Artifact) -> Artifact:
-    s = given.settings
-    return write_embeddings(folder, documents, s.encoder, s.seed, s.pooling, given.execute)
-
-
-def _neighbors(folder: Path, given: Preparation, embeddings: Artifact) -> Artifact:
-    s = given.settings
-    return write_neighbors(folder, embeddings, s.neighbors, s.seed, given.execute)
-
-
-def _duplicates(folder: Path, given: Preparation, documents: Artifact, neighbors: Artifact) -> Artifact:
-    return write_duplicates(folder, documents, neighbors, given.execute)
-
-
-def _heldout(folder: Path, given: Preparation, documents: Artifact, duplicates: Artifact) -> Artifact:
-    return write_heldout(folder, documents, duplicates, given.settings.heldout_share, given.execute)
-
-
-def _order(
-    folder: Path,
-    given: Preparation,
-    tokens: Artifact,
-    neighbors: Artifact,
-    duplicates: Artifact,
-    heldout: Artifact,
-) -> Artifact:
-    s = given.settings
-    window = window_for(s.length * tokens.counts["documents"] / tokens.counts["tokens"])
-    return write_order(folder, neighbors, duplicates, heldout, s.order, s.seed, window)
-
-
-def _instances(folder: Path, given: Preparation, tokens: Artifact, order: Artifact) -> Artifact:
-    return write_instances(folder, tokens, order, given.settings.length, given.execute)
-
-
-STAGES = (
-    Stage("documents", (), _documents),
-    Stage("tokenizer", ("documents",), _tokenizer),
-    Stage("tokens", ("documents", "tokenizer"), _tokens),
-    Stage("embeddings", ("documents",), _embeddings),
-    Stage("neighbors", ("embeddings",), _neighbors),
-    Stage("duplicates", ("documents", "neighbors"), _duplicates),
-    Stage("heldout", ("documents", "duplicates"), _heldout),
-    Stage("order", ("tokens", "neighbors", "duplicates", "heldout"), _order),
-    Stage("instances", ("tokens", "order"), _instances),
-)
+STAGES = {
+    "documents": (),
+    "tokenizer": ("documents",),
+    "tokens": ("documents", "tokenizer"),
+    "embeddings": ("documents",),
+    "neighbors": ("embeddings",),
+    "duplicates": ("documents", "neighbors"),
+    "heldout": ("documents", "duplicates"),
+    "order": ("tokens", "neighbors", "duplicates", "heldout"),
+    "instances": ("tokens", "order"),
+}
+"""The stages in the order in which they are built, each with those that it is built from."""
 BALANCES = (
     ("documents", "documents.documents_in", ("documents.documents", "documents.duplicates")),
     ("documents", "documents.documents", ("documents.shards",)),
@@ -145,20 +83,39 @@ def build_stages(out: Path, given: Preparation) -> dict[str, Artifact]:
 
     Raises ValueError where counts do not add up: a document or token was lost, or a manifest is damaged.
     """
-    built: dict[str, Artifact] = {}
-    for stage in STAGES:
-        needed = (built[name] for name in stage.needs)
-        built[stage.name] = _build(stage, out / stage.name, given, list(needed))
+    s, execute = given.settings, given.execute
+
+    def make(stage: str, write: Callable[[Path], Artifact]) -> Artifact:
+        return _build(out / stage, write, s.reuse)
+
+    read = {name: getattr(s, name) for name in READ_SETTINGS}
+    documents = make(
+        "documents", lambda to: write_documents(to, given.documents, read, given.identity, execute)
+    )
+    tokenizer = make("tokenizer", lambda to: write_tokenizer(to, s.tokenizer, documents, s.heldout_share))
+    tokens = make("tokens", lambda to: write_tokens(to, documents, tokenizer, execute))
+    check_enough(tokens, tokens.counts["tokens"], s.length)  # before hours of embedding
+    embeddings = make(
+        "embeddings", lambda to: write_embeddings(to, documents, s.encoder, s.seed, s.pooling, execute)
+    )
+    neighbors = make("neighbors", lambda to: write_neighbors(to, embeddings, s.neighbors, s.seed, execute))
+    duplicates = make("duplicates", lambda to: write_duplicates(to, documents, neighbors, execute))
+    heldout = make("heldout", lambda to: write_heldout(to, documents, duplicates, s.heldout_share, execute))
+    window = window_for(s.length * tokens.counts["documents"] / tokens.counts["tokens"])
+    order = make("order", lambda to: write_order(to, neighbors, duplicates, heldout, s.order, s.seed, window))
+    instances = make("instances", lambda to: write_instances(to, tokens, order, s.length, execute))
+    made = (documents, tokenizer, tokens, embeddings, neighbors, duplicates, heldout, order, instances)
+    built = {artifact.folder.name: artifact for artifact in made}
     for _, message in imbalances(built):
         raise ValueError(message)
     return built
 
 
-def _build(stage: Stage, folder: Path, given: Preparation, needed: Sequence[Artifact]) -> Artifact:
+def _build(folder: Path, write: Callable[[Path], Artifact], reuse: str | None) -> Artifact:
     """Build a stage, or take it from the corpus to reuse, and report it; a finished one is loaded."""
     if (folder / MANIFEST).exists():
         try:
-            return stage.build(folder, given, *needed)
+            return write(folder)
         except OtherContents as other:  # as have the stages that depend on it, so removing one does not help
             corpus = folder.parent
             remove = "" if (corpus / MANIFEST).exists() else f", or remove {corpus}, which is not finished"
@@ -166,26 +123,17 @@ def _build(stage: Stage, folder: Path, given: Preparation, needed: Sequence[Arti
                 f"{folder}: was made with {other.how}; choose another name or --out "
                 f"(`prepare --reuse {corpus}` keeps what they do not change){remove}"
             ) from other
-    announce(stage.name, [stage.name for stage in STAGES], "corpus stage")
-    if reused := _reused(stage, folder, given, needed):
-        return reused
-    return stage.build(folder, given, *needed)
-
-
-def _reused(stage: Stage, folder: Path, given: Preparation, needed: Sequence[Artifact]) -> Artifact | None:
-    """The stage of the corpus to reuse, linked to `folder`; None if it is absent or would differ."""
-    if not given.settings.reuse:
-        return None
-    earlier = Path(given.settings.reuse)
-    if not (earlier / stage.name / MANIFEST).exists():
-        return None
-    try:
-        finished = stage.build(earlier / stage.name, given, *needed)
-    except OtherContents as other:
-        inform(f"{stage.name}: made anew; that of {earlier} has {other.how}")
-        return None
-    inform(f"{stage.name}: taken from {earlier}")
-    return link_artifact(finished, folder)
+    announce(folder.name, list(STAGES), "corpus stage")
+    earlier = Path(reuse, folder.name) if reuse else None
+    if earlier and (earlier / MANIFEST).exists():
+        try:
+            finished = write(earlier)
+        except OtherContents as other:
+            inform(f"{folder.name}: made anew; that of {reuse} has {other.how}")
+        else:
+            inform(f"{folder.name}: taken from {reuse}")
+            return link_artifact(finished, folder)
+    return write(folder)
 
 
 def imbalances(artifacts: Mapping[str, Artifact]) -> Iterator[tuple[str, str]]:

@@ -37,11 +37,10 @@ def verify(out: Path) -> int:
     with progress("files read", files) as advance:
         for artifact in stages.values():
             check_files(out, artifact, advance)
-    needs = {stage.name: stage.needs for stage in STAGES}
     made_of = [
         (name, source, artifact.inputs[source])
         for name, artifact in stages.items()
-        for source in needs[name]
+        for source in STAGES[name]
         if source in artifact.inputs
     ]
     for absent in sorted({*recorded, *(source for _, source, _ in made_of)} - stages.keys()):
@@ -56,9 +55,9 @@ def verify(out: Path) -> int:
 
 def load_stages(out: Path) -> dict[str, Artifact]:
     """The finished stages of a corpus; InputError for other files where a stage belongs."""
-    for stage in STAGES:
-        check_unused(out / stage.name)
-    folders = [out / stage.name for stage in STAGES]
+    folders = [out / name for name in STAGES]
+    for folder in folders:
+        check_unused(folder)
     return {folder.name: load_artifact(folder) for folder in folders if (folder / MANIFEST).exists()}
 
 
@@ -107,10 +106,10 @@ def damaged(out: Path, name: str, what: str) -> InputError:
     These are the stage and all that depend on it.
     """
     stale = {name}
-    for stage in STAGES:
-        if stale.intersection(stage.needs):
-            stale.add(stage.name)
-    there = [stage.name for stage in STAGES if stage.name in stale and (out / stage.name).exists()]
+    for stage, needs in STAGES.items():
+        if stale.intersection(needs):
+            stale.add(stage)
+    there = [stage for stage in STAGES if stage in stale and (out / stage).exists()]
     return InputError(
         f"{out / name}: {what}; remove the folders {', '.join(there)} and make the corpus again"
     )

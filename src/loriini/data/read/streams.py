@@ -32,7 +32,6 @@ class FunctionStream:
 
     read: ReadDocuments
     identity: str
-    stops_at_flaws = False
 
 
 @dataclass(frozen=True)
@@ -40,17 +39,12 @@ class FileStream:
     """Documents of files that one task reads; the last may be a part of a large file.
 
     `identity` identifies the documents and how they are read: a finished task is reused as long as it stays
-    the same, even if other streams change. If the stream `stops_at_flaws`, only a task that dropped none is.
+    the same, even if other streams change.
     """
 
     files: tuple[InputFile, ...]
     options: ReadOptions
     identity: str
-
-    @property
-    def stops_at_flaws(self) -> bool:
-        """Whether reading ends at the first flaw."""
-        return self.options.on_error == "stop"
 
     def read(self, on_drop: OnDrop) -> Iterator[Document]:
         """The documents of its files, one after another."""
@@ -74,8 +68,8 @@ def file_streams(
 
     Each part of a file after the first has a stream of its own.
     """
-    # on_error is not part of it: what was read without a flaw is the same under "stop" and "skip".
-    settings = [asdict(options.fields), options.min_characters, options.max_document_characters]
+    limits = (options.min_characters, options.max_document_characters)
+    settings = [asdict(options.fields), options.on_error, *limits]
     for *others, last in group_by_size(files, _size, TASK_BYTES):
         first, *more = _parts(last)  # a file that is cut reaches TASK_BYTES, so it is the last of its group
         for group in ([*others, first], *([part] for part in more)):

@@ -108,7 +108,7 @@ def test_stages_that_would_be_the_same_are_reused(
     reused = topics.make(tmp_path / "reused", changed)
     told = capsys.readouterr().err
     anew = topics.make(tmp_path / "anew", replace(changed, reuse=None))
-    for stage in (stage.name for stage in STAGES):
+    for stage in STAGES:
         made, expected = (load_artifact(folder / stage) for folder in (reused.folder, anew.folder))
         assert (made.settings, made.inputs, made.counts, made.files) == (
             *(expected.settings, expected.inputs, expected.counts, expected.files),

@@ -31,10 +31,7 @@ from loriini.data.jobs.tasks import (
     Executor,
     Task,
     concatenate_files,
-    discard_task,
     group_by_size,
-    is_finished,
-    result_of,
     run_tasks,
 )
 from loriini.data.prepare.text.distinct import first_of_text, id_hashes, new_name, occurrences, text_hashes
@@ -124,16 +121,12 @@ def _write(
         Task(name, partial(_read, stream.read, SHARD_CHARACTERS))
         for name, stream in zip(_task_names(streams), streams, strict=True)
     ]
-    for task, stream in zip(reads, streams, strict=True):
-        if stream.stops_at_flaws and is_finished(task, parts) and result_of(task, parts)["flaws"]:
-            discard_task(task, parts)
     read = list(run_tasks("read", reads, folder, SERIAL if callable(sources) else execute))
     skipped = sum((Counter(counts["skipped"]) for counts in read), Counter[str]())
     chunks = list(_chunks([(parts / task.name, counts) for task, counts in zip(reads, read, strict=True)]))
     if not chunks:
         raise no_documents(where, skipped)
-    # Named after what was read: a task that dropped flaws may be redone, and then find other documents.
-    all_read = digest([[task.name, counts] for task, counts in zip(reads, read, strict=True)])
+    all_read = digest([task.name for task in reads])
     plan = Task(f"plan-{all_read}", partial(_compare, chunks))
     run_tasks("compare", [plan], folder, execute)
     rewrites = [
@@ -167,15 +160,9 @@ def _task_names(streams: Iterable[DocumentStream]) -> Iterator[str]:
 
 def _read(read: ReadDocuments, characters: int, folder: Path, advance: Advance) -> dict[str, Any]:
     """Write a stream as chunks of about `characters`, and the hashes of its documents."""
-    documents, flaws = [], 0
+    documents = []
     with open(folder / DROPPED, "w", encoding="utf-8") as file_of_dropped:
-
-        def write(dropped: Dropped) -> None:
-            nonlocal flaws
-            flaws += dropped.is_flaw
-            _write_dropped(file_of_dropped, dropped)
-
-        drop, skipped = count_dropped(write)
+        drop, skipped = count_dropped(partial(_write_dropped, file_of_dropped))
         for i, batch in enumerate(document_batches(read(drop), characters)):
             with zstandard.open(folder / f"{i:05d}.zst", "wb", zstandard.ZstdCompressor(1)) as file:
                 for document in batch:
@@ -187,7 +174,7 @@ def _read(read: ReadDocuments, characters: int, folder: Path, advance: Advance) 
             )
             documents.append(len(batch))
             advance(len(batch))
-    return {"skipped": skipped, "flaws": flaws, "documents": documents}
+    return {"skipped": skipped, "documents": documents}
 
 
 def _chunks(read: Iterable[tuple[Path, Mapping[str, Any]]]) -> Iterator[_Chunk]:
