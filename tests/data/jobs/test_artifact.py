@@ -86,18 +86,11 @@ def test_the_digest_depends_on_the_contents_only(tmp_path: Path) -> None:
     assert digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1}) != digest({"a": 1, "b": 3})
 
 
-def test_a_folder_without_a_manifest_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no finished stage of a corpus here \(manifest\.json is absent\)"):
-        load_artifact(tmp_path)
-
-
-@pytest.mark.parametrize("text", ["{", "{}", "[]", '"text"'])
-def test_an_unreadable_manifest_is_refused(text: str, tmp_path: Path) -> None:
-    (tmp_path / MANIFEST).write_text(text)
-    with pytest.raises(
-        InputError,
-        match=r"manifest\.json: not a readable manifest .*; choose another",
-    ):
+@pytest.mark.parametrize("text", [None, "{", "{}", "[]", '"text"'])
+def test_an_absent_or_unreadable_manifest_is_refused(text: str | None, tmp_path: Path) -> None:
+    if text is not None:
+        (tmp_path / MANIFEST).write_text(text)
+    with pytest.raises(InputError, match=r"manifest\.json"):
         load_artifact(tmp_path)
 
 

@@ -60,10 +60,6 @@ def fill_the_memory(folder: Path, advance: Advance) -> dict[str, Any]:
     raise MemoryError("Unable to allocate 9 GiB")
 
 
-def fill_the_disk_of_numpy(folder: Path, advance: Advance) -> dict[str, Any]:
-    raise OSError("76800 requested and 22464 written")
-
-
 def report_environment(folder: Path, advance: Advance) -> dict[str, Any]:
     return {
         "torch": "torch" in sys.modules,
@@ -115,7 +111,6 @@ FAILURES = {
     raise_input_error: (InputError, r"^a\.jsonl:7: no text; fix the line$"),
     raise_value_error: (ValueError, "not meant to be"),
     fill_the_disk: (InputError, "the disk is full .*; make room and rerun, finished work is kept$"),
-    fill_the_disk_of_numpy: (InputError, "the disk is full .*; make room and rerun, finished work is kept$"),
 }
 
 
@@ -150,8 +145,6 @@ def test_a_failure_in_another_process(run: Any, error: Any, message: str, tmp_pa
     ("error", "sent", "message"),
     [
         (ValueError("not meant to be"), ValueError, "^not meant to be$"),
-        (OSError(errno.EMFILE, "Too many open files", "a.npy"), OSError, r"^\[Errno 24\] Too .*: 'a.npy'"),
-        (MemoryError("Unable to allocate 9 GiB"), MemoryError, "^Unable to allocate 9 GiB$"),
         (Unreadable("of a library"), RuntimeError, "^task failed:\n(.*\n)*.*Unreadable: of a library"),
     ],
 )

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from loriini.common.errors import InputError
 from loriini.data.jobs import lock
 from loriini.data.jobs.lock import FolderLocked, folder_lock, waiting_lock, when_free
 
@@ -55,12 +54,3 @@ def test_a_folder_is_waited_for_and_that_is_said_once(
         assert when_free(work, "waiting for another process") == "done"
     assert len(waited) == 2
     assert capsys.readouterr().err.count("waiting for another process") == 1
-
-
-def test_another_error_is_not_waited_for() -> None:
-    with pytest.raises(InputError, match="wrong"):
-        when_free(lambda: refuse("wrong"))
-
-
-def refuse(why: str) -> None:
-    raise InputError(why)

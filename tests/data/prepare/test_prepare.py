@@ -29,25 +29,6 @@ def array_hashes(out: Path) -> dict[str, Any]:
     return {folder.name: load_artifact(folder).files for folder in sorted(out.iterdir()) if folder.is_dir()}
 
 
-def test_every_document_and_token_is_accounted_for(corpus: Corpus) -> None:
-    counts = {name: stage["counts"] for name, stage in corpus.manifest["stages"].items()}
-    assert counts["documents"]["documents"] == counts["tokens"]["documents"] == 161
-    assert counts["duplicates"]["duplicates"] == 1
-    assert counts["order"]["documents"] == counts["instances"]["documents_in"] == 160
-    left_out = np.load(corpus.folder / "duplicates" / "ids.npy")
-    lengths = np.diff(corpus.tokens.offsets)
-    assert lengths.sum() == counts["tokens"]["tokens"]
-    held = counts["instances"]
-    assert held["tokens_in"] == lengths.sum() - lengths[left_out].sum()
-    assert held["tokens_in"] == held["tokens"] + held["tokens_left_out"]
-    assert corpus.instances.tokens_IL.size == held["tokens"]
-
-
-def test_similar_documents_share_instances(corpus: Corpus) -> None:
-    cosines = corpus.manifest["shared_instance_cosine"]
-    assert cosines["similar"] > cosines["random"] + 0.2
-
-
 def test_a_finished_corpus_is_left_as_it_is(corpus: Corpus) -> None:
     def unread(drop: OnDrop) -> Iterator[Document]:
         raise AssertionError("the documents are stored already")

@@ -21,11 +21,10 @@ from loriini.data.jobs.artifact import (
     read_manifest,
     write_manifest,
 )
-from loriini.data.jobs.executors import make_executor
 from loriini.data.jobs.lock import folder_lock
 from loriini.data.prepare.settings import EXECUTION, PrepareSettings, check_encoder
 from loriini.data.prepare.similarity.quality import instance_cosines
-from loriini.data.prepare.stages import STAGES, Preparation, build_stages
+from loriini.data.prepare.stages import build_stages
 from loriini.data.prepare.tokenized.instances import Instances, open_instances
 from loriini.data.prepare.tokenized.tokenizer import check_tokenizer
 from loriini.data.prepare.tokenized.tokens import Tokens, open_tokens
@@ -112,7 +111,8 @@ def _check(out: Path, settings: PrepareSettings) -> None:
         raise InputError(f"--out {out.parent}: is a corpus itself; give the folder to make {out.name!r} in")
     if (out / RUN).exists():
         raise InputError(f"--out {out.parent}: {out.name} is a run there; choose another name or --out")
-    _check_same_settings(out, settings, whole=len(load_stages(out)) == len(STAGES))
+    load_stages(out)
+    _check_same_settings(out, settings)
     earlier = settings.reuse
     if earlier and not (Path(earlier) / "documents" / MANIFEST).exists():
         raise InputError(f"--reuse {earlier}: holds no documents of a corpus; give an earlier DIR/NAME")
@@ -120,23 +120,18 @@ def _check(out: Path, settings: PrepareSettings) -> None:
     check_encoder(settings.encoder, settings.pooling)
 
 
-def _check_same_settings(out: Path, settings: PrepareSettings, whole: bool) -> None:
-    """InputError for a finished corpus of other settings, before a stage that it lost is made with these.
-
-    A tokenizer and an encoder may be given by another path: the stages, if all are there, identify them by
-    their contents.
-    """
+def _check_same_settings(out: Path, settings: PrepareSettings) -> None:
+    """InputError for a finished corpus of other settings, before a stage that it lost is made with these."""
     manifest = read_manifest(out / MANIFEST, CORPUS_PARTS)
     if manifest is None:
         return
     recorded, given = manifest["settings"], _content_settings(settings)
     if "documents" not in manifest["stages"]:
         raise InputError(f"{out}: holds an imported corpus; choose another --out")
-    by_contents = {"tokenizer", "encoder"} if whole else set()
     changed = [
         f"{name} {recorded.get(name)}, not {value}"
         for name, value in given.items()
-        if name not in by_contents and recorded.get(name) != value
+        if recorded.get(name) != value
     ]
     if changed:
         raise InputError(
@@ -151,10 +146,9 @@ def _prepare_locked(
     identity: Mapping[str, str],
     settings: PrepareSettings,
 ) -> Corpus:
-    execute = make_executor(settings.executor, settings.workers, settings.executor_options)
     out.mkdir(parents=True, exist_ok=True)
     with folder_lock(out), explained_damage(out):
-        stages = build_stages(out, Preparation(documents, identity, settings, execute))
+        stages = build_stages(out, documents, identity, settings)
         made = manifest_of(_content_settings(settings), stages)
         written = read_manifest(out / MANIFEST, CORPUS_PARTS) or {}
         if {key: written.get(key) for key in made} != made:

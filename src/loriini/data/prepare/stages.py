@@ -4,13 +4,12 @@
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from loriini.common.errors import InputError
 from loriini.common.progress import announce, inform
 from loriini.data.jobs.artifact import MANIFEST, Artifact, OtherContents, link_artifact
-from loriini.data.jobs.tasks import Executor
+from loriini.data.jobs.executors import make_executor
 from loriini.data.prepare.settings import PrepareSettings
 from loriini.data.prepare.similarity.embeddings import write_embeddings
 from loriini.data.prepare.similarity.neighbors import write_neighbors
@@ -32,20 +31,6 @@ READ_SETTINGS = (
     "min_characters",
     "max_document_characters",
 )
-
-
-@dataclass(frozen=True)
-class Preparation:
-    """What a corpus is made from.
-
-    `documents` are streams, each read by a task, or a function that yields them all; `identity` names and
-    hashes them.
-    """
-
-    documents: ReadDocuments | Iterable[DocumentStream]
-    identity: Mapping[str, str]
-    settings: PrepareSettings
-    execute: Executor
 
 
 STAGES = {
@@ -78,20 +63,25 @@ BALANCES = (
 """A stage, and a count that must be the sum of others, each named `STAGE.COUNT`."""
 
 
-def build_stages(out: Path, given: Preparation) -> dict[str, Artifact]:
+def build_stages(
+    out: Path,
+    sources: ReadDocuments | Iterable[DocumentStream],
+    identity: Mapping[str, str],
+    settings: PrepareSettings,
+) -> dict[str, Artifact]:
     """Build every stage below `out` that is not finished; returns their artifacts by name.
 
-    Raises ValueError where counts do not add up: a document or token was lost, or a manifest is damaged.
+    `sources` and `identity` are as in `prepare_documents`. Raises ValueError where counts do not add up: a
+    document or token was lost, or a manifest is damaged.
     """
-    s, execute = given.settings, given.execute
+    s = settings
+    execute = make_executor(s.executor, s.workers, s.executor_options)
 
     def make(stage: str, write: Callable[[Path], Artifact]) -> Artifact:
         return _build(out / stage, write, s.reuse)
 
     read = {name: getattr(s, name) for name in READ_SETTINGS}
-    documents = make(
-        "documents", lambda to: write_documents(to, given.documents, read, given.identity, execute)
-    )
+    documents = make("documents", lambda to: write_documents(to, sources, read, identity, execute))
     tokenizer = make("tokenizer", lambda to: write_tokenizer(to, s.tokenizer, documents, s.heldout_share))
     tokens = make("tokens", lambda to: write_tokens(to, documents, tokenizer, execute))
     check_enough(tokens, tokens.counts["tokens"], s.length)  # before hours of embedding

@@ -68,15 +68,6 @@ def test_the_sample_is_of_the_whole_corpus(tmp_path: Path, monkeypatch: pytest.M
     assert vectors[20] @ vectors[22] > vectors[20] @ vectors[21] + 0.01
 
 
-def test_shards_without_a_sampled_document_change_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(embeddings, "SAMPLE", 3)
-    of_one_shard = vectors_of(tmp_path / "one", BIRDS + CODE)
-    monkeypatch.setattr("loriini.data.prepare.text.documents.SHARD_CHARACTERS", 1)
-    assert np.array_equal(vectors_of(tmp_path / "many", BIRDS + CODE), of_one_shard)
-
-
 def test_lsa_equals_the_product_over_all_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The naive twin: scikit-learn's weights, and directions with all their zeros."""
     encode = lsa.fit_lsa(lsa.count_words(BIRDS, lsa.FEATURES))

@@ -174,14 +174,9 @@ def test_positions_of_padding_hold_no_tokens(plain_model: Path, tmp_path: Path) 
 
 
 def test_what_cannot_be_loaded_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such folder"):
-        encoders.load_encoder(str(tmp_path / "encoder"))
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="holds neither config"):
-        encoders.load_encoder(str(tmp_path / "empty"))
-    (tmp_path / "empty" / "config.json").write_text("{}")
+    (tmp_path / "config.json").write_text("{}")
     with pytest.raises(InputError, match="cannot be used"):
-        encoders.load_encoder(str(tmp_path / "empty"))
+        encoders.load_encoder(str(tmp_path))
 
 
 @pytest.mark.parametrize("module", [None, "planted.Planted", "sentence_transformers.models.Router"])

@@ -40,10 +40,6 @@ def test_letters_of_scripts_without_spaces_are_words() -> None:
     assert index == 51 / 61
 
 
-def test_the_order_of_words_counts() -> None:
-    assert not np.array_equal(duplicates.shingles("a b"), duplicates.shingles("b a"))
-
-
 @pytest.mark.parametrize("block", [1, 3, 100])
 def test_candidates_are_similar_neighbors_once_each(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(duplicates, "ROWS_AT_ONCE", block)
@@ -97,11 +93,6 @@ def test_they_are_listed_with_the_reason(tmp_path: Path) -> None:
         "jaccard": 15 / 16,
     }
     assert (second["id"], second["repeats_id"]) == ("d3", "d1")
-    assert sorted(p.name for p in written.folder.iterdir()) == [
-        "duplicates.jsonl",
-        "ids.npy",
-        "manifest.json",
-    ]
 
 
 def test_many_small_tasks_find_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
