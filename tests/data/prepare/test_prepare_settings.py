@@ -60,5 +60,3 @@ def test_an_encoder_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (tmp_path / "config.json").write_text("{}")
     check_encoder("org/model", "mean")
     assert set(asked) == {("org/model", ("config.json", "modules.json"))}
-    with pytest.raises(InputError, match="encoder org/model@main: a revision cannot be chosen"):
-        check_encoder("org/model@main", "mean")

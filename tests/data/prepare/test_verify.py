@@ -2,8 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,26 +84,12 @@ def test_files_are_read_again_only_after_an_error_of_damage(
             raise error
 
 
-def lose(counts: dict[str, int], name: str) -> None:
-    counts[name] -= 1
-
-
-@pytest.mark.parametrize(
-    ("stage", "change"),
-    [
-        ("documents", lambda counts: lose(counts, "documents")),
-        ("documents", lambda counts: counts["shards"].append(1)),
-        ("tokens", lambda counts: lose(counts, "characters_in")),
-        ("instances", lambda counts: lose(counts, "tokens_left_out")),
-    ],
-)
-def test_counts_that_do_not_add_up_are_reported(
-    copy: Path, stage: str, change: Callable[[dict[str, int]], None]
-) -> None:
-    path, of_all = copy / stage / "manifest.json", copy / "manifest.json"
-    whole, recorded = path.read_text(), of_all.read_text()
+@pytest.mark.parametrize("stage", ["documents", "instances"])
+def test_counts_that_were_changed_are_reported(copy: Path, stage: str) -> None:
+    path = copy / stage / "manifest.json"
+    whole = path.read_text()
     manifest = json.loads(whole)
-    change(manifest["counts"])
+    manifest["counts"]["documents"] -= 1
     path.write_text(json.dumps(manifest))
     with pytest.raises(InputError, match=rf"{stage}/manifest.json: .*changed after it was written"):
         verify(copy)
@@ -113,11 +97,7 @@ def test_counts_that_do_not_add_up_are_reported(
     write_manifest(path, manifest)
     with pytest.raises(InputError, match=rf"{stage}: it is not the one that .*manifest.json records"):
         verify(copy)
-    of_all.unlink()
-    with pytest.raises(InputError, match=rf"{stage}: .* is [\d,]+, but .* is [\d,]+; remove the folders"):
-        verify(copy)
     path.write_text(whole)
-    of_all.write_text(recorded)
 
 
 def test_an_absent_stage_is_reported_and_made_again(copy: Path) -> None:
@@ -133,13 +113,3 @@ def test_an_absent_stage_is_reported_and_made_again(copy: Path) -> None:
 def test_a_folder_that_is_no_corpus_is_not_verified(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no corpus here"):
         verify(tmp_path / "absent")
-
-
-def test_a_stage_of_another_corpus_is_reported(corpus: Corpus, tmp_path: Path) -> None:
-    other = topics.make(tmp_path / "other", replace(topics.SETTINGS, neighbors=3)).folder
-    copy = Path(shutil.copytree(corpus.folder, tmp_path / "copy"))
-    (copy / "manifest.json").unlink()
-    shutil.rmtree(copy / "neighbors")
-    shutil.copytree(other / "neighbors", copy / "neighbors")
-    with pytest.raises(InputError, match="duplicates: it was made from other neighbors than those here"):
-        verify(copy)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from loriini.common.checks import Bounds, Count, CountOrZero, FractionBelowOne, check_fields
 from loriini.common.errors import InputError
-from loriini.common.hub import is_hub_id, local_folder
+from loriini.common.hub import local_folder
 from loriini.data.jobs.executors import ExecutorName, make_executor
 from loriini.data.read import MAX_DOCUMENT_CHARACTERS, OnError
 
@@ -84,8 +84,6 @@ def check_encoder(name: str, pooling: Pooling) -> None:
     if name == LSA:
         return
     path = os.path.expanduser(name)
-    if is_hub_id(path) and "@" in path:
-        raise InputError(f"encoder {name}: a revision cannot be chosen; give ORG/NAME, or a folder of it")
     folder = local_folder(path, ENCODER_FILES)
     if not folder.is_dir():
         raise InputError(f"encoder {name}: no such folder; give an encoder's, ORG/NAME on the Hub, or 'lsa'")

@@ -46,21 +46,20 @@ STAGES = {
 }
 """The stages in the order in which they are built, each with those that it is built from."""
 BALANCES = (
-    ("documents", "documents.documents_in", ("documents.documents", "documents.duplicates")),
-    ("documents", "documents.documents", ("documents.shards",)),
-    ("tokens", "documents.documents", ("tokens.documents",)),
-    ("tokens", "documents.characters", ("tokens.characters_in",)),
-    ("embeddings", "documents.documents", ("embeddings.documents",)),
-    ("neighbors", "documents.documents", ("neighbors.documents",)),
-    ("order", "documents.documents", ("order.documents", "duplicates.duplicates", "heldout.documents")),
-    ("instances", "order.documents", ("instances.documents_in",)),
+    ("documents.documents_in", ("documents.documents", "documents.duplicates")),
+    ("documents.documents", ("documents.shards",)),
+    ("documents.documents", ("tokens.documents",)),
+    ("documents.characters", ("tokens.characters_in",)),
+    ("documents.documents", ("embeddings.documents",)),
+    ("documents.documents", ("neighbors.documents",)),
+    ("documents.documents", ("order.documents", "duplicates.duplicates", "heldout.documents")),
+    ("order.documents", ("instances.documents_in",)),
     (
-        "instances",
         "tokens.tokens",
         ("instances.tokens", "instances.tokens_left_out", "duplicates.tokens", "heldout.tokens"),
     ),
 )
-"""A stage, and a count that must be the sum of others, each named `STAGE.COUNT`."""
+"""Counts that must be the sum of others, each named `STAGE.COUNT`."""
 
 
 def build_stages(
@@ -96,7 +95,7 @@ def build_stages(
     instances = make("instances", lambda to: write_instances(to, tokens, order, s.length, execute))
     made = (documents, tokenizer, tokens, embeddings, neighbors, duplicates, heldout, order, instances)
     built = {artifact.folder.name: artifact for artifact in made}
-    for _, message in imbalances(built):
+    for message in imbalances(built):
         raise ValueError(message)
     return built
 
@@ -126,26 +125,15 @@ def _build(folder: Path, write: Callable[[Path], Artifact], reuse: str | None) -
     return write(folder)
 
 
-def imbalances(artifacts: Mapping[str, Artifact]) -> Iterator[tuple[str, str]]:
-    """Stages whose counts do not add up, each with a message; absent counts are not compared."""
-    counts = _counts(artifacts)
-    for stage, total, parts in BALANCES:
-        added = sum(counts.get(part, 0) for part in parts)
-        if stage in artifacts and counts.get(total, added) != added:
-            yield stage, f"{total} is {counts[total]:,}, but {' + '.join(parts)} is {added:,}"
-
-
-def _counts(artifacts: Mapping[str, Artifact]) -> dict[str, int]:
-    """Every number that artifacts count, as `STAGE.COUNT`, and the tokens of documents that are left out."""
-    counts = {
-        f"{stage}.{name}": sum(value) if name == "shards" else value
-        for stage, artifact in artifacts.items()
-        for name, value in artifact.counts.items()
-        if isinstance(value, int) or name == "shards"
-    }
-    if "tokens" in artifacts:
-        offsets = artifacts["tokens"].array("offsets.npy")
-        for stage in {"duplicates", "heldout"} & artifacts.keys():
-            ids = artifacts[stage].array("ids.npy")
-            counts[f"{stage}.tokens"] = int((offsets[ids + 1] - offsets[ids]).sum())
-    return counts
+def imbalances(stages: Mapping[str, Artifact]) -> Iterator[str]:
+    """A message for each count of a corpus's stages that is not the sum of its parts."""
+    counts = {f"{stage}.{name}": n for stage, made in stages.items() for name, n in made.counts.items()}
+    counts["documents.shards"] = sum(counts["documents.shards"])
+    offsets = stages["tokens"].array("offsets.npy")
+    for stage in ("duplicates", "heldout"):
+        ids = stages[stage].array("ids.npy")
+        counts[f"{stage}.tokens"] = int((offsets[ids + 1] - offsets[ids]).sum())
+    for total, parts in BALANCES:
+        added = sum(counts[part] for part in parts)
+        if counts[total] != added:
+            yield f"{total} is {counts[total]:,}, but {' + '.join(parts)} is {added:,}"
