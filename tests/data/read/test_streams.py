@@ -20,11 +20,6 @@ from stored import (
 )
 
 from loriini.common.errors import InputError
-<<<<<<< HEAD
-from loriini.data.jobs.artifact import digest
-=======
-from loriini.data.prepare.text.documents import write_documents
->>>>>>> 840790d3 (prepare: stages are built by one function without adapters; files are read again under another --on-error; relative paths of jobs need the user's folder, srun_args go)
 from loriini.data.read import ReadOptions, read, streams
 
 
@@ -157,48 +152,6 @@ def test_files_read_before_a_bad_record_are_not_read_again(
     assert before.items() < finished_reads(tmp_path).items()
     assert stored(tmp_path / "out", inputs) == ["a", "b", "c"]
     assert not list(tmp_path.glob(".*.parts"))
-
-
-<<<<<<< HEAD
-def test_flaws_that_were_skipped_stop_a_later_reading(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Only the files with flaws are read again; what is left out without a flaw is none."""
-    monkeypatch.setattr(streams, "TASK_BYTES", 1)
-    inputs = [lines(tmp_path / f"{name}.jsonl", name) for name in "abc"]
-    (tmp_path / "b.jsonl").write_text('{\n{"text": "b"}\n')
-    limited = [replace(reading, max_document_characters=1) for reading in (STOP, SKIP)]
-    lines(tmp_path / "c.jsonl", "c", "long")
-    read_then_interrupted(tmp_path / "out", inputs, limited[1])
-    before = finished_reads(tmp_path)
-    with pytest.raises(InputError, match=r"b\.jsonl:1: not valid JSON"):
-        stored(tmp_path / "out", inputs, limited[0])
-    kept = {name for name, time in before.items() if finished_reads(tmp_path).get(name) == time}
-    a, _, c = (f"read-{digest(each.identity)}" for each in open_streams(inputs, limited[0])[0])
-    assert kept == {a, c}
-    assert stored(tmp_path / "out", inputs, limited[1]) == ["a", "b", "c"]
-=======
-def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
-    inputs = [lines(tmp_path / "a.jsonl", "a")]
-    opened, identity = open_streams(inputs, STOP)
-    lines(tmp_path / "a.jsonl", "another")
-    with pytest.raises(InputError, match="changed while it was read"):
-        write_documents(tmp_path / "out", opened, {}, identity)
-
-
-@pytest.mark.parametrize("given", ["memory://bucket", "memory://bucket/a.jsonl"])
-def test_a_remote_file_that_changes_while_it_is_read_is_refused(given: str, tmp_path: Path) -> None:
-    system = fsspec.filesystem("memory")
-    system.pipe("/bucket/a.jsonl", b'{"text": "a"}')
-    try:
-        assert stored(tmp_path / "whole", [given]) == ["a"]
-        opened, identity = open_streams([given], STOP)
-        system.pipe("/bucket/a.jsonl", b'{"text": "b"}')  # of the same size
-        with pytest.raises(InputError, match=r"a\.jsonl: changed while it was read"):
-            write_documents(tmp_path / "out", opened, {}, identity)
-    finally:
-        system.store.clear()
->>>>>>> 840790d3 (prepare: stages are built by one function without adapters; files are read again under another --on-error; relative paths of jobs need the user's folder, srun_args go)
 
 
 def test_an_empty_file_is_dropped(tmp_path: Path) -> None:
