@@ -90,9 +90,9 @@ def test_slurm_runs_the_tasks_in_an_array_of_jobs(tmp_path: Path, slurm: Path) -
 @pytest.mark.parametrize(
     ("run", "error", "message"),
     [
-        (raise_input_error, InputError, r"^a\.jsonl:7: no text; fix the line\n"),
-        (fill_the_memory, MemoryError, "Unable to allocate 9 GiB"),
-        (raise_value_error, ValueError, "not meant to be"),
+        (raise_input_error, InputError, r"^a\.jsonl:7: no text; fix the line$"),
+        (fill_the_memory, WorkerDied, "^wrong failed on .*: MemoryError: Unable to allocate 9 GiB; rerun"),
+        (raise_value_error, RuntimeError, "^wrong failed:\nTraceback(.*\n)*.*not meant to be"),
     ],
 )
 def test_a_failure_on_the_cluster_is_raised_and_no_further_task_begun(

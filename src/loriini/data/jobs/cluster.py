@@ -6,7 +6,7 @@ stage's tasks as jobs, waits for them, joins their results and continues with th
 
 import json
 import logging
-import pickle
+import socket
 import subprocess
 import time
 import traceback
@@ -24,14 +24,15 @@ from datatrove.executor.slurm import SlurmPipelineExecutor
 from datatrove.pipeline.base import PipelineStep
 from loguru import logger
 
-from loriini.common.atomic import atomic
-from loriini.common.errors import InputError, WorkerDied
+from loriini.common.atomic import write_json
+from loriini.common.errors import InputError, WorkerDied, is_system_error
 from loriini.common.progress import Advance, no_progress, repeated
-from loriini.data.jobs.processes import WORKER_ENVIRONMENT, environment_variables, readable_elsewhere
+from loriini.data.jobs.processes import WORKER_ENVIRONMENT, environment_variables
 from loriini.data.jobs.tasks import Task, is_finished, run_task
 
-FAILED = "{}.failed.pickle"
-"""The error of a task that failed."""
+FAILED = "{}.failed.json"
+KINDS = {"InputError": InputError, "WorkerDied": WorkerDied, "RuntimeError": RuntimeError}
+"""Errors of tasks, as the process that waits for them raises them."""
 POLL_SECONDS = 5.0
 GRACE_SECONDS = 60.0
 """How long a file may take to become visible on another machine."""
@@ -62,11 +63,18 @@ class TaskShare(PipelineStep):
                 try:
                     run_task(task, self.parts, no_progress)
                 except Exception as error:
-                    error.add_note(f"{task.name}: {traceback.format_exc()}")
-                    failed = self.logs / FAILED.format(task.name)
-                    with atomic(failed) as temporary:
-                        temporary.write_bytes(pickle.dumps(readable_elsewhere(task, error)))
+                    write_json(self.logs / FAILED.format(task.name), _described(task, error))
                     return
+
+
+def _described(task: Task, error: Exception) -> tuple[str, str]:
+    """One of KINDS and its message: for a bug a traceback."""
+    if isinstance(error, InputError):
+        return "InputError", str(error)
+    if is_system_error(error):
+        what = f"{type(error).__name__}: {error}"
+        return "WorkerDied", f"{task.name} failed on {socket.gethostname()}: {what}; rerun to continue"
+    return "RuntimeError", f"{task.name} failed:\n{traceback.format_exc()}"
 
 
 class SlurmJobs(SlurmPipelineExecutor):
@@ -130,7 +138,8 @@ class ClusterExecutor:
         while True:
             update()
             for path in logs.glob(FAILED.format("*")):
-                raise pickle.loads(path.read_bytes())
+                kind, message = json.loads(path.read_text())
+                raise KINDS[kind](message)
             if not left:
                 return
             if time.monotonic() > end:
