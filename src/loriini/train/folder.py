@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from loriini.common.atomic import write_json
+from loriini.common.atomic import commit, write_json
 from loriini.common.errors import InputError
 from loriini.common.hub import CHECKPOINTS, MODEL, RUN, is_hub_id
 from loriini.common.progress import inform, warn
@@ -122,7 +122,7 @@ def own_checkpoint(run: TrainConfig, out: Path, problems: Problems) -> tuple[Pat
                 "undo the change, or start another run"
             )
         for damaged in (each for each, problem in problems.items() if problem is not None):
-            damaged.rename(damaged.with_name(f"damaged-{damaged.name}"))
+            commit(damaged, damaged.with_name(f"damaged-{damaged.name}"))
     return newest
 
 
