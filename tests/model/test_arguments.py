@@ -24,7 +24,6 @@ from tiny import random_ids, tiny_model
         ("shift_labels", random_ids(1)[:, :1]),
         ("labels", random_ids(2).T),
     ],
-    ids=str,
 )
 def test_arguments_of_another_shape_are_refused(name: str, value: Any) -> None:
     """They would be broadcast, or leave a sequence without an expert, silently."""
