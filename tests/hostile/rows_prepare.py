@@ -124,7 +124,7 @@ PLACES = [
     Row("prepare of a device", STOP.format("/dev/zero"), "neither a file nor a folder"),
     Row("prepare of an unknown protocol", STOP.format("nothing://x"), "protocol"),
     Row(
-        "prepare into a file", "prepare c --documents documents.jsonl --out documents.jsonl", "choose another"
+        "prepare into a file", "prepare c --documents documents.jsonl --out documents.jsonl", "give a folder"
     ),
     Row("prepare over a folder of others", STOP.format("documents.jsonl"), "c/order: holds files", others),
     Row("prepare of a pattern with its output", STOP.format("'*'"), "corpus: a prepared corpus"),

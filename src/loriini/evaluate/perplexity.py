@@ -103,13 +103,13 @@ def evaluate(
 
 def _measures(losses_NL: Tensor, counted_NL: Tensor, bytes_per_token: float) -> dict[str, Any]:
     """What `evaluate` reports of a domain, from the losses of its predictions and which of them count."""
-    counted, overall = losses_NL[counted_NL].mean().item(), losses_NL.mean().item()
+    counted, overall = losses_NL[counted_NL].mean(), losses_NL.mean()
     bits_per_byte = 1 / bytes_per_token / math.log(2)  # of a loss of 1 nat a token
     return {
-        "perplexity": math.exp(counted),
-        "perplexity_all": math.exp(overall),
-        "bits_per_byte": overall * bits_per_byte,
-        "bits_per_byte_counted": counted * bits_per_byte,
+        "perplexity": counted.exp().item(),  # infinite where math.exp overflows
+        "perplexity_all": overall.exp().item(),
+        "bits_per_byte": overall.item() * bits_per_byte,
+        "bits_per_byte_counted": counted.item() * bits_per_byte,
         "tokens": int(counted_NL.sum()),
     }
 
