@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from signal import SIGKILL
 
@@ -26,21 +26,18 @@ LOG = "train.log"
 POLL_SECONDS = 0.1
 
 
-def train_all(
-    trainings: Sequence[Training], jobs: int = 1, on_end: Callable[[Training], None] | None = None
-) -> dict[Path, str]:
+def train_all(trainings: Sequence[Training], jobs: int = 1) -> dict[Path, str]:
     """Train what is not done, `jobs` at once with the cores divided among them; returns why cells failed.
 
-    `on_end` is called with each of these when it ends. The others continue when one fails. A run that
-    diverges is not a failure. InputError if there are more `jobs` than cores; Interrupted after SIGINT or
-    SIGTERM, once every running cell is saved.
+    The others continue when one fails. A run that diverges is not a failure. InputError if there are more
+    `jobs` than cores; Interrupted after SIGINT or SIGTERM, once every running cell is saved.
     """
     check_jobs(jobs)
     left = [training for training in trainings if not training.is_done]
     inform(f"{len(trainings)} trainings, {len(left)} of them not done, {jobs} at once")
     with progress("trainings", len(trainings)) as advance:
         advance(len(trainings) - len(left))
-        return _Processes(left, jobs, advance, on_end).run() if left else {}
+        return _Processes(left, jobs, advance).run() if left else {}
 
 
 def train_here(training: Training) -> None:
@@ -103,71 +100,60 @@ def threads_of(jobs: int) -> int:
 class _Processes:
     """`loriini train --resume` for each of the trainings, as many at once as there are jobs."""
 
-    def __init__(
-        self,
-        trainings: Sequence[Training],
-        jobs: int,
-        advance: Advance,
-        on_end: Callable[[Training], None] | None,
-    ) -> None:
-        self.waiting, self.jobs, self.advance, self.on_end = deque(trainings), jobs, advance, on_end
-        self.num_trials, self.num_ended = len(trainings), 0
-        self.running: list[tuple[Training, subprocess.Popen[bytes], int]] = []
+    def __init__(self, trainings: Sequence[Training], jobs: int, advance: Advance) -> None:
+        self.waiting, self.jobs, self.advance = deque(trainings), jobs, advance
+        self.running: dict[int, tuple[Training, subprocess.Popen[bytes]]] = {}
+        """By slot, of which there are as many as jobs."""
         self.failures: dict[Path, str] = {}
 
     def run(self) -> dict[Path, str]:
+        total = self.left
         with deferred_interrupts() as interrupted:
             try:
-                while self.waiting or self.running:
+                while self.left:
                     self._start()
                     time.sleep(POLL_SECONDS)
                     if interrupted():
                         raise Interrupted(
-                            f"{self.num_ended} of {self.num_trials} trainings ended, those at work are "
-                            "saved; run the same command again to resume"
+                            f"{total - self.left} of {total} trainings ended, those at work are saved; run "
+                            "the same command again to resume"
                         )
                     self._collect()
             finally:
                 self._stop()
         return self.failures
 
+    @property
+    def left(self) -> int:
+        """How many have not ended."""
+        return len(self.waiting) + len(self.running)
+
     def _start(self) -> None:
         """Start waiting trainings while there is room."""
-        while self.waiting and len(self.running) < self.jobs:
-            training = self.waiting.popleft()
-            taken = {slot for _, _, slot in self.running}
-            slot = next(slot for slot in range(self.jobs) if slot not in taken)
-            self.running.append((training, start_training(training, place_of(slot, self.jobs)), slot))
+        for slot in range(self.jobs):
+            if self.waiting and slot not in self.running:
+                training = self.waiting.popleft()
+                self.running[slot] = training, start_training(training, place_of(slot, self.jobs))
 
     def _collect(self) -> None:
-        for job in list(self.running):
-            training, process, _ = job
+        """Report each training that ended, in a line."""
+        for slot, (training, process) in list(self.running.items()):
             code = process.poll()
             if code is None:
                 continue
-            self.running.remove(job)
-            reason = failure(code, training.folder / LOG) if code else ""
-            if reason and not training.is_done:
-                self.failures[training.folder] = reason
-            self._end(training)
-
-    def _end(self, training: Training) -> None:
-        """Report a training that ended, in a line."""
-        self.num_ended += 1
-        self.advance()
-        left = f"{self.num_trials - self.num_ended} left"
-        if reason := self.failures.get(training.folder):
-            warn(f"{training.name} failed, {left}: {reason}")
-        else:
-            inform(f"{training.name}: {training_state(training)} ({left})")
-        if self.on_end is not None:
-            self.on_end(training)
+            del self.running[slot]
+            self.advance()
+            if code and not training.is_done:
+                reason = self.failures[training.folder] = failure(code, training.folder / LOG)
+                warn(f"{training.name} failed, {self.left} left: {reason}")
+            else:
+                inform(f"{training.name}: {training_state(training)} ({self.left} left)")
 
     def _stop(self) -> None:
         """End what still runs; every process saves first."""
-        for _, process, _ in self.running:
+        for _, process in self.running.values():
             process.terminate()
-        for _, process, _ in self.running:
+        for _, process in self.running.values():
             process.wait()
 
 

@@ -1,6 +1,5 @@
 """Training steps and forward passes, timed in turn on this machine, and the memory of training."""
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -9,8 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from loriini.bench.timing import Case, Work, in_rounds
 from loriini.common.hardware import pick_device
 from loriini.common.progress import progress
+from loriini.estimate.activations import saved_bytes
 from loriini.evaluate.settings import RouterFree
 from loriini.model import LoriiniForCausalLM
 from loriini.papers.published import ITEMS
@@ -25,7 +26,6 @@ TIMED = {
 """Models that are timed; `paper` is for a GPU."""
 ROUNDS = {"tiny": 4, "small": 12, "paper": 16}
 """Even numbers: each case is measured before and after the others equally often."""
-Work = Callable[[], object]
 
 
 def timed_runs(item: str, scale: Scale) -> dict[str, TrainConfig]:
@@ -52,30 +52,15 @@ def forward_seconds(run: TrainConfig, how: Mapping[str, str], scale: Scale) -> d
 
 
 def in_turns(builds: Mapping[str, Callable[[], Work]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each work in each round, in alternating order; one model is in memory at a time."""
+    """Seconds of each work in each round of `in_rounds`."""
+    cases = [Case(name, 1, build) for name, build in builds.items()]
     found: dict[str, list[float]] = {name: [] for name in builds}
     with progress("timing", rounds) as advance:
-        for i in range(rounds):
-            for name in list(builds)[:: 1 if i % 2 == 0 else -1]:
-                found[name].append(seconds_of(builds[name]()))
+        for of_round in in_rounds(cases, rounds, warmup=0):
+            for name, seconds in zip(found, of_round, strict=True):
+                found[name].append(seconds)
             advance()
     return found
-
-
-def seconds_of(work: Work) -> float:
-    """Seconds of a work that was done once before."""
-    work()
-    synchronize()
-    started = time.perf_counter()
-    work()
-    synchronize()
-    return time.perf_counter() - started
-
-
-def synchronize() -> None:
-    """Wait for the device."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
 
 
 def new_model(run: TrainConfig, vocab_size: int) -> tuple[Any, Tensor]:
@@ -87,7 +72,7 @@ def new_model(run: TrainConfig, vocab_size: int) -> tuple[Any, Tensor]:
 
 
 def build_step(run: TrainConfig, vocab_size: int) -> Work:
-    """A new model's training steps."""
+    """A new model's training steps, one of them done."""
     model, ids_BL = new_model(run, vocab_size)
     optimizer = torch.optim.AdamW(model.parameters())
 
@@ -96,33 +81,23 @@ def build_step(run: TrainConfig, vocab_size: int) -> Work:
         optimizer.step()
         optimizer.zero_grad()
 
+    step()
     return step
 
 
 def build_forward(run: TrainConfig, vocab_size: int, how: str) -> Work:
-    """A new model's forward pass in evaluation."""
+    """A new model's forward pass in evaluation, done once."""
     model, ids_BL = new_model(run, vocab_size)
     model.eval()
     if how:
         RouterFree.parse(how).apply(model)
-    return torch.no_grad()(partial(model, ids_BL))
+    work: Work = torch.no_grad()(partial(model, ids_BL))
+    work()
+    return work
 
 
 def memory(run: TrainConfig, vocab_size: int) -> float:
     """GB of float32 weights, gradients and AdamW's state, and what a forward pass saves for the backward."""
     model, ids_BL = new_model(run, vocab_size)
-    kept = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
-    saved: dict[int, int] = {}
-    tensors: list[Any] = []
-
-    def pack(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in kept:
-            saved[storage.data_ptr()] = storage.nbytes()
-            tensors.append(tensor)  # while it lives, no other storage has its address
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        loss = model(ids_BL, labels=ids_BL).loss
-    del loss
-    return (4 * 4 * sum(p.numel() for p in model.parameters()) + sum(saved.values())) / 1e9
+    saved = saved_bytes(model, partial(model, ids_BL, labels=ids_BL))
+    return (4 * 4 * sum(p.numel() for p in model.parameters()) + saved) / 1e9
