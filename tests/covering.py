@@ -1,26 +1,30 @@
 """Grids of test cases: every pair of values once by default, every combination with `-m grid`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence, Set
 from itertools import combinations, product
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
+T = TypeVar("T", bound=Hashable)
+
+
+def cover(candidates: Iterable[T], parts_of: Callable[[T], Iterable[Any]]) -> list[T]:
+    """Some of the candidates, which together have every part that any of them has.
+
+    Greedy: each is the candidate with most parts that are missing yet, the first of equals.
+    """
+    parts = {candidate: set(parts_of(candidate)) for candidate in candidates}
+    missing, chosen = set().union(*parts.values()), []
+    while missing:
+        chosen.append(max(parts, key=lambda candidate: len(parts[candidate] & missing)))
+        missing -= parts[chosen[-1]]
+    return chosen
+
 
 def pairwise_rows(axes: Sequence[Sequence[Any]]) -> list[tuple[int, ...]]:
-    """Rows of indices, one into each axis, so that any two values of different axes share a row.
-
-    Greedy: each row is the combination that covers most pairs not covered yet, the first of equals.
-    """
-    rows = list(product(*(range(len(axis)) for axis in axes)))
-    pairs_of = {row: set(combinations(enumerate(row), 2)) for row in rows}
-    missing = set().union(*pairs_of.values())
-    chosen = []
-    while missing:
-        best = max(rows, key=lambda row: len(pairs_of[row] & missing))
-        chosen.append(best)
-        missing -= pairs_of[best]
-    return chosen
+    """Rows of indices, one into each axis, so that any two values of different axes share a row."""
+    return cover(product(*(range(len(axis)) for axis in axes)), lambda row: combinations(enumerate(row), 2))
 
 
 def grid(**axes: Sequence[Any]) -> pytest.MarkDecorator:
@@ -28,25 +32,21 @@ def grid(**axes: Sequence[Any]) -> pytest.MarkDecorator:
 
     The combinations that pairwise covering leaves out are marked `grid`, which the default run deselects.
     """
-    values = list(axes.values())
-    covered = set(pairwise_rows(values)) if len(values) > 2 else None
-    cases = []
-    for row in product(*(range(len(axis)) for axis in values)):
-        marks = () if covered is None or row in covered else (pytest.mark.grid,)
-        case = [axis[i] for axis, i in zip(values, row, strict=True)]
-        cases.append(pytest.param(*case, marks=marks, id="-".join(map(_name, case))))
-    return pytest.mark.parametrize(list(axes), cases)
+    return _product(axes, set(pairwise_rows(list(axes.values()))))
 
 
 def one_of_each(**axes: Sequence[Any]) -> pytest.MarkDecorator:
     """As `grid`, but by default every value of each axis only once: where the axes cannot interact."""
-    values = list(axes.values())
-    longest = max(map(len, values))
-    kept = {tuple(i % len(axis) for axis in values) for i in range(longest)}
+    sizes = [len(axis) for axis in axes.values()]
+    return _product(axes, {tuple(i % size for size in sizes) for i in range(max(sizes))})
+
+
+def _product(axes: dict[str, Sequence[Any]], by_default: Set[tuple[int, ...]]) -> pytest.MarkDecorator:
+    """The product of the axes; rows of indices that are not `by_default` are marked `grid`."""
     cases = []
-    for row in product(*(range(len(axis)) for axis in values)):
-        case = [axis[i] for axis, i in zip(values, row, strict=True)]
-        marks = () if row in kept else (pytest.mark.grid,)
+    for row in product(*(range(len(axis)) for axis in axes.values())):
+        marks = () if row in by_default else (pytest.mark.grid,)
+        case = [axis[i] for axis, i in zip(axes.values(), row, strict=True)]
         cases.append(pytest.param(*case, marks=marks, id="-".join(map(_name, case))))
     return pytest.mark.parametrize(list(axes), cases)
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from covering import cover
 from loriini import DESIGNS, LoriiniConfig, LoriiniForCausalLM, RoutingConfig
 
 VOCABULARY = 61
@@ -39,15 +40,8 @@ def over_blocks(cases: Sequence[Any]) -> list[Any]:
 
 def covering_designs() -> list[str]:
     """Designs that together have every scorer, selection and unit of all designs."""
-
-    def choices(name: str) -> set[tuple[str, str]]:
-        return {(axis, getattr(DESIGNS[name], axis)) for axis in ("scorer", "selection", "unit")}
-
-    missing, chosen = set().union(*map(choices, DESIGNS)), []
-    while missing:
-        chosen.append(max(DESIGNS, key=lambda name: len(choices(name) & missing)))
-        missing -= choices(chosen[-1])
-    return chosen
+    axes = ("scorer", "selection", "unit")
+    return cover(DESIGNS, lambda name: [(axis, getattr(DESIGNS[name], axis)) for axis in axes])
 
 
 def tiny_config(routing: str | RoutingConfig = "lory", **changes: Any) -> LoriiniConfig:

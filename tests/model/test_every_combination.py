@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from covering import cover
 from loriini.model.experts.stacked import Experts, by_outputs_loop, by_parameters_loop
 from loriini.routing import RoutingConfig
 from loriini.routing import design as axes
@@ -33,21 +34,10 @@ def admitted() -> list[RoutingConfig]:
     return designs
 
 
-def covering(designs: list[RoutingConfig]) -> set[RoutingConfig]:
-    """Some of the designs, which together have every pair of choices that any of them has."""
-    pairs_of = {d: set(combinations([(axis, getattr(d, axis)) for axis in AXES], 2)) for d in designs}
-    missing = set().union(*pairs_of.values())
-    chosen = set()
-    while missing:
-        best = max(designs, key=lambda design: len(pairs_of[design] & missing))
-        chosen.add(best)
-        missing -= pairs_of[best]
-    return chosen
-
-
 def cases() -> list[Any]:
+    """By default, some that together have every pair of choices that any of them has."""
     designs = admitted()
-    chosen = covering(designs)
+    chosen = cover(designs, lambda design: combinations([(axis, getattr(design, axis)) for axis in AXES], 2))
     return [
         pytest.param(
             design,
