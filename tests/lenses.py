@@ -5,11 +5,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from tiny import tiny_model
 
+PAIRS = [("a", "l"), ("Ġ", "t"), ("<", "s")]
+"""Bytes that are one token together."""
 HOSTILE = '</script><script>alert("no")</script>\n    <img src=x onerror=alert(1)> &amp; "naïve" 中文\n'
 
 
@@ -47,19 +48,6 @@ class Parts(HTMLParser):
     def data(self) -> dict[str, Any]:
         values: dict[str, Any] = json.loads(self.scripts[0])
         return values
-
-
-def byte_tokenizer() -> PreTrainedTokenizerFast:
-    """Bytes as tokens, and a few pairs of them; a character may be several tokens."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    pairs = [("a", "l"), ("Ġ", "t"), ("<", "s")]
-    vocabulary = {
-        token: i for i, token in enumerate([*alphabet, *("".join(pair) for pair in pairs), "<eos>"])
-    }
-    whole = Tokenizer(models.BPE(vocabulary, pairs))
-    whole.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    whole.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=whole, eos_token="<eos>")
 
 
 def saved(folder: Path, tokenizer: PreTrainedTokenizerFast, design: str = "lory", **changes: Any) -> Path:

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from loriini import DESIGNS
@@ -65,6 +65,15 @@ def write_tokenizer(folder: Path) -> Path:
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<eos>").save_pretrained(folder)
     return folder
+
+
+def byte_tokenizer(pairs: Sequence[tuple[str, str]] = ()) -> PreTrainedTokenizerFast:
+    """A byte-level BPE of 256 bytes, an end of text, and pairs; a character may be several tokens."""
+    tokens = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "<eos>", *(a + b for a, b in pairs)]
+    bpe = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, list(pairs)))
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<eos>", bos_token="<eos>")
 
 
 def tiny_corpus(folder: Path) -> TrainingCorpus:

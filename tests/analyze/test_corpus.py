@@ -1,14 +1,10 @@
-"""A corpus described as a table and as a page, with hostile names and texts.
-
-`tests/cli/test_inspect_corpus.py` does the same from a real corpus.
-"""
+"""A corpus described as a table and as a page, with hostile names and texts."""
 
 from pathlib import Path
 from typing import Any
 
-from test_report import HOSTILE, Page
-
 from loriini.analyze.corpus import summary, write_corpus_page
+from reports import HOSTILE, Page
 
 LENGTHS = {"mean": 14.0, "p50": 14.0, "max": 15.0}
 COSINES = {"counts": [3, 17], "edges": [0.0, 0.5, 1.0]}

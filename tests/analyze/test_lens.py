@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from lenses import HOSTILE, Parts, byte_tokenizer, saved
+from lenses import HOSTILE, PAIRS, Parts, saved
 from loriini import LoriiniForCausalLM
 from loriini.analyze.lens import read_losses, read_text, tokenize, write_lens
 from loriini.analyze.lens_page import write_lens_page
@@ -22,6 +22,7 @@ from loriini.common.errors import InputError
 from loriini.data.read.document import Document
 from loriini.evaluate.heldout import tokenize_by_domain
 from loriini.evaluate.perplexity import score_tokens
+from runs import byte_tokenizer
 from tiny import SEGMENT, random_ids, tiny_model
 
 DESIGNS_SHOWN = (
@@ -38,7 +39,7 @@ DESIGNS_SHOWN = (
 
 @pytest.fixture(scope="module")
 def tokenizer() -> PreTrainedTokenizerFast:
-    return byte_tokenizer()
+    return byte_tokenizer(PAIRS)
 
 
 def labelled(model: LoriiniForCausalLM) -> str | None:

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from lenses import HOSTILE, Parts, byte_tokenizer, saved
+from lenses import HOSTILE, PAIRS, Parts, saved
 from loriini.analyze.lens import write_lens
+from runs import byte_tokenizer
 
 CHROMIUM = which("chromium") or which("google-chrome") or which("chrome")
 FLAGS = (
@@ -73,7 +74,7 @@ def in_browser(page: str, driver: str, folder: Path) -> dict[str, Any]:
 
 
 def test_in_a_browser_tokens_are_reached_by_keyboard(tmp_path: Path) -> None:
-    run = saved(tmp_path / "run", byte_tokenizer(), "mixtral")
+    run = saved(tmp_path / "run", byte_tokenizer(PAIRS), "mixtral")
     page = write_lens(run, HOSTILE, tmp_path / "lens.html").read_text()
     data, found = Parts(page).data, in_browser(page, DRIVER, tmp_path)
     assert found["width"] <= 400
@@ -93,7 +94,7 @@ def test_in_a_browser_tokens_are_reached_by_keyboard(tmp_path: Path) -> None:
 
 
 def test_in_a_browser_segments_have_bars_of_their_weights(tmp_path: Path) -> None:
-    run = saved(tmp_path / "run", byte_tokenizer())
+    run = saved(tmp_path / "run", byte_tokenizer(PAIRS))
     page = write_lens(run, "0123456789" * 3, tmp_path / "lens.html").read_text()
     data, found = Parts(page).data, in_browser(page, DRIVER, tmp_path)
     assert found["width"] <= 400

@@ -25,8 +25,6 @@ from loriini.train.speed import SpeedConfig, speed_up
 from tiny import BLOCKS
 
 BATCH, LENGTH, LAYERS = 4, 128, 3
-VARYING = {"top_p", "positive"}
-"""Selections whose number of experts depends on the input: the estimate counts all."""
 
 
 def config(design: str, block: str = "llama", width: int = 176, low_rank: int | None = None) -> LoriiniConfig:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from covering import grid
 from loriini.common.errors import InputError
 from loriini.export.export import ExportSettings, export_model
-from runs import EOS, VOCABULARY, write_tokenizer
+from runs import EOS, VOCABULARY
 from tiny import tiny_model
 
 pytest.importorskip("lm_eval", reason="the harness is in the extra loriini[tasks]")
@@ -26,11 +26,6 @@ from loriini.evaluate.harness import LoriiniLM
 CONTEXT = 24
 close = partial(torch.testing.assert_close, rtol=1e-5, atol=1e-5)
 QUIET = {"disable_tqdm": True}
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerBase:
-    return AutoTokenizer.from_pretrained(write_tokenizer(tmp_path_factory.mktemp("tokenizer")))
 
 
 @pytest.fixture(autouse=True)

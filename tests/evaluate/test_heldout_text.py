@@ -15,13 +15,8 @@ from loriini.data.prepare.tokenized.cached_tokenizer import CachedTokenizer
 from loriini.data.read.document import Document
 from loriini.evaluate.heldout import documents_of, tokenize_by_domain
 from loriini.evaluate.perplexity import evaluate
-from runs import EOS, prepared, write_tokenizer
+from runs import EOS, prepared
 from tiny import tiny_model
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerBase:
-    return AutoTokenizer.from_pretrained(write_tokenizer(tmp_path_factory.mktemp("tokenizer")))
 
 
 def documents(*texts: tuple[str, str]) -> list[Document]:

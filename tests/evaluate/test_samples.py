@@ -6,22 +6,17 @@ from typing import Any, Literal
 import pytest
 import torch
 from tokenizers.processors import TemplateProcessing
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from loriini import LoriiniForCausalLM
 from loriini.common.errors import InputError
 from loriini.evaluate.samples import _Parts, check_room, continue_text
 from loriini.evaluate.settings import Generation
 from loriini.model.weights.loading import opening_ids
-from runs import EOS, VOCABULARY, write_tokenizer
+from runs import EOS, VOCABULARY
 from tiny import tiny_model
 
 PROMPT = "w3 w1 w4 w1 w5"
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerBase:
-    return AutoTokenizer.from_pretrained(write_tokenizer(tmp_path_factory.mktemp("tokenizer")))
 
 
 def model_of(design: str = "lory") -> LoriiniForCausalLM:

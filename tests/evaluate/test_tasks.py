@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase
 
 pytest.importorskip("lm_eval", reason="the harness is in the extra loriini[tasks]")
 
@@ -26,7 +25,7 @@ from loriini.evaluate.tasks import TaskSettings, evaluate_tasks, loading, runnin
 from loriini.evaluate.tasks.loading import FILES, FORMS, GROUPS, IN_CONTEXT, load_tasks, requested
 from loriini.evaluate.tasks.running import evaluate_task
 from loriini.export.export import ExportSettings, export_model
-from runs import write_tokenizer
+from runs import byte_tokenizer, write_tokenizer
 from tiny import tiny_model
 
 THREE = {"query": "Ice is", "choices": ["hot", "cold", "dry"], "gold": 0}
@@ -34,13 +33,7 @@ THREE = {"query": "Ice is", "choices": ["hot", "cold", "dry"], "gold": 0}
 
 @pytest.fixture(scope="module")
 def tokenizer() -> PreTrainedTokenizerBase:
-    """A token a byte."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {character: i for i, character in enumerate([*alphabet, "<eos>"])}
-    byte_level = Tokenizer(models.BPE(vocabulary, []))
-    byte_level.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    byte_level.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=byte_level, eos_token="<eos>")
+    return byte_tokenizer()
 
 
 @pytest.fixture(scope="module")

@@ -1,18 +1,16 @@
-"""Models to export, a tokenizer that reads any text, and the designs that each format has."""
+"""Models to export, and the designs that each format has."""
 
 from dataclasses import replace
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import PreTrainedModel
 
 from loriini import DESIGNS, LoriiniForCausalLM, RoutingConfig
 from loriini.export.architectures import RoutedBy, convert
 from tiny import label_arguments, random_ids, tiny_model
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
-EOS = 256
 
 _mixtral = DESIGNS["mixtral"]
 SERVED_CASES: list[tuple[str, RoutingConfig, dict[str, Any]]] = [
@@ -96,14 +94,3 @@ def assert_equal(model: LoriiniForCausalLM, exported: PreTrainedModel, decision:
 
 def converted(model: LoriiniForCausalLM, to: str, decision: RoutedBy | None = None) -> PreTrainedModel:
     return convert(model, to, decision or RoutedBy())
-
-
-def byte_tokenizer(merges: int = 0, letters: str = "etaoinsrhl") -> PreTrainedTokenizerBase:
-    """A byte-level BPE of 256 bytes, an end of text, and pairs of letters."""
-    vocabulary = {byte: i for i, byte in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    pairs = [(a, b) for a in letters for b in letters][:merges]
-    vocabulary |= {"<eos>": EOS} | {a + b: EOS + 1 + i for i, (a, b) in enumerate(pairs)}
-    tokenizer = Tokenizer(models.BPE(vocabulary, pairs))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>", bos_token="<eos>")

@@ -16,21 +16,16 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from export.exported import CLOSE, byte_tokenizer
+from export.exported import CLOSE
 from loriini import LoriiniForCausalLM
 from loriini.common.errors import InputError
 from loriini.export import export
 from loriini.export.export import ExportSettings, export_model, export_run
 from loriini.export.probe import probe
-from runs import EOS, VOCABULARY, tiny_run, trained, write_tokenizer
+from runs import EOS, VOCABULARY, byte_tokenizer, tiny_run, trained
 from tiny import run, tiny_model
 
 PROMPT = [3, 1, 4, 1, 5, 9]
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerBase:
-    return AutoTokenizer.from_pretrained(write_tokenizer(tmp_path_factory.mktemp("tokenizer")))
 
 
 def model_of(design: str, **changes: int) -> LoriiniForCausalLM:

@@ -8,14 +8,17 @@ import numpy as np
 import pytest
 import torch
 
-from export.exported import EOS, byte_tokenizer, case_name, model_of
+from export.exported import case_name, model_of
 from loriini import DESIGNS, RoutingConfig
 from loriini.common.errors import InputError
 from loriini.export.export import ExportSettings, export_model
 from loriini.export.gguf_file import gguf_vocabulary
+from runs import byte_tokenizer
 
 gguf = pytest.importorskip("gguf", reason="GGUF files are written by the extra loriini[gguf]")
 
+EOS = 256
+PAIRS = [(a, b) for a in "etao" for b in "etaoinsrhl"]
 PROMPT = "Is this <eos> noise, or is it_not?  A  test: äß 12 3456\n\n it's"
 MIXTRAL = DESIGNS["mixtral"]
 LLAMA3 = {
@@ -40,7 +43,7 @@ CASES: list[tuple[RoutingConfig, dict[str, Any], str]] = [
 
 
 def written(folder: Path, design: RoutingConfig, dtype: str = "float32", **settings: Any) -> tuple[Any, Path]:
-    tokenizer = byte_tokenizer(merges=40)
+    tokenizer = byte_tokenizer(PAIRS)
     special = {"eos_token_id": 256, "bos_token_id": 256, "max_position_embeddings": 128}
     model = model_of(design, vocab_size=len(tokenizer) + 3, **special, **settings)
     prompt = PROMPT if design.unit != "token" else None
@@ -54,7 +57,7 @@ def test_llama_cpp_continues_as_the_model_does(
 ) -> None:
     llama_cpp = pytest.importorskip("xllamacpp", reason="llama.cpp for Python, in the extra loriini[test]")
     model, path = written(tmp_path, design, **settings)
-    tokenizer = byte_tokenizer(merges=40)
+    tokenizer = byte_tokenizer(PAIRS)
     ids = tokenizer(PROMPT, return_tensors="pt")["input_ids"]
     settings = {"max_new_tokens": 10, "do_sample": False, "suppress_tokens": [256], "pad_token_id": 256}
     expected = model.generate(ids, attention_mask=torch.ones_like(ids), **settings)
@@ -90,7 +93,7 @@ def test_matrices_have_the_type_asked_for_and_vectors_and_routers_are_float32(
 
 
 def test_a_chats_template_and_the_ends_of_its_turns_are_written(tmp_path: Path) -> None:
-    tokenizer = byte_tokenizer(merges=2)
+    tokenizer = byte_tokenizer(PAIRS[:2])
     tokenizer.chat_template = {"default": "plain", "tools": "with tools"}
     model = model_of(MIXTRAL, vocab_size=len(tokenizer), eos_token_id=EOS)
     model.generation_config.eos_token_id = [EOS, 257]
@@ -107,7 +110,7 @@ def test_a_tokenizer_without_merges_is_refused() -> None:
 
 
 def test_ids_without_a_token_are_filled() -> None:
-    tokenizer = byte_tokenizer(merges=2)
+    tokenizer = byte_tokenizer(PAIRS[:2])
     vocabulary = gguf_vocabulary(tokenizer, 262)
     assert vocabulary.merges == ["e e", "e t"]
     assert vocabulary.tokens[256] == "<eos>"

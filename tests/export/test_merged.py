@@ -11,7 +11,6 @@ import torch
 from export.exported import (
     DENSE_CASES,
     assert_equal,
-    byte_tokenizer,
     case_name,
     converted,
     decided_by,
@@ -21,6 +20,7 @@ from loriini import DESIGNS, RoutingConfig
 from loriini.common.errors import InputError
 from loriini.export.architectures import RoutedBy
 from loriini.export.export import ExportSettings, export_model
+from runs import byte_tokenizer
 from tiny import random_ids, tiny_model
 
 PROMPT = "one prompt decides it"

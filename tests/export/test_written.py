@@ -10,10 +10,11 @@ import torch
 from tokenizers import Tokenizer, models
 from transformers import AutoConfig, AutoTokenizer, GenerationConfig, GPT2Config
 
-from export.exported import byte_tokenizer, model_of
+from export.exported import model_of
 from loriini import DESIGNS
 from loriini.export.export import ExportSettings, export_model
 from loriini.model.weights.loading import load_model, tokenizer_in
+from runs import byte_tokenizer
 
 
 def test_a_cast_leaves_the_biases_of_balancing_as_they_are(
