@@ -8,7 +8,6 @@ from loriini.common.checks import by_dotted_name
 from loriini.common.errors import InputError
 from loriini.common.hub import RUN, name_of
 from loriini.reporting.page import REPORT, element, join, paragraph, strong, table, write_page
-from loriini.routing import RoutingConfig
 from loriini.train.changes import PATHS
 from loriini.train.config import read_run
 from loriini.train.records.metrics import METRICS, read_records
@@ -23,7 +22,7 @@ def write_run_report(run: Path, out: Path, remark: str | None = None) -> Path:
     `remark` is shown at the top. Sections without their files are left out: a model folder has routes
     alone. InputError if there is nothing to report.
     """
-    settings = read_run(run / RUN)[1] if (run / RUN).exists() else {}
+    trained, settings = read_run(run / RUN) if (run / RUN).exists() else (None, {})
     metrics = read_records(run / METRICS, "tokens", "loss")
     routes = read_routes(out / ROUTES)
     if not metrics and routes is None:
@@ -38,7 +37,7 @@ def write_run_report(run: Path, out: Path, remark: str | None = None) -> Path:
     shown = [[name, str(value)] for name, value in by_dotted_name(settings).items() if name not in LOCAL]
     sections = {
         "Learning": learning_section(name, metrics),
-        "Use of experts": expert_use_plots(metrics, routing_of(run)),
+        "Use of experts": expert_use_plots(metrics, trained.routing if trained else None),
         "Who routes where": who_routes_where(routes),
         "Settings": table(["setting", "value"], shown) if settings else None,
     }
@@ -49,8 +48,3 @@ def write_run_report(run: Path, out: Path, remark: str | None = None) -> Path:
 def read_routes(path: Path) -> Routes | None:
     """The routes of a run, if they were measured."""
     return Routes.load(path) if path.exists() else None
-
-
-def routing_of(run: Path) -> RoutingConfig | None:
-    """A run's design; None for a folder without a run."""
-    return read_run(run / RUN)[0].routing if (run / RUN).exists() else None

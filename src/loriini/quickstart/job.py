@@ -108,7 +108,6 @@ def gather(settings: Quickstart, out: Path) -> dict[str, Sizes]:
 def read_sides(settings: Quickstart) -> dict[str, list[Document]]:
     """The training and the held-out documents: the user's, or text that is on this machine."""
     if not settings.documents:
-        inform("Gathering text from the running Python installation …")
         return collect_local_text()
     return split_documents(
         settings.documents,

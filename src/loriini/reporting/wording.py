@@ -15,21 +15,14 @@ SEES_LATER = " (sees later tokens)"
 """Follows the name of a model whose losses are not comparable with those of causal models."""
 
 
-def percent(change: float, digits: int = 1) -> str:
+def percent(change: float) -> str:
     """A relative change with its sign, also of one that rounds to nothing: −3.8 %, −0.0 %."""
-    return minus(f"{100 * change + 0.0:+.{digits}f} %")
+    return minus(f"{100 * change + 0.0:+.1f} %")
 
 
-def amount(change: float, digits: int = 1) -> str:
-    """A relative change without its sign: 3.8 %, or less than 0.05 % if it is not 0."""
-    if change and rounds_to_nothing(change, digits):
-        return f"less than {0.5 * 10**-digits:g} %"
-    return f"{abs(100 * change):.{digits}f} %"
-
-
-def rounds_to_nothing(change: float, digits: int = 1) -> bool:
+def rounds_to_nothing(change: float) -> bool:
     """Whether a relative change is shown as 0.0 %."""
-    return round(100 * change, digits) == 0
+    return round(100 * change, 1) == 0
 
 
 def is_clear(difference: Difference) -> bool:
@@ -47,9 +40,9 @@ def interval(difference: Difference) -> str:
     return "unknown (too few instances)" if isnan(difference.low) else bounds(difference.low, difference.high)
 
 
-def bounds(low: float, high: float, digits: int = 1) -> str:
+def bounds(low: float, high: float) -> str:
     """The bounds of a relative change: −5.0 to −2.6 %."""
-    return f"{percent(low, digits).removesuffix(' %')} to {percent(high, digits)}"
+    return f"{percent(low).removesuffix(' %')} to {percent(high)}"
 
 
 def cosine(value: float | None, unknown: str = "") -> str:

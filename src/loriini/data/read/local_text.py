@@ -22,6 +22,7 @@ from pathlib import Path, PurePath
 from typing import TypeVar
 
 from loriini.common.grouping import grouped
+from loriini.common.progress import inform
 from loriini.data.read.document import Document
 from loriini.data.read.files import as_utf8
 from loriini.data.read.sampling import hash_fraction
@@ -75,6 +76,7 @@ def collect_local_text(
     A domain holds at most `max_characters_per_domain` characters, taken evenly from its groups; about
     HELDOUT_SHARE of it is held out, in whole groups. A domain with only one group is all "train".
     """
+    inform("Gathering text from the running Python installation …")
     found = list(local_documents(max_characters_per_domain))
     heldout = heldout_groups(found, HELDOUT_SHARE)
     sides: dict[str, list[Document]] = {"train": [], "heldout": []}

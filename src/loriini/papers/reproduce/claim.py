@@ -140,8 +140,8 @@ def judged_against_leak(claim: Claim, too_low: bool, why: str) -> Claim:
     It is judged only if no value beyond the measured ones would change the verdict: a row that sees later
     tokens can only be shown to be worse.
     """
-    beyond = -1 if too_low else 1
-    if not claim.finite or claim.side(float(np.mean(claim.finite))) == claim.side(-beyond * math.inf):
+    utmost = math.inf if too_low else -math.inf
+    if not claim.finite or claim.side(float(np.mean(claim.finite))) == claim.side(utmost):
         return claim
     return replace(claim, values={}, unjudged=why)
 

@@ -21,7 +21,7 @@ from loriini.evaluate.heldout import check_lengths
 from loriini.papers.reproduce.experiments.catalog import find_experiments
 from loriini.papers.reproduce.experiments.experiment import Experiment
 from loriini.papers.reproduce.measured import Measures
-from loriini.papers.reproduce.measures import is_of_loss, measure
+from loriini.papers.reproduce.measures import LOSS_MEASURES, measure, parts_of
 from loriini.papers.reproduce.plan import RUNS, ItemTraining, Plan, make_plans, unique_trials
 from loriini.papers.reproduce.report import item_line, write_item_report, write_overview
 from loriini.papers.reproduce.results import RESULTS, item_results
@@ -29,7 +29,7 @@ from loriini.papers.reproduce.scales import Scale, find_scale
 from loriini.papers.reproduce.texts import Texts
 
 SETTINGS, TEXT = "reproduce.json", "text"
-"""The remedy for a domain with too little held-out text; a folder keeps its text."""
+"""What a folder's runs are made with, and the folder of their text."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,12 @@ def place_items(settings: ReproduceSettings, out: Path) -> tuple[list[Plan], Tex
 
 def check_heldout(plans: Sequence[Plan], texts: Texts) -> None:
     """InputError, before anything is trained, for a domain too short to measure the loss of items on it."""
-    of_loss = (plan for plan in plans if any(map(is_of_loss, plan.experiment.measures)))
-    trainings = (training for plan in of_loss for training in plan.trainings)
+    trainings = (
+        training
+        for plan in plans
+        if any(parts_of(name)[0] in LOSS_MEASURES for name in plan.experiment.measures)
+        for training in plan.trainings
+    )
     for kind, corpus in {training.kind: training.corpus for training in trainings}.items():
         heldout = texts.instances(kind, kind, corpus)
         check_lengths(heldout, texts.scale.segment_length, remedy="give other files by --text")

@@ -1,8 +1,7 @@
 """Measurements of a trained run: training, held-out loss, routes, questions, and without routers.
 
-A measure is a name in MEASURES, `router-free NODE:NORM:GATES` for held-out loss with experts ranked by their
-activations, or `router-free questions NODE:NORM:GATES`. Each is computed once per run and kept as JSON; a
-run's model is loaded once for all that are missing.
+A measure is a name in MEASURES, of a `router-free` one followed by the NODE:NORM:GATES by which experts are
+ranked. Each is computed once per run and kept as JSON; a run's model is loaded once for all that are missing.
 
 Axes: B questions, L tokens of a context and an answer.
 """
@@ -46,8 +45,8 @@ VERSION = 10
 ROUTER_FREE, ROUTER_FREE_QUESTIONS = "router-free", "router-free questions"
 ROUTE_MEASURES = ("routes", "topics", "languages")
 """Measures of routes, which a dense model does not have."""
-LOSS_MEASURES = ("heldout", "prompt", "segment")
-"""Measures of held-out loss, besides those without routers."""
+LOSS_MEASURES = ("heldout", "prompt", "segment", ROUTER_FREE)
+"""Measures of held-out loss, for which every domain has to be longer than what is skipped."""
 TextOfKind = Callable[[str], Mapping[str, HeldOut]]
 """Held-out text of any kind of `texts`, such as mixed text for a model of languages, in a model's tokens."""
 
@@ -191,6 +190,8 @@ MEASURES: dict[str, Callable[[LoadedModel], dict[str, Any]]] = {
     "languages": partial(routes, kind=LANGUAGES),
     "questions": questions,
     "questions by segment": partial(questions, routing="segment"),
+    ROUTER_FREE: perplexity,
+    ROUTER_FREE_QUESTIONS: questions,
 }
 
 
@@ -232,15 +233,13 @@ def kept_measure(path: Path, of: list[Any]) -> dict[str, Any] | None:
     return kept if kept.pop("of", None) == of else None
 
 
-def is_of_loss(name: str) -> bool:
-    """Whether a measure is of held-out loss, for which every domain has to be longer than what is skipped."""
-    without_router = name.startswith(ROUTER_FREE) and not name.startswith(ROUTER_FREE_QUESTIONS)
-    return name in LOSS_MEASURES or without_router
+def parts_of(name: str) -> tuple[str, str]:
+    """A measure's name in MEASURES, and how experts are ranked; empty where they are routed."""
+    measure, _, how = name.rpartition(" ")
+    return (measure, how) if ":" in how else (name, "")
 
 
 def measure_one(name: str, loaded: LoadedModel) -> dict[str, Any]:
-    """What a loaded model gives for a measure: one of MEASURES, or one with its experts ranked at a node."""
-    for prefix, of in ((ROUTER_FREE_QUESTIONS, questions), (ROUTER_FREE, perplexity)):
-        if name.startswith(prefix):
-            return of(without_routers(loaded, name.removeprefix(prefix).strip()))
-    return MEASURES[name](loaded)
+    """What a loaded model gives for a measure."""
+    measure, how = parts_of(name)
+    return MEASURES[measure](without_routers(loaded, how) if how else loaded)

@@ -8,7 +8,6 @@ from pathlib import Path
 from loriini.common.atomic import write_text
 from loriini.common.errors import InputError
 from loriini.common.grouping import grouped
-from loriini.common.progress import inform
 from loriini.data.jobs.lock import waiting_lock
 from loriini.data.prepare.prepare import open_corpus, prepare_documents
 from loriini.data.prepare.settings import OrderMethod, PrepareSettings
@@ -60,7 +59,6 @@ class Texts:
     def sides(self) -> dict[str, list[Document]]:
         """All documents, for training and held out."""
         if not self.source:
-            inform("Gathering text from the running Python installation …")
             return collect_local_text()
         most = MOST_DOMAINS * self.scale.characters  # kinds have budgets of their own
         return split_documents(self.source, most, most // HELDOUT_PART, on_error=self.on_error)

@@ -231,15 +231,11 @@ def norms_alike(m: Measured) -> Iterator[Claim]:
     yield above("that ratio without balancing, at the end minus early in training", end, early, unit="")
 
 
-def activation_norms(m: Measured, row: str) -> dict[int, np.ndarray]:
-    """Mean activation norms by seed: steps, layers, experts."""
-    return {seed: np.array(recorded["values"]) for seed, recorded in m.each(row, "training", "norms").items()}
-
-
 def norm_ratio(m: Measured, row: str, start: float = 1.0, stop: float = 1.0) -> Values:
     """The lowest over the highest norm of a layer, mean over layers and a part of training; or at its end."""
-    ratios = {seed: norms.min(-1) / norms.max(-1) for seed, norms in activation_norms(m, row).items()}
-    return {seed: float(c.part_of(of_seed, start, stop).mean()) for seed, of_seed in ratios.items()}
+    norms = {seed: np.array(values) for seed, values in m.each(row, "training", "norms", "values").items()}
+    ratios = {seed: norms_SLE.min(-1) / norms_SLE.max(-1) for seed, norms_SLE in norms.items()}
+    return c.mean_of_part(ratios, start, stop)
 
 
 def norm_columns(m: Measured, row: str) -> Mapping[str, Values]:

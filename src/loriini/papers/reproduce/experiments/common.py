@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loriini.papers.published import OUR_DOMAINS
 from loriini.papers.reproduce.charts import SMOOTHING, Chart, band, dots, lines, tiles
@@ -134,15 +134,19 @@ def layer_chart(by_row: Mapping[str, Mapping[int, Sequence[float]]], y: str) -> 
     return lines("by layer", "layer", y, series)
 
 
-def part_of(values: NDArray[np.float64], start: float, stop: float) -> NDArray[np.float64]:
-    """The values between two shares of training, at least one."""
-    first = min(int(start * len(values)), len(values) - 1)
-    return values[first : max(first + 1, round(stop * len(values)))]
+def mean_of_part(by_seed: Mapping[int, Sequence[Any]], start: float, stop: float = 1.0) -> dict[int, float]:
+    """The mean of what was recorded between two shares of training, at least once."""
+    found = {}
+    for seed, recorded in by_seed.items():
+        first = min(int(start * len(recorded)), len(recorded) - 1)
+        found[seed] = float(np.mean(recorded[first : max(first + 1, round(stop * len(recorded)))]))
+    return found
 
 
-def layer_values(by_seed: Mapping[int, Sequence[float]], layer: int) -> dict[int, float]:
-    """The values of one layer."""
-    return {seed: values[layer] for seed, values in by_seed.items()}
+def by_layer(by_seed: Mapping[int, Sequence[float]]) -> list[dict[int, float]]:
+    """The values of each layer."""
+    layers = len(next(iter(by_seed.values()), ()))
+    return [{seed: values[layer] for seed, values in by_seed.items()} for layer in range(layers)]
 
 
 def layer_mean(by_seed: Mapping[int, Sequence[float]]) -> dict[int, float]:

@@ -86,11 +86,8 @@ def similar_against_random(m: Measured) -> Iterator[Claim]:
     yield above("gain in similar order minus that in random order", similar, random)
     held_out = (gain(m.loss, *pair) for pair in pairs.values())
     yield above("gain in held-out loss in similar order minus that in random order", *held_out)
-    curves = {seed: np.array(curve) for seed, curve in gain_curves(m, "sim").items()}
-    second, last = (
-        {seed: float(c.part_of(curve, *part).mean()) for seed, curve in curves.items()}
-        for part in (SECOND_THIRD, (LATE, 1.0))
-    )
+    gains = gain_curves(m, "sim")
+    second, last = (c.mean_of_part(gains, *part) for part in (SECOND_THIRD, (LATE, 1.0)))
     yield above("gain in the last third of training minus that in the second, similar order", last, second)
 
 
@@ -168,11 +165,6 @@ def better_answers(m: Measured, pairs: Mapping[str, str]) -> Iterator[Claim]:
         yield c.compare(above, "log-likelihood of the right answer", likelihood, *pair)
 
 
-def answers_by_size(m: Measured) -> Iterator[Claim]:
-    """Every Lory model against the dense model of its size."""
-    yield from better_answers(m, {f"{s}/{e}E": s for s in SIZES for e in EXPERTS})
-
-
 def prompt_about_as_good(m: Measured) -> Iterator[Claim]:
     """Held-out loss and answers, routed once by the prompt and at every segment.
 
@@ -208,20 +200,19 @@ def agreement_by_layer(m: Measured, row: str = "0.3B/8E") -> dict[int, list[floa
 
 def specialised_at_three_layers(m: Measured) -> Iterator[Claim]:
     """More in the middle and high layers than in the first; similar domains are routed similarly."""
-    agreements = agreement_by_layer(m)
-    layers = len(next(iter(agreements.values()), []))
+    layers = c.by_layer(agreement_by_layer(m))
     if not layers:
         return
-    first, middle, last = (c.layer_values(agreements, i) for i in (0, layers // 2, layers - 1))
-    for name, values in (("middle", middle), ("last", last)):
+    for name, values in (("middle", layers[len(layers) // 2]), ("last", layers[-1])):
         quantity = f"agreement of experts and domain, {name} layer"
         yield Claim(quantity, values, low=SPECIALISED)
-        yield above(f"{quantity} minus that of the first", values, first, unit="")
+        yield above(f"{quantity} minus that of the first", values, layers[0], unit="")
     alike = [gate_distance(m, "0.3B/8E", *pair) for pair in (("arxiv", "python"), ("books", "wiki"))]
     quantity = "distance of the routing weights of arXiv and Python minus that of Books and Wikipedia"
-    yield (
-        below(quantity, *alike, unit="") if all(alike) else Claim(quantity, {})
-    )  # text without these domains
+    if all(alike):
+        yield below(quantity, *alike, unit="")
+    else:  # text without these domains
+        yield Claim(quantity, {})
 
 
 def gate_distance(m: Measured, row: str, one: str, other: str) -> Values:
@@ -236,10 +227,8 @@ def gate_distance(m: Measured, row: str, one: str, other: str) -> Values:
 
 def specialised_everywhere(m: Measured) -> Iterator[Claim]:
     """Also at the layers between."""
-    agreements = agreement_by_layer(m)
-    for layer in range(1, len(next(iter(agreements.values()), []))):
-        quantity = f"agreement of experts and domain, layer {layer}"
-        yield Claim(quantity, c.layer_values(agreements, layer), low=SPECIALISED)
+    for layer, values in enumerate(c.by_layer(agreement_by_layer(m))[1:], 1):
+        yield Claim(f"agreement of experts and domain, layer {layer}", values, low=SPECIALISED)
 
 
 def specialisation_charts(m: Measured) -> Iterator[Chart]:
@@ -251,17 +240,18 @@ def specialisation_charts(m: Measured) -> Iterator[Chart]:
 
 def agreement_columns(m: Measured, row: str) -> Mapping[str, Values]:
     """The agreement by layer."""
-    agreements = agreement_by_layer(m, row)
-    layers = len(next(iter(agreements.values()), []))
-    return {f"layer {i}": c.layer_values(agreements, i) for i in range(layers)}
+    return {f"layer {i}": values for i, values in enumerate(c.by_layer(agreement_by_layer(m, row)))}
+
+
+def active_curves(m: Measured, row: str) -> dict[int, list[float]]:
+    """Share of experts active in ten steps over training, mean over layers."""
+    recorded = m.each(row, "training", "active", "shares")
+    return {seed: np.mean(shares, axis=1).tolist() for seed, shares in recorded.items()}
 
 
 def active_share(m: Measured, row: str, start: float, stop: float = 1.0) -> Values:
     """Mean share of experts active in ten steps, over a part of the training."""
-    return {
-        seed: float(c.part_of(np.array(active["shares"]).mean(1), start, stop).mean())
-        for seed, active in m.each(row, "training", "active").items()
-    }
+    return c.mean_of_part(active_curves(m, row), start, stop)
 
 
 def warmup_helps(m: Measured) -> Iterator[Claim]:
@@ -299,14 +289,15 @@ def active_columns(m: Measured, row: str) -> Mapping[str, Values]:
 def loss_and_activity(m: Measured) -> Iterator[Chart]:
     """Curves of the loss, and of the share of experts active at least once in ten steps."""
     yield from c.losses(m)
-    series = {}
-    for row in m.finished:
-        if by_seed := m.each(row, "training", "active"):
-            share = {seed: np.array(active["shares"]).mean(1).tolist() for seed, active in by_seed.items()}
-            series[row] = band(next(iter(by_seed.values()))["tokens"], share)
+    series = {
+        row: band(m.each(row, "training", "active", "tokens"), shares)
+        for row in m.finished
+        if (shares := active_curves(m, row))
+    }
     yield lines("experts active in ten steps", "training tokens", "share of all experts", series)
 
 
+BY_SIZE = {f"{size}/{experts}E": size for size in SIZES for experts in EXPERTS}
 PAIR_03 = {row: ITEMS["lory-table4"].runs[row] for row in ("0.3B", "0.3B/8E")}
 NO_WARMUP = {FROM_SCRATCH: PaperRun("0.3b-lory-8e", overrides=("--warmup.dense_share=0",))}
 
@@ -327,7 +318,7 @@ by_use = partial(Experiment, columns=active_columns, charts=loss_and_activity)
 LORY_EXPERIMENTS = (
     by_training_loss("lory-fig2-left", training_by_size),
     by_perplexity("lory-fig2-right", perplexity_by_size),
-    by_answers("lory-table1", answers_by_size),
+    by_answers("lory-table1", partial(better_answers, pairs=BY_SIZE)),
     by_training_loss("lory-fig3", causal_against_prefix, ("heldout",)),
     Experiment(
         "lory-fig4",
