@@ -9,6 +9,7 @@ from torch import Tensor
 from covering import grid
 from loriini import LoriiniForCausalLM
 from loriini.model.experts.stacked import Experts
+from loriini.model.kernels import merge_kernels
 from loriini.model.low_precision import experts_cast_once
 from loriini.train.speed import SpeedConfig, speed_up
 from tiny import assert_same_gradients, gradients, random_ids, run, tiny_model
@@ -19,12 +20,10 @@ def cast_weights(experts: Experts) -> set[str]:
     return {name for name, weight in experts.stacked().items() if weight.dtype == torch.bfloat16}
 
 
-def gradients_of_two(
-    model: LoriiniForCausalLM, ids: Tensor, dtype: torch.dtype | None, into_main_grads: bool | None = None
-) -> dict[str, Tensor]:
+def gradients_of_two(model: LoriiniForCausalLM, ids: Tensor, dtype: torch.dtype | None) -> dict[str, Tensor]:
     """The gradients of two micro-batches under autocast, with the experts cast to `dtype` before both."""
     model.zero_grad()
-    with experts_cast_once(model, dtype, into_main_grads):
+    with experts_cast_once(model, dtype):
         for part in ids.chunk(2):
             with torch.autocast("cpu", dtype=torch.bfloat16):
                 loss = run(model, part, labels=part).loss
@@ -39,13 +38,18 @@ def gradients_of_two(
     into_main_grads=[False, True],
 )
 def test_gradients_are_those_of_casts_in_each_micro_batch(
-    design: str, recompute: bool, checkpointing: bool, into_main_grads: bool
+    design: str,
+    recompute: bool,
+    checkpointing: bool,
+    into_main_grads: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(merge_kernels, "adds_gradient", lambda *_: into_main_grads)
     model, ids = tiny_model(design, recompute_merge=recompute).train(), random_ids(4, 8)
     speed_up(model, SpeedConfig(activation_checkpointing=checkpointing))
     saved = copy.deepcopy(model.state_dict())
     wanted = gradients_of_two(model, ids, None)
-    found = gradients_of_two(model, ids, torch.bfloat16, into_main_grads)
+    found = gradients_of_two(model, ids, torch.bfloat16)
     assert_same_gradients(found, wanted, rtol=0.01, atol=1e-6)
     assert all(gradient.dtype == torch.float32 for gradient in found.values())
     assert all(not cast_weights(mixture.experts) for mixture in model.model.mixtures)
@@ -54,15 +58,16 @@ def test_gradients_are_those_of_casts_in_each_micro_batch(
 
 @pytest.mark.filterwarnings("ignore:grad and param do not obey:UserWarning")
 @pytest.mark.parametrize("recompute", [False, True])
-def test_a_gradient_in_another_layout_loses_nothing(recompute: bool) -> None:
+def test_a_gradient_in_another_layout_loses_nothing(recompute: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A flat copy of it would get what a merge's backward pass adds."""
+    monkeypatch.setattr(merge_kernels, "adds_gradient", lambda *_: True)
     model, ids = tiny_model("lory", recompute_merge=recompute).train(), random_ids(4, 8)
     wanted = gradients_of_two(model, ids, None)
     model.zero_grad()
     for mixture in model.model.mixtures:
         for weight in mixture.experts.parameters():
             weight.grad = torch.zeros(weight.mT.shape).mT
-    with experts_cast_once(model, torch.bfloat16, into_main_grads=True):
+    with experts_cast_once(model, torch.bfloat16):
         for part in ids.chunk(2):
             with torch.autocast("cpu", dtype=torch.bfloat16):
                 loss = run(model, part, labels=part).loss
@@ -107,12 +112,15 @@ def test_a_failed_step_leaves_no_copies() -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute:UserWarning")
 @pytest.mark.parametrize("into_main_grads", [False, True])
-def test_compiled_layers_compute_on_new_copies_without_recompiling(into_main_grads: bool) -> None:
+def test_compiled_layers_compute_on_new_copies_without_recompiling(
+    into_main_grads: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merge_kernels, "adds_gradient", lambda *_: into_main_grads)
     torch.compiler.reset()
     model, ids = tiny_model("lory", num_hidden_layers=1).train(), random_ids(4, 8)
     wanted = gradients_of_two(model, ids, None)
     model.model.layers[0].compile(backend="aot_eager", fullgraph=True)
-    gradients_of_two(model, ids, torch.bfloat16, into_main_grads)
+    gradients_of_two(model, ids, torch.bfloat16)
     with torch._dynamo.config.patch(error_on_recompile=True):
-        found = gradients_of_two(model, ids, torch.bfloat16, into_main_grads)
+        found = gradients_of_two(model, ids, torch.bfloat16)
     assert_same_gradients(found, wanted, rtol=0.05, atol=0.01)

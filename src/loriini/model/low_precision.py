@@ -17,16 +17,13 @@ from loriini.model.modeling import LoriiniForCausalLM
 
 
 @contextmanager
-def experts_cast_once(
-    model: LoriiniForCausalLM, dtype: torch.dtype | None, into_main_grads: bool | None = None
-) -> Iterator[None]:
+def experts_cast_once(model: LoriiniForCausalLM, dtype: torch.dtype | None) -> Iterator[None]:
     """Within it, experts compute on copies of their float32 weights in `dtype`; None: on the weights.
 
     Every backward pass within it adds the copies' gradients to the weights' `.grad` in float32. The weights
     must not change meanwhile. Sharded experts are left as they are: FSDP casts what it gathers. With
     `recompute_merge`, which saves memory, merged experts are not cast here: copies of all layers stay for the
-    step. `into_main_grads`: a merge's backward pass adds to `.grad` itself, if that is contiguous; None:
-    where its kernel runs.
+    step. Where a merge's kernel runs, its backward pass adds to `.grad` itself, if that is contiguous.
     """
     if dtype is None:
         yield
@@ -38,10 +35,8 @@ def experts_cast_once(
                 continue
             parameters = {name: getattr(module, name) for name in module.width_dims}
             weights = {name: weight for name, weight in parameters.items() if _is_castable(weight)}
-            adds = merges and into_main_grads
-            if merges and into_main_grads is None:
-                adds = any(merge_kernels.runs_on(w.device, dtype, len(w)) for w in weights.values())
-            gradients = {name: _gradient(weight) for name, weight in weights.items()} if adds else {}
+            added = weights if merges else {}
+            gradients = {n: _gradient(w) for n, w in added.items() if merge_kernels.adds_gradient(w, dtype)}
             copied = {} if merges and recomputes else weights
             stack.enter_context(
                 module.computing_on(

@@ -39,6 +39,11 @@ def runs_on(device: torch.device, dtype: torch.dtype, experts: int) -> bool:
     return on_gpu and dtype in KERNEL_DTYPES and experts <= MOST_EXPERTS and starts_on(device)
 
 
+def adds_gradient(weight_E: Tensor, dtype: torch.dtype) -> bool:
+    """Whether a merge in `dtype` adds the experts' gradient to these weights' own: where the kernel runs."""
+    return runs_on(weight_E.device, dtype, len(weight_E))
+
+
 @cache
 def starts_on(device: torch.device) -> bool:
     """Whether kernels start on a GPU: Triton compiles what launches them, with a C compiler and Python.h."""
