@@ -1,6 +1,7 @@
 """Experts split over a group of processes: each holds a part of every parameter, as a DTensor."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -58,6 +59,12 @@ class DistributedExperts(Experts):
     def stacked(self) -> dict[str, Tensor]:
         """This process's part of every parameter, by name; gradients of replicated ones are partial sums."""
         return {name: _local_weight(weight) for name, weight in super().stacked().items()}
+
+
+@cache
+def split_kind(way: type[DistributedExperts], kind: type[Experts]) -> type[DistributedExperts]:
+    """The class of a kind of experts that are split in a way, such as SlicedSwigluExperts."""
+    return type(way.__name__.removesuffix("Experts") + kind.__name__, (way, kind), {})
 
 
 def cast_to_send(x: Tensor) -> Tensor:

@@ -13,15 +13,7 @@ from functools import partial
 import torch.distributed as dist
 from torch import Tensor
 
-from loriini.model.experts.stacked import (
-    NO_ACTIVATIONS,
-    NOT_FIXED,
-    Experts,
-    FactorizedExperts,
-    GeluExperts,
-    SwigluExperts,
-    Tensors,
-)
+from loriini.model.experts.stacked import NO_ACTIVATIONS, NOT_FIXED, Tensors
 from loriini.parallel.distributed_experts import DistributedExperts, cast_to_send, exchanged
 from loriini.routing.selection import FixedCounts
 
@@ -96,22 +88,3 @@ class SlicedExperts(DistributedExperts):
     def _leave(self, y: Tensor) -> Tensor:
         """The sum over slices, this process's part."""
         return exchanged(y, partial(reduce_scatter, group=self.group), partial(all_gather, group=self.group))
-
-
-class SlicedSwigluExperts(SlicedExperts, SwigluExperts):
-    """Slices of Llama's FFNs."""
-
-
-class SlicedGeluExperts(SlicedExperts, GeluExperts):
-    """Slices of GPT-2's FFNs."""
-
-
-class SlicedFactorizedExperts(SlicedExperts, FactorizedExperts):
-    """Slices of AoE's FFNs; W_down has no width and is replicated."""
-
-
-SLICED: dict[type[Experts], type[SlicedExperts]] = {
-    SwigluExperts: SlicedSwigluExperts,
-    GeluExperts: SlicedGeluExperts,
-    FactorizedExperts: SlicedFactorizedExperts,
-}

@@ -6,7 +6,7 @@ FSDP2 shards every layer over (replicate, data). Experts that are split over a g
 
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container
 from dataclasses import replace
 from typing import Any
 
@@ -21,10 +21,10 @@ from loriini.common.hardware import Precision, autocast_dtype, pick_device
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.experts.stacked import Experts
 from loriini.model.mixture import Mixture
-from loriini.parallel.distributed_experts import DistributedExperts
-from loriini.parallel.expertwise import SLICED
+from loriini.parallel.distributed_experts import DistributedExperts, split_kind
+from loriini.parallel.expertwise import SlicedExperts
 from loriini.parallel.mesh import Parallel
-from loriini.parallel.whole_experts import WHOLE
+from loriini.parallel.whole_experts import WholeExperts
 
 
 def build_model(
@@ -68,8 +68,9 @@ def split_experts(experts: Experts, parallel: Parallel) -> Experts:
     if parallel.experts == 1 or (whole and experts.num_experts == 1):
         return experts
     assert parallel.mesh is not None
-    kinds: Mapping[type[Experts], type[DistributedExperts]] = WHOLE if whole else SLICED
-    return kinds[type(experts)](experts, parallel.mesh["experts"])
+    way = WholeExperts if whole else SlicedExperts
+    kind = split_kind(way, type(experts))  # type: ignore[arg-type]  # a class is as hashable as any
+    return kind(experts, parallel.mesh["experts"])
 
 
 def apply_fsdp(model: LoriiniForCausalLM, parallel: Parallel, precision: Precision) -> None:

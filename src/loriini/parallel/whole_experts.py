@@ -17,17 +17,12 @@ from torch import Tensor
 
 from loriini.model.experts.affine import affine_by_expert
 from loriini.model.experts.dispatch import find_pairs
-from loriini.model.experts.stacked import (
-    NO_ACTIVATIONS,
-    NOT_FIXED,
-    Experts,
-    FactorizedExperts,
-    GeluExperts,
-    SwigluExperts,
-    Tensors,
-)
+from loriini.model.experts.stacked import NO_ACTIVATIONS, NOT_FIXED, Tensors
 from loriini.parallel.distributed_experts import DistributedExperts, cast_to_send, exchanged
 from loriini.routing.selection import FixedCounts
+
+REPLICATED = {"low_proj"}
+"""AoE's W_down: that of every expert is in every process, which scores its own tokens by it."""
 
 
 @dataclass(frozen=True)
@@ -93,14 +88,12 @@ def plan_exchange(ends_E: Tensor, per_expert: int | None, group: dist.ProcessGro
 class WholeExperts(DistributedExperts):
     """This process's whole experts, which compute the selected tokens of all processes of the group.
 
-    Parameters are sharded along the experts, except those in `replicated`.
+    Parameters are sharded along the experts, except those in REPLICATED.
     """
-
-    replicated: tuple[str, ...] = ()
 
     def split_dim(self, name: str) -> int | None:
         """The dimension of the experts."""
-        return None if name in self.replicated else 0
+        return None if name in REPLICATED else 0
 
     def by_outputs(
         self, x: Tensor, gates_NE: Tensor, known: Tensors = NO_ACTIVATIONS, counts: FixedCounts = NOT_FIXED
@@ -125,25 +118,4 @@ class WholeExperts(DistributedExperts):
         weights = self.stacked()
         held = self.num_experts // self.group.size()
         first = self.group.rank() * held
-        return weights | {name: weights[name][first : first + held] for name in self.replicated}
-
-
-class WholeSwigluExperts(WholeExperts, SwigluExperts):
-    """Llama's FFNs."""
-
-
-class WholeGeluExperts(WholeExperts, GeluExperts):
-    """GPT-2's FFNs."""
-
-
-class WholeFactorizedExperts(WholeExperts, FactorizedExperts):
-    """AoE's FFNs; W_down of every expert is in every process, which scores its own tokens by it."""
-
-    replicated = ("low_proj",)
-
-
-WHOLE: dict[type[Experts], type[WholeExperts]] = {
-    SwigluExperts: WholeSwigluExperts,
-    GeluExperts: WholeGeluExperts,
-    FactorizedExperts: WholeFactorizedExperts,
-}
+        return weights | {name: weights[name][first : first + held] for name in weights.keys() & REPLICATED}
