@@ -40,6 +40,7 @@ def routing_context(
     """
     check_mode(config, inference_routing)
     past = 0 if cache is None else cache.get_seq_length()
+    first = None if cache is None else cast(RoutedCacheLayer, cache.layers[0])
     mask_BH = padding_mask(config, attention_mask, x_BLD, past)
     check_shapes(x_BLD, routing_labels, prompt_lengths, router_seed, position_ids)
     if mask_BH is not None and bool(mask_BH.all()):
@@ -53,12 +54,12 @@ def routing_context(
             "position_ids start again within a row, so it holds several documents; "
             "a cache, prompt_lengths and inference_routing need one document a row"
         )
-    if cache is not None:
-        inference_routing = _cached_mode(cache, past, inference_routing)
+    if first is not None:
+        inference_routing = _cached_mode(first, past, inference_routing)
     segment = inference_routing == "segment"
     together = _routed_together(config, segment)
-    if cache is not None:
-        prompt_lengths = _cached_prompt_lengths(config, cache, x_BLD, mask_BH, prompt_lengths, together)
+    if first is not None:
+        prompt_lengths = _cached_prompt_lengths(config, first, past, x_BLD, mask_BH, prompt_lengths, together)
     elif prompt_lengths is not None:
         check_prompt(config, prompt_lengths, count_tokens(x_BLD, mask_BH), together)
     context = RoutingContext(
@@ -74,8 +75,8 @@ def routing_context(
         router_seed=router_seed,
         device=x_BLD.device,
     )
-    if cache is not None:
-        context = replace(context, **_decided(config.routing, context, cache))
+    if first is not None:
+        context = replace(context, **_decided(config.routing, context, first))
     if config.routed_by_label and not context.decided and routing_labels is None:
         raise ValueError("scorer=label needs routing_labels, a LongTensor (B,): one label a sequence")
     return context
@@ -102,9 +103,8 @@ def padding_mask(config: LoriiniConfig, attention_mask: Any, x_BLD: Tensor, past
     return attention_mask
 
 
-def _cached_mode(cache: Cache, past: int, asked: str | None) -> str:
+def _cached_mode(first: RoutedCacheLayer, past: int, asked: str | None) -> str:
     """The `inference_routing` of a cache: its first call's. ValueError for another one later."""
-    first = cast(RoutedCacheLayer, cache.layers[0])
     if first.mode is None or past == 0:
         first.mode = asked or "prompt"
     if asked not in (None, first.mode):
@@ -115,12 +115,12 @@ def _cached_mode(cache: Cache, past: int, asked: str | None) -> str:
     return first.mode
 
 
-def _decided(design: RoutingConfig, context: RoutingContext, cache: Cache) -> dict[str, Any]:
+def _decided(design: RoutingConfig, context: RoutingContext, first: RoutedCacheLayer) -> dict[str, Any]:
     """`decided` and `decided_at` of a call with a cache.
 
     A new decision is made where a segment begins, and while the prompt that routes segment 1 is incomplete.
     """
-    kept = context.past > 0 and cast(RoutedCacheLayer, cache.layers[0]).decided_at > 0
+    kept = context.past > 0 and first.decided_at > 0
     if design.unit == "sequence" or (design.unit != "token" and context.prompt_routed):
         return {"decided": kept, "decided_at": 1}
     if not design.pooled:
@@ -199,7 +199,8 @@ def _routed_together(config: LoriiniConfig, segment: bool) -> int:
 
 def _cached_prompt_lengths(
     config: LoriiniConfig,
-    cache: Cache,
+    first: RoutedCacheLayer,
+    past: int,
     x_BLD: Tensor,
     mask_BL: Tensor | None,
     given_B: Tensor | None,
@@ -209,8 +210,7 @@ def _cached_prompt_lengths(
 
     ValueError where that call lacks some of the tokens that are routed `together`, or has none of them.
     """
-    first = cast(RoutedCacheLayer, cache.layers[0])
-    if first.prompt_lengths is None or cache.get_seq_length() == 0:
+    if first.prompt_lengths is None or past == 0:
         tokens_B = count_tokens(x_BLD, mask_BL)
         lengths_B = tokens_B if given_B is None else given_B.to(tokens_B.device)
         if given_B is None and together:

@@ -17,10 +17,9 @@ from loriini.routing.router import Routing
 def of_layers(routings: Sequence[Routing]) -> Routing:
     """The routings of layers with the same units as one, on the device of the first: (layers, N, E)."""
     first = routings[0]
-    logits, gates = (
-        torch.stack([getattr(routing, name).to(first.gates.device) for routing in routings])
-        for name in ("logits", "gates")
-    )
+    device = first.gates.device
+    logits = torch.stack([routing.logits.to(device) for routing in routings])
+    gates = torch.stack([routing.gates.to(device) for routing in routings])
     return Routing(logits, gates, first.unit_shape, first.valid)
 
 
