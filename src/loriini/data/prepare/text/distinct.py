@@ -30,19 +30,18 @@ def id_hashes(ids: list[str]) -> Hashes:
 def first_of_text(texts_D2: Hashes) -> Ids:
     """Index of the first document with the same text, int64 (D,)."""
     order = np.lexsort((texts_D2[:, 1], texts_D2[:, 0]))  # stable: the first of equal texts comes first
-    starts = _starts(texts_D2, order)
+    starts, sizes = _runs(texts_D2[order])
     first = np.empty(len(order), np.int64)
-    first[order] = np.repeat(order[starts], np.diff(np.append(np.flatnonzero(starts), len(order))))
+    first[order] = np.repeat(order[starts], sizes)
     return first
 
 
 def occurrences(ids_D: Hashes) -> NDArray[np.uint32]:
     """1-based occurrence of each id, uint32 (D,)."""
     order = np.argsort(ids_D, kind="stable")
-    starts = _starts(ids_D[:, None], order)
-    sizes = np.diff(np.append(np.flatnonzero(starts), len(order)))
+    starts, sizes = _runs(ids_D[order, None])
     counted = np.empty(len(order), np.uint32)
-    counted[order] = np.arange(len(order)) - np.repeat(np.flatnonzero(starts), sizes) + 1
+    counted[order] = np.arange(len(order)) - np.repeat(starts, sizes) + 1
     return counted
 
 
@@ -66,10 +65,11 @@ def new_name(name: str, occurrence: int, number: int, known: Hashes) -> str:
     return name
 
 
-def _starts(values_DW: Hashes, order: Ids) -> NDArray[np.bool_]:
-    """Whether each value, in the given order, differs from the one before it, (D,)."""
-    values_DW = values_DW[order]
-    return np.append(True, (values_DW[1:] != values_DW[:-1]).any(1))[: len(order)]
+def _runs(sorted_DW: Hashes) -> tuple[Ids, Ids]:
+    """Where each run of equal values begins, and its length."""
+    differs_D = np.append(True, (sorted_DW[1:] != sorted_DW[:-1]).any(1))[: len(sorted_DW)]
+    starts = np.flatnonzero(differs_D)
+    return starts, np.diff(np.append(starts, len(sorted_DW)))
 
 
 def _contains(sorted_values: Hashes, value: np.uint64) -> bool:
