@@ -120,18 +120,12 @@ def build_artifact(
 
 
 def link_artifact(artifact: Artifact, folder: Path) -> Artifact:
-    """Make `folder` the same artifact by `link_files`."""
-    with full_disk_as_input_error(folder):
-        link_files([artifact.path(name) for name in (*artifact.files, MANIFEST)], folder)
-    return load_artifact(folder)
-
-
-def link_files(files: Iterable[Path], folder: Path) -> None:
-    """Make `folder` of hard links to files, or copies where the file system has no links; whole or not."""
-    with atomic(folder) as temporary:
+    """Make `folder` the same artifact, of hard links to its files, or of copies (`link_or_copy`)."""
+    with full_disk_as_input_error(folder), atomic(folder) as temporary:
         temporary.mkdir()
-        for file in files:
-            link_or_copy(file, temporary / file.name)
+        for name in (*artifact.files, MANIFEST):
+            link_or_copy(artifact.path(name), temporary / name)
+    return load_artifact(folder)
 
 
 def check_unused(folder: Path) -> None:
