@@ -41,7 +41,7 @@ class Prepare:
         from loriini.data.prepare.text.heldout import HELDOUT_DOCUMENTS
 
         corpus = prepare(self.out / self.name, self.settings)
-        counts = {name: stage["counts"] for name, stage in corpus.manifest["stages"].items()}
+        counts = corpus.counts
         documents, vocabulary = counts["documents"]["documents"], counts["tokenizer"]["vocab_size"]
         print(
             f"{corpus.folder}: {documents:,} documents, {counts['tokens']['tokens']:,} tokens of a "
@@ -51,7 +51,7 @@ class Prepare:
         if held := counts["heldout"]["documents"]:
             path = corpus.folder / "heldout" / HELDOUT_DOCUMENTS
             print(f"held out: {held:,} documents, in {path}")
-        if reasons := dropped_by_reason(corpus.manifest):
+        if reasons := dropped_by_reason(counts):
             told = ", ".join(f"{reason} {count:,}" for reason, count in reasons.items())
             print(f"left out: {told}; each is in documents/dropped.jsonl or duplicates/duplicates.jsonl")
         if renamed := counts["documents"]["renamed_ids"]:

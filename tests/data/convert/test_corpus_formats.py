@@ -135,7 +135,7 @@ def test_rows_are_documents_of_any_length_and_domain(corpus: Corpus, tmp_path: P
     assert back.tokens.offsets.tolist() == [0, 3, 4, 9]
     assert back.instances.domain_names == ("a", "c", "set")  # by the alphabet, so that corpora can be joined
     assert back.tokens.domains.tolist() == [1, 2, 0]
-    counts = {name: stage["counts"] for name, stage in back.manifest["stages"].items()}
+    counts = back.counts
     assert (counts["tokens"]["empty"], counts["instances"]["tokens_left_out"]) == (1, 1)
 
 

@@ -27,19 +27,18 @@ def inspect_corpus(corpus: Corpus) -> dict[str, Any]:
     """
     lengths_N, cosines = np.diff(corpus.tokens.offsets), _adjacent_cosines(corpus)
     sizes_I = np.diff(corpus.instances.pieces.starts_I)
-    stages = corpus.manifest["stages"]
-    counts = stages["instances"]["counts"]
+    counts = corpus.counts
     return {
         "documents": {
             "in": len(lengths_N),
-            "ordered": counts["documents_in"],
-            "held_out": stages["heldout"]["counts"]["documents"] if "heldout" in stages else 0,
-            "dropped": dropped_by_reason(corpus.manifest),
+            "ordered": counts["instances"]["documents_in"],
+            "held_out": counts["heldout"]["documents"] if "heldout" in counts else 0,
+            "dropped": dropped_by_reason(counts),
         },
         "tokens": {
             "in": int(lengths_N.sum()),
-            "left_out": counts["tokens_left_out"],
-            "unknown": stages["tokens"]["counts"].get("unknown"),
+            "left_out": counts["instances"]["tokens_left_out"],
+            "unknown": counts["tokens"].get("unknown"),
         },
         "instances": {"count": len(corpus.instances), "length": corpus.instances.length},
         "domains": _domains(corpus, lengths_N),
@@ -77,12 +76,11 @@ def neighbor_examples(corpus: Corpus, shown: int = 4, neighbors: int = 3) -> lis
     return [{**texts[query], "neighbors": nearest_of(query)} for query in queries]
 
 
-def dropped_by_reason(manifest: Mapping[str, Any]) -> dict[str, int]:
-    """Documents of a corpus that are not in its order, by reason.
+def dropped_by_reason(counts: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+    """Documents that are not in a corpus's order, by reason, from what each stage counted.
 
     `documents/dropped.jsonl` and `duplicates/duplicates.jsonl` list them.
     """
-    counts = {name: stage["counts"] for name, stage in manifest["stages"].items()}
     stored = counts.get("documents", {})
     reasons = {
         **stored.get("skipped", {}),

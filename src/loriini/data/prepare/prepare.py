@@ -53,6 +53,11 @@ class Corpus:
     """The tokenizer's folder, for `transformers.AutoTokenizer`."""
     manifest: dict[str, Any]
 
+    @property
+    def counts(self) -> dict[str, dict[str, Any]]:
+        """What each stage counted."""
+        return {name: stage["counts"] for name, stage in self.manifest["stages"].items()}
+
 
 def prepare(out: Path, settings: PrepareSettings) -> Corpus:
     """Read the documents of `settings` and make the corpus `out`, or return it if it is finished.
@@ -70,9 +75,9 @@ def prepare(out: Path, settings: PrepareSettings) -> Corpus:
         min_characters=settings.min_characters,
         max_document_characters=settings.max_document_characters,
     )
-    if not (out / "documents" / MANIFEST).exists():
-        warn_of_absent_fields(settings.documents, options.fields)
     files = input_files(settings.documents)
+    if not (out / "documents" / MANIFEST).exists():
+        warn_of_absent_fields(files, options.fields)
     identity = identity_of(files)
     _warn_of_heldout(identity)
     warn_of_text_next_to_records(files)

@@ -59,12 +59,12 @@ def read_documents(inputs: Sequence[str | Path], options: ReadOptions | None = N
         InputError: a path is missing or has no documents or, with `on_error="stop"`, a record is bad.
     """
     options = options or ReadOptions()
-    warn_of_absent_fields(inputs, options.fields)
+    found = [input_files([text]) for text in inputs]
+    warn_of_absent_fields(chain.from_iterable(found), options.fields)
     dropped = Counter[str]()
-    for text in inputs:
+    for text, files in zip(inputs, found, strict=True):
         empty = True
         on_drop, dropped_here = count_dropped(options.on_drop)
-        files = input_files([text])
         warn_of_text_next_to_records(files)
         for document in read_files(files, replace(options, on_drop=on_drop)):
             empty = False
@@ -76,14 +76,14 @@ def read_documents(inputs: Sequence[str | Path], options: ReadOptions | None = N
         warn(describe_dropped(dropped))
 
 
-def warn_of_absent_fields(inputs: Sequence[str | Path], fields: Fields) -> None:
+def warn_of_absent_fields(files: Iterable[InputFile], fields: Fields) -> None:
     """Warn if none of the first records has the id or domain field, unless it is the default."""
+    first_files = list(islice(filter(has_records, files), FIRST_FILES))
     for name, default, what in ((fields.id, Fields.id, "id"), (fields.domain, Fields.domain, "domain")):
         if name == default:
             continue
-        files = list(filter(has_records, input_files(inputs)))[:FIRST_FILES]
         named = replace(Fields(), text=fields.text, id=name)
-        first = (islice(_until_failure(file, named), FIRST_RECORDS) for file in files)
+        first = (islice(_until_failure(file, named), FIRST_RECORDS) for file in first_files)
         records = [record for _, record in chain.from_iterable(first) if isinstance(record, Mapping)]
         if records and all(named.of(record)[1] is None for record in records):
             warn(f"the {what} field {name!r} is in none of the first records; check its name")
