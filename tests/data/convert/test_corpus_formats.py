@@ -100,7 +100,7 @@ def test_parquet_names_the_documents_of_an_instance(corpus: Corpus, tmp_path: Pa
         assert row["documents"] == pieces.documents_P[held].tolist()
         assert row["piece_lengths"] == pieces.lengths_P[held].tolist()
         assert row["piece_domains"] == [names[number] for number in row["documents"]]
-        assert row["domain"] == instances.domain_names[instances.domains_I[i]]
+        assert row["domain"] == instances.label_names[instances.domains_I[i]]
 
 
 def test_prepare_leaves_an_imported_corpus_as_it_is(corpus: Corpus, tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_rows_are_documents_of_any_length_and_domain(corpus: Corpus, tmp_path: P
     back = import_corpus(tmp_path / "back", path, "hf", str(corpus.tokenizer), 3)
     assert back.instances.tokens_IL.tolist() == [[1, 2, 3, 4], [5, 6, 7, 8]]
     assert back.tokens.offsets.tolist() == [0, 3, 4, 9]
-    assert back.instances.domain_names == ("a", "c", "set")  # by the alphabet, so that corpora can be joined
+    assert back.instances.label_names == ("a", "c", "set")  # by the alphabet, so that corpora can be joined
     assert back.tokens.domains.tolist() == [1, 2, 0]
     counts = back.counts
     assert (counts["tokens"]["empty"], counts["instances"]["tokens_left_out"]) == (1, 1)
@@ -156,7 +156,7 @@ def test_files_of_the_training_split_are_read_in_order(
         write(tmp_path / "set" / name, input_ids=[[i]])
     back = import_corpus(tmp_path / "back", tmp_path / "set", "hf", str(corpus.tokenizer), 1)
     assert back.instances.tokens_IL.flatten().tolist() == [1, 2]
-    assert back.instances.domain_names == ("set",)
+    assert back.instances.label_names == ("set",)
     assert "2 files of other splits" in capsys.readouterr().err
     assert {*names[1:3]} <= load_artifact(tmp_path / "back" / "tokens").inputs.keys()
 

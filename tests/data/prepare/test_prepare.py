@@ -175,7 +175,7 @@ def test_from_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(streams, "_parts", None)  # a stored corpus's files are not cut again
         assert prepare.prepare(tmp_path / "corpus", settings).manifest == corpus.manifest
-    assert corpus.instances.domain_names == ("topic0", "topic1", "topic2", "topic3")
+    assert corpus.instances.label_names == ("topic0", "topic1", "topic2", "topic3")
     assert corpus.manifest["settings"]["text_field"] == "body"
     assert "domain field" not in capsys.readouterr().err
     with pytest.raises(InputError, match=r"other settings \(domain_field topic, not topik\)"):

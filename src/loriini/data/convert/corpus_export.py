@@ -94,7 +94,7 @@ def _table(corpus: Corpus, first: int, last: int) -> pyarrow.Table:
     names = [corpus.tokens.domain_names[i] for i in corpus.tokens.domains[documents_P]]
     columns = {
         "input_ids": lists(ends * tokens.shape[1], tokens.ravel()),
-        "domain": [instances.domain_names[i] for i in instances.domains_I[first:last]],
+        "domain": [instances.label_names[i] for i in instances.domains_I[first:last]],
         "documents": lists(piece_ends, documents_P),
         "piece_lengths": lists(piece_ends, np.asarray(pieces.lengths_P, np.int32)),
         "piece_domains": lists(piece_ends, names),

@@ -62,7 +62,7 @@ def test_every_token_is_accounted_for(
     assert artifact.counts["documents_in"] == 45
     assert artifact.counts["documents"] == len(np.unique(made.pieces.documents_P))
     assert (made.length, made.vocab_size, made.eos_token_id) == (15, 1000, EOS)
-    assert made.domain_names == ("birds", "code", "prose")
+    assert made.label_names == ("birds", "code", "prose")
     assert made.read(np.array([2, 0])).dtype == np.int64
     for i in range(len(made)):
         begin, end = made.pieces.starts_I[i : i + 2]

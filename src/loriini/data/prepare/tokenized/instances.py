@@ -41,8 +41,8 @@ class Instances:
     tokens_IL: NDArray[np.unsignedinteger]
     pieces: Pieces
     domains_I: NDArray[np.uint16]
-    """The domain of most of an instance's tokens, an index into `domain_names`."""
-    domain_names: tuple[str, ...]
+    """The domain of most of an instance's tokens, an index into `label_names`."""
+    label_names: tuple[str, ...]
     vocab_size: int
     eos_token_id: int
 
@@ -78,10 +78,6 @@ class Instances:
     def labels(self, ids_B: Ids) -> NDArray[np.int64]:
         """The majority domain of some instances, int64 (B,), indices into `label_names`."""
         return self.domains_I[ids_B].astype(np.int64)
-
-    @property
-    def label_names(self) -> tuple[str, ...]:
-        return self.domain_names
 
 
 def write_instances(
