@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,12 +14,8 @@ from live_bytes import LiveBytes
 from loriini import DESIGNS, LoriiniConfig, LoriiniForCausalLM
 from loriini.estimate.activations import saved_bytes
 from loriini.estimate.memory import others_states
-from loriini.evaluate import samples
-from loriini.evaluate.samples import continue_text
-from loriini.evaluate.settings import Generation
 from loriini.model.experts.stacked import Experts
 from loriini.model.weights.conversion import copy_into_experts
-from loriini.model.weights.loading import tokenizer_in
 from loriini.parallel import sharding
 from loriini.parallel.mesh import Parallel, ParallelConfig, join_mesh
 from loriini.parallel.sharding import (
@@ -34,7 +29,6 @@ from loriini.parallel.sharding import (
 from loriini.routing.scorer import ScorerModule
 from loriini.train.optimizer import OptimizerConfig, make_optimizer, take_step
 from loriini.train.upcycle import copy_into_sharded_experts
-from runs import write_tokenizer
 from sharded import BATCH, LENGTH, backward, batch
 from tiny import SEGMENT, assert_same_gradients, gradients, label_arguments, tiny_config
 from together import in_one_group, job
@@ -194,26 +188,6 @@ def copied_into_experts(config: LoriiniConfig, mesh: ParallelConfig) -> tuple[di
     return {name: full_tensor(t).numpy() for name, t in weights_and_buffers(mixture).items()}, sum(sent)
 
 
-NEW_TOKENS = 6
-
-
-def length_of_a_sample(folder: Path) -> int:
-    """How long this process's sample is, where that of the second one ends at its first token."""
-    tokenizer = tokenizer_in(folder)
-    config = tiny_config("lory", vocab_size=len(tokenizer), eos_token_id=tokenizer.eos_token_id)
-    model = build_model(config, join_mesh(ParallelConfig()), "fp32")
-    eos = torch.zeros(config.vocab_size).index_fill(0, torch.tensor(config.eos_token_id), torch.inf)
-
-    def choose(ids_BL: Tensor, logits_BV: Tensor) -> Tensor:
-        return (eos if dist.get_rank() else -eos).expand_as(logits_BV)
-
-    parts: list[str] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(samples, "_refuse_nan", choose)
-        continue_text(model, tokenizer, "1 2", Generation(NEW_TOKENS, greedy=True), parts.append)
-    return len("".join(parts))
-
-
 TWO_PROCESSES = {
     "bf16": (weights_in_bf16, ROUTED),
     "fsdp": (sharded_gradients, CONFIGURATIONS[::4], FSDP),
@@ -228,12 +202,10 @@ TWO_PROCESSES = {
 
 
 @pytest.fixture(scope="module")
-def two_processes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the first of two processes returns from each task; of samples, what both return."""
-    write_tokenizer(folder := tmp_path_factory.mktemp("tokenizer"))
-    tasks = {**TWO_PROCESSES, "samples": (length_of_a_sample, folder)}
-    first, second = job(2, in_one_group, list(tasks.values()))
-    return {**dict(zip(tasks, first, strict=True)), "samples": (first[-1], second[-1])}
+def two_processes() -> dict[str, Any]:
+    """What the first of two processes returns from each task."""
+    first, _ = job(2, in_one_group, list(TWO_PROCESSES.values()))
+    return dict(zip(TWO_PROCESSES, first, strict=True))
 
 
 def assert_those_of_a_single_process(
@@ -323,9 +295,3 @@ def test_a_group_keeps_the_states_that_the_estimate_says(two_processes: dict[str
 def test_whole_experts_keep_no_states_of_others(two_processes: dict[str, Any]) -> None:
     (more,) = two_processes["saved of whole"]
     assert abs(more) < 0.01 * 4 * 2 * BATCH * LENGTH * 64  # of one copy in both layers
-
-
-def test_a_process_whose_sample_is_complete_waits_for_the_others(two_processes: dict[str, Any]) -> None:
-    """It takes part in gathering weights until then; without it the others would wait forever."""
-    longer, shorter = two_processes["samples"]
-    assert longer > shorter

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 from transformers import PreTrainedTokenizerBase, TextStreamer
 
 from loriini.common.errors import InputError
@@ -46,7 +45,6 @@ def continue_text(
             routing_labels=labels_B,
             pad_token_id=eos[0] if isinstance(eos, list) else eos,
             logits_processor=[_refuse_nan],
-            synced_gpus=_is_sharded(model),  # a process that is done still takes part in gathering weights
             streamer=None if write is None else _Parts(tokenizer, write),
             **how.sampling,
         )
@@ -65,11 +63,7 @@ def check_generation(model: LoriiniForCausalLM, how: Generation) -> Tensor | Non
 
 
 def check_room(
-    config: LoriiniConfig,
-    tokenizer: PreTrainedTokenizerBase,
-    prompt: str,
-    how: Generation,
-    option: str = "--max-new-tokens",
+    config: LoriiniConfig, tokenizer: PreTrainedTokenizerBase, prompt: str, how: Generation
 ) -> int:
     """The tokens that the context has room for after a prompt.
 
@@ -81,12 +75,8 @@ def check_room(
         raise InputError(f"the prompt has {prompt_length:,} tokens, the context {context:,}; shorten it")
     room = context - max(1, prompt_length)
     if config.block == "gpt2" and how.max_new_tokens > room:
-        raise InputError(f"{option} {how.max_new_tokens}: the context has room for {room:,}")
+        raise InputError(f"--max-new-tokens {how.max_new_tokens}: the context has room for {room:,}")
     return room
-
-
-def _is_sharded(model: LoriiniForCausalLM) -> bool:
-    return isinstance(next(model.parameters()), DTensor)
 
 
 def _refuse_nan(ids_BL: Tensor, logits_BV: Tensor) -> Tensor:
