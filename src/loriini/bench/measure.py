@@ -94,7 +94,7 @@ def timed_rows(compared: Comparison, rounds: int) -> Iterator[Row]:
     cases = [c for c in cases if if_it_fits(f"{c.name}, {c.experts} experts", partial(measured, c))]
     if compared.baseline not in cases:
         return
-    reference, *seconds = zip(*in_rounds(cases, rounds, warmup=0), strict=True)
+    reference, *seconds = zip(*in_rounds(cases, rounds), strict=True)
     for case, own in zip(cases[1:], seconds, strict=True):
         ratio = median(theirs / ours for ours, theirs in zip(own, reference, strict=True))
         row = result(compared.what, case.name, case.experts, compared.baseline.name, ratio, compared.tokens)

@@ -129,9 +129,10 @@ def random_ids(vocab_size: int, batch: int, length: int, seed: int = 0) -> Tenso
 
 def reader(run: TrainConfig) -> Reader:
     """Reads random tokens, the same for every run with the same batch."""
+    vocab_size = run_config(run).vocab_size
 
     def read(consumed: int) -> tuple[Batch, int]:
-        ids_BL = random_ids(run_config(run).vocab_size, run.batch_size, run.length + 1, seed=consumed)
+        ids_BL = random_ids(vocab_size, run.batch_size, run.length + 1, seed=consumed)
         return Batch(ids_BL), consumed + run.batch_size
 
     return read

@@ -24,17 +24,15 @@ class Case:
     build: Callable[[], Work]
 
 
-def in_rounds(cases: Sequence[Case], rounds: int, warmup: int = 1) -> Iterator[list[float]]:
+def in_rounds(cases: Sequence[Case], rounds: int) -> Iterator[list[float]]:
     """Seconds of each case in each round; only one case's model is in memory at a time.
 
-    The order alternates, so that a drift of the machine's speed favours none. The first `warmup` rounds do
-    not count: caches and clocks settle in them.
+    The order alternates, so that a drift of the machine's speed favours none.
     """
-    for i in range(-warmup, rounds):
+    for i in range(rounds):
         places = range(len(cases)) if i % 2 == 0 else reversed(range(len(cases)))
         seconds = {place: measured(cases[place]) for place in places}
-        if i >= 0:
-            yield [seconds[place] for place in range(len(cases))]
+        yield [seconds[place] for place in range(len(cases))]
 
 
 def measured(case: Case) -> float:

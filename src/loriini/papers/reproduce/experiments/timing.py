@@ -56,7 +56,7 @@ def in_turns(builds: Mapping[str, Callable[[], Work]], rounds: int) -> dict[str,
     cases = [Case(name, 1, build) for name, build in builds.items()]
     found: dict[str, list[float]] = {name: [] for name in builds}
     with progress("timing", rounds) as advance:
-        for of_round in in_rounds(cases, rounds, warmup=0):
+        for of_round in in_rounds(cases, rounds):
             for name, seconds in zip(found, of_round, strict=True):
                 found[name].append(seconds)
             advance()
