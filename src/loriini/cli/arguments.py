@@ -32,7 +32,7 @@ def output_file(*marks: str) -> Callable[[str], Path]:
         path = _output(text, is_file=True)
         path = _output(os.path.realpath(path), is_file=True) if path.is_symlink() else path
         content = path.read_bytes() if path.exists() else b""
-        if marks and content and not any(mark.encode() in content for mark in marks):
+        if content and not any(mark.encode() in content for mark in marks):
             raise InputError(f"--out {text}: exists, and is no output of this command; choose another file")
         return path
 
@@ -74,12 +74,15 @@ def check_models(*models: Path) -> None:
             model_folder(model)
 
 
-def check_output(option: str, path: Path, is_file: bool) -> None:
-    """InputError for a path that no file, or no folder, can be written to; before any work is done.
+def _output(text: str, is_file: bool) -> Path:
+    """The path of `--out`. InputError where no file, or no folder, can be written; before any work is done.
 
     A file is written whole and renamed, so a pipe or a device would be replaced: it is refused.
     """
-    what = f"{option} {path}"
+    if not text:
+        raise InputError("--out is empty; give a path")
+    path = Path(text)
+    what = f"--out {path}"
     try:
         str(path).encode()  # some libraries cannot write other names
         for name in (path, unfinished(path)) if is_file else (path,):
@@ -96,10 +99,4 @@ def check_output(option: str, path: Path, is_file: bool) -> None:
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or error
         raise InputError(f"{what}: nothing can be written there ({reason}); choose another place") from None
-
-
-def _output(text: str, is_file: bool) -> Path:
-    if not text:
-        raise InputError("--out is empty; give a path")
-    check_output("--out", Path(text), is_file)
-    return Path(text)
+    return path
