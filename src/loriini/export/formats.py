@@ -24,9 +24,8 @@ FORMATS = {
     "phimoe": Format("a Phi-3.5-MoE: block phimoe, top-2 token routing, gates sparse_mixer"),
     "gguf": Format("a file for llama.cpp, of a Llama, a Mixtral or an OLMoE", decided=True),
 }
-DTYPES = ("float32", "bfloat16", "float16")
-SHORT_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
-"""Number types of exported weights."""
+DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+"""Number types of exported weights, by their short names."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class ExportSettings:
 
     to: Annotated[str, Option("FORMAT")]
     """One of `FORMATS`."""
-    dtype: Annotated[str | None, Option("TYPE", parse=lambda name: SHORT_DTYPES.get(name, name))] = None
+    dtype: Annotated[str | None, Option("TYPE", parse=lambda name: DTYPES.get(name, name))] = None
     """Type of the weights: float32 (fp32), bfloat16 (bf16) or float16 (fp16) (as trained)."""
     step: Count | None = None
     """Export the checkpoint of this step (the final model)."""
@@ -48,7 +47,7 @@ class ExportSettings:
         check_choice("--to", self.to, FORMATS)
         check_fields(self, dashed=True)
         if self.dtype is not None:
-            check_choice("--dtype", self.dtype, DTYPES)
+            check_choice("--dtype", self.dtype, DTYPES.values())
         if (self.prompt or self.label) and not FORMATS[self.to].decided:
             raise InputError(
                 f"--prompt and --label are for formats without a router, not --to {self.to}; leave them out"
