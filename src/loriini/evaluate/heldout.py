@@ -69,20 +69,17 @@ def tokenize_by_domain(
     tokens: dict[str, list[int]] = defaultdict(list)
     ends: dict[str, list[int]] = defaultdict(list)
     sizes: dict[str, list[int]] = defaultdict(list)
-    known: dict[str, bool] = defaultdict(bool)
     for document in documents:
         if label_names is not None:
             check_label(document, label_names)
         if most is not None and len(tokens[document.domain]) >= most * (length + 1):
             continue
-        ids = document_ids(document, tokenizer)
-        known[document.domain] |= bool(ids)
-        tokens[document.domain] += [*ids, tokenizer.eos_token_id]
+        tokens[document.domain] += [*document_ids(document, tokenizer), tokenizer.eos_token_id]
         sizes[document.domain].append(len(document.text.encode()))
         ends[document.domain].append(len(tokens[document.domain]))
     if not tokens:
         raise InputError("there is no held-out document to evaluate on")
-    check_tokens(known)
+    check_tokens({domain: len(ids) > len(ends[domain]) for domain, ids in tokens.items()})
     heldout = {}
     for domain, ids in sorted(tokens.items()):
         instances = _cut(torch.tensor(ids), length)[:most]
