@@ -8,9 +8,10 @@ from pathlib import Path
 
 from loriini.analyze.routes import ROUTES, Routes
 from loriini.reporting import plots
-from loriini.reporting.plots import GREY
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
+GREY = "#7d8590"
+"""Legible on white and on black, for a picture that has no page around it whose colour it could take."""
 
 
 def of_quickstart(folder: Path) -> dict[str, str]:

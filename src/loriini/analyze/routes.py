@@ -133,16 +133,16 @@ class Routes:
     def to_dict(self) -> dict[str, Any]:
         """The statistics of every layer as a JSON object."""
         of_load = ("experts_per_unit", "load_entropy", "load_range")
-        per_layer = (*of_load, "domain_bits", "chance_bits", "domain_agreement")
+        of_layers = (*of_load, "domain_bits", "chance_bits", "domain_agreement")
+        of_domains = ("confidence_entropy", "choice_shares", "mean_gates")
+        per_layer = {name: getattr(self, name) for name in (*of_layers, *of_domains)}
         layers = [
             {
-                "load": self.expert_load[layer].tolist(),
-                **{name: float(getattr(self, name)[layer]) for name in per_layer},
-                "confidence_entropy": self._of_domains(self.confidence_entropy[layer]),
-                "choice_shares": self._of_domains(self.choice_shares[layer]),
-                "mean_gates": self._of_domains(self.mean_gates[layer]),
+                "load": load_E.tolist(),
+                **{name: float(per_layer[name][layer]) for name in of_layers},
+                **{name: self._of_domains(per_layer[name][layer]) for name in of_domains},
             }
-            for layer in range(len(self.choices))
+            for layer, load_E in enumerate(self.expert_load)
         ]
         counts = {"units": self._of_domains(self.units), "sequences": self._of_domains(self.sequences)}
         return {"field": self.field, **counts, "layers": layers}

@@ -102,6 +102,7 @@ def scores_of(trainings: Sequence[Training], evaluations: Evaluations) -> Mappin
 
 def training_result(training: Training, evaluation: Row | None, failure: str | None) -> Row:
     """What a training is, what it measured, and its scores on held-out text."""
+    design = training.design
     row: dict[str, Any] = {
         "name": training.variant,
         "design": training.run.name,
@@ -109,9 +110,9 @@ def training_result(training: Training, evaluation: Row | None, failure: str | N
         **({} if training.width is None else {"width": training.width}),
         "seed": training.seed,
         "folder": training.folder.name,
-        "causality": training.causality,
-        "training_causality": training.training_causality,
-        **({"experts_vary": True} if training.run.config().design.experts_vary else {}),
+        "causality": design.causality,
+        "training_causality": design.training_causality,
+        **({"experts_vary": True} if design.experts_vary else {}),
     }
     if failure is None or read_records(training.folder / METRICS):  # it may fail before its first step ends
         row |= training_measures(training)

@@ -45,14 +45,9 @@ class Training:
         return self.run.seed
 
     @property
-    def causality(self) -> str:
-        """Causality of the design used for scoring; a model with one expert is dense."""
-        return self.run.config().design.causality
-
-    @property
-    def training_causality(self) -> str:
-        """Causality of this design in training."""
-        return self.run.config().design.training_causality
+    def design(self) -> RoutingConfig:
+        """The design used for scoring; a model with one expert is dense."""
+        return self.run.config().design
 
     @property
     def state(self) -> State:

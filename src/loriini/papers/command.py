@@ -41,7 +41,7 @@ class Reproduce:
             raise InputError("--out is missing: give the folder of runs and results")
         if not wanted.items:
             raise InputError("give the items to reproduce, or all; `loriini reproduce --list` lists them")
-        elif self.commands:
+        if self.commands:
             print_commands(unique_trials(place_items(wanted, self.out)[0]))
         else:
             print(reproduce_items(wanted, self.out))

@@ -28,8 +28,6 @@ P = ParamSpec("P")
 
 INK = "#010203"
 """Placeholder of the page's text colour."""
-GREY = "#7d8590"
-"""Legible on white and on black, for a picture that has no page around it whose colour it could take."""
 DENSE_COLOR, MIXTURE_COLOR = "#8391a1", "#e5484d"
 LESS, MORE = "#3b7dd8", "#e5484d"
 CLEAR_AT_ZERO = [(0.0, to_rgba(LESS)), (0.5, to_rgba(LESS, 0)), (0.5, to_rgba(MORE, 0)), (1.0, to_rgba(MORE))]

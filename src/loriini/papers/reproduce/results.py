@@ -88,8 +88,8 @@ def mark(cell: Mapping[str, Any]) -> str:
 
 def describe_causality(training: ItemTraining) -> dict[str, str]:
     """A cell's causality in evaluation and in training."""
-    cell = training.trial
-    return {"causality": cell.causality, "training_causality": cell.training_causality}
+    design = training.trial.design
+    return {"causality": design.causality, "training_causality": design.training_causality}
 
 
 def by_text(trainings: Iterable[MeasuredTraining], extra: Mapping[str, Any]) -> Sequence[Measured]:
