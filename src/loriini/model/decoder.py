@@ -44,7 +44,7 @@ class LoriiniDecoderLayer(GradientCheckpointingLayer):
         """States (B, L, D) to states and this layer's decisions."""
         x_BLD = x_BLD + self.self_attn(self.input_layernorm(x_BLD), **attention)[0]
         cache = attention.get(CACHE)
-        routed = cache.layers[self.layer_idx] if isinstance(cache, Cache) else None
+        routed = None if cache is None else cache.layers[self.layer_idx]
         y_BLD, routing = self.mlp(
             self.post_attention_layernorm(x_BLD), context, layout, first_layer_routing, routed
         )

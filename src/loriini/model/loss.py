@@ -172,9 +172,8 @@ def fused_loss(
     dtype = product_dtype(states_BLD)
     rows = rows_at_once(len(head_VD), most_logits)
     arguments = (states_BLD.flatten(0, 1), head_VD, bias_V, targets_BL.flatten(), dtype, rows, z, of_rows)
-    with torch.autocast(
-        states_BLD.device.type, enabled=False
-    ):  # which would copy the logits to float32 first
+    # Autocast would copy the logits to float32 first.
+    with torch.autocast(states_BLD.device.type, enabled=False):
         total, z_total = _SummedLoss.apply(*arguments)
     return call_loss(total / num_items, z_total / num_items if z else None)
 

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from loriini.model.experts.affine import affine_by_expert
-from loriini.model.experts.dispatch import find_pairs
+from loriini.model.experts.dispatch import find_pairs, inverse
 from loriini.model.experts.stacked import NO_ACTIVATIONS, NOT_FIXED, Tensors
 from loriini.parallel.distributed_experts import DistributedExperts, cast_to_send, exchanged
 from loriini.routing.selection import FixedCounts
@@ -80,9 +80,8 @@ def plan_exchange(ends_E: Tensor, per_expert: int | None, group: dist.ProcessGro
     total = sum(received_G)
     arrived_R = experts_H.repeat(processes).repeat_interleave(received_GH.flatten(), output_size=total)
     experts_R, order_R = arrived_R.sort(stable=True)
-    places_R = torch.empty_like(order_R).scatter(0, order_R, torch.arange(total, device=device))
     ends_H = received_GH.sum(0).cumsum(0).to(torch.int32)
-    return Exchange(group, sent_G, received_G, order_R, places_R, experts_R, ends_H)
+    return Exchange(group, sent_G, received_G, order_R, inverse(order_R), experts_R, ends_H)
 
 
 class WholeExperts(DistributedExperts):

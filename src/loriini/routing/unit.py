@@ -128,16 +128,11 @@ class UnitLayout(Movable):
         return pad(y, (0, 0, 0, 1)).gather(1, self.slots_BL[..., None].expand(-1, -1, y.shape[-1]))
 
 
-def packed_context(positions_BL: Tensor) -> RoutingContext:
-    """The context of packed rows without padding, by each token's position in its document."""
-    batch, length = positions_BL.shape
-    return RoutingContext(batch, length, positions_BH=positions_BL, padded=False, packed=True)
-
-
 def units_of_rows(design: RoutingConfig, positions_BL: Tensor) -> Tensor:
     """How many units longer than a token each row has (B,), by its tokens' positions in their documents."""
-    T = design.unit_length(positions_BL.shape[1])
-    return packed_context(positions_BL).segments(T).amax(1) + 1
+    batch, length = positions_BL.shape
+    packed = RoutingContext(batch, length, positions_BH=positions_BL, padded=False, packed=True)
+    return packed.segments(design.unit_length(length)).amax(1) + 1
 
 
 def unit_layout(design: RoutingConfig, context: RoutingContext) -> UnitLayout:

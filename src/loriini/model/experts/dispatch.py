@@ -109,17 +109,20 @@ def find_pairs(gates_NE: Tensor, counts: FixedCounts) -> Pairs:
 def _by_unit(gates_NE: Tensor, K: int) -> Pairs:
     gates_NK, experts_NK = gates_NE.topk(K)
     experts_P, order_P = experts_NK.flatten().sort(stable=True)
-    places_P = torch.empty_like(order_P).scatter(
-        0, order_P, torch.arange(order_P.shape[0], device=order_P.device)
-    )
     experts_E = torch.arange(gates_NE.shape[1], device=gates_NE.device)
     return Pairs(
         units_P=order_P // K,
         experts_P=experts_P,
         gates_P=PickRows.apply(gates_NK.flatten()[:, None], order_P).squeeze(1),
         ends_E=torch.searchsorted(experts_P, experts_E, right=True, out_int32=True),
-        places_NK=places_P.view(-1, K),
+        places_NK=inverse(order_P).view(-1, K),
     )
+
+
+def inverse(order_P: Tensor) -> Tensor:
+    """The inverse of a permutation: the place of each number in it."""
+    places_P = torch.arange(order_P.shape[0], device=order_P.device)
+    return torch.empty_like(order_P).scatter(0, order_P, places_P)
 
 
 def _by_expert(gates_NE: Tensor, C: int) -> Pairs:

@@ -12,7 +12,6 @@ Axes: N units, E experts, P parameters of a matrix (output width · input width)
 """
 
 import warnings
-from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -138,7 +137,6 @@ def launch(
     out_EP: Tensor,
     add: bool,
     programs: int | None = None,
-    sizes: Mapping[str, int] | None = None,
 ) -> Tensor:
     """Run the kernel: write or add the experts' gradient to `out_EP`; returns the gates' (N, E) in float32.
 
@@ -148,7 +146,7 @@ def launch(
     """
     (N, P), E = dmerged_NP.shape, len(weight_EP)
     assert out_EP.is_contiguous()
-    sizes = sizes or block_sizes(E)
+    sizes = block_sizes(E)
     if programs is None:
         processors = torch.cuda.get_device_properties(dmerged_NP.device).multi_processor_count
         programs = min(triton.cdiv(P, sizes["BLOCK_P"]), PROGRAMS * processors)
