@@ -114,7 +114,7 @@ def train_measured(run: TrainConfig, folder: Path) -> None:
             return {"loss": model.eval()(ids[:, :-1], shift_labels=ids[:, 1:]).loss.item()}
 
     corpus = on_first_rank(lambda: tiny_corpus(folder / "tokenizer"))
-    train(run, corpus, folder / "run", [Measure("losses.jsonl", 5, loss, score="loss")])
+    train(run, corpus, folder / "run", Measure("losses.jsonl", 5, loss, score="loss"))
 
 
 def stop_at(step: int, run: TrainConfig, folder: Path) -> None:

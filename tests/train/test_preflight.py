@@ -76,19 +76,19 @@ def test_gradients_of_a_single_micro_batch_are_reduced_once_anyway(size: str) ->
         refuse_unused(run, override_flags(overrides), processes=2)
 
 
-def measured_by_this_process() -> list[str]:
-    """The measures of a run that only the first process sees as finished."""
+def is_measured_by_this_process() -> bool:
+    """Whether this process measures a run that only the first process sees as finished."""
     stubs = {
         "read_corpora": Mock(),
         "check_trackers": Mock(),
         "check_sizes": Mock(),
         "without_auto": lambda run, corpus, out: None,
         "has_model": lambda out: os.environ["RANK"] == "0",
-        "measures": lambda run, corpus: ["perplexity"],
+        "perplexity_measure": lambda run, corpus: "perplexity",
     }
     with process_group(), patch.multiple(preflight, **stubs):
-        return list(preflight.preflight(Mock(), Path("run")).measures)
+        return preflight.preflight(Mock(), Path("run")).measure is not None
 
 
 def test_processes_that_see_another_folder_measure_alike() -> None:
-    assert job(2, measured_by_this_process) == [[], []]
+    assert job(2, is_measured_by_this_process) == [False, False]

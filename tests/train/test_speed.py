@@ -84,7 +84,7 @@ def test_a_model_compiles_its_training_step_and_nothing_else(
         return {"loss": model(ids := random_ids(1, 7), labels=ids).loss.item()}
 
     run = tiny_run("lory", steps=4, speed=SpeedConfig(compile=True), warmup=WarmupConfig(0.5))
-    loop.train(run, tiny_corpus(tmp_path / "tokenizer"), tmp_path / "run", (Measure("m.jsonl", 1, measured),))
+    loop.train(run, tiny_corpus(tmp_path / "tokenizer"), tmp_path / "run", Measure("m.jsonl", 1, measured))
     assert [m["experts"] for m in metrics(tmp_path / "run")] == [1, 1, 3, 3]
 
 

@@ -152,10 +152,10 @@ def run_to_resume(folder: Path) -> TrainConfig:
 
 
 def train_run(run: TrainConfig, out: Path, deadline: float = math.inf) -> Path:
-    """Check a run on its corpora, then train it with the measurements that it asks for."""
+    """Check a run on its corpora, then train it with the measure that it asks for."""
     with process_group():
         ready = preflight(run, out)
-        return train(ready.run, ready.corpus, out, ready.measures, deadline)
+        return train(ready.run, ready.corpus, out, ready.measure, deadline)
 
 
 def dry_run(

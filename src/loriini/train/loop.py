@@ -3,7 +3,7 @@
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
@@ -30,7 +30,7 @@ from loriini.train.corpora import TrainingCorpus, model_config
 from loriini.train.folder import claim_run, make_folder, own_checkpoint, report_finished, save_model
 from loriini.train.guard import skips_error
 from loriini.train.initial import InitialModel
-from loriini.train.measures import Measure, measure_all
+from loriini.train.measures import Measure
 from loriini.train.optimizer import make_optimizer
 from loriini.train.records.metrics import METRICS, rewind
 from loriini.train.records.tracing import profiled_steps, profiling
@@ -45,7 +45,7 @@ def train(
     run: TrainConfig,
     corpus: TrainingCorpus,
     out: str | Path,
-    measures: Sequence[Measure] = (),
+    measure: Measure | None = None,
     deadline: float = math.inf,
 ) -> Path:
     """Train `run` into the folder `out`, from its last checkpoint if there is one; returns `out/model`.
@@ -65,14 +65,14 @@ def train(
             on_first_rank(lambda: check_initial(initial, run, corpus, out))
         on_first_rank(lambda: make_folder(run, corpus, out))
         on_first_rank(lambda: stack.enter_context(folder_lock(out)))
-        heldout_digest = next((measure.digest for measure in measures if measure.digest), None)
+        heldout_digest = measure.digest if measure else None
         if on_first_rank(lambda: claim_run(run, corpus, out, heldout_digest)):
             return on_first_rank(lambda: report_finished(out))
         if pick_device().type == "cpu":  # on a GPU, checkpoints alone take much of the machine's memory
             keep_freed_memory()
         state = start_or_resume(run, corpus, out, initial)
-        on_first_rank(lambda: rewind_records(measures, state.progress.step, out))
-        return train_to_end(state, run, corpus, out, measures, deadline)
+        on_first_rank(lambda: rewind_records(measure, state.progress.step, out))
+        return train_to_end(state, run, corpus, out, measure, deadline)
 
 
 def train_to_end(
@@ -80,7 +80,7 @@ def train_to_end(
     run: TrainConfig,
     corpus: TrainingCorpus,
     out: Path,
-    measures: Sequence[Measure],
+    measure: Measure | None,
     deadline: float,
 ) -> Path:
     """Take the remaining steps, record each, and save the final model."""
@@ -113,21 +113,22 @@ def train_to_end(
             collect(step)
             stopped = parallel.any(interrupted())
             late = deadline < math.inf and parallel.any(time.monotonic() > deadline)
-            measured = any(measure.due(step, run.steps) for measure in measures)
+            due = measure if measure and measure.due(step, run.steps) else None
             saved = run.checkpoint.due(step, run.steps) or step == run.steps
-            left = 0 if stopped or late or measured or saved else lag
+            left = 0 if stopped or late or due or saved else lag
             finished = []
             while len(started) > (0 if state.progress.skips >= run.guard.max_skips else left):
                 finished.append(finish_step(state, run, started.popleft()))
-            results = measure_all(measures, state.model, step, run.steps, files)
+            measured = due.take(state.model, step, files) if due else {}
+            score = measured[due.score] if due and due.score else None
             for metrics in finished:
-                record(metrics, results.entries if metrics["step"] == step else {})
+                record(metrics, measured if metrics["step"] == step else {})
                 advance(1, loss_and_speed(metrics))
-            if parallel.first and results.score is not None:
-                inform(f"held-out perplexity {results.score:.2f}, mean over domains, after step {step}")
+            if parallel.first and score is not None:
+                inform(f"held-out perplexity {score:.2f}, mean over domains, after step {step}")
             stop = reason_to_stop(run, out, state.progress, stopped, late)
-            if stop or late or run.checkpoint.due(step, run.steps) or results.score is not None:
-                checkpoints.save(state.model, state.optimizer, state.progress, results.score)
+            if stop or late or run.checkpoint.due(step, run.steps) or score is not None:
+                checkpoints.save(state.model, state.optimizer, state.progress, score)
             if stop:
                 raise stop
         save_final(checkpoints, state, corpus, out)
@@ -181,11 +182,11 @@ def loss_and_speed(metrics: dict[str, Any]) -> str:
     return f"loss {loss}  {metrics['tokens_per_second']:,.0f} tokens/s"
 
 
-def rewind_records(measures: Sequence[Measure], step: int, out: Path) -> None:
+def rewind_records(measure: Measure | None, step: int, out: Path) -> None:
     """Drop the records of steps after `step`, which will be taken again."""
-    for path in (out / name for name in {METRICS, *(measure.file for measure in measures)}):
-        if path.exists():
-            rewind(path, step)
+    for name in [METRICS, *([measure.file] if measure else [])]:
+        if (out / name).exists():
+            rewind(out / name, step)
 
 
 def check_initial(initial: InitialModel, run: TrainConfig, corpus: TrainingCorpus, out: Path) -> None:

@@ -1,10 +1,7 @@
-"""Measurements during training, such as held-out perplexity.
-
-The loop is given `Measure`s and records what they return.
-"""
+"""What is measured during training, such as held-out perplexity: the loop is given a `Measure`."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,34 +54,16 @@ class Measure:
         """Whether to measure after `step` of `steps`."""
         return step % self.every == 0 or step == steps
 
+    def take(self, model: LoriiniForCausalLM, step: int, out: Path | None) -> dict[str, Any]:
+        """Measure after a step, and append the result to the file in `out`.
 
-@dataclass(frozen=True)
-class StepResults:
-    """The results after one step: all entries together, and the score if one was measured."""
-
-    entries: dict[str, Any]
-    score: float | None = None
-
-
-def measure_all(
-    measures: Sequence[Measure], model: LoriiniForCausalLM, step: int, steps: int, out: Path | None
-) -> StepResults:
-    """Take the measures that are due after a step, and append each result to its file in `out`.
-
-    Leaves the model's mode and the random state unchanged. Every process of a run must call it; those
-    without an `out` write nothing.
-    """
-    entries: dict[str, Any] = {}
-    score = None
-    for measure in measures:
-        if not measure.due(step, steps):
-            continue
+        Leaves the model's mode and the random state unchanged. Every process of a run must call it; those
+        without an `out` write nothing.
+        """
         # eager: graphs for other shapes, modes and caches would take the place of the training step's
         with undisturbed(model), torch.compiler.set_stance("force_eager"):
-            result = measure.of(model)
-        entries |= result
-        score = result[measure.score] if measure.score else score
+            result = self.of(model)
         if out is not None:
-            with open(out / measure.file, "a") as file:
+            with open(out / self.file, "a") as file:
                 file.write(json.dumps({"step": step, **without_nan(result)}) + "\n")
-    return StepResults(entries, score)
+        return result

@@ -6,13 +6,11 @@ them and this machine's memory, chooses what is `auto`, and reads held-out text;
 returns.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-from transformers import PreTrainedTokenizerBase
 
 from loriini.common.checks import as_argument
 from loriini.common.errors import InputError
@@ -48,7 +46,7 @@ class Ready:
 
     run: TrainConfig
     corpus: TrainingCorpus
-    measures: Sequence[Measure] = ()
+    measure: Measure | None = None
 
 
 def check_settings(run: TrainConfig, overridden: Iterable[str]) -> None:
@@ -70,8 +68,8 @@ def preflight(run: TrainConfig, out: Path) -> Ready:
     run.check(run.label_names(corpus.instances), world_size())
     check_sizes(run, corpus)
     run = on_first_rank(partial(without_auto, run, corpus, out))
-    finished = on_first_rank(lambda: has_model(out))  # `measures` is for all processes or for none
-    return Ready(run, corpus, () if finished else measures(run, corpus))
+    finished = on_first_rank(lambda: has_model(out))  # all processes measure, or none
+    return Ready(run, corpus, None if finished else perplexity_measure(run, corpus))
 
 
 def refuse_unused(run: TrainConfig, overridden: Iterable[str], processes: int) -> None:
@@ -130,18 +128,14 @@ def without_auto(run: TrainConfig, corpus: TrainingCorpus, out: Path) -> TrainCo
     return run.chosen_as(choice.run)
 
 
-def measures(run: TrainConfig, corpus: TrainingCorpus) -> list[Measure]:
-    """The measurements that a run asks for; InputError for held-out documents that cannot be used."""
+def perplexity_measure(run: TrainConfig, corpus: TrainingCorpus) -> Measure | None:
+    """Perplexity of a run's held-out documents, if any, by domain; its score is the mean over domains.
+
+    InputError for held-out documents that cannot be used.
+    """
     if not run.evaluate.heldout:
-        return []
-    return [perplexity_measure(run, corpus, tokenizer_in(corpus.tokenizer))]
-
-
-def perplexity_measure(
-    run: TrainConfig, corpus: TrainingCorpus, tokenizer: PreTrainedTokenizerBase
-) -> Measure:
-    """Perplexity of the held-out documents of a run, by domain; its score is the mean over domains."""
-    settings, config = run.evaluate, model_config(run, corpus)
+        return None
+    settings, config, tokenizer = run.evaluate, model_config(run, corpus), tokenizer_in(corpus.tokenizer)
     documents = list(read_documents(settings.heldout, ReadOptions(on_error=settings.on_error)))
     texts = tokenize_by_domain(
         documents, tokenizer, run.length, settings.instances, config.label_names or None
