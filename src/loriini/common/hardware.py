@@ -100,10 +100,10 @@ def peak_memory() -> int:
     return torch.cuda.max_memory_allocated() if pick_device().type == "cuda" else peak_resident()
 
 
-def peak_resident(who: int = resource.RUSAGE_SELF) -> int:
-    """Peak resident bytes of this process, or of its largest finished child; includes mapped files."""
+def peak_resident() -> int:
+    """Peak resident bytes of this process; includes mapped files."""
     unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(who).ru_maxrss * unit
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 JOBS_HERE = "LORIINI_JOBS_HERE"

@@ -2,10 +2,9 @@
 
 import os
 from bisect import bisect_left
-from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 
 from loriini.common.errors import InputError
 from loriini.common.hardware import JOBS_HERE, machine_memory, pick_device
@@ -56,6 +55,7 @@ def choose(run: TrainConfig, config: LoriiniConfig, ranks: int, memory: float) -
     if len(sizes) == 1 and (len(recomputes) == 1 or config.num_hidden_layers * kept_bytes < FEW * memory):
         return Choice(run.chosen(run.micro_batch_size, recomputes[0]))
 
+    @cache
     def needed(size: int, recompute: bool) -> float:
         merging, checkpointing = with_recompute(config, recompute), run.speed.activation_checkpointing
         counted = micro_batch_activations(run, merging, size)
@@ -65,7 +65,10 @@ def choose(run: TrainConfig, config: LoriiniConfig, ranks: int, memory: float) -
         least = least_memory(replace(run, micro_batch_size=size), config, ranks)
         return least <= limit and needed(size, recompute) <= limit
 
-    fitting = [(size, each) for each in recomputes for size in _largest(sizes, partial(fits, recompute=each))]
+    fitting: list[tuple[int, bool]] = []
+    for each in recomputes:
+        first = bisect_left(sizes, True, key=partial(fits, recompute=each))
+        fitting += [(size, each) for size in sizes[first : first + 1]]
     size, recompute = max(fitting, key=lambda found: found[0], default=(sizes[-1], recomputes[-1]))
     return Choice(run.chosen(size, recompute), needed(size, recompute))
 
@@ -88,9 +91,3 @@ def memory_here() -> float:
     """Bytes for this rank: the GPU's, or its part of the machine's; where jobs share it, a job's part."""
     ranks = 1 if pick_device().type == "cuda" else int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return machine_memory() / ranks / int(os.environ.get(JOBS_HERE, "1"))
-
-
-def _largest(sizes: list[int], fits: Callable[[int], bool]) -> list[int]:
-    """The first of `sizes` that fits; empty if none does."""
-    i = bisect_left(sizes, True, key=fits)
-    return sizes[i : i + 1]

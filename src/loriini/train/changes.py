@@ -21,14 +21,14 @@ MAY_CHANGE = (
 PATHS = settings_of_kind(TrainConfig, "path")
 
 
-def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """The dotted names of the settings that differ, except those that may change.
 
     `micro_batch_size` may change unless a loss or a selection is over the units of a micro-batch.
     """
     changeable = (*MAY_CHANGE, *free_micro_batch(RoutingConfig(**now["routing"])))
     may_change = tuple(f"{name}." for name in changeable)
-    return ", ".join(name for name in differing(before, now) if not f"{name}.".startswith(may_change))
+    return [name for name in differing(before, now) if not f"{name}.".startswith(may_change)]
 
 
 def differing(before: Mapping[str, Any], now: Mapping[str, Any], section: str = "") -> Iterator[str]:
@@ -52,10 +52,10 @@ def described_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iter
 def refuse_changes(before: Mapping[str, Any], now: Mapping[str, Any], path: Path) -> None:
     """InputError for settings of another run than the one before, which `path` records."""
     if changed := changed_settings(before, now):
-        only_text = {"corpus_digest", "heldout_digest"}.issuperset(changed.split(", "))
+        only_text = {"corpus_digest", "heldout_digest"}.issuperset(changed)
         another = "choose another --out, or remove the folder"
         remedy = "give the text that it began with" if only_text else another
-        raise InputError(f"{path}: this folder holds another run (different: {changed}); {remedy}")
+        raise InputError(f"{path}: this folder holds another run (different: {', '.join(changed)}); {remedy}")
 
 
 def compares_micro_batches(routing: RoutingConfig) -> bool:

@@ -118,7 +118,7 @@ def own_checkpoint(run: TrainConfig, out: Path, problems: Problems) -> tuple[Pat
         written = run_of_json(read_state(path).get("run"), path / STATE)
         if changed := changed_settings(written.chosen_as(run).to_dict(), run.chosen_as(written).to_dict()):
             raise InputError(
-                f"{out / RUN}: not the run of {path.name} (different: {changed}); "
+                f"{out / RUN}: not the run of {path.name} (different: {', '.join(changed)}); "
                 "undo the change, or start another run"
             )
         for damaged in (each for each, problem in problems.items() if problem is not None):

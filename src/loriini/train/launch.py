@@ -129,8 +129,8 @@ def resume(
     recorded, kept = before.to_dict(), run.chosen_as(before).to_dict()
     if changed := changed_settings(recorded, kept):
         raise InputError(
-            f"--resume {out}: a resumed run keeps its {changed}; leave the override out, or start a new run "
-            f"from its weights with --init {out}"
+            f"--resume {out}: a resumed run keeps its {', '.join(changed)}; leave the override out, or start "
+            f"a new run from its weights with --init {out}"
         )
     overridden = list(differing(recorded, run.to_dict()))
     if chosen := sorted({*overridden} - {*differing(recorded, kept)}):

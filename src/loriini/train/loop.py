@@ -114,8 +114,8 @@ def train_to_end(
             stopped = parallel.any(interrupted())
             late = deadline < math.inf and parallel.any(time.monotonic() > deadline)
             due = measure if measure and measure.due(step, run.steps) else None
-            saved = run.checkpoint.due(step, run.steps) or step == run.steps
-            left = 0 if stopped or late or due or saved else lag
+            saved = run.checkpoint.due(step, run.steps)
+            left = 0 if stopped or late or due or saved or step == run.steps else lag
             finished = []
             while len(started) > (0 if state.progress.skips >= run.guard.max_skips else left):
                 finished.append(finish_step(state, run, started.popleft()))
@@ -127,7 +127,7 @@ def train_to_end(
             if parallel.first and score is not None:
                 inform(f"held-out perplexity {score:.2f}, mean over domains, after step {step}")
             stop = reason_to_stop(run, out, state.progress, stopped, late)
-            if stop or late or run.checkpoint.due(step, run.steps) or score is not None:
+            if stop or late or saved or score is not None:
                 checkpoints.save(state.model, state.optimizer, state.progress, score)
             if stop:
                 raise stop

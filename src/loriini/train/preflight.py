@@ -81,6 +81,8 @@ def refuse_unused(run: TrainConfig, overridden: Iterable[str], processes: int) -
 
 def _missing(run: TrainConfig, name: str, processes: int) -> str | None:
     """What a setting needs to change this run; None where it does."""
+    if name == FOR_ANY_DESIGN:
+        return None
     section, _, field = name.rpartition(".")
     if section == "parallel" and processes == 1:
         value = getattr(run.parallel, field)
@@ -91,10 +93,10 @@ def _missing(run: TrainConfig, name: str, processes: int) -> str | None:
         if run.instances_at_once(share) == share:
             return "several micro-batches, --micro_batch_size below a process's share of --batch_size"
     of_design = name.startswith("routing")
-    if of_design and not run.is_mixture and name != FOR_ANY_DESIGN:
+    if of_design and not run.is_mixture:
         return None if name == "routing" and run.routing.constant_gates else A_MIXTURE.text
     needs = settings_of(TrainConfig).get(name, UNKNOWN).needs
-    if needs is None or name == FOR_ANY_DESIGN or needs.met(run.routing if of_design else run):
+    if needs is None or needs.met(run.routing if of_design else run):
         return None
     return needs.text
 

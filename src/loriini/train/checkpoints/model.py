@@ -27,19 +27,20 @@ def run_file(checkpoint: Path) -> Path:
 
 def checkpoint_config(checkpoint: Path, eos_token_id: int = 0) -> LoriiniConfig:
     """The configuration of the model in a run's checkpoint."""
-    run, values = read_run(run_file(checkpoint))
+    path = run_file(checkpoint)
+    run, values = read_run(path)
     dense = run.is_dense_at(read_progress(checkpoint).step)
-    vocab_size = recorded_corpus(values, run_file(checkpoint)).vocab_size
+    vocab_size = recorded_corpus(values, path).vocab_size
     names: tuple[str, ...] = ()
     if run.routing.scorer == "label":
-        final = run_file(checkpoint).parent
-        source = load_config(final) if has_model(final) else read_corpora(run.corpus).instances
+        source = load_config(path.parent) if has_model(path.parent) else read_corpora(run.corpus).instances
         names = tuple(source.label_names or ())
     return run.config(vocab_size, eos_token_id, num_experts=1 if dense else None, label_names=names)
 
 
 def checkpoint_tokenizer(checkpoint: Path) -> Path | None:
     """The folder of the tokenizer of a checkpoint's tokens; None where it is not found."""
-    run, _ = read_run(run_file(checkpoint))
-    folders = [run_file(checkpoint).parent / MODEL, *(corpus / "tokenizer" for corpus in run.corpus)]
+    path = run_file(checkpoint)
+    run, _ = read_run(path)
+    folders = [path.parent / MODEL, *(corpus / "tokenizer" for corpus in run.corpus)]
     return next((folder for folder in folders if holds_tokenizer(folder)), None)
