@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from huggingface_hub import HfApi
-
 from loriini.common.errors import InputError
 from loriini.data.read.records import BadRecord, Fields, Records
 from loriini.data.read.web import import_optional
@@ -35,6 +33,8 @@ def read_shard(path: str, commit: str, shard: tuple[int, int], fields: Fields) -
 
 def revision(path: str) -> str:
     """The commit of a data set on the Hub; InputError when it cannot be reached."""
+    from huggingface_hub import HfApi
+
     try:
         return str(HfApi().dataset_info(_split(path)[0]).sha)
     except Exception as error:
