@@ -138,6 +138,11 @@ def kill() -> None:
     raise Killed
 
 
+def interrupt(*_: object) -> None:
+    """Stands for a function in which Ctrl-C is pressed."""
+    raise KeyboardInterrupt
+
+
 def signal_self(number: int = signal.SIGINT) -> None:
     """What Ctrl-C or a scheduler does."""
     os.kill(os.getpid(), number)

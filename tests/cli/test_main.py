@@ -14,7 +14,7 @@ from loriini import __version__
 from loriini.cli import COMMANDS
 from loriini.cli.command import find_commands, load_command
 from loriini.common.errors import WorkerDied
-from runs import after_step, metrics, signal_self
+from runs import after_step, interrupt, metrics, signal_self
 
 
 def loriini(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -149,9 +149,6 @@ def test_what_lowers_memory_is_an_option_of_the_command(capsys: pytest.CaptureFi
 def test_only_commands_that_resume_say_so(
     command: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
     monkeypatch.setattr("loriini.cli.make_command", interrupt)
     assert call(capsys, command).err == f"\ninterrupted; run the same command again{said}\n"
 

@@ -21,7 +21,7 @@ from loriini.quickstart.job import run_quickstart
 from loriini.quickstart.settings import Quickstart
 from loriini.train.records.metrics import METRICS, read_records
 from quickstart.conftest import DOMAINS, STEPS, arguments
-from runs import after_step, signal_self
+from runs import after_step, interrupt, signal_self
 
 STAGES = ["gather documents", "prepare corpus", "train dense", "train lory", "evaluate and analyze"]
 
@@ -33,10 +33,6 @@ def results(out: Path) -> dict[str, Any]:
 
 def without_times(out: Path) -> dict[str, Any]:
     return {key: value for key, value in results(out).items() if key != "seconds"}
-
-
-def interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
 
 
 def test_the_results_have_the_contracts_keys(out: Path) -> None:

@@ -10,6 +10,7 @@ from cli.calls import call
 from loriini.common.errors import InputError
 from loriini.quickstart import job
 from loriini.quickstart.settings import Quickstart
+from runs import interrupt
 
 
 def write_lines(path: Path, count: int) -> None:
@@ -27,10 +28,7 @@ def test_a_flawed_record_is_skipped_when_asked_in_the_folder_of_a_job_that_stopp
     assert stopped.code == 2
     assert f"{flawed}:361" in stopped.err
 
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(job, "prepare_documents", stop)
+    monkeypatch.setattr(job, "prepare_documents", interrupt)
     ended = call(capsys, "quickstart", "--documents", flawed, "--out", out, "--on-error", "skip")
     assert ended.code == 130
     assert "warning: 1 left out" in ended.err

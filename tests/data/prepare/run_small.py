@@ -10,6 +10,5 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
     from data.prepare import small
 
-    for (module, name), value in small.SMALL.items():
-        setattr(module, name, value)
+    small.shrink()
     small.make(Path(sys.argv[1]), tuple(sys.argv[3:]), int(sys.argv[2]))

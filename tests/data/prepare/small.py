@@ -1,7 +1,9 @@
 """A corpus of many small tasks, so that little text goes through all of them."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +26,12 @@ SMALL = {
     (stored, "SLICE_CHARACTERS"): 2_000,
     (duplicates, "PAIRS_PER_TASK"): 50,
 }
+
+
+def shrink(change: Callable[[Any, str, object], None] = setattr) -> None:
+    """Make the tasks of all stages small."""
+    for (module, name), value in SMALL.items():
+        change(module, name, value)
 
 
 def write_texts(folder: Path) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from loriini.data.prepare.tokenized import instances
 from loriini.data.read import streams
 from loriini.data.read.document import Document
 from loriini.data.read.records import OnDrop
+from runs import interrupt
 
 
 def times(out: Path) -> dict[Path, int]:
@@ -123,13 +124,9 @@ def test_nothing_to_read_is_refused(tmp_path: Path) -> None:
 def test_an_interrupted_run_resumes(corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Interrupted before a stage, and in the middle of another."""
     out = tmp_path / "interrupted"
-
-    def interrupted(*args: object) -> None:
-        raise KeyboardInterrupt
-
     for module, function in ((stages, "write_embeddings"), (instances, "majority_domains")):
         with monkeypatch.context() as patch:
-            patch.setattr(module, function, interrupted)
+            patch.setattr(module, function, interrupt)
             with pytest.raises(KeyboardInterrupt):
                 topics.make(out)
         assert not (out / "instances").exists()

@@ -42,16 +42,14 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Texts:
 
 @pytest.fixture
 def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for (module, name), value in small.SMALL.items():
-        monkeypatch.setattr(module, name, value)
+    small.shrink(monkeypatch.setattr)
 
 
 @pytest.fixture(scope="module")
 def expected(texts: Texts, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The corpus as one process makes it without interruption."""
     with pytest.MonkeyPatch.context() as patch:
-        for (module, name), value in small.SMALL.items():
-            patch.setattr(module, name, value)
+        small.shrink(patch.setattr)
         return small.make(tmp_path_factory.mktemp("corpora") / "one", texts, 1).folder
 
 

@@ -67,6 +67,15 @@ ALL = FORMATS | {
 }
 
 
+def write_table(path: Path, table: pa.Table) -> Path:
+    if path.suffix == ".parquet":
+        pq.write_table(table, path)
+    else:
+        with pa.ipc.new_file(path, table.schema) as writer:
+            writer.write_table(table)
+    return path
+
+
 def read(path: Path | str, **options: Any) -> list[Document]:
     return list(read_documents([path], ReadOptions(**options)))
 

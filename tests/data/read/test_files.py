@@ -16,14 +16,6 @@ from loriini.data.read.files import (
 )
 
 
-@pytest.fixture
-def memory() -> fsspec.AbstractFileSystem:
-    system = fsspec.filesystem("memory")
-    system.pipe({"/bucket/b.txt": b"b", "/bucket/a/c.txt": b"c", "/bucket/.git/x": b"", "/other.txt": b""})
-    yield system
-    system.store.clear()
-
-
 def test_files_of_a_folder_are_sorted_without_hidden_ones(tmp_path: Path) -> None:
     for name in ("b/2", "b/10", "a", "c.d/.hidden", ".git/config"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -63,6 +55,7 @@ def test_a_folder_without_permission_is_listed(tmp_path: Path, monkeypatch: pyte
 
 
 def test_urls(memory: fsspec.AbstractFileSystem) -> None:
+    memory.pipe({"/bucket/b.txt": b"b", "/bucket/a/c.txt": b"c", "/bucket/.git/x": b"", "/other.txt": b""})
     assert files_at("memory://bucket") == ["memory:///bucket/a/c.txt", "memory:///bucket/b.txt"]
     assert matching_paths("memory://bucket/*.txt") == ["memory:///bucket/b.txt"]
     assert matching_paths("memory://bucket") == ["memory://bucket"]
@@ -79,6 +72,7 @@ def test_urls(memory: fsspec.AbstractFileSystem) -> None:
 def test_fingerprint_changes_with_the_file(tmp_path: Path, memory: fsspec.AbstractFileSystem) -> None:
     path = tmp_path / "a"
     path.write_text("x")
+    memory.pipe("/bucket/b.txt", b"b")
     before = fingerprint(path), fingerprint("memory://bucket/b.txt")
     assert (fingerprint(path), fingerprint("memory://bucket/b.txt")) == before
     path.write_text("xy")

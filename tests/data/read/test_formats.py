@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from reads import ALL, COMPRESSED, EXPECTED, FORMATS, GOOD, lines, read, skipping, texts
+from reads import ALL, COMPRESSED, EXPECTED, FORMATS, GOOD, lines, read, skipping, texts, write_table
 
 from loriini.common.errors import InputError
 from loriini.data.read import Fields, formats
@@ -98,15 +98,6 @@ def test_a_bad_row_of_a_table_is_dropped_alone(
     assert dropped[0].reason.startswith(reason)
     with pytest.raises(InputError, match=rf"{name}:2: {reason}"):
         texts(path)
-
-
-def write_table(path: Path, table: pa.Table) -> Path:
-    if path.suffix == ".parquet":
-        pq.write_table(table, path)
-    else:
-        with pa.ipc.new_file(path, table.schema) as writer:
-            writer.write_table(table)
-    return path
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])

@@ -1,6 +1,6 @@
 import os
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -53,13 +53,6 @@ def write(folder: Path, *names: str, content: str = "x") -> None:
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
-
-
-@pytest.fixture
-def memory() -> Iterator[fsspec.AbstractFileSystem]:
-    system = fsspec.filesystem("memory")
-    yield system
-    system.store.clear()
 
 
 def test_input_files_are_picklable(tmp_path: Path) -> None:

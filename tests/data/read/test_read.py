@@ -34,13 +34,9 @@ class Quiet(SimpleHTTPRequestHandler):
 
 
 @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.csv.zst", "a.parquet", "file.arrow"])
-def test_remote_files(name: str) -> None:
-    system = fsspec.filesystem("memory")
-    system.pipe(f"/bucket/{name}", ALL[name])
-    try:
-        assert read("memory://bucket") == read(f"memory://bucket/{name}") == EXPECTED
-    finally:
-        system.store.clear()
+def test_remote_files(name: str, memory: fsspec.AbstractFileSystem) -> None:
+    memory.pipe(f"/bucket/{name}", ALL[name])
+    assert read("memory://bucket") == read(f"memory://bucket/{name}") == EXPECTED
 
 
 def test_a_web_address_is_read_by_its_name_without_the_query(tmp_path: Path) -> None:
@@ -202,9 +198,10 @@ def test_an_unreadable_file_among_others(tmp_path: Path, monkeypatch: pytest.Mon
     ]
 
 
-def test_a_remote_file_that_fails_halfway(monkeypatch: pytest.MonkeyPatch) -> None:
-    system = fsspec.filesystem("memory")
-    system.pipe("/bucket/a.jsonl", lines(GOOD, GOOD))
+def test_a_remote_file_that_fails_halfway(
+    memory: fsspec.AbstractFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory.pipe("/bucket/a.jsonl", lines(GOOD, GOOD))
 
     class Gone(Exception):
         """As those of HTTP clients, which are no OSError."""
@@ -214,9 +211,6 @@ def test_a_remote_file_that_fails_halfway(monkeypatch: pytest.MonkeyPatch) -> No
         raise Gone("connection lost")
 
     monkeypatch.setattr(formats, "read_lines", breaking)
-    try:
-        for on_error in ("stop", "skip"):  # the file may be whole
-            with pytest.raises(InputError, match=r"a\.jsonl: connection lost; check the connection"):
-                read("memory://bucket/a.jsonl", on_error=on_error)
-    finally:
-        system.store.clear()
+    for on_error in ("stop", "skip"):  # the file may be whole
+        with pytest.raises(InputError, match=r"a\.jsonl: connection lost; check the connection"):
+            read("memory://bucket/a.jsonl", on_error=on_error)

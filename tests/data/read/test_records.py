@@ -3,9 +3,8 @@
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from reads import lines, read, texts
+from reads import lines, read, texts, write_table
 
 from loriini.common.errors import InputError
 from loriini.data.read import Dropped, Fields, ReadOptions
@@ -31,12 +30,8 @@ def test_nested_fields(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     if name == "a.jsonl":
         path.write_bytes(lines(*rows))
-    elif name == "a.parquet":
-        pq.write_table(pa.Table.from_pylist(rows), path)
     else:
-        table = pa.Table.from_pylist(rows)
-        with pa.ipc.new_file(path, table.schema) as writer:
-            writer.write_table(table)
+        write_table(path, pa.Table.from_pylist(rows))
     assert [d.domain for d in read(path, fields=Fields(domain="meta.source"))] == ["wiki", "a"]
 
 

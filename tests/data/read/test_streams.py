@@ -1,26 +1,57 @@
 import errno
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from stored import (
-    SKIP,
-    STOP,
-    contents,
-    dropped_places,
-    finished_reads,
-    open_streams,
-    read_then_interrupted,
-    stored,
-)
 
 from loriini.common.errors import InputError
+from loriini.data.prepare.text.documents import write_documents
+from loriini.data.prepare.text.stored import stored_documents
 from loriini.data.read import ReadOptions, read, streams
+from loriini.data.read.inputs import identity_of, input_files
+from loriini.data.read.streams import FileStream, file_streams
+from runs import interrupt
+
+STOP, SKIP = ReadOptions(), ReadOptions(on_error="skip")
+
+
+def open_streams(inputs: Sequence[str], reading: ReadOptions) -> tuple[list[FileStream], dict[str, str]]:
+    """The streams of inputs, and the digests of their files."""
+    files = input_files(inputs)
+    identity = identity_of(files)
+    return list(file_streams(files, identity, reading)), identity
+
+
+def stored(folder: Path, inputs: list[str], reading: ReadOptions = STOP) -> list[str]:
+    opened, identity = open_streams(inputs, reading)
+    built = write_documents(folder, opened, {"on_error": reading.on_error}, identity)
+    return [document.text for document in stored_documents(built)]
+
+
+def read_then_interrupted(folder: Path, inputs: list[str], reading: ReadOptions) -> None:
+    """Read the inputs, and stop where the documents are compared."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("loriini.data.prepare.text.documents._compare", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            stored(folder, inputs, reading)
+
+
+def finished_reads(folder: Path) -> dict[str, int]:
+    return {path.parent.name: path.stat().st_mtime_ns for path in folder.glob(".*.parts/read-*/result.json")}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def dropped_places(folder: Path) -> list[tuple[str, str]]:
+    dropped = map(json.loads, (folder / "dropped.jsonl").read_text().splitlines())
+    return [(line["where"], line["reason"]) for line in dropped]
 
 
 def lines(path: Path, *texts: str) -> str:
@@ -195,14 +226,10 @@ def test_documents_of_a_flaw_that_vanished_are_compared_again(
     reading: ReadOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The plan of what to keep was made without them, by a command that was killed after it."""
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
     path = lines(tmp_path / "a.jsonl", "a", "b", "c")
     with monkeypatch.context() as patch:
         fail(errno.EACCES, patch)
-        patch.setattr("loriini.data.prepare.text.documents._rewrite", stop)
+        patch.setattr("loriini.data.prepare.text.documents._rewrite", interrupt)
         with pytest.raises(KeyboardInterrupt):
             stored(tmp_path / "out", [path], SKIP)
     assert stored(tmp_path / "out", [path], reading) == (["a"] if reading is SKIP else ["a", "b", "c"])

@@ -5,28 +5,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from loriini.data.jobs.artifact import Artifact, build_artifact
+from data.prepare.arrays import stage_of, unit_vectors
+from loriini.data.jobs.artifact import Artifact
 from loriini.data.jobs.tasks import SerialExecutor
 from loriini.data.prepare.similarity import neighbors
 
 
-def unit_vectors(count: int, width: int = 16, seed: int = 0) -> NDArray[np.float16]:
-    vectors = np.random.default_rng(seed).normal(size=(count, width))
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float16)
-
-
 def write(folder: Path, vectors: NDArray[np.float16], k: int) -> Artifact:
-    return neighbors.write_neighbors(
-        folder / "neighbors", embeddings_artifact(folder / "embeddings", vectors), k, 0
-    )
+    return neighbors.write_neighbors(folder / "neighbors", embedded(folder / "embeddings", vectors), k, 0)
 
 
-def embeddings_artifact(folder: Path, vectors: NDArray[np.float16]) -> Artifact:
-    def write(temporary: Path) -> dict[str, int]:
-        np.save(temporary / "embeddings.npy", vectors)
-        return {"documents": len(vectors)}
-
-    return build_artifact(folder, {}, {}, write)
+def embedded(folder: Path, vectors: NDArray[np.float16]) -> Artifact:
+    return stage_of(folder, len(vectors), embeddings=vectors)
 
 
 def nearest_reference(vectors: NDArray[np.float16], k: int) -> NDArray[np.int64]:
@@ -137,11 +127,11 @@ def test_overlaps_of_documents_that_are_hardly_apart_do_not_grow(monkeypatch: py
 def test_tasks_and_threads_do_not_change_the_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neighbors, "ASSIGNED_AT_ONCE", 64)
     monkeypatch.setattr(neighbors, "CELL", 400)
-    embedded = embeddings_artifact(tmp_path / "embeddings", unit_vectors(700))
+    stage = embedded(tmp_path / "embeddings", unit_vectors(700))
     written = []
     for workers, members in ((1, 1 << 20), (3, 100)):
         monkeypatch.setattr(neighbors, "MEMBERS_PER_TASK", members)
         execute = SerialExecutor(workers)
-        written.append(neighbors.write_neighbors(tmp_path / f"{workers}", embedded, 7, 0, execute))
+        written.append(neighbors.write_neighbors(tmp_path / f"{workers}", stage, 7, 0, execute))
     assert written[0].files == written[1].files
     assert written[0].counts["cells"] > 1

@@ -1,9 +1,9 @@
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from loriini.data.jobs.artifact import Artifact, build_artifact
+from data.prepare.arrays import stage_of
+from loriini.data.jobs.artifact import Artifact
 from loriini.data.prepare.similarity.order import window_for, write_order
 from loriini.data.prepare.similarity.walks import plain_walk, random_order, similar_walk
 
@@ -13,19 +13,11 @@ REPEATED, HELD_OUT = [7], [3]
 LEFT_OUT = [3, 7]
 
 
-def artifact(folder: Path, file: str, array: NDArray[np.integer]) -> Artifact:
-    def write(temporary: Path) -> dict[str, int]:
-        np.save(temporary / file, array)
-        return {"documents": len(array)}
-
-    return build_artifact(folder, {}, {}, write)
-
-
 def stages(folder: Path) -> list[Artifact]:
     """Neighbours, duplicates and held-out documents."""
     left_out = (("duplicates", REPEATED), ("heldout", HELD_OUT))
-    neighbors = artifact(folder / "neighbors", "neighbors.npy", LINKED)
-    return [neighbors, *(artifact(folder / name, "ids.npy", np.array(ids)) for name, ids in left_out)]
+    neighbors = stage_of(folder / "neighbors", len(LINKED), neighbors=LINKED)
+    return [neighbors, *(stage_of(folder / name, len(ids), ids=np.array(ids)) for name, ids in left_out)]
 
 
 def test_each_method_writes_its_order_without_duplicates_and_held_out_documents(tmp_path: Path) -> None:

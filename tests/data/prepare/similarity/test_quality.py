@@ -4,13 +4,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from data.prepare.arrays import unit_vectors
 from loriini.data.prepare.similarity import quality
 from loriini.data.prepare.tokenized.pieces import Pieces, cut_instances
-
-
-def unit_vectors(count: int, width: int = 8) -> NDArray[np.float16]:
-    vectors = np.random.default_rng(0).normal(size=(count, width))
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float16)
 
 
 @pytest.mark.parametrize("rows", [2, 1 << 16])

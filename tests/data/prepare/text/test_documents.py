@@ -9,6 +9,7 @@ from loriini.data.prepare.text.stored import stored_documents
 from loriini.data.read.document import Document
 from loriini.data.read.records import Dropped, OnDrop
 from loriini.data.read.streams import FunctionStream
+from runs import interrupt
 
 
 def test_round_trip(tmp_path: Path) -> None:
@@ -67,11 +68,8 @@ def test_streams_are_read_once_whichever_others_come_before_them(
 
         return FunctionStream(read, name)
 
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr("loriini.data.prepare.text.documents._compare", stop)
+        patch.setattr("loriini.data.prepare.text.documents._compare", interrupt)
         for names, new in (("bcbd", "bcbd"), ("abcbd", "a"), ("bcdb", ""), ("dac", "")):
             reads.clear()
             with pytest.raises(KeyboardInterrupt):

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loriini.data.jobs.artifact import Artifact, build_artifact
+from data.prepare.arrays import stage_of
+from loriini.data.jobs.artifact import Artifact
 from loriini.data.prepare.text import duplicates
 from loriini.data.prepare.text.documents import write_documents
 from loriini.data.read.document import Document
@@ -61,21 +62,11 @@ def test_one_duplicate_a_document_and_only_if_the_words_agree() -> None:
     assert duplicates.near_duplicates(pairs, np.array([0.9, 0.9, 0.9])).tolist() == [0, 1]
 
 
-def neighbors_artifact(folder: Path) -> Artifact:
-    def write(temporary: Path) -> dict[str, int]:
-        np.save(temporary / "neighbors.npy", NEIGHBORS)
-        np.save(temporary / "similarities.npy", SIMILARITIES)
-        return {}
-
-    return build_artifact(folder, {}, {}, write)
-
-
 def write(folder: Path, texts: list[str]) -> Artifact:
     stored = [Document(f"d{i}", text, "x") for i, text in enumerate(texts)]
     documents = write_documents(folder / "documents", lambda drop: stored, {})
-    return duplicates.write_duplicates(
-        folder / "duplicates", documents, neighbors_artifact(folder / "neighbors")
-    )
+    found = stage_of(folder / "neighbors", neighbors=NEIGHBORS, similarities=SIMILARITIES)
+    return duplicates.write_duplicates(folder / "duplicates", documents, found)
 
 
 def test_they_are_listed_with_the_reason(tmp_path: Path) -> None:

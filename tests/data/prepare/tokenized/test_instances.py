@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from data.prepare.arrays import stage_of
 from loriini.common.errors import InputError
 from loriini.data.jobs import tasks
 from loriini.data.jobs.artifact import Artifact, build_artifact
@@ -33,11 +34,7 @@ def tokens_artifact(folder: Path, documents: list[list[int]], domains: list[int]
 
 
 def order_artifact(folder: Path, order: list[int]) -> Artifact:
-    def write(temporary: Path) -> dict[str, int]:
-        np.save(temporary / "order.npy", np.array(order, np.int64))
-        return {}
-
-    return build_artifact(folder, {}, {}, write)
+    return stage_of(folder, order=np.array(order, np.int64))
 
 
 @pytest.mark.parametrize("tokens_per_task", [1, 40, 1 << 24])

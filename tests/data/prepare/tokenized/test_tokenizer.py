@@ -10,6 +10,7 @@ from tokenizers import Tokenizer, models
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer
 
+from data.prepare.tokenized.conftest import TEXTS
 from loriini.common.errors import InputError
 from loriini.data.jobs.artifact import Artifact
 from loriini.data.prepare.text.documents import write_documents
@@ -22,19 +23,6 @@ from loriini.data.prepare.tokenized.tokenizer import (
     write_tokenizer,
 )
 from loriini.data.read.document import Document
-
-TEXTS = ["Hello world  x", "  lead", "a\n\n  b\tc", "naïve 😀 <|endoftext|> x", " x", "don't, 12 345!"]
-
-
-@pytest.fixture(scope="module")
-def documents(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
-    made = [Document(f"d{i}", TEXTS[i % 6] * (i + 1), "any") for i in range(40)]
-    return write_documents(tmp_path_factory.mktemp("texts") / "documents", lambda _: made, {})
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory, documents: Artifact) -> Artifact:
-    return write_tokenizer(tmp_path_factory.mktemp("bpe") / "tokenizer", "bpe:300", documents)
 
 
 def test_trained_tokenizer_is_deterministic_and_loads(
