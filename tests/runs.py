@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
+from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -115,6 +117,14 @@ def metrics(out: Path) -> list[dict[str, Any]]:
     """What a run recorded of its steps, without speed and memory."""
     varying = ("tokens_per_second", "mfu", "peak_memory_bytes")
     return [{k: v for k, v in m.items() if k not in varying} for m in read_records(out / METRICS)]
+
+
+def assert_same_bits(out: Path, whole: Path) -> None:
+    """Two finished runs recorded the same of every step, and have the same bits in every weight."""
+    assert metrics(out) == metrics(whole)
+    weights, expected = (load_file(run / "model" / "model.safetensors") for run in (out, whole))
+    assert weights.keys() == expected.keys()
+    assert all(torch.equal(weights[name], weight) for name, weight in expected.items())
 
 
 def after_step(patch: pytest.MonkeyPatch, step: int, happens: Callable[[], None]) -> None:

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from compare.conftest import train_here
+from compare.conftest import all_trained_here
 from loriini.bench.models import BenchSize
 from loriini.train.config import ModelShape
 
@@ -59,7 +59,7 @@ def results_of(name: str, folder: Path, *options: str) -> Path:
     )
     sizes = ("--batch-size=1", "--seeds=2", "--jobs=1", "--instances=2")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(experiment, "train_all", train_here)
+        patch.setattr(experiment, "train_all", all_trained_here)
         patch.setattr(experiment, "CHARACTERS", 400_000)
         patch.setattr(sys, "argv", [f"{name}.py", *where, *sizes, *options])
         script(name).main()

@@ -10,9 +10,8 @@ import pytest
 
 from loriini.cli import main
 from loriini.compare import job
+from loriini.compare.running import train_here
 from loriini.compare.trainings import Training
-from loriini.train.corpora import read_corpora
-from loriini.train.loop import train
 from runs import prepared
 
 SETTINGS = {
@@ -54,18 +53,17 @@ class Compared:
         return self.out / "runs" / cell["folder"]
 
 
-def train_here(trainings: Sequence[Training], jobs: int = 1) -> dict[Path, str]:
+def all_trained_here(trainings: Sequence[Training], jobs: int = 1) -> dict[Path, str]:
     """What `train_all` does, without its processes."""
     for training in trainings:
-        if not training.is_done:
-            train(training.run, read_corpora(training.run.corpus), training.folder)
+        train_here(training)
     return {}
 
 
 def compare_here(*arguments: object) -> None:
     """`loriini compare` in this process."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(job, "train_all", train_here)
+        patch.setattr(job, "train_all", all_trained_here)
         main(["compare", *map(str, arguments)])
 
 

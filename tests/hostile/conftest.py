@@ -13,5 +13,5 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def run_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_run_template(tmp_path_factory.mktemp("hostile") / "template")
+def run_template(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run_template(template, tmp_path_factory.mktemp("hostile") / "template")

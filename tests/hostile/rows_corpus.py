@@ -4,15 +4,15 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Iterator
-from itertools import product
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hostile.runner import Harm, Row
+from hostile.runner import Harm, Row, rows_of
 from hostile.template import PREPARE
-from loriini.data.jobs.artifact import digest
+from loriini.data.jobs.artifact import write_manifest
 
 COMMANDS = {
     "inspect": "inspect corpus",
@@ -63,17 +63,13 @@ def largest_ids(path: Path) -> None:
     path.write_bytes(b"\xff" * path.stat().st_size)
 
 
-def edited(*keys: str, value: Any, hashed: bool = False) -> Callable[[Path], None]:
-    """A manifest's value replaced; if `hashed`, the manifest's own hash agrees."""
+def edited(key: str, value: Any) -> Callable[[Path], None]:
+    """A manifest's value replaced, and the manifest's own hash with it."""
 
     def harm(path: Path) -> None:
-        manifest = json.loads(path.read_text())
-        own = manifest.pop("manifest")
-        inner = manifest
-        for key in keys[:-1]:
-            inner = inner[key]
-        inner[keys[-1]] = value
-        path.write_text(json.dumps({**manifest, "manifest": digest(manifest) if hashed else own}))
+        manifest = {**json.loads(path.read_text()), key: value}
+        del manifest["manifest"]
+        write_manifest(path, manifest)
 
     return harm
 
@@ -92,9 +88,9 @@ JSON = {
     "of lists": replaced(b'{"settings": [], "stages": [], "inputs": [], "counts": [], "files": []}'),
 }
 EDITS = {
-    "files that lead outside": edited("files", value={"../../x": "0" * 64}, hashed=True),
-    "hashes of another type": edited("files", value={"instances.bin": 3}, hashed=True),
-    "no counts": edited("counts", value={}, hashed=True),
+    "files that lead outside": edited("files", {"../../x": "0" * 64}),
+    "hashes of another type": edited("files", {"instances.bin": 3}),
+    "no counts": edited("counts", {}),
 }
 ARRAYS = {
     "absent": Path.unlink,
@@ -118,13 +114,7 @@ EVERY = 5
 """One harm of these is tried in the suite, all in the drill."""
 
 
-def rows(
-    what: str, harms: dict[str, Harm], commands: tuple[str, ...], line: str, first: int = 0
-) -> Iterator[Row]:
-    """Every harm with every command; in the suite every fifth harm with one command, in turn."""
-    for (i, (name, harm)), command in product(enumerate(harms.items()), commands):
-        drill = commands.index(command) != (i + first) % len(commands) or (i + first) % EVERY != 0
-        yield Row(f"{command}: {what} {name}", COMMANDS[command], line, harm, drill=drill)
+rows = partial(rows_of, COMMANDS, every=EVERY)
 
 
 def tables() -> Iterator[Row]:
@@ -134,20 +124,24 @@ def tables() -> Iterator[Row]:
     ):
         path = f"{stage}manifest.json"
         harms = {name: at(path, harm) for name, harm in JSON.items()}
-        yield from rows(f"{path} is", harms, every, "manifest.json: not a readable manifest", i)
+        yield from rows(f"{path} is", harms, every, "manifest.json: not a readable manifest", first=i)
     for i, stage in enumerate(("instances/", "tokens/")):
         path = f"{stage}manifest.json"
         harms = {name: at(path, harm) for name, harm in EDITS.items()}
-        yield from rows(f"{path} has", harms, every, r"not a readable manifest|it is not the one that", i)
+        yield from rows(
+            f"{path} has", harms, every, r"not a readable manifest|it is not the one that", first=i
+        )
     for i, file in enumerate((*OPENED, *OPENED_NUMPY)):
         kinds = ARRAYS | (NUMPY if file in OPENED_NUMPY else {"doubled": doubled})
         harms = {name: at(file, harm) for name, harm in kinds.items()}
         name = file.split("/")[1]
-        yield from rows(f"{file} is", harms, every, rf"{name} is not what was written; remove the folders", i)
+        yield from rows(
+            f"{file} is", harms, every, rf"{name} is not what was written; remove the folders", first=i
+        )
     for i, file in enumerate(INSPECTED):
         harms = {name: at(file, harm) for name, harm in (ARRAYS | NUMPY).items()}
         name = file.split("/")[1]
-        yield from rows(f"{file} is", harms, ("inspect", "verify"), rf"{name} is not what was", i)
+        yield from rows(f"{file} is", harms, ("inspect", "verify"), rf"{name} is not what was", first=i)
     floats = {f"holds {value}": first_value(value) for value in (math.nan, math.inf)}
     harms = {name: at("embeddings/embeddings.npy", harm) for name, harm in floats.items()}
     line = "embeddings.npy (holds NaN or infinity|is not what was)"

@@ -1,7 +1,8 @@
 """Commands on a model folder with other settings, weights or tokenizer, or with code in it."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from hostile.planted import AUTO_MAP, planted
 from hostile.rows_corpus import JSON, halved, replaced
 from hostile.rows_runs import INIT, edited, tensors
-from hostile.runner import Harm, Row
+from hostile.runner import Harm, Row, rows_of
 
 DOCUMENTS = "--documents documents.jsonl --domain-field topic"
 COMMANDS = {
@@ -126,28 +127,23 @@ def control_characters(found: dict[str, torch.Tensor]) -> None:
     found.update({ESCAPE: torch.zeros(2), f"model.{ESCAPE}": torch.zeros(2)})
 
 
-def rows(
-    what: str, harms: dict[str, Harm], line: str, every: int = 1, commands: Sequence[str] = tuple(COMMANDS)
-) -> Iterator[Row]:
-    """Every harm with every command; in the suite every `every`-th harm with one command, in turn."""
-    for i, (name, harm) in enumerate(harms.items()):
-        for j, command in enumerate(commands):
-            drill = j != i % len(commands) or i % every != 0
-            yield Row(f"{command}: a model {what} {name}", COMMANDS[command], line, harm, drill=drill)
+rows = partial(rows_of, COMMANDS)
 
 
 def tables() -> Iterator[Row]:
     damaged = {f"is {name}": at("config.json", harm) for name, harm in JSON.items()}
-    yield from rows("whose config.json", damaged, "run/model(/config.json)?: ", 4)
-    yield from rows("with", SETTINGS, r"run/model: ", 5)
+    yield from rows("a model whose config.json", damaged, COMMANDS, "run/model(/config.json)?: ", 4)
+    yield from rows("a model with", SETTINGS, COMMANDS, r"run/model: ", 5)
     for i, (name, (harm, line)) in enumerate(WEIGHTS.items()):
-        yield from rows("with weights", {name: harm}, rf"run/model: .*{line}", commands=IN_TURN[i])
-    yield from rows("with", FILES, r"run/model: ", 4)
+        yield from rows("a model with weights", {name: harm}, IN_TURN[i], rf"run/model: .*{line}")
+    yield from rows("a model with", FILES, COMMANDS, r"run/model: ", 4)
     readers = [command for command in COMMANDS if command != "start"]
-    yield from rows("with", TOKENIZERS, r"run/model: |run/model/tokenizer", 4, readers)
+    yield from rows("a model with", TOKENIZERS, readers, r"run/model: |run/model/tokenizer", 4)
     more = {"a tokenizer of more tokens": at("tokenizer.json", with_more_tokens)}
     readers.remove("export")
-    yield from rows("with", more, "the tokenizer makes the id 32[01], but the model embeds 320", 1, readers)
+    yield from rows(
+        "a model with", more, readers, "the tokenizer makes the id 32[01], but the model embeds 320"
+    )
     for command in COMMANDS:
         again = command == "evaluate"
         code = Row(f"{command}: a model with code", COMMANDS[command], "", in_the_model(), 0, drill=not again)
@@ -156,7 +152,9 @@ def tables() -> Iterator[Row]:
         line = r"\\x1b\[31mred\\u202e belongs to nothing that its config\.json names"
         yield Row(f"{command}: a model with raw names", COMMANDS[command], line, names, drill=not again)
     for name, (harm, line) in BESIDE_WEIGHTS.items():
-        yield from rows("with code and", {name: in_the_model(harm)}, line, 1, ("evaluate", "export", "start"))
+        yield from rows(
+            "a model with code and", {name: in_the_model(harm)}, ("evaluate", "export", "start"), line
+        )
     yield Row(
         "export: a weight beyond float16",
         f"{COMMANDS['export']} --dtype float16",

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from hostile.rows_corpus import JSON, as_folder, halved, replaced
-from hostile.runner import Harm, Row
+from hostile.runner import Harm, Row, rows_of
 from hostile.template import TRAIN
 from loriini.common.hardware import has_bf16, pick_device
 from loriini.data.jobs.artifact import file_hash
@@ -142,13 +143,7 @@ MODELS = {
 }
 
 
-def rows(what: str, harms: dict[str, Harm], commands: set[str], line: str, every: int = 1) -> Iterator[Row]:
-    """Every harm with every command; in the suite every `every`-th harm with one command, in turn."""
-    names = sorted(commands)
-    for i, (name, harm) in enumerate(harms.items()):
-        for j, command in enumerate(names):
-            drill = j != i % len(names) or i % every != 0
-            yield Row(f"{command}: {what} {name}", COMMANDS[command], line, harm, drill=drill)
+rows = partial(rows_of, COMMANDS)
 
 
 def passed_over() -> Iterator[Row]:
@@ -197,40 +192,40 @@ def tables() -> Iterator[Row]:
     yield from rows(
         "run.json",
         broken,
-        {"resume", "train", "export a step", "start from a step", "compare"},
+        ("compare", "export a step", "resume", "start from a step", "train"),
         r"run\.json: ",
         2,
     )
     objects = {"an empty object", "of lists"}  # a model is evaluated without the settings of its run
     finished = {f"is {name}": at("run.json", harm) for name, harm in JSON.items() if name not in objects}
-    yield from rows("finished run.json", finished, {"evaluate", "analyze"}, r"run\.json: ", 3)
+    yield from rows("finished run.json", finished, ("analyze", "evaluate"), r"run\.json: ", 3)
     wrong = {f"has {name}": both(unfinished, at("run.json", harm)) for name, harm in SETTINGS.items()}
-    yield from rows("run.json", wrong, {"resume", "train", "export a step"}, r"loriini: ", 3)
+    yield from rows("run.json", wrong, ("export a step", "resume", "train"), r"loriini: ", 3)
     corpora = {f"has {name}": both(unfinished, at("run.json", harm)) for name, harm in CORPORA.items()}
-    yield from rows("run.json", corpora, {"resume", "export a step"}, r"loriini: ", 3)
+    yield from rows("run.json", corpora, ("export a step", "resume"), r"loriini: ", 3)
     recorded = {f"has {name}": at("run.json", harm) for name, harm in RECORDED.items()}
     yield from rows(
-        "run.json", recorded, {"compare", "start from a step"}, r"loriini: .*run\.json: .*it must be"
+        "run.json", recorded, ("compare", "start from a step"), r"loriini: .*run\.json: .*it must be"
     )
     others = {name: both(unfinished, at("run.json", harm)) for name, harm in OTHERS.items()}
-    yield from rows("run.json has another", others, {"resume"}, r"run\.json: .*\(different: [\w.]+\)", 2)
+    yield from rows("run.json has another", others, ("resume",), r"run\.json: .*\(different: [\w.]+\)", 2)
     lacking = {
         name: both(unfinished, *(at(f"checkpoints/{s}", shard(harm)) for s in STEPS))
         for name, harm in TENSORS.items()
     }
-    yield from rows("a shard", lacking, {"resume"}, r"step-00000004: (it lacks|.* has shape)", 2)
+    yield from rows("a shard", lacking, ("resume",), r"step-00000004: (it lacks|.* has shape)", 2)
     weights = dict(list(lacking.items())[:3])
     yield from rows(
-        "a shard", weights, {"export a step", "start from a step"}, r"step-00000002: .*(lacks|has shape)", 2
+        "a shard", weights, ("export a step", "start from a step"), r"step-00000002: .*(lacks|has shape)", 2
     )
     steps = dict(list(METRICS.items())[:-1])  # to rewind them, steps are enough
     garbled = {name: both(unfinished, at("metrics.jsonl", harm)) for name, harm in steps.items()}
-    yield from rows("metrics.jsonl", garbled, {"resume"}, r"metrics\.jsonl: ", 3)
+    yield from rows("metrics.jsonl", garbled, ("resume",), r"metrics\.jsonl: ", 3)
     read = {name: at("metrics.jsonl", harm) for name, harm in METRICS.items()}
-    yield from rows("metrics.jsonl", read, {"compare", "analyze"}, r"metrics\.jsonl: ", 3)
+    yield from rows("metrics.jsonl", read, ("analyze", "compare"), r"metrics\.jsonl: ", 3)
     halves = {name: at("model", harm) for name, harm in MODELS.items()}
-    yield from rows("a model", halves, {"resume", "train"}, r"run/model: .*; remove it", 1)
-    yield from rows("a model", halves, {"evaluate", "compare"}, r"loriini: (run(/model)?: |the tokenizer)", 2)
+    yield from rows("a model", halves, ("resume", "train"), r"run/model: .*; remove it", 1)
+    yield from rows("a model", halves, ("compare", "evaluate"), r"loriini: (run(/model)?: |the tokenizer)", 2)
 
 
 ROWS = [*passed_over(), *tables()]

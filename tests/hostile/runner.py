@@ -11,7 +11,7 @@ import shlex
 import shutil
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,6 +65,23 @@ class Ended:
     peak_gigabytes: float
     seconds: float
     ran_code: bool
+
+
+def rows_of(
+    commands: dict[str, str],
+    what: str,
+    harms: dict[str, Harm],
+    names: Iterable[str],
+    line: str,
+    every: int = 1,
+    first: int = 0,
+) -> Iterator[Row]:
+    """Every harm with every command; in the suite every `every`-th harm with one command, in turn."""
+    names = list(names)
+    for i, (name, harm) in enumerate(harms.items(), first):
+        for j, command in enumerate(names):
+            drill = j != i % len(names) or i % every != 0
+            yield Row(f"{command}: {what} {name}", commands[command], line, harm, drill=drill)
 
 
 def problems(row: Row, ended: Ended) -> list[str]:

@@ -25,8 +25,8 @@ def make_template(folder: Path) -> Path:
     return folder
 
 
-def make_run_template(folder: Path) -> Path:
-    make_template(folder)
+def make_run_template(template: Path, folder: Path) -> Path:
+    shutil.copytree(template, folder)
     ended = call(TRAIN, folder)
     assert ended.code == 0, ended.err
     shutil.copytree(folder / "run", folder / "twin")

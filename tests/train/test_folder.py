@@ -27,12 +27,7 @@ from loriini.train.optimizer import OptimizerConfig
 from loriini.train.records.trackers import WatchConfig
 from loriini.train.speed import SpeedConfig
 from loriini.train.upcycle import WarmupConfig
-from runs import EOS, STEPS, VOCABULARY, Pattern, metrics, stop, tiny_corpus, tiny_run
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> TrainingCorpus:
-    return tiny_corpus(tmp_path_factory.mktemp("tokenizer"))
+from runs import EOS, STEPS, VOCABULARY, Pattern, metrics, stop, tiny_run
 
 
 def test_a_finished_run_is_left_as_it_is_and_another_is_refused(

@@ -18,7 +18,7 @@ from loriini.train.initial import InitialModel
 from loriini.train.launch import dry_run, resolve_recipe, resume, train_recipe
 from loriini.train.records.metrics import METRICS, read_records
 from model.families import TINY_FAMILIES
-from runs import after_step, metrics, prepared, signal_self, write_tokenizer
+from runs import after_step, metrics, prepared, signal_self, tiny_run, trained, write_tokenizer
 from tiny import tiny_model
 from together import in_one_group, job
 
@@ -254,6 +254,19 @@ def test_a_damaged_model_or_checkpoint_is_refused_and_nothing_written(
         with pytest.raises(InputError, match=message):
             train_recipe(*start, init=str(source))
         assert not (tmp_path / "run").exists()
+
+
+def test_a_checkpoint_copied_out_of_its_run_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    (checkpoint,) = (trained(tiny_run(steps=2), tmp_path) / "checkpoints").iterdir()
+    copied = shutil.copytree(checkpoint, tmp_path / "copied" / checkpoint.name)
+    model = InitialModel(str(copied))
+    for read in (lambda: model.config, lambda: model.tokenizer_folder):
+        with pytest.raises(
+            InputError,
+            match=rf"{copied}: a checkpoint needs its run's run\.json; give RUN/checkpoints/{copied.name}$",
+        ):
+            read()
+    assert InitialModel(str(checkpoint)).config.num_experts == 3
 
 
 def train_in_a_group(corpus: Path, init: Path, out: Path, more: list[str]) -> None:

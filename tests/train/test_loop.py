@@ -26,11 +26,11 @@ from runs import (
     COPIED_AT,
     STEPS,
     VOCABULARY,
+    assert_same_bits,
     kill,
     metrics,
     signal_self,
     stop,
-    tiny_corpus,
     tiny_run,
 )
 
@@ -43,11 +43,6 @@ RESUMED = [
     ("dense", 5),
     ("deepseek-v3", 5),
 ]
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> TrainingCorpus:
-    return tiny_corpus(tmp_path_factory.mktemp("tokenizer"))
 
 
 @pytest.fixture(scope="module")
@@ -69,10 +64,7 @@ def uninterrupted(
 def assert_same_run(out: Path, whole: Path) -> None:
     """The same metrics of every step, once, and the same bits in every weight."""
     assert [m["step"] for m in metrics(out)] == list(range(1, STEPS + 1))
-    assert metrics(out) == metrics(whole)
-    weights, expected = (load_file(run / "model" / "model.safetensors") for run in (out, whole))
-    assert weights.keys() == expected.keys()
-    assert all(torch.equal(weights[name], weight) for name, weight in expected.items())
+    assert_same_bits(out, whole)
 
 
 def test_a_failed_last_checkpoint_does_not_cost_the_model(corpus: TrainingCorpus, tmp_path: Path) -> None:

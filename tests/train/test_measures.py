@@ -12,12 +12,7 @@ from loriini.train import loop
 from loriini.train.checkpoints.storage import CheckpointConfig
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.measures import Measure
-from runs import STEPS, Killed, after_step, kill, metrics, tiny_corpus, tiny_run
-
-
-@pytest.fixture
-def corpus(tmp_path: Path) -> TrainingCorpus:
-    return tiny_corpus(tmp_path / "tokenizer")
+from runs import STEPS, Killed, after_step, kill, metrics, tiny_run
 
 
 def norm(model: LoriiniForCausalLM) -> dict[str, Any]:

@@ -24,13 +24,8 @@ from loriini.train.step import (
     read_batch,
     training_step,
 )
-from runs import EOS, VOCABULARY, tiny_corpus, tiny_run
+from runs import EOS, VOCABULARY, tiny_run
 from tiny import assert_same_gradients, gradients
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> TrainingCorpus:
-    return tiny_corpus(tmp_path_factory.mktemp("tokenizer"))
 
 
 @pytest.mark.parametrize("micro_batch_size", [1, 3])

@@ -3,16 +3,15 @@
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from compare.conftest import all_trained_here
 from loriini.cli import main
-from loriini.compare.running import train_here
-from loriini.compare.trainings import Training
 from loriini.papers.reproduce import job, measures
 from loriini.papers.reproduce.experiments import timing, toy
 from loriini.papers.reproduce.experiments.toy import MAIN, Study
@@ -45,13 +44,6 @@ STUDIES = {
 DOMAINS = ("arxiv", "books", "multi_de", "multi_fr", "python", "web", "wiki")
 
 
-def train_all_here(trials: Sequence[Training], jobs: int) -> dict[Path, str]:
-    """What `train_all` does, without its processes."""
-    for trial in trials:
-        train_here(trial)
-    return {}
-
-
 def write_text_folder(folder: Path) -> Path:
     """Sums in several words, a file for each domain."""
     folder.mkdir()
@@ -72,7 +64,7 @@ def tiny() -> Any:
         patch.setitem(timing.TIMED, "tiny", TIMED)
         patch.setitem(timing.ROUNDS, "tiny", 2)
         patch.setattr(toy, "STUDIES", STUDIES)
-        patch.setattr(job, "train_all", train_all_here)
+        patch.setattr(job, "train_all", all_trained_here)
         patch.setattr(measures, "ANSWER", 8)
         yield
 
