@@ -8,8 +8,6 @@ from loriini.common.hardware import autocast
 from loriini.parallel.mesh import Parallel
 
 BATCH, LENGTH = 4, 12
-PRECISIONS = {"fp32": 4, "bf16": 2}
-"""Precision → the bytes of a number in it."""
 
 
 def batch(config: LoriiniConfig) -> Tensor:

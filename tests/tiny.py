@@ -1,5 +1,6 @@
 """How small the tests' models are, and the designs and blocks that tests run over."""
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,11 @@ EVERY = list(DESIGNS)
 GRID = [name for name, design in DESIGNS.items() if design.scorer != "activation_norm"]
 MERGED = [name for name in GRID if DESIGNS[name].combination == "parameters"]
 BLOCKS = ["llama", "olmoe", "gpt2"]
+CLOSE = {"rtol": 1e-4, "atol": 1e-4}
+
+needs_a_compiler = pytest.mark.skipif(
+    not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="torch.compile needs a C++ compiler"
+)
 
 
 def over_blocks(cases: Sequence[Any]) -> list[Any]:

@@ -5,7 +5,7 @@ import math
 import random
 import string
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ pytest.importorskip("lm_eval", reason="the harness is in the extra loriini[tasks
 
 from lm_eval.api.model import LM
 from lm_eval.models.huggingface import HFLM
-from local_tasks import EXAMPLES, write_rows
 
 from loriini.common.errors import InputError
 from loriini.evaluate.harness import LoriiniLM
@@ -27,6 +26,29 @@ from loriini.evaluate.tasks.running import evaluate_task
 from loriini.export.export import ExportSettings, export_model
 from runs import byte_tokenizer, write_tokenizer
 from tiny import tiny_model
+
+
+@dataclass(frozen=True)
+class Example:
+    """A file's row, and the question that it becomes: its context or contexts, its answers, the right one."""
+
+    task: str
+    file: str
+    row: dict[str, Any]
+    contexts: list[str]
+    answers: list[str]
+    gold: Any
+
+
+ROWS = Path(__file__).with_name("local_tasks.jsonl").read_text(encoding="utf-8").splitlines()
+EXAMPLES = {example.task: example for example in (Example(**json.loads(row)) for row in ROWS)}
+"""A question of every task, and of a file of each form for any task."""
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
 
 THREE = {"query": "Ice is", "choices": ["hot", "cold", "dry"], "gold": 0}
 

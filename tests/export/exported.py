@@ -8,9 +8,7 @@ from transformers import PreTrainedModel
 
 from loriini import DESIGNS, LoriiniForCausalLM, RoutingConfig
 from loriini.export.architectures import RoutedBy, convert
-from tiny import label_arguments, random_ids, tiny_model
-
-CLOSE = {"rtol": 1e-4, "atol": 1e-4}
+from tiny import CLOSE, label_arguments, random_ids, tiny_model
 
 _mixtral = DESIGNS["mixtral"]
 SERVED_CASES: list[tuple[str, RoutingConfig, dict[str, Any]]] = [

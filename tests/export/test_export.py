@@ -16,14 +16,13 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from export.exported import CLOSE
 from loriini import LoriiniForCausalLM
 from loriini.common.errors import InputError
 from loriini.export import export
 from loriini.export.export import ExportSettings, export_model, export_run
 from loriini.export.probe import probe
 from runs import EOS, VOCABULARY, byte_tokenizer, tiny_run, trained
-from tiny import run, tiny_model
+from tiny import CLOSE, run, tiny_model
 
 PROMPT = [3, 1, 4, 1, 5, 9]
 

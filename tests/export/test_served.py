@@ -9,12 +9,12 @@ import torch
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM
 
-from export.exported import CLOSE, SERVED_CASES, assert_equal, case_name, converted, model_of
+from export.exported import SERVED_CASES, assert_equal, case_name, converted, model_of
 from loriini import DESIGNS, RoutingConfig
 from loriini.common.errors import InputError
 from loriini.export.architectures import SERVED, RoutedBy, formats_of
 from loriini.model.weights.pretrained import from_transformers
-from tiny import random_ids, tiny_config
+from tiny import CLOSE, random_ids, tiny_config
 
 MIXTRAL = DESIGNS["mixtral"]
 MIXER = replace(MIXTRAL, gates="sparse_mixer")

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
@@ -9,6 +10,12 @@ from transformers import (
     LlamaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
+    OlmoeConfig,
+    OlmoeForCausalLM,
+    PhimoeConfig,
+    PhimoeForCausalLM,
     PreTrainedModel,
     Qwen2Config,
     Qwen2ForCausalLM,
@@ -18,8 +25,17 @@ from transformers import (
     Qwen3MoeForCausalLM,
 )
 
-from model.mixtures import SIZES, tiny_mixtral, tiny_olmoe, tiny_phimoe, with_random_vectors
+from tiny import VOCABULARY
 
+SIZES = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "initializer_range": 0.3,
+}
 SPECIAL = {"bos_token_id": 0, "eos_token_id": 1}
 GPT2_SIZES = {"n_embd": 16, "n_inner": 24, "n_layer": 2, "n_head": 4, "n_positions": 32}
 QWEN3_MOE = {"head_dim": 8, "moe_intermediate_size": 12, "num_experts": 5, "num_experts_per_tok": 2}
@@ -54,6 +70,31 @@ def tiny_gpt2(**changes: Any) -> PreTrainedModel:
     return with_random_vectors(GPT2LMHeadModel(config).eval())
 
 
+def tiny_mixtral(**changes: Any) -> MixtralForCausalLM:
+    return MixtralForCausalLM(MixtralConfig(**{**SIZES, "num_local_experts": 5, **changes})).eval()
+
+
+def tiny_olmoe(**changes: Any) -> OlmoeForCausalLM:
+    config = OlmoeConfig(**{**SIZES, "num_experts": 5, "num_experts_per_tok": 3, **changes})
+    return with_random_vectors(OlmoeForCausalLM(config).eval())
+
+
+def tiny_phimoe(**changes: Any) -> PhimoeForCausalLM:
+    """A Phi-3.5-MoE with every bias, and with a jitter so large that gates are often not 1."""
+    biases = {"attention_bias": True, "lm_head_bias": True}
+    routing = {"num_local_experts": 5, "router_jitter_noise": 0.3, "input_jitter_noise": 0.01}
+    config = PhimoeConfig(**{**SIZES, **biases, **routing, **changes})
+    return with_random_vectors(PhimoeForCausalLM(config).eval())
+
+
+def with_random_vectors(model: PreTrainedModel) -> PreTrainedModel:
+    """The model with random norms and biases instead of ones and zeros."""
+    for name, weight in model.named_parameters():
+        if "norm" in name or name.endswith("bias"):
+            torch.nn.init.normal_(weight, mean=float("norm.weight" in name), std=0.3)
+    return model
+
+
 TINY_FAMILIES = {
     "llama": tiny_llama,
     "mistral": tiny_mistral,
@@ -65,3 +106,4 @@ TINY_FAMILIES = {
     "phimoe": tiny_phimoe,
     "qwen3_moe": tiny_qwen3_moe,
 }
+MIXTURES = [tiny_mixtral, tiny_olmoe, tiny_phimoe]

@@ -6,7 +6,6 @@ from torch import Tensor
 from loriini import DESIGNS, LoriiniForCausalLM
 from tiny import EVERY, SEGMENT, label_arguments
 
-CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 SEGMENTED = [name for name in EVERY if DESIGNS[name].segmented]
 CASES = [*((name, "prompt") for name in EVERY), *((name, "segment") for name in SEGMENTED)]
 MERGING_CASES = [("lory", "prompt"), ("lory", "segment"), ("prefix", "segment"), ("ec-segment", "segment")]

@@ -1,6 +1,5 @@
 """torch.compile without graph breaks: designs are traced whole, and compiled ones equal eager ones."""
 
-import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +14,7 @@ from tiny import (
     covering_designs,
     gradients,
     label_arguments,
+    needs_a_compiler,
     over_blocks,
     random_ids,
     restart_router_seed,
@@ -23,10 +23,6 @@ from tiny import (
 
 # torch itself uses what it deprecates, when it traces autograd functions.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
-
-needs_a_compiler = pytest.mark.skipif(
-    not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="torch.compile needs a C++ compiler"
-)
 
 
 @pytest.fixture(autouse=True)

@@ -12,13 +12,11 @@ from safetensors.torch import load_file, save_file
 from loriini.common.errors import InputError
 from loriini.model.weights.loading import load_config, load_model
 from loriini.model.weights.pretrained import FAMILIES, from_transformers
-from model.families import TINY_FAMILIES
-from model.mixtures import TINY, tiny_phimoe
+from model.families import MIXTURES, TINY_FAMILIES, tiny_phimoe
 from runs import EOS, write_tokenizer
 from runs import VOCABULARY as WORDS
-from tiny import random_ids
+from tiny import CLOSE, random_ids
 
-CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8}
 LLAMA3 = {
     "rope_type": "llama3",
@@ -116,7 +114,7 @@ def test_gates_of_a_phimoe_are_not_all_one() -> None:
     assert any(((r.gates > 0) & (r.gates < 1)).any() for r in routings)
 
 
-@pytest.mark.parametrize("tiny", TINY)
+@pytest.mark.parametrize("tiny", MIXTURES)
 def test_a_mixture_keeps_its_dtype_mode_and_weight_of_load_balancing(tiny: Any) -> None:
     model = from_transformers(tiny(router_aux_loss_coef=0.037).bfloat16().train())
     assert model.config.routing.load_balance == 0.037
@@ -124,7 +122,7 @@ def test_a_mixture_keeps_its_dtype_mode_and_weight_of_load_balancing(tiny: Any) 
     assert model.training
 
 
-@pytest.mark.parametrize("tiny", TINY)
+@pytest.mark.parametrize("tiny", MIXTURES)
 @pytest.mark.parametrize("tied", [False, True])
 def test_all_weights_but_gate_and_up_are_shared(tiny: Any, tied: bool) -> None:
     mixture = tiny(tie_word_embeddings=tied)

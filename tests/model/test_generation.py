@@ -10,8 +10,8 @@ from transformers import DynamicCache, GenerationConfig
 
 from loriini import LoriiniForCausalLM
 from loriini.model.generate.cache import CACHE
-from model.inference import CLOSE, GENERATING_CASES, MERGING_CASES, PROMPTS, label_of, whole
-from tiny import SEGMENT, label_arguments, over_blocks, random_ids, tiny_model
+from model.inference import GENERATING_CASES, MERGING_CASES, PROMPTS, label_of, whole
+from tiny import CLOSE, SEGMENT, label_arguments, over_blocks, random_ids, tiny_model
 
 
 def generated(model: LoriiniForCausalLM, ids: Tensor, **arguments: Any) -> tuple[Tensor, Tensor]:

@@ -12,8 +12,8 @@ from loriini import LoriiniForCausalLM, RoutingConfig
 from loriini.model.mixture import Mixture
 from loriini.routing import Router, history
 from loriini.routing.unit import RoutingContext, unit_layout
-from model.inference import CASES, CLOSE, MERGING_CASES, PROMPTS, label_of, whole
-from tiny import LENGTH, SEGMENT, label_arguments, over_blocks, random_ids, tiny_model
+from model.inference import CASES, MERGING_CASES, PROMPTS, label_of, whole
+from tiny import CLOSE, LENGTH, SEGMENT, label_arguments, over_blocks, random_ids, tiny_model
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,7 @@ from torch.nn.functional import pad
 from loriini import DESIGNS, LoriiniForCausalLM, RoutingConfig
 from loriini.model.context import packed_positions
 from tiny import (
+    CLOSE,
     EVERY,
     SEGMENT,
     gradients,
@@ -22,7 +23,6 @@ from tiny import (
     tiny_model,
 )
 
-CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 LENGTHS = [[3, 9, 1, 4], [17], [2 * SEGMENT, SEGMENT, 5]]
 """The documents of each row, 17 tokens together."""
 

@@ -18,12 +18,11 @@ from loriini.cli import main
 from loriini.model.weights.conversion import router_free
 from loriini.model.weights.pretrained import from_transformers
 from loriini.routing.unit import RoutingContext, unit_layout
-from model.mixtures import TINY, tiny_mixtral
+from model.families import MIXTURES, tiny_mixtral
 from runs import EOS, write_tokenizer
 from runs import VOCABULARY as WORDS
-from tiny import random_ids, tiny_model
+from tiny import CLOSE, random_ids, tiny_model
 
-CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 NODES = ["gate", "up", "activated_gate", "hidden", "output"]
 NORMS = [1, 2, "inf"]
 
@@ -55,7 +54,7 @@ def router_free_twin(
     return torch.stack(outputs), torch.stack(all_gates)
 
 
-@grid(tiny=TINY, node=NODES, norm=NORMS, gates=["softmax_selected", "uniform"])
+@grid(tiny=MIXTURES, node=NODES, norm=NORMS, gates=["softmax_selected", "uniform"])
 def test_activations_choose_as_in_the_naive_twin(
     tiny: Callable[[], PreTrainedModel], node: str, norm: int | str, gates: str
 ) -> None:

@@ -4,6 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from loriini import DESIGNS, LoriiniConfig
 from loriini.estimate.communication import (
@@ -16,11 +20,12 @@ from loriini.estimate.communication import (
 )
 from loriini.parallel.mesh import ParallelConfig, ShareExperts, join_mesh
 from loriini.parallel.sharding import build_model, reduce_gradients
-from parallel.sent_bytes import SentBytes
-from sharded import LENGTH, PRECISIONS, backward, batch
+from sharded import LENGTH, backward, batch
 from tiny import SEGMENT, label_arguments, tiny_config
 from together import in_one_group, job
 
+PRECISIONS = {"fp32": 4, "bf16": 2}
+"""Precision → the bytes of a number in it."""
 FSDP, EXPERTS = ParallelConfig(), ParallelConfig(experts=2)
 STEP = RankStep(instances=1, length=LENGTH, micro_batches=1, itemsize=4)
 BLOCKS = [tiny_config("lory", block=block) for block in ("llama", "gpt2")]
@@ -32,6 +37,42 @@ SELECTED = [
     tiny_config(design, num_experts=6)
     for design in (SOFT, "mixtral", "sequence-top1", "aoe", "label", "ec-segment")
 ]
+ALL_TO_ALL = "alltoall_base_"
+
+
+class SentBytes(TorchDispatchMode):
+    """While inside, `sent` adds up this process's bytes by collective, as ring algorithms send them.
+
+    Only collectives of `groups` count. Gathers, scatters of sums and
+    all-to-alls of single tensors are counted. All-reduces are named with 0 bytes, and DTensor's collectives,
+    such as the sum of a replicated parameter's gradients, are not seen.
+    """
+
+    def __init__(self, *groups: dist.ProcessGroup) -> None:
+        super().__init__()
+        self.groups = groups
+        self.sent: dict[str, int] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Count a collective and call it."""
+        if func.namespace == "c10d":
+            boxed = next(
+                a for a in args if isinstance(a, torch.ScriptObject) and "ProcessGroup" in str(a._type())
+            )
+            group = dist.ProcessGroup.unbox(boxed)
+            if group in self.groups:
+                kind, tensors = func._opname, [t for t in args[:2] if isinstance(t, Tensor)]
+                smaller = min((t.nbytes for t in tensors), default=0)
+                sent = _to_others(*args[:5]) if kind == ALL_TO_ALL else (group.size() - 1) * smaller
+                self.sent[kind] = self.sent.get(kind, 0) + sent
+        return func(*args, **(kwargs or {}))
+
+
+def _to_others(_: Tensor, x: Tensor, boxed: Any, received_G: list[int], sent_G: list[int]) -> int:
+    """The bytes of an all-to-all that leave this process: all but the rows that it keeps."""
+    group = dist.ProcessGroup.unbox(boxed)
+    kept = sent_G[group.rank()] if sent_G else len(x) // group.size()
+    return x.nbytes - kept * x[:1].nbytes
 
 
 def sent_in_group(
@@ -126,8 +167,8 @@ def test_expert_parallelism_sends_pairs_there_and_back(sent_in_groups: list[Any]
     """All processes have the same data, so that the mean load is even; with labels, that of each never is."""
     for i, config in enumerate(SELECTED):
         counts = [returned[2][i] for returned in sent_in_groups]
-        assert all(count.keys() == {"alltoall_base_"} for count in counts)
-        sent = [count["alltoall_base_"] for count in counts]
+        assert all(count.keys() == {ALL_TO_ALL} for count in counts)
+        sent = [count[ALL_TO_ALL] for count in counts]
         step = RankStep(2, LENGTH, 1, PRECISIONS["bf16"])
         expected = expert_parallel_bytes(config, 3, step)
         assert sum(sent) / len(sent) == pytest.approx(expected, rel=1e-9)

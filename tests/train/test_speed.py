@@ -1,7 +1,6 @@
 """Trade-offs of memory and time leave losses and gradients unchanged."""
 
 import gc
-import shutil
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,13 +22,10 @@ from tiny import (
     assert_same_gradients,
     gradients,
     label_arguments,
+    needs_a_compiler,
     random_ids,
     restart_router_seed,
     tiny_model,
-)
-
-needs_a_compiler = pytest.mark.skipif(
-    not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="torch.compile needs a C++ compiler"
 )
 
 
