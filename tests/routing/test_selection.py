@@ -10,6 +10,7 @@ from torch import Tensor
 
 from loriini import RoutingConfig
 from loriini.routing.selection import GATES, SELECTIONS
+from tiny import SEGMENT, random_ids, tiny_model
 
 
 def logits_of(seed: int, units: int, experts: int) -> Tensor:
@@ -79,8 +80,7 @@ def test_expert_choice_in_training(
     scores = [row if scorer == "activation_norm" else softmax(row) for row in logits.tolist()]
     for i, chosen in enumerate(as_sets(mask.T)):
         best = sorted(real, key=lambda n: -scores[n][i])[:capacity]
-        tied = scorer == "linear" and experts == 1  # every softmax is 1
-        assert chosen == set(best) or (tied and chosen <= set(real) and len(chosen) == capacity)
+        assert chosen == set(best)
 
 
 @given(LOGITS, st.floats(0.1, 8.0))
@@ -89,6 +89,27 @@ def test_expert_choice_at_evaluation_is_top_k_of_each_unit(logits: Tensor, capac
     k = max(1, round(capacity_factor))
     expected = SELECTIONS["top_k"](logits, token_choice(selection="top_k", top_k=k), None, False)
     assert torch.equal(SELECTIONS["expert_choice"](logits, config, None, False), expected)
+
+
+@pytest.mark.parametrize("units", [2, 5, 64, 5000])
+def test_among_equals_the_lower_expert_and_the_earlier_unit_are_taken(units: int) -> None:
+    equal = torch.zeros(units, 16)
+    three = token_choice(selection="top_k", top_k=3)
+    assert SELECTIONS["top_k"](equal, three, None, True).nonzero()[:, 1].tolist() == [0, 1, 2] * units
+    half = token_choice(selection="top_p", top_p=0.5)
+    assert SELECTIONS["top_p"](equal, half, None, True).nonzero()[:, 1].tolist() == [*range(8)] * units
+    choice = token_choice(selection="expert_choice", capacity_factor=8)
+    half_of_units = SELECTIONS["expert_choice"](equal, choice, None, True)
+    assert torch.equal(half_of_units, (torch.arange(units) < round(units / 2))[:, None].expand(-1, 16))
+
+
+def test_of_two_units_that_segment_1_routes_an_expert_takes_the_first() -> None:
+    torch.manual_seed(0)
+    model = tiny_model("ec-segment").train()
+    for routing in model(random_ids(batch=2, length=2 * SEGMENT)).routings:
+        assert torch.equal(routing.logits[::2], routing.logits[1::2])
+        assert routing.gates[::2].any()
+        assert not routing.gates[1::2].any()
 
 
 CLOSE = token_choice(jitter=0.25)

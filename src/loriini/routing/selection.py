@@ -1,4 +1,7 @@
-"""Selection of experts, and their gates: two tables of functions of logits (units, E)."""
+"""Selection of experts, and their gates: two tables of functions of logits (units, E).
+
+Among equal scores a selection takes the lower expert, and an expert the earlier unit, on every device.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -26,7 +29,7 @@ def select_top_k(logits_NE: Tensor, design: RoutingConfig, valid_N: Tensor | Non
 
 def select_top_p(logits_NE: Tensor, design: RoutingConfig, valid_N: Tensor | None, training: bool) -> Mask:
     """Every unit gets the fewest experts whose softmax weights together reach `top_p`; at least one."""
-    probabilities, ids = logits_NE.softmax(-1).sort(-1, descending=True)
+    probabilities, ids = logits_NE.softmax(-1).sort(dim=-1, descending=True, stable=True)
     reached_before = probabilities.cumsum(-1) - probabilities
     return torch.zeros_like(logits_NE, dtype=torch.bool).scatter(-1, ids, reached_before < design.top_p)
 
@@ -47,8 +50,7 @@ def select_expert_choice(
     if valid_N is not None:
         units = int(valid_N.sum())
         scores_NE = scores_NE.masked_fill(~valid_N[:, None], -torch.inf)
-    chosen_CE = scores_NE.topk(_capacity(design, units, experts), dim=0).indices
-    return torch.zeros_like(logits_NE, dtype=torch.bool).scatter(0, chosen_CE, True)
+    return _top(scores_NE, _capacity(design, units, experts), dim=0)
 
 
 def select_positive(logits_NE: Tensor, design: RoutingConfig, valid_N: Tensor | None, training: bool) -> Mask:
@@ -64,9 +66,11 @@ def _evaluation_k(design: RoutingConfig) -> int:
     return max(1, round(design.capacity_factor))
 
 
-def _top(logits_NE: Tensor, k: int) -> Mask:
-    ids = logits_NE.topk(min(k, logits_NE.shape[-1]), dim=-1).indices
-    return torch.zeros_like(logits_NE, dtype=torch.bool).scatter(-1, ids, True)
+def _top(scores_NE: Tensor, k: int, dim: int = -1) -> Mask:
+    """The k highest along an axis; among equals the first, where `topk` takes what suits its kernel."""
+    ids = scores_NE.sort(dim=dim, descending=True, stable=True).indices
+    chosen = ids.narrow(dim, 0, min(k, scores_NE.shape[dim]))
+    return torch.zeros_like(scores_NE, dtype=torch.bool).scatter(dim, chosen, True)
 
 
 class FixedCounts(NamedTuple):
