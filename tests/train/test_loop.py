@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,16 @@ def scratch_or_copied(design: str) -> TrainConfig:
     """A tiny run, with a dense warm-up where the design admits one."""
     copied = DESIGNS[design].preserves_dense
     return tiny_run(design) if copied else tiny_run(design, warmup=WarmupConfig(dense_share=0.0))
+
+
+def test_a_router_that_cannot_learn_is_warned_of_before_training(
+    corpus: TrainingCorpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alone = replace(DESIGNS["mixtral"], top_k=1, load_balance=0.0)
+    for name, design in (("alone", alone), ("switch", DESIGNS["switch"])):
+        run = replace(tiny_run("mixtral", steps=1, warmup=WarmupConfig(dense_share=0)), routing=design)
+        train(run, corpus, tmp_path / name)
+        assert ("no gradient reaches the router" in capsys.readouterr().err) == (name == "alone")
 
 
 def next_loss(state: TrainingState, corpus: TrainingCorpus, run: TrainConfig) -> float:

@@ -23,6 +23,7 @@ from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.parallel.mesh import join_mesh, on_first_rank, process_group
 from loriini.parallel.sharding import build_model, gather_model
 from loriini.routing import causality_warning
+from loriini.routing.extension import router_warning
 from loriini.train.checkpoints.state import check_newest_together, checkpoints_in
 from loriini.train.checkpoints.storage import CheckpointWriter, restore
 from loriini.train.config import TrainConfig
@@ -86,8 +87,9 @@ def train_to_end(
     """Take the remaining steps, record each, and save the final model."""
     parallel = state.parallel
     files = out if parallel.first else None
-    warning = causality_warning(run.config().design, training=True)
-    if parallel.first and warning:
+    config = run.config()
+    warnings = causality_warning(config.design, training=True), router_warning(config.router_settings(0))
+    for warning in filter(None, warnings if parallel.first else ()):
         warn(warning)
     batches = BatchLoader(corpus.instances, run.batch_size, run.seed, parallel.rank, parallel.world_size)
     lag = steps_ahead(run)
