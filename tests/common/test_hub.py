@@ -12,7 +12,7 @@ from loriini.data.prepare.tokenized.tokenizer import check_tokenizer
 from loriini.model.weights.loading import load_config, load_model
 from loriini.train.initial import InitialModel
 from model.families import TINY_FAMILIES
-from runs import VOCABULARY, write_tokenizer
+from runs import EOS, VOCABULARY, write_tokenizer
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     stored, commit = tmp_path / "models--org--tiny-llama", "0" * 40
     snapshot = stored / "snapshots" / commit
-    TINY_FAMILIES["llama"](vocab_size=VOCABULARY).save_pretrained(snapshot)
+    TINY_FAMILIES["llama"](vocab_size=VOCABULARY, eos_token_id=EOS).save_pretrained(snapshot)
     write_tokenizer(snapshot)
     (stored / "refs").mkdir()
     (stored / "refs" / "main").write_text(commit)

@@ -14,6 +14,7 @@ from transformers import AutoTokenizer, PreTrainedModel
 from loriini.common.errors import InputError
 from loriini.estimate.memory import GpuCluster
 from loriini.model.weights.loading import context_length, load_model
+from loriini.train.corpora import read_corpora
 from loriini.train.initial import InitialModel
 from loriini.train.launch import dry_run, resolve_recipe, resume, train_recipe
 from loriini.train.records.metrics import METRICS, read_records
@@ -65,7 +66,6 @@ def first_loss(out: Path) -> float:
 def loss_of(model: PreTrainedModel, corpus: Path, batch: int = 2) -> float:
     """The loss of a model on the first batch of a run with seed 0."""
     from loriini.data.batches.loader import BatchLoader
-    from loriini.train.corpora import read_corpora
 
     ids = BatchLoader(read_corpora([corpus]).instances, batch, 0).at(0)[0]
     ids_BL = torch.from_numpy(ids)
@@ -230,6 +230,22 @@ def test_another_tokenizer_of_the_same_size_is_refused(
     path.write_text(json.dumps(values))
     with pytest.raises(InputError, match=r"tokenizer is not that of .*llama; prepare the corpus with"):
         train_recipe("tiny-dense", tmp_path / "run", [corpus], SMALL, init=str(folder))
+
+
+@pytest.mark.parametrize(("ends", "warned"), [(0, False), ([1, 0], False), (1, True)])
+def test_a_corpus_whose_documents_end_with_another_token_is_warned_of(
+    ends: int | list[int],
+    warned: bool,
+    corpus: Path,
+    save: Callable[..., Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shutil.copytree(save("llama"), tmp_path / "llama")
+    path = tmp_path / "llama" / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "eos_token_id": ends}))
+    InitialModel(str(tmp_path / "llama")).check_vocabulary(read_corpora(corpus))
+    assert ("documents end with the token" in capsys.readouterr().err) == warned
 
 
 def test_a_damaged_model_or_checkpoint_is_refused_and_nothing_written(

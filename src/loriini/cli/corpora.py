@@ -101,6 +101,8 @@ class Convert:
     """The format to read, to write a corpus."""
     tokenizer: Annotated[str | None, Option("PATH")] = None
     """The tokenizer that made the tokens, for `--from`."""
+    eos: str | None = None
+    """The token that ends a document, where that tokenizer's files do not agree on one."""
     length: Count = 1024
     """Context of an instance in tokens, for `--from`."""
     out: OutFolder
@@ -115,12 +117,12 @@ class Convert:
         if (self.to is None) == (self.from_ is None):
             raise InputError("give --to FORMAT or --from FORMAT, one of them")
         if self.to:
-            refuse_given(self, ("tokenizer", "length"), "has no effect with --to; leave it out")
+            refuse_given(self, ("tokenizer", "eos", "length"), "has no effect with --to; leave it out")
             with explained_damage(self.source):
                 print(export_corpus(open_corpus(self.source), self.to, self.out))
             return
         if not self.tokenizer:
             raise InputError("--from needs --tokenizer PATH, the one that made the tokens")
         assert self.from_
-        corpus = import_corpus(self.out, self.source, self.from_, self.tokenizer, self.length)
+        corpus = import_corpus(self.out, self.source, self.from_, self.tokenizer, self.length, self.eos)
         print(f"{corpus.folder}: {len(corpus.instances):,} instances of {corpus.instances.length:,}")

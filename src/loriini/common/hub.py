@@ -23,6 +23,7 @@ OTHER_FORMATS = ["original/*", "onnx/*", "openvino/*", "checkpoint-*/*"]
 """Folders of the same weights in other formats, and of earlier steps."""
 TOKENIZER_FILES = (
     "token*",
+    "*config.json",
     "special_tokens_map.json",
     "added_tokens.json",
     "vocab*",
@@ -30,7 +31,7 @@ TOKENIZER_FILES = (
     "encoder.json",
     "*.model",
 )
-"""Those of a tokenizer, in the formats of tokenizers, SentencePiece and GPT-2."""
+"""Those of a tokenizer in the formats of tokenizers, SentencePiece and GPT-2, and what names its EOS."""
 
 
 KINDS = {

@@ -33,8 +33,6 @@ from loriini.train.folder import training_record
 SETTINGS = "export.json"
 SOURCE_FILES = (
     "*.safetensors",
-    "config.json",
-    "generation_config.json",
     "chat_template*",
     *TOKENIZER_FILES,
 )

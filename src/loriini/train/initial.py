@@ -9,7 +9,7 @@ from typing import Any
 from loriini.common.checks import as_argument
 from loriini.common.errors import InputError
 from loriini.common.hub import CHECKPOINTS, RUN, holds_tokenizer, is_hub_id, local_folder, model_folder
-from loriini.common.progress import inform, without_progress_bars
+from loriini.common.progress import inform, warn, without_progress_bars
 from loriini.common.settings import settings_of_kind
 from loriini.data.jobs import artifact
 from loriini.data.prepare.tokenized.tokenizer import same_vocabulary
@@ -133,6 +133,9 @@ class InitialModel:
                 )
         elif not same_vocabulary(tokenizer, corpus.tokenizer):
             raise InputError(f"the corpus's tokenizer is not that of {self.name}; {remedy}")
+        ends, theirs = corpus.eos_token_id, self.config.eos_token_id
+        if theirs is not None and ends not in (theirs if isinstance(theirs, list) else [theirs]):
+            warn(f"the corpus's documents end with the token {ends}, those of {self.name} with {theirs}")
 
     @property
     def tokenizer_folder(self) -> Path | None:

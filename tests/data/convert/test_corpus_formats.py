@@ -234,6 +234,8 @@ def test_a_tokenizer_need_not_spell_every_text(tmp_path: Path, capsys: pytest.Ca
         Tokenizer(model).save(str(out / "tokenizer.json"))
         back = import_corpus(out / "back", path, "hf", str(out), 2)
         assert back.instances.tokens_IL.tolist() == [[1, 2, 0]]
+        back = import_corpus(out / "other", path, "hf", str(out), 2, eos="b")
+        assert back.instances.eos_token_id == 2
     assert "warning" not in capsys.readouterr().err
 
 

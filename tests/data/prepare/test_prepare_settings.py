@@ -21,6 +21,7 @@ from loriini.data.prepare.settings import PrepareSettings, check_encoder
         {"pooling": "max"},
         {"executor": "cloud"},
         {"pooling": "cls"},
+        {"eos": "</s>"},
     ],
 )
 def test_a_setting_that_cannot_be_is_refused(change: dict[str, Any]) -> None:

@@ -49,7 +49,12 @@ DECODED_TOKENS = 1 << 20
 
 
 def import_corpus(
-    out: Path, source: Path, form: TokenFormat, tokenizer: str, length: int = PrepareSettings.length
+    out: Path,
+    source: Path,
+    form: TokenFormat,
+    tokenizer: str,
+    length: int = PrepareSettings.length,
+    eos: str | None = None,
 ) -> Corpus:
     """Create the corpus `out` from tokens of another program, in the order in which they are stored.
 
@@ -62,6 +67,7 @@ def import_corpus(
         tokenizer: the path of the tokenizer that encoded the tokens. It is compared with the folder
             `tokenizer` next to them, which `export_corpus` writes, if there is one.
         length: tokens predicted in an instance. Exported instances of `length` + 1 tokens are restored.
+        eos: the token that ends a document, where the tokenizer's files do not agree on one.
 
     Raises:
         InputError: the source has another format, or is shorter than an instance, an id is not in the
@@ -74,7 +80,7 @@ def import_corpus(
     load_stages(out)
     if other := [name for name in STAGES if name not in IMPORTED and (out / name).exists()]:
         raise InputError(f"{out}: holds {', '.join(other)} of another corpus; choose another --out")
-    read_tokenizer(local_tokenizer(tokenizer))  # raises InputError
+    read_tokenizer(local_tokenizer(tokenizer), eos)  # raises InputError
     files = _token_files(source, form)
     root = source if source.is_dir() else source.parent
     stored = root / "tokenizer"
@@ -83,7 +89,7 @@ def import_corpus(
     out.mkdir(parents=True, exist_ok=True)
     with folder_lock(out):
         stages: dict[str, Artifact] = {}
-        stages["tokenizer"] = write_tokenizer(out / "tokenizer", tokenizer, None)
+        stages["tokenizer"] = write_tokenizer(out / "tokenizer", tokenizer, None, eos=eos)
         hashes = file_hashes(root, [path.relative_to(root).as_posix() for path in files])
         stages["tokens"] = build_artifact(
             out / "tokens",

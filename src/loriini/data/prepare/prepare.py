@@ -123,7 +123,7 @@ def _check(out: Path, settings: PrepareSettings) -> None:
     earlier = settings.reuse
     if earlier and not (Path(earlier) / "documents" / MANIFEST).exists():
         raise InputError(f"--reuse {earlier}: holds no documents of a corpus; give an earlier DIR/NAME")
-    check_tokenizer(settings.tokenizer)
+    check_tokenizer(settings.tokenizer, settings.eos)
     check_encoder(settings.encoder, settings.pooling)
 
 

@@ -46,6 +46,8 @@ class PrepareSettings:
     """Leave out longer documents."""
     tokenizer: str = "bpe:8192"
     """`bpe:SIZE` to train one on the documents, or a tokenizer's path or id on the Hugging Face Hub."""
+    eos: str | None = None
+    """The token that ends a document, where a given tokenizer's files do not agree on one."""
     length: Count = 1024
     """Context of an instance in tokens, that of the runs that will read it; it holds one token more."""
     order: OrderMethod = "similar"
@@ -73,6 +75,8 @@ class PrepareSettings:
         check_fields(self, dashed=True)
         if self.encoder == LSA and self.pooling != PrepareSettings.pooling:
             raise InputError(f"--pooling has no effect on the encoder {LSA!r}; leave it out")
+        if self.eos is not None and self.tokenizer.startswith("bpe:"):
+            raise InputError(f"--eos has no effect on --tokenizer {self.tokenizer}; leave it out")
         make_executor(self.executor, self.workers, self.executor_options)
 
 

@@ -81,7 +81,8 @@ def build_stages(
 
     read = {name: getattr(s, name) for name in READ_SETTINGS}
     documents = make("documents", lambda to: write_documents(to, sources, read, identity, execute))
-    tokenizer = make("tokenizer", lambda to: write_tokenizer(to, s.tokenizer, documents, s.heldout_share))
+    spec = (s.tokenizer, documents, s.heldout_share, s.eos)
+    tokenizer = make("tokenizer", lambda to: write_tokenizer(to, *spec))
     tokens = make("tokens", lambda to: write_tokens(to, documents, tokenizer, execute))
     check_enough(tokens, tokens.counts["tokens"], s.length)  # before hours of embedding
     embeddings = make(

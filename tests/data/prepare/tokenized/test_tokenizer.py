@@ -1,4 +1,5 @@
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -154,6 +155,47 @@ def test_special_tokens_come_from_the_configuration_beside(tmp_path: Path, token
     assert fast(TEXTS[0]).input_ids == read_tokenizer(tokenizer.folder)(TEXTS[0]).input_ids
 
 
+CLASS = {"tokenizer_class": "Qwen2Tokenizer"}
+DECODER = {"added_tokens_decoder": {"2": {"content": "<|im_end|>", "special": True}}}
+
+
+@pytest.mark.parametrize(
+    ("files", "eos"),
+    [
+        ({"special_tokens_map": {"eos_token": "<|im_end|>"}, "tokenizer_config": CLASS}, "<|im_end|>"),
+        ({"special_tokens_map": {"eos_token": {"content": "<|im_end|>"}}}, "<|im_end|>"),
+        ({"special_tokens_map": {"eos_token": "<|im_end|>"}, "tokenizer_config": DECODER}, "<|im_end|>"),
+        ({"tokenizer_config": CLASS, "config": {"eos_token_id": 2}}, "<|im_end|>"),
+        ({"generation_config": {"eos_token_id": [2]}}, "<|im_end|>"),
+        ({"tokenizer_config": {"eos_token": "</s>"}, "config": {"eos_token_id": [2, 1]}}, "</s>"),
+        ({"config": {"eos_token_id": 2}, "generation_config": {"eos_token_id": [0, 2]}}, "<|im_end|>"),
+        ({"tokenizer_config": {**CLASS, "eos_token": None}}, "<|endoftext|>"),
+        ({}, "<|endoftext|>"),
+        ({"tokenizer_config": {"eos_token": "<absent>"}}, "tokenizer_config.json <absent> (id None)"),
+        (
+            {"tokenizer_config": {"eos_token": "</s>"}, "config": {"eos_token_id": 2}},
+            "tokenizer_config.json </s> (id 1), config.json <|im_end|> (id 2)",
+        ),
+        ({"generation_config": {"eos_token_id": [0, 2]}}, "<|endoftext|> (id 0) or <|im_end|> (id 2)"),
+        ({"config": {"eos_token_id": 99}}, "config.json id 99"),
+    ],
+)
+def test_the_end_of_a_document_is_what_all_files_say(files: dict[str, Any], eos: str, tmp_path: Path) -> None:
+    words = {"<|endoftext|>": 0, "</s>": 1, "<|im_end|>": 2, "a": 3}
+    Tokenizer(models.WordLevel(words, unk_token="a")).save(str(tmp_path / "tokenizer.json"))
+    for name, values in files.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps({"model_type": "qwen2", **values}))
+    if eos in words:
+        assert read_tokenizer(tmp_path).eos_token == eos
+    else:
+        with pytest.raises(InputError, match=f"{re.escape(eos)}.*; give --eos TOKEN"):
+            read_tokenizer(tmp_path)
+    assert read_tokenizer(tmp_path, "</s>").eos_token_id == 1
+    with pytest.raises(InputError, match=r"--eos <other> \(id None\)"):
+        read_tokenizer(tmp_path, "<other>")
+    assert same_vocabulary(tmp_path, tmp_path / "tokenizer.json")
+
+
 def test_nothing_is_added_to_a_text_as_in_training(tmp_path: Path, tokenizer: Artifact) -> None:
     """A template that puts a BOS token before a text: models are trained without one."""
     library = Tokenizer.from_file(str(tokenizer.path("tokenizer.json")))
@@ -199,6 +241,27 @@ def test_sentencepiece_gives_the_models_own_ids(tmp_path: Path, kind: str, symbo
     fast = AutoTokenizer.from_pretrained(written.folder)
     assert (fast.eos_token, fast.bos_token_id, len(fast)) == ("</s>", 2, len(model))
     assert fast.decode(model.encode("Hello world x")) == "Hello world x"
+
+
+def test_tokens_added_to_a_sentencepiece_model(tmp_path: Path) -> None:
+    path = train_sentencepiece(tmp_path)
+    size = len(read_tokenizer(path))
+    added = {"<|im_end|>": size + 1, "<|im_start|>": size}
+    (tmp_path / "added_tokens.json").write_text(json.dumps(added))
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<|im_end|>"}')
+    for given in (tmp_path, path):
+        fast = read_tokenizer(given)
+        assert (fast.eos_token, fast.eos_token_id, len(fast)) == ("<|im_end|>", size + 1, size + 2)
+    written = write_tokenizer(tmp_path / "written", str(tmp_path), None)
+    assert written.counts == {"vocab_size": size + 2, "eos_token_id": size + 1}
+    assert written.inputs.keys() == {"tokenizer.model", "added_tokens.json", "eos_token"}
+    text = "a <|im_end|> b"
+    encode = CachedTokenizer(written.path("tokenizer.json"), np.uint32)
+    model = pytest.importorskip("sentencepiece").SentencePieceProcessor(model_file=str(path))
+    assert np.frombuffer(encode([text])[0], np.uint32).tolist() == model.encode(text)
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"<|im_end|>": size + 1}))
+    with pytest.raises(InputError, match=r"added_tokens\.json: <\|im_end\|>"):
+        read_tokenizer(tmp_path)
 
 
 def test_a_sentencepiece_model_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,14 +1,15 @@
 """The `tokenizer` stage: a byte-level BPE trained on the documents, or a copy of another tokenizer.
 
 The ids of a text are those of `tokenizer.json` as it is, since some classes of transformers rebuild it by
-rules of their own; those of a SentencePiece model are the model's. Which token ends a document is what
-transformers' AutoTokenizer says, or the SentencePiece model.
+rules of their own; those of a SentencePiece model are the model's. Which token ends a document is what all
+files of the folder say, else transformers' AutoTokenizer.
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 
 from loriini.common.errors import InputError
 from loriini.common.hub import TOKENIZER_FILES, local_folder
+from loriini.common.json_file import read_object
 from loriini.common.progress import warn
 from loriini.data.jobs.artifact import Artifact, build_artifact, file_hash
 from loriini.data.jobs.processes import environment_variables
@@ -30,11 +32,15 @@ if TYPE_CHECKING:
 FILE = "tokenizer.json"
 FORMATS = ((FILE,), ("tokenizer.model",), ("encoder.json", "vocab.bpe"))
 """The files of a tokenizer's folder: those of tokenizers, SentencePiece or GPT-2."""
+ADDED = "added_tokens.json"
+"""Tokens and ids beside a SentencePiece model, in addition to its own."""
+SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "config.json", "generation_config.json")
+"""Files beside a tokenizer that may say which token ends a document."""
 UNIGRAM = 1
 """The kind of a SentencePiece model that is not a BPE."""
 EOS = "<|endoftext|>"
 EOS_NAMES = (EOS, "</s>", "<|end_of_text|>", "<eos>", "<|eos|>", "[EOS]")
-"""Tokens that end a document where transformers names none."""
+"""Tokens that end a document where neither a file nor transformers names one."""
 ROLES = ("eos_token", "pad_token", "unk_token")
 SMALLEST_BPE = 257  # the 256 bytes and EOS
 LARGEST_BPE = 1 << 20  # the library reserves memory for it
@@ -51,7 +57,7 @@ ONE_THREAD = {"TOKENIZERS_PARALLELISM": "false"}
 
 
 def write_tokenizer(
-    folder: Path, spec: str, documents: Artifact | None, heldout_share: float = 0.0
+    folder: Path, spec: str, documents: Artifact | None, heldout_share: float = 0.0, eos: str | None = None
 ) -> Artifact:
     """Build the `tokenizer` artifact, a folder that transformers' AutoTokenizer loads.
 
@@ -61,21 +67,22 @@ def write_tokenizer(
             FORMATS), its `tokenizer.json` or `.model` file, or an id on the Hugging Face Hub.
         documents: the `documents` artifact; not needed with a path.
         heldout_share: the share of texts, by `is_held_out`, that are not trained on.
+        eos: the token of a given tokenizer that ends a document; None: what its files say.
 
     Raises:
-        InputError: any other `spec`, or a tokenizer without an EOS token.
+        InputError: any other `spec`, or a tokenizer without an EOS token, or of which they say several.
     """
     if documents and spec.startswith("bpe:"):
         train = partial(train_bpe, documents, _bpe_size(spec), heldout_share)
         settings = {"tokenizer": spec, **({"heldout_share": heldout_share} if heldout_share else {})}
         return build_artifact(folder, settings, {"documents": documents.digest}, partial(_write, train))
     path = local_tokenizer(spec)
-    tokenizer = read_tokenizer(path)
+    tokenizer = read_tokenizer(path, eos)
     inputs = {file.name: file_hash(file) for file in _files(path)} | {"eos_token": tokenizer.eos_token}
     return build_artifact(folder, {"tokenizer": "path"}, inputs, partial(_write, lambda: tokenizer))
 
 
-def check_tokenizer(spec: str) -> None:
+def check_tokenizer(spec: str, eos: str | None = None) -> None:
     """InputError for what `write_tokenizer` would refuse, and for a tokenizer that fails at some text.
 
     Warns of one that drops some. Trains nothing.
@@ -83,7 +90,7 @@ def check_tokenizer(spec: str) -> None:
     if spec.startswith("bpe:"):
         _bpe_size(spec)
         return
-    tokenizer = read_tokenizer(local_tokenizer(spec)).backend_tokenizer
+    tokenizer = read_tokenizer(local_tokenizer(spec), eos).backend_tokenizer
     try:
         spelled = [tokenizer.encode(character, add_special_tokens=False).ids for character in PROBE]
     except Exception as error:  # tokenizers raises bare Exception
@@ -147,19 +154,25 @@ def _not_held_out(documents: Iterable[Document], heldout_share: float) -> Iterat
     return (document.text for document in documents if not is_held_out(document.text, heldout_share))
 
 
-def read_tokenizer(path: Path) -> "PreTrainedTokenizerFast":
+def read_tokenizer(path: Path, eos: str | None = None) -> "PreTrainedTokenizerFast":
     """Read a tokenizer from a folder or file as in `write_tokenizer`; InputError when it is not one.
 
     Its BOS token is its EOS token and nothing is added to a text, as in training, where only EOS separates
     documents.
     """
+    tokenizer, roles = _read(path)
+    return _wrapped(tokenizer, {**roles, "eos_token": _end_of_documents(path, tokenizer, roles, eos)})
+
+
+def _read(path: Path) -> tuple[Tokenizer, dict[str, str]]:
+    """A tokenizer as the library reads it, and its special tokens by their roles, such as "eos_token"."""
     first, *others = _files(path)
     try:
         if first.suffix == ".model":
-            return _wrapped(*_from_sentencepiece(first))
+            return _from_sentencepiece(first, *others)
         if others:
-            return _wrapped(_from_gpt2(first, *others), {"eos_token": EOS})
-        return _wrapped(Tokenizer.from_file(str(first)), _roles(first.parent) if first.name == FILE else {})
+            return _from_gpt2(first, *others), {"eos_token": EOS}
+        return Tokenizer.from_file(str(first)), _roles(first.parent) if first.name == FILE else {}
     except InputError:
         raise
     except Exception as error:  # tokenizers raises bare Exception for a file that it cannot read
@@ -169,6 +182,35 @@ def read_tokenizer(path: Path) -> "PreTrainedTokenizerFast":
         ) from error
 
 
+def _end_of_documents(path: Path, tokenizer: Tokenizer, roles: Mapping[str, str], eos: str | None) -> str:
+    """`eos`, or the token that all SETTINGS beside a tokenizer say, or else that of its role or a usual one.
+
+    InputError where files differ or say several, and for a token that the tokenizer lacks.
+    """
+    ids = tokenizer.get_vocab(with_added_tokens=True)
+    said = {"--eos": [eos]} if eos else _said_of_eos(_files(path)[0], {i: token for token, i in ids.items()})
+    usual = [token for token in (roles.get("eos_token"), *EOS_NAMES) if token in ids]
+    agreed = set(ids).intersection(*said.values() or [usual[:1]])
+    if len(agreed) == 1:
+        return agreed.pop()
+    told = "".join(f", {file} {' or '.join(f'{t} (id {ids.get(t)})' for t in said[file])}" for file in said)
+    raise InputError(
+        f"{path}: which token is EOS, that ends a document? {told[2:] or 'None'}; give --eos TOKEN"
+    )
+
+
+def _said_of_eos(file: Path, tokens: Mapping[int, str]) -> dict[str, list[str]]:
+    """The tokens that each of SETTINGS beside a tokenizer's file says to be EOS, by name or by id."""
+    said: dict[str, list[str]] = {}
+    for beside in map(file.with_name, SETTINGS if file.name in chain(*FORMATS) else ()):
+        values = read_object(beside, "mend it") if beside.exists() else {}
+        value = values.get("eos_token", values.get("eos_token_id"))
+        if several := value if isinstance(value, list) else [] if value is None else [value]:
+            names = (one.get("content") if isinstance(one, dict) else one for one in several)
+            said[beside.name] = [tokens.get(n, f"id {n}") if isinstance(n, int) else str(n) for n in names]
+    return said
+
+
 def same_vocabulary(one: Path, other: Path) -> bool:
     """Whether two tokenizers have the same tokens with the same ids, even if their files differ.
 
@@ -176,20 +218,18 @@ def same_vocabulary(one: Path, other: Path) -> bool:
     """
     if [file.read_bytes() for file in _files(one)] == [file.read_bytes() for file in _files(other)]:
         return True
-    ids: dict[str, int] = read_tokenizer(one).get_vocab()
-    return ids == read_tokenizer(other).get_vocab()
+    ids: dict[str, int] = _read(one)[0].get_vocab()
+    return ids == _read(other)[0].get_vocab()
 
 
 def _files(path: Path) -> list[Path]:
-    """A tokenizer's files, as in FORMATS."""
+    """A tokenizer's files, as in FORMATS; with tokens that are added to a SentencePiece model."""
     if not path.exists():
         raise InputError(f"{path}: no such tokenizer; give bpe:SIZE, a path, or a Hub id as ORG/NAME")
-    if path.is_file():
-        return [path]
-    for names in FORMATS:
-        files = [path / name for name in names]
+    for files in [[path]] if path.is_file() else [[path / name for name in names] for names in FORMATS]:
         if all(file.exists() for file in files):
-            return files
+            added = files[0].with_name(ADDED)
+            return [*files, added] if files[0].name == "tokenizer.model" and added.exists() else files
     raise InputError(f"{path}: no tokenizer in this folder; give one with {_formats()}")
 
 
@@ -205,11 +245,11 @@ def _roles(folder: Path) -> dict[str, str]:
     return {role: token for role in ROLES if (token := getattr(resolved, role))}
 
 
-def _from_sentencepiece(path: Path) -> tuple[Tokenizer, dict[str, str]]:
+def _from_sentencepiece(path: Path, *added: Path) -> tuple[Tokenizer, dict[str, str]]:
     """A SentencePiece model as transformers converts it, and its special tokens by their roles.
 
     InputError where the conversion encodes a text as other ids: by an earlier transformers, or for a model of
-    unusual settings.
+    unusual settings; and for `added` tokens whose ids do not follow the model's.
     """
     from transformers.convert_slow_tokenizer import SentencePieceExtractor, SpmConverter
 
@@ -232,6 +272,10 @@ def _from_sentencepiece(path: Path) -> tuple[Tokenizer, dict[str, str]]:
         raise InputError(
             f"{path}: transformers changes its ids; update transformers, or use another tokenizer"
         )
+    for token, i in sorted(read_object(added[0], "mend it").items(), key=itemgetter(1)) if added else ():
+        tokenizer.add_special_tokens([token])
+        if tokenizer.token_to_id(token) != i:
+            raise InputError(f"{added[0]}: {token} has the id {i}, and ids leave none out; mend it")
     roles = {"eos_token": spec.eos_id, "unk_token": spec.unk_id}
     return tokenizer, {role: scores[i][0] for role, i in roles.items() if i >= 0}
 
@@ -261,19 +305,11 @@ def _bpe_size(spec: str) -> int:
 
 
 def _wrapped(tokenizer: Tokenizer, roles: Mapping[str, str]) -> "PreTrainedTokenizerFast":
-    """A tokenizer in transformers' class, with the special tokens that `roles` such as "eos_token" name.
-
-    If they name no EOS token, one with a usual name is taken; InputError if there is none.
-    """
+    """A tokenizer in transformers' class, with the special tokens that it has of those in `roles`."""
     from transformers import PreTrainedTokenizerFast
 
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     special = {role: token for role, token in roles.items() if token in vocabulary}
-    if "eos_token" not in special:
-        known = [name for name in EOS_NAMES if name in vocabulary]
-        if not known:
-            raise InputError("the tokenizer has no EOS token; name one in its tokenizer_config.json")
-        special["eos_token"] = known[0]
     special["bos_token"] = special["eos_token"]
     if tokenizer.num_special_tokens_to_add(is_pair=False):
         tokenizer.post_processor = None
