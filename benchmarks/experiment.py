@@ -83,11 +83,20 @@ class Experiment:
         return cls(**{**given, "text": tuple(given["text"]), "rates": tuple(given["rates"])})
 
     @staticmethod
-    def parser(steps: int, rates: Sequence[str]) -> argparse.ArgumentParser:
+    def parser(
+        steps: int, rates: Sequence[str], batch_size: int = 2, instances: int = 32, text_needed: bool = True
+    ) -> argparse.ArgumentParser:
         """The options of every experiment."""
         parser = argparse.ArgumentParser()
         add = parser.add_argument
-        add("--text", nargs="+", required=True, metavar="PATH", help="documents; *.heldout.* are held out")
+        add(
+            "--text",
+            nargs="+",
+            required=text_needed,
+            default=(),
+            metavar="PATH",
+            help="documents; *.heldout.* are held out",
+        )
         add("--out", type=Path, required=True, help="where corpora and runs are made")
         add("--results", type=Path, required=True, help="the JSON to write")
         add("--steps", type=int, default=steps)
@@ -95,8 +104,8 @@ class Experiment:
         add("--jobs", type=int, default=2)
         add("--rates", nargs="+", default=rates, metavar="RATE", help="learning rates to choose from")
         add("--rate-seeds", type=int, default=1, metavar="N", help="trainings with each rate, not reported")
-        add("--batch-size", type=int, default=2, help="instances of a step")
-        add("--instances", type=int, default=32, help="held-out instances of each domain")
+        add("--batch-size", type=int, default=batch_size, help="instances of a step")
+        add("--instances", type=int, default=instances, help="held-out instances of each domain")
         return parser
 
     @property
@@ -119,9 +128,13 @@ class Experiment:
 
     def train(self, cells: Iterable[Training]) -> list[Training]:
         """Train the cells that are not done; WorkerDied where one fails."""
-        trainings = place(map(for_few_steps, cells), self.out / "runs")
+        trainings = place(map(self.prepared, cells), self.out / "runs")
         refuse_failures(trainings, train_all(trainings, self.jobs))
         return trainings
+
+    def prepared(self, training: Training) -> Training:
+        """A training with the settings that all of the experiment's have; see `for_few_steps`."""
+        return for_few_steps(training)
 
     def measured(self, trainings: Sequence[Training], scored: bool = True) -> dict[str, Any]:
         """What `loriini compare` measures: training and, if `scored`, held-out text."""

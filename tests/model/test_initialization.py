@@ -19,7 +19,7 @@ DEVIATION = 0.02
 @pytest.mark.parametrize(("d", "f", "r"), [(64, 176, 8), (64, 176, 24), (192, 512, 64), (96, 256, 96)])
 def test_factorized_gate_projections_start_with_the_deviation_of_full_ones(d: int, f: int, r: int) -> None:
     sizes = {"hidden_size": d, "intermediate_size": f, "low_rank": r, "num_hidden_layers": 1}
-    model = tiny_model("aoe", **sizes, initializer_range=DEVIATION)
+    model = tiny_model("aoe", **sizes, initializer_range=DEVIATION, expert_scale="initializer")
     experts = model.model.mixtures[0].experts
     gate_EFD = experts.gate_proj @ experts.low_proj
     assert gate_EFD.std().item() == pytest.approx(DEVIATION, rel=0.05)
@@ -30,7 +30,9 @@ def test_factorized_gate_projections_start_with_the_deviation_of_full_ones(d: in
 
 def test_what_gpt2_adds_to_the_residual_stream_starts_smaller() -> None:
     sizes = {"hidden_size": 64, "intermediate_size": 176, "num_hidden_layers": 8}
-    layer = tiny_model("lory", block="gpt2", **sizes, initializer_range=DEVIATION).model.layers[3]
+    layer = tiny_model(
+        "lory", block="gpt2", **sizes, initializer_range=DEVIATION, expert_scale="initializer"
+    ).model.layers[3]
     attention, experts = layer.self_attn, layer.mlp.experts
     for smaller in (attention.c_proj.weight, experts.down_proj):
         assert smaller.std().item() == pytest.approx(DEVIATION / 16**0.5, rel=0.05)

@@ -104,7 +104,7 @@ TRAINING = (
     Mutation(
         "second moments are divided by E once",
         "train/optimizer.py",
-        "experts**2",
+        "experts**power",
         "experts",
         "tests/train/test_optimizer.py",
     ),

@@ -8,9 +8,11 @@ from loriini.common.settings import Needs, setting
 
 BlockKind = Literal["llama", "olmoe", "phimoe", "gpt2"]
 QueryKeyNorm = Literal["head", "all"]
+ExpertScale = Literal["dense", "copies", "initializer"]
 
 ROTARY = Needs("a block that is not gpt2", lambda run: run.model.block != "gpt2")
 GPT2 = Needs("--model.block gpt2", lambda run: run.model.block == "gpt2")
+EXPERTS = Needs("a mixture, --model.num_experts above 1", lambda run: run.model.num_experts > 1)
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,10 @@ class Architecture:
     """Epsilon of the norms of block gpt2."""
     initializer_range: Fraction = setting(0.02, "training")
     """Standard deviation of initial weights."""
+    expert_scale: ExpertScale = setting("dense", "training", EXPERTS)
+    """Where experts start: drawn so that the FFN branch has the root mean square of the dense model's
+    (dense), as equal copies of one draw, scaled so too (copies), or each drawn with initializer_range
+    (initializer: the papers')."""
     output_z: Weight = setting(0.0, "training")
     """Weight of the z-loss of the output logits, z · log²Z a target (PaLM: 1e-4), which keeps log Z near 0;
     0: none."""

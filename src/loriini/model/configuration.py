@@ -76,6 +76,7 @@ class LoriiniConfig(LlamaConfig):
     dropout: float = 0.0
     layer_norm_epsilon: float = 1e-5
     initializer_range: float = 0.02
+    expert_scale: str = "dense"
     num_experts: int = 8
     low_rank: int | None = None
     recompute_merge: bool = False
@@ -293,6 +294,8 @@ def _of_experts(c: LoriiniConfig) -> Iterator[str]:
         )
     if c.low_rank is not None and c.scored_by_whole_expert:
         yield f"node={routing.node} is a node of ordinary experts; set low_rank to None"
+    if c.expert_scale == "copies" and c.scored_by_norm:
+        yield "expert_scale=copies gives all experts the same norm, by which they are told apart; use dense"
     if no_gate and (c.low_rank is not None or (c.scored_by_norm and routing.node in gated)):
         yield (
             f"low_rank and routing.node={routing.node} need experts with a gate, "

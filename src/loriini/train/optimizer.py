@@ -1,4 +1,4 @@
-"""AdamW with its parameter groups, the learning-rate schedule, and moments copied along with a model."""
+"""AdamW or Muon with its parameter groups, the learning-rate schedule, and moments copied with a model."""
 
 import math
 from dataclasses import dataclass
@@ -10,8 +10,11 @@ from torch import Tensor, nn
 from loriini.common.checks import Bounds, Fraction, FractionBelowOne, NotNegative, Weight, check_fields
 from loriini.common.errors import InputError
 from loriini.common.settings import Needs, setting
+from loriini.model.decoder import LoriiniDecoderLayer
+from loriini.model.experts.stacked import FactorizedExperts
 from loriini.model.mixture import parts
 from loriini.parallel.sharding import expand_into_experts, gradient_norm
+from loriini.train.muon import MATRICES, Muon
 
 PEAK = "peak"
 
@@ -24,18 +27,25 @@ A_SCHEDULE = Needs("a schedule that is not constant", lambda run: run.optimizer.
 A_FALL = Needs(
     "--optimizer.schedule warmup_stable_decay", lambda run: run.optimizer.schedule == "warmup_stable_decay"
 )
+MUON = Needs("--optimizer.name muon", lambda run: run.optimizer.name == "muon")
 
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """AdamW and its learning-rate schedule."""
+    """The optimizer and its learning-rate schedule."""
 
+    name: Literal["adamw", "muon"] = "adamw"
+    """AdamW for everything, or Muon for the matrices of attention and FFNs and AdamW for the rest."""
     learning_rate: Annotated[float, Bounds(above=0, most=1)] = 2e-4
     """Peak learning rate."""
     router_rate: Weight = setting(1.0, needs=A_TRAINED_ROUTER)
     """Multiplies the learning rate of routers."""
     expert_rate: Weight = setting(1.0, needs=A_MIXTURE)
     """Multiplies the learning rate of experts."""
+    matrix_rate: Weight = setting(1.0, needs=MUON)
+    """Multiplies the learning rate of the matrices that Muon steps."""
+    momentum: FractionBelowOne = setting(0.95, needs=MUON)
+    """How much of itself Muon's running mean of gradients keeps in a step."""
     betas: tuple[FractionBelowOne, FractionBelowOne] = (0.9, 0.95)
     """AdamW's β₁ and β₂."""
     eps: Annotated[float, Bounds(above=0, most=1)] = 1e-8
@@ -57,7 +67,8 @@ class OptimizerConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, "optimizer.")
-        largest = self.learning_rate * max(1.0, self.router_rate, self.expert_rate)
+        matrix_rate = self.matrix_rate if self.name == "muon" else 1.0
+        largest = self.learning_rate * max(1.0, self.router_rate, matrix_rate * max(1.0, self.expert_rate))
         if largest * self.weight_decay >= 1:
             raise InputError(
                 f"--optimizer.weight_decay is {self.weight_decay}; times the learning rate ({largest:g}) it "
@@ -95,33 +106,58 @@ def decays(name: str, parameter: Tensor) -> bool:
     return parameter.dim() >= 2 and not name.endswith("bias")
 
 
-def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
-    """AdamW over a model's trainable parameters, in groups by `parts` and `decays`.
+def hidden_matrices(model: nn.Module) -> set[nn.Parameter]:
+    """The matrices of attention and FFNs, those of experts in stacks, which Muon steps.
 
-    The gradients of E experts whose gates sum to 1 are about 1/E of a dense FFN's, and so is the experts'
-    eps: on E equal merged copies AdamW then takes exactly the dense model's steps. The papers do not state
-    theirs.
+    Not embeddings, head, norms, biases and routers, nor AoE's low-rank projections, by which experts score
+    themselves.
+    """
+    part_of = parts(model)
+    layers = [module for module in model.modules() if isinstance(module, LoriiniDecoderLayer)]
+    scoring = {module.low_proj for module in model.modules() if isinstance(module, FactorizedExperts)}
+    return {
+        parameter
+        for layer in layers
+        for name, parameter in layer.named_parameters()
+        if decays(name, parameter) and part_of[parameter] != "router" and parameter not in scoring
+    }
+
+
+def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
+    """AdamW, or Muon for `hidden_matrices` and AdamW for the rest, over a model's trainable parameters.
+
+    Their groups are by `parts` and `decays`. The gradients of E experts whose gates sum to 1 are about 1/E of
+    a dense FFN's, and so is the experts' eps: on E equal merged copies AdamW then takes exactly the dense
+    model's steps. The papers do not state theirs.
+
+    transformers' `Trainer(optimizers=(make_optimizer(model, config), schedule))` takes it as it is.
     """
     rates = {"rest": 1.0, "experts": config.expert_rate, "router": config.router_rate}
-    kinds = [(part, decayed) for part in rates for decayed in (True, False)]
-    groups: dict[tuple[str, bool], list[nn.Parameter]] = {kind: [] for kind in kinds}
+    matrices = hidden_matrices(model) if config.name == "muon" else set()
+    kinds = [
+        (part, decayed, matrix) for matrix in (False, True) for part in rates for decayed in (True, False)
+    ]
+    groups: dict[tuple[str, bool, bool], list[nn.Parameter]] = {kind: [] for kind in kinds}
     experts, part_of = 1, parts(model)
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            groups[part_of[parameter], decays(name, parameter)].append(parameter)
+            groups[part_of[parameter], decays(name, parameter), parameter in matrices].append(parameter)
             if part_of[parameter] == "experts":
                 experts = parameter.shape[0]
     settings = [
         {
             "params": parameters,
-            PEAK: config.learning_rate * rates[part],
+            PEAK: config.learning_rate * rates[part] * (config.matrix_rate if matrix else 1.0),
             "eps": config.eps / experts if part == "experts" else config.eps,
             "weight_decay": config.weight_decay if decayed else 0.0,
+            MATRICES: matrix,
+            "momentum": config.momentum,
         }
-        for (part, decayed), parameters in groups.items()
+        for (part, decayed, matrix), parameters in groups.items()
         if parameters
     ]
-    return torch.optim.AdamW(settings, lr=config.learning_rate, betas=config.betas, fused=True)
+    optimizer = Muon if matrices else torch.optim.AdamW
+    return optimizer(settings, lr=config.learning_rate, betas=config.betas, fused=True)
 
 
 def take_step(
@@ -162,7 +198,7 @@ def carry_moments(
 ) -> None:
     """Copy optimizer moments to a mixture that was copied from `dense`.
 
-    Each of E copies gets 1/E of the gradient, so its first moment is m/E and its second v/E². Parameters
+    Each of E copies gets 1/E of the gradient, so its first moment is m/E and AdamW's second v/E². Parameters
     that the dense model lacks (routers) start without moments.
     """
     source, part_of = dict(dense.named_parameters()), parts(mixture)
@@ -172,8 +208,10 @@ def carry_moments(
         if not state:
             continue
         experts = parameter.shape[0] if is_expert else 1
-        mixture_optimizer.state[parameter] = {
-            "step": state["step"].clone(),
-            "exp_avg": expand_into_experts(state["exp_avg"] / experts, parameter),
-            "exp_avg_sq": expand_into_experts(state["exp_avg_sq"] / experts**2, parameter),
+        powers = {"exp_avg": 1, "exp_avg_sq": 2}
+        moments = {
+            moment: expand_into_experts(state[moment] / experts**power, parameter)
+            for moment, power in powers.items()
+            if moment in state
         }
+        mixture_optimizer.state[parameter] = {"step": state["step"].clone(), **moments}

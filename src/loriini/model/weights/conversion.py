@@ -20,6 +20,7 @@ MAY_DIFFER = frozenset(
         "dropout",
         "attention_dropout",
         "initializer_range",
+        "expert_scale",
         "output_z",
         "rope_parameters",
         "max_position_embeddings",

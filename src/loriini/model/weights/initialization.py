@@ -1,21 +1,34 @@
 """Initial weights of experts, scorers and GPT-2's blocks."""
 
+from functools import cache
+from typing import NamedTuple
+
 import torch
 from torch import nn
+from torch.nn.init import normal_
 from transformers import initialization as init
 from transformers.pytorch_utils import Conv1D
 
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.experts.stacked import Experts, FactorizedExperts, GeluExperts
-from loriini.routing.scorer import ScorerModule
+from loriini.routing import Router
+from loriini.routing.scorer import RouterSettings, ScorerModule
+from loriini.routing.unit import RoutingContext, UnitLayout
+
+UNITS = 2048
+"""Random units by whose gates the scale of experts is measured."""
+POOLED = 0.5
+"""Root mean square of the mean state of a segment of text in an untrained model: between 0.25 and 0.95, with
+depth, for widths of 64 to 256. Gates hardly depend on it."""
 
 
 @torch.no_grad()
 def draw_weights(module: nn.Module, config: LoriiniConfig) -> None:
     """Draw the module's own parameters from N(0, `initializer_range`) and set biases and buffers to 0.
 
-    A scorer's vectors, such as a learned temperature, keep the values that its constructor gave them. What
-    transformers initialises itself is left as it is. Weights that a checkpoint has loaded are kept.
+    Experts are scaled as `expert_scale` says. A scorer's vectors, such as a learned temperature, keep the
+    values that its constructor gave them. What transformers initialises itself is left as it is. Weights that
+    a checkpoint has loaded are kept.
     """
     # GPT-2 scales down what adds to the residual stream: two branches a layer.
     residual = config.initializer_range / (2 * config.num_hidden_layers) ** 0.5
@@ -32,7 +45,93 @@ def draw_weights(module: nn.Module, config: LoriiniConfig) -> None:
     if isinstance(module, GeluExperts):
         init.normal_(module.down_proj, mean=0.0, std=residual)
     elif isinstance(module, FactorizedExperts):
-        # The product of factors of deviation s has √r s²; it is to have a full gate projection's.
-        factor = (config.initializer_range / module.low_proj.shape[1] ** 0.5) ** 0.5
-        init.normal_(module.low_proj, mean=0.0, std=factor)
-        init.normal_(module.gate_proj, mean=0.0, std=factor)
+        std = low_rank_deviation(config)
+        init.normal_(module.low_proj, mean=0.0, std=std)
+        init.normal_(module.gate_proj, mean=0.0, std=std)
+    if isinstance(module, Experts) and config.is_mixture and config.expert_scale != "initializer":
+        scale_experts(module, config)
+
+
+def low_rank_deviation(config: LoriiniConfig) -> float:
+    """The deviation of AoE's two factors: that of their product, √r s², is a full gate projection's."""
+    rank = config.low_rank or 1
+    return (config.initializer_range / rank**0.5) ** 0.5
+
+
+def scale_experts(experts: Experts, config: LoriiniConfig) -> None:
+    """Multiply newly drawn experts, or shared ones, by `expert_factors`; with `copies` take the first's."""
+    factors, routed = expert_factors(config), experts.num_experts > 1
+    for name, weight in experts.named_parameters(recurse=False):
+        factor = (factors.every if routed else 1.0) * (factors.output if name == "down_proj" else 1.0)
+        drawn = weight[:1].expand_as(weight) if config.expert_scale == "copies" else weight
+        init.copy_(weight, factor * drawn)
+
+
+class ExpertFactors(NamedTuple):
+    """Factors of experts' initial weights."""
+
+    every: float
+    """Of every matrix of a routed expert."""
+    output: float
+    """Of the last matrix besides, also of shared experts."""
+
+
+def expert_factors(config: LoriiniConfig) -> ExpertFactors:
+    """The factors with which a mixture's FFN branch has the dense FFN's root mean square at the first step.
+
+    With G the mean Σ e² of a unit's gates (`gate_power`):
+
+    - Matrices of independent experts of variance s² merge into Σ e_i θ_i of variance G s². Each is divided by
+      √G, so that merged FFNs are drawn as the dense one is.
+    - Outputs of independent experts combine into Σ e_i y_i of mean square G E‖y‖². The last matrix, in which
+      y is linear, is divided by √G.
+    - An FFN's mean square is in proportion to its width: that of AoE's wide experts is w = f_wide / f times
+      the dense FFN's, that of S shared experts S times. Together G w + S; beside a merged FFN w + S.
+
+    With `copies` all experts are one draw, so that Σ e takes the place of √(Σ e²) in G.
+    """
+    power = gate_power(config.router_settings(0), activation_shape(config), config.expert_scale == "copies")
+    width, shared = config.expert_width / config.intermediate_size, config.num_shared_experts
+    if config.merges:
+        return ExpertFactors(power**-0.5, (width + shared) ** -0.5)
+    return ExpertFactors(1.0, (power * width + shared) ** -0.5)
+
+
+@cache
+@torch.no_grad()
+def gate_power(settings: RouterSettings, activation: tuple[int, float], copies: bool) -> float:
+    """The mean over units of Σ e² of their gates, of (Σ e)² for `copies`, measured on random states.
+
+    States of tokens are drawn from N(0, 1), as norms leave them, and pooled ones from N(0, `POOLED`²).
+    Experts that score themselves have random activations of this width and deviation instead. A larger norm
+    is a larger output, so each gate counts in proportion to it.
+    """
+    design, size = settings.design, settings.hidden_size
+    with torch.device("cpu"), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        router = Router(settings).train()
+        for weight in router.parameters():
+            if weight.dim() > 1:
+                normal_(weight, std=settings.std)
+        means_NUD = POOLED * torch.randn(UNITS, 1, size)
+        states = torch.randn(UNITS, 1, size) if design.unit == "token" else means_NUD
+        if design.scorer == "linear_segment":
+            states = torch.cat([states, means_NUD], dim=-1)
+        elif design.scorer == "activation_norm":
+            width, deviation = activation
+            states = deviation * torch.randn(UNITS, 1, settings.num_experts, width)
+        labels_N = torch.arange(UNITS) % settings.num_experts
+        routing = router(states, RoutingContext(UNITS, 1, labels_B=labels_N), design, UnitLayout(1, 1))
+    gates_NE = routing.gates
+    if design.scorer == "activation_norm":
+        gates_NE = gates_NE * routing.logits / routing.logits.square().mean().sqrt()
+    sums_N = gates_NE.sum(1).square() if copies else gates_NE.square().sum(1)
+    return sums_N.mean().item()
+
+
+def activation_shape(config: LoriiniConfig) -> tuple[int, float]:
+    """Width and deviation at the first step of the activation by whose norm experts are scored."""
+    deviation = config.initializer_range * config.hidden_size**0.5
+    if config.low_rank is not None:
+        return config.low_rank, low_rank_deviation(config) * config.hidden_size**0.5
+    return config.expert_width, deviation

@@ -287,10 +287,11 @@ def restore(
     reader = HuggingFaceStorageReader(str(path))
     saved = reader.read_metadata().state_dict_metadata
     for name, parameter in model.named_parameters():
-        if any(f"{OF_OPTIMIZER}{part}.{name}" in saved for part in MOMENTS):
+        moments = [part for part in MOMENTS if f"{OF_OPTIMIZER}{part}.{name}" in saved]
+        if moments:
             optimizer.state[parameter] = {
                 "step": torch.zeros((), device=parameter.device),
-                **{part: torch.zeros_like(parameter) for part in MOMENTS},
+                **{part: torch.zeros_like(parameter) for part in moments},
             }
     _allow_single_process()
     wanted = tensors_of(model, optimizer, parallel)

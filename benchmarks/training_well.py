@@ -1,0 +1,107 @@
+"""Optimizers, scales of experts and learning rates for nine designs, at the quickstart's size, on its text.
+
+python benchmarks/training_well.py --out WORK --results benchmarks/results/training_well.json [--text PATH…]
+
+Each of VARIANTS has its rate chosen by trainings of --steps, and is then trained with it for --final-steps,
+with seeds that had no part in the choice. The results file is written anew after each seed, and the same
+command resumes.
+"""
+
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from experiment import FIRST_REPORTED, Experiment, with_rate, with_seeds
+from loriini.common.atomic import write_text
+from loriini.compare.trainings import Training
+from loriini.data.prepare.prepare import prepare_documents
+from loriini.data.prepare.text.documents import document_line
+from loriini.data.read import input_identity
+from loriini.data.read.local_text import collect_local_text
+from loriini.data.read.names import HELDOUT, TRAIN
+from loriini.quickstart.settings import Quickstart
+from loriini.recipes import quickstart_run
+from loriini.train.upcycle import WarmupConfig
+
+RATES = ("2e-3", "4e-3", "8e-3")
+
+
+class Variant(NamedTuple):
+    """A design, its optimizer, and where its experts start: an `expert_scale`, or copied by a `warm-up`."""
+
+    design: str
+    optimizer: str = "muon"
+    start: str = "dense"
+
+    def __str__(self) -> str:
+        return " ".join(self)
+
+
+VARIANTS = (
+    *(Variant(design) for design in ("dense", "lory", "mixtral")),
+    *(Variant(design, "adamw") for design in ("dense", "lory", "mixtral")),
+    *(Variant("lory", "muon", start) for start in ("copies", "warm-up", "initializer")),
+    *(Variant(design) for design in ("ec-token", "switch", "aoe", "deepseek-v3", "relu", "prefix")),
+    *(Variant(design, "muon", "initializer") for design in ("mixtral", "ec-token", "switch")),
+    *(Variant(design, "adamw", "initializer") for design in ("lory", "mixtral", "ec-token", "switch")),
+)
+"""In the order of their trainings: what decides most comes first."""
+
+
+@dataclass(frozen=True)
+class Sweep(Experiment):
+    """The experiment, on the quickstart's text and with its settings unless `--text` is given."""
+
+    final_steps: int = 2000
+
+    def prepare(self) -> Path:
+        """The corpus; the held-out documents become a file."""
+        if self.text:
+            return super().prepare()
+        self.out.mkdir(parents=True, exist_ok=True)
+        sides = collect_local_text()
+        write_text(self.out / "heldout.jsonl", b"".join(map(document_line, sides[HELDOUT])).decode())
+        settings, identity = Quickstart().prepare_settings(), input_identity(())
+        corpus = prepare_documents(self.out / "corpus", lambda drop: sides[TRAIN], identity, settings)
+        return corpus.folder.resolve()
+
+    def prepared(self, training: Training) -> Training:
+        """The quickstart's weights and warm-up of rates: trainings are long enough for them."""
+        return training
+
+
+def training_of(variant: Variant, rate: str, corpus: Path, steps: int) -> Training:
+    """The training of a variant."""
+    run = quickstart_run(variant.design, "small", steps)
+    warm = variant.start == "warm-up"
+    run = replace(
+        run,
+        corpus=(corpus,),
+        model=replace(run.model, expert_scale="dense" if warm else variant.start),
+        optimizer=replace(run.optimizer, name=variant.optimizer),
+        warmup=WarmupConfig() if warm else WarmupConfig(0.0),
+    )
+    return with_rate(Training(str(variant), run), rate)
+
+
+def main() -> None:
+    """Choose each variant's rate, train it with other seeds, and write results and report after each seed."""
+    parser = Sweep.parser(steps=500, rates=RATES, batch_size=8, instances=160, text_needed=False)
+    parser.add_argument("--final-steps", type=int, default=2000)
+    parser.add_argument("--variants", type=int, default=len(VARIANTS), metavar="N", help="the first N")
+    arguments = parser.parse_args()
+    sweep = Sweep.of(arguments)
+    corpus = sweep.prepare()
+    variants = VARIANTS[: arguments.variants]
+    tried = sweep.tune(partial(training_of, corpus=corpus, steps=sweep.steps), variants)
+    of = partial(training_of, corpus=corpus, steps=sweep.final_steps)
+    done: list[Training] = []
+    for seed in range(FIRST_REPORTED, FIRST_REPORTED + sweep.seeds):
+        best = [of(variant, found["rate"]) for variant, found in tried.items()]
+        done += sweep.train(with_seeds(best, [seed]))
+        sweep.write(done, tried, experiment="training well")
+
+
+if __name__ == "__main__":
+    main()
