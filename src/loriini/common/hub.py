@@ -3,9 +3,10 @@
 import re
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from loriini.common.errors import InputError
+from loriini.common.progress import warn_once
 
 if TYPE_CHECKING:
     from torch import nn
@@ -54,6 +55,15 @@ def kind_of(folder: Path) -> str:
 def holds_tokenizer(folder: Path) -> bool:
     """Whether a folder has a whole tokenizer, not only settings of one."""
     return (folder / "tokenizer.json").exists() or (folder / "tokenizer.model").exists()
+
+
+def without_chance(tokenizer: Any, source: object) -> None:
+    """Turn off what is random in a tokenizer of the library `tokenizers`, or built on it; said once."""
+    model = getattr(getattr(tokenizer, "backend_tokenizer", tokenizer), "model", None)
+    for name in ("dropout", "alpha", "nbest_size"):  # of BPE, and of sampling in newer Unigram
+        if getattr(model, name, None):
+            setattr(model, name, None)
+            warn_once(f"{source}: its tokenizer's {name}, which draws other ids at every call, is off")
 
 
 def is_hub_id(name: str | Path) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from datetime import timedelta
-from functools import partial
+from functools import cache, partial
 from threading import Event, Thread
 from typing import Protocol
 
@@ -136,6 +136,9 @@ def inform(message: object) -> None:
 def warn(message: object) -> None:
     """Print one line on standard error about something that was skipped while work continues."""
     _print(f"warning: {printable(message)}", style="yellow")
+
+
+warn_once = cache(warn)
 
 
 def _advance(display: Progress, stage: TaskID) -> Advance:

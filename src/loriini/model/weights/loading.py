@@ -29,6 +29,7 @@ from loriini.common.hub import (
     check_weights,
     holds_tokenizer,
     model_folder,
+    without_chance,
 )
 from loriini.common.json_file import read_object
 from loriini.common.progress import without_progress_bars
@@ -149,6 +150,7 @@ def tokenizer_in(folder: Path) -> PreTrainedTokenizerBase:
         if type(tokenizer) is not PreTrainedTokenizerFast and (folder / "tokenizer.json").exists():
             kept = {"padding_side": tokenizer.padding_side, **tokenizer.special_tokens_map}
             tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, **kept)
+        without_chance(tokenizer, folder)
         if not isinstance(tokenizer.model_max_length, int | float):
             raise ValueError(f"its model_max_length is {tokenizer.model_max_length!r}, no number")
         return tokenizer

@@ -8,8 +8,16 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, models
 from torch import Tensor
-from transformers import BertConfig, BertModel, BertTokenizerFast, RobertaConfig, RobertaModel
+from transformers import (
+    BertConfig,
+    BertModel,
+    BertTokenizerFast,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaModel,
+)
 
 from hostile.planted import planted
 from hostile.runner import MARKER
@@ -63,6 +71,18 @@ def sentence_model(plain_model: Path) -> Path:
 
 def vectors_of(model: Path, *settings: str) -> np.ndarray:
     return normalize_rows(encoders.load_encoder(str(model), *settings)(TEXTS))
+
+
+def test_a_tokenizer_with_dropout_gives_the_same_vectors_each_time(plain_model: Path, tmp_path: Path) -> None:
+    shutil.copytree(plain_model, tmp_path / "random")
+    letters = "abcdefghijklmnopqrstuvwxyz():,"
+    vocabulary = {token: i for i, token in enumerate(["[PAD]", *letters, "it", "th"])}
+    bpe = models.BPE(vocabulary, [("i", "t"), ("t", "h")], dropout=0.5)
+    fast = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(bpe), pad_token="[PAD]", model_max_length=128)
+    fast.save_pretrained(tmp_path / "random")
+    encoder = encoders.load_encoder(str(tmp_path / "random"))
+    texts = ["it is that with this it thinks"] * 9
+    assert np.ptp(encoder(texts), axis=0).max() < 1e-4
 
 
 def cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:

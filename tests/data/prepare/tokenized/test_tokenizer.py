@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models
 from tokenizers.processors import TemplateProcessing
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from data.prepare.tokenized.conftest import TEXTS
 from loriini.common.errors import InputError
@@ -24,6 +24,7 @@ from loriini.data.prepare.tokenized.tokenizer import (
     write_tokenizer,
 )
 from loriini.data.read.document import Document
+from loriini.model.weights.loading import tokenizer_in
 
 
 def test_trained_tokenizer_is_deterministic_and_loads(
@@ -143,6 +144,20 @@ def test_a_tokenizer_that_cannot_spell_all_text(
     else:
         check_tokenizer(spec)
     assert (spec in capsys.readouterr().err) == (verdict == "drops")
+
+
+def test_dropout_of_a_bpe_is_off_wherever_it_is_read(
+    tmp_path: Path, tokenizer: Artifact, capsys: pytest.CaptureFixture[str]
+) -> None:
+    library = Tokenizer.from_file(str(tokenizer.path("tokenizer.json")))
+    library.model.dropout = 0.5
+    library.save(str(tmp_path / "tokenizer.json"))
+    check_tokenizer(str(tmp_path))
+    written = write_tokenizer(tmp_path / "written", str(tmp_path), None)
+    assert capsys.readouterr().err.count("tokenizer's dropout") == 1
+    PreTrainedTokenizerFast(tokenizer_object=library, eos_token="<|endoftext|>").save_pretrained(tmp_path)
+    for fast in (read_tokenizer(tmp_path), tokenizer_in(tmp_path), tokenizer_in(written.folder)):
+        assert fast(TEXTS * 9).input_ids == read_tokenizer(tokenizer.folder)(TEXTS * 9).input_ids
 
 
 def test_special_tokens_come_from_the_configuration_beside(tmp_path: Path, tokenizer: Artifact) -> None:

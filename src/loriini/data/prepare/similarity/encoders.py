@@ -23,7 +23,7 @@ from torch import Tensor
 
 from loriini.common.errors import InputError, is_system_error
 from loriini.common.hardware import has_bf16, pick_device
-from loriini.common.hub import check_weights, local_folder
+from loriini.common.hub import check_weights, local_folder, without_chance
 from loriini.common.progress import console, without_progress_bars
 from loriini.data.jobs.processes import WORKER
 from loriini.data.prepare.settings import MODULES, Pooling, check_encoder
@@ -166,6 +166,7 @@ def _network(folder: Path, pooling: Pooling) -> Network:
     device = worker_device()
     dtype = torch.bfloat16 if has_bf16(device) else torch.float32
     tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="right", trust_remote_code=False)
+    without_chance(tokenizer, folder)
     model, loaded = AutoModel.from_pretrained(
         folder, dtype=dtype, trust_remote_code=False, use_safetensors=True, output_loading_info=True
     )

@@ -17,7 +17,7 @@ import numpy as np
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from loriini.common.errors import InputError
-from loriini.common.hub import TOKENIZER_FILES, local_folder
+from loriini.common.hub import TOKENIZER_FILES, local_folder, without_chance
 from loriini.common.json_file import read_object
 from loriini.common.progress import warn
 from loriini.data.jobs.artifact import Artifact, build_artifact, file_hash
@@ -172,7 +172,8 @@ def _read(path: Path) -> tuple[Tokenizer, dict[str, str]]:
             return _from_sentencepiece(first, *others)
         if others:
             return _from_gpt2(first, *others), {"eos_token": EOS}
-        return Tokenizer.from_file(str(first)), _roles(first.parent) if first.name == FILE else {}
+        without_chance(tokenizer := Tokenizer.from_file(str(first)), path)
+        return tokenizer, _roles(first.parent) if first.name == FILE else {}
     except InputError:
         raise
     except Exception as error:  # tokenizers raises bare Exception for a file that it cannot read
