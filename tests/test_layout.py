@@ -21,7 +21,7 @@ BUDGETS = {
     "data/read": 1984,
     "data/prepare": 3669,
     "data/jobs": 859,
-    "data/convert": 429,
+    "data/convert": 448,
     "data/batches": 360,
     "train": 3600,
     "estimate": 788,

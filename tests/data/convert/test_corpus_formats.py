@@ -139,6 +139,30 @@ def test_rows_are_documents_of_any_length_and_domain(corpus: Corpus, tmp_path: P
     assert (counts["tokens"]["empty"], counts["instances"]["tokens_left_out"]) == (1, 1)
 
 
+PADDED = [[9, 9, 1, 2, 0], [9, 9, 9, 9, 9], [3, 4, 0, 9, 9]]
+MASK = [[0, 0, 1, 1, 1], [0] * 5, [1, 1, 1, 0, 0]]
+LABELS = [
+    [token if seen else -100 for token, seen in zip(*row, strict=True)]
+    for row in zip(PADDED, MASK, strict=True)
+]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [{"attention_mask": MASK}, {"labels": LABELS}, {"labels": [[-100] * 5] * 3, "attention_mask": MASK}],
+    ids=["mask", "labels", "both"],
+)
+def test_padding_of_rows_is_left_out(
+    columns: dict[str, Any], corpus: Corpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "set.parquet", input_ids=PADDED, **columns)
+    back = import_corpus(tmp_path / "back", path, "hf", str(corpus.tokenizer), 5)
+    assert back.instances.tokens_IL.tolist() == [[1, 2, 0, 3, 4, 0]]
+    assert back.tokens.offsets.tolist() == [0, 3, 6]
+    assert (back.counts["tokens"]["masked"], back.counts["tokens"]["empty"]) == (9, 1)
+    assert "9 tokens of padding left out" in capsys.readouterr().err
+
+
 def test_tokens_without_ends_are_warned_of(
     corpus: Corpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -172,6 +196,8 @@ def test_files_of_the_training_split_are_read_in_order(
         ({"input_ids": [[1], None]}, "null"),
         ({"input_ids": [[1, None, 2]]}, "null"),
         ({"input_ids": [[1, 2]], "domain": [["x"]]}, "'domain' is a list"),
+        ({"input_ids": [[1, 2]], "attention_mask": [[1]]}, "attention_mask is not as long"),
+        ({"input_ids": [[1, 2]], "attention_mask": [1]}, "attention_mask are int64; write lists"),
         ({"input_ids": pyarrow.array([], pyarrow.list_(pyarrow.int32()))}, "no tokens"),
         ({"input_ids": [[1, 2, 3]]}, "3 tokens to train on are too few"),
         (None, "write it again"),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from loriini.common.errors import InputError
 from loriini.common.hub import holds_tokenizer
-from loriini.common.progress import progress, warn
+from loriini.common.progress import inform, progress, warn
 from loriini.data.convert.corpus_export import BLOCK_TOKENS
 from loriini.data.convert.megatron import megatron_files, read_megatron
 from loriini.data.jobs.artifact import MANIFEST, Artifact, build_artifact, file_hashes, write_manifest
@@ -37,8 +37,10 @@ from loriini.data.read.names import domain_from_name, folders_above, heldout_fil
 from loriini.data.read.records import BadRecord, name_of
 
 TokenFormat = Literal["megatron", "hf"]
-Block = tuple[NDArray[np.integer], Sequence[int], Sequence[str]]
-"""Consecutive documents: their tokens, and the length and domain of each."""
+Block = tuple[NDArray[np.integer], Sequence[int], Sequence[str], int]
+"""Consecutive documents: their tokens, the length and domain of each, and how many tokens a mask left out."""
+MASKS = {"attention_mask": 0, "labels": -100}
+"""Columns that mark padding, and the value that does; the first that there is counts."""
 GIVEN = "given"
 """The name of the order of imported documents."""
 LISTS = (pyarrow.ListArray, pyarrow.LargeListArray, pyarrow.FixedSizeListArray)
@@ -136,13 +138,14 @@ def _write_tokens(
     vocab_size, eos_token_id = tokenizer.counts["vocab_size"], tokenizer.counts["eos_token_id"]
     names: dict[str, int] = {}
     lengths, domains = array("q"), array("H")
-    empty = ends = 0
+    empty = ends = masked = 0
     blocks = _megatron_blocks(_prefix(source)) if form == "megatron" else _parquet_blocks(files)
     with open(folder / TOKEN_FILE, "wb") as file, progress("tokens") as advance:
-        for tokens_T, lengths_D, domains_D in blocks:
+        for tokens_T, lengths_D, domains_D, left_out in blocks:
             if len(outside := tokens_T[(tokens_T < 0) | (tokens_T >= vocab_size)]):
                 there = f"holds the id {outside[0]}, but the tokenizer has {vocab_size}"
                 raise InputError(f"{source}: {there}; give the tokenizer that encoded these tokens")
+            masked += left_out
             ends += int(np.count_nonzero(tokens_T == eos_token_id))
             file.write(tokens_T.astype(id_dtype(tokenizer)).tobytes())
             lengths.extend(length for length in lengths_D if length)
@@ -153,6 +156,8 @@ def _write_tokens(
             advance(len(lengths_D))
     if not lengths:
         raise InputError(f"{source}: holds no tokens; check the path")
+    if masked:
+        inform(f"{source}: {masked:,} tokens of padding left out")
     if not ends:
         of = f"{len(lengths):,} documents"
         warn(f"{source}: no EOS in {of}, so a model cannot learn to end; end each with the id {eos_token_id}")
@@ -164,6 +169,7 @@ def _write_tokens(
     return {
         "documents": len(lengths_N),
         "empty": empty,
+        "masked": masked,
         "tokens": int(lengths_N.sum()),
         "eos_tokens": ends,
         "dtype": id_dtype(tokenizer).name,
@@ -203,7 +209,7 @@ def _megatron_blocks(prefix: Path) -> Iterator[Block]:
     tokens, offsets = read_megatron(prefix)
     for first, last in _groups(offsets, BLOCK_TOKENS):
         lengths = np.diff(offsets[first : last + 1]).tolist()
-        yield np.asarray(tokens[offsets[first] : offsets[last]]), lengths, [prefix.name] * len(lengths)
+        yield np.asarray(tokens[offsets[first] : offsets[last]]), lengths, [prefix.name] * len(lengths), 0
 
 
 def _parquet_blocks(files: Sequence[Path]) -> Iterator[Block]:
@@ -215,7 +221,7 @@ def _parquet_blocks(files: Sequence[Path]) -> Iterator[Block]:
                 if names.count("input_ids") != 1:
                     there = f"no column input_ids, or two (there are {', '.join(names)})"
                     raise InputError(f"{path}: {there}; give tokens, or run `loriini prepare` on texts")
-                columns = [name for name in ("input_ids", "domain") if name in names]
+                columns = [name for name in ("input_ids", "domain", *MASKS) if name in names]
                 for batch in table.iter_batches(batch_rows(table, path.stat().st_size), columns=columns):
                     yield _rows(batch, path)
         except (BadRecord, EOFError, OSError, pyarrow.ArrowException) as error:
@@ -223,12 +229,25 @@ def _parquet_blocks(files: Sequence[Path]) -> Iterator[Block]:
 
 
 def _rows(batch: pyarrow.RecordBatch, path: Path) -> Block:
-    ids = batch.column("input_ids")
-    if not isinstance(ids, LISTS) or not pyarrow.types.is_integer(ids.type.value_type):
-        raise InputError(f"{path}: its input_ids are {ids.type}; write lists of integers")
-    if ids.null_count or ids.flatten().null_count:
-        raise InputError(f"{path}: a row has a null for or among its input_ids; leave such rows out")
+    ids_T, lengths_D = _integers(batch, "input_ids", path)
     default = domain_from_name(path.name, folders_above(path))
     named = batch.column("domain").to_pylist() if "domain" in batch.schema.names else [None] * len(batch)
     domains = [name_of(name, "domain", "the domain") or default for name in named]
-    return ids.flatten().to_numpy(zero_copy_only=False), ids.value_lengths().to_pylist(), domains
+    for mask in [name for name in MASKS if name in batch.schema.names][:1]:
+        values_T, of_mask_D = _integers(batch, mask, path)
+        if of_mask_D != lengths_D:
+            raise InputError(f"{path}: a row's {mask} is not as long as its input_ids; write it again")
+        row_T, kept_T = np.repeat(np.arange(len(batch)), lengths_D), values_T != MASKS[mask]
+        lengths_D = np.bincount(row_T[kept_T], minlength=len(batch)).tolist()
+        return ids_T[kept_T], lengths_D, domains, int((~kept_T).sum())
+    return ids_T, lengths_D, domains, 0
+
+
+def _integers(batch: pyarrow.RecordBatch, name: str, path: Path) -> tuple[NDArray[np.integer], list[int]]:
+    """The values of a column of lists of integers, and the length of each list; InputError for another."""
+    column = batch.column(name)
+    if not isinstance(column, LISTS) or not pyarrow.types.is_integer(column.type.value_type):
+        raise InputError(f"{path}: its {name} are {column.type}; write lists of integers")
+    if column.null_count or column.flatten().null_count:
+        raise InputError(f"{path}: a row has a null for or among its {name}; leave such rows out")
+    return column.flatten().to_numpy(zero_copy_only=False), column.value_lengths().to_pylist()
