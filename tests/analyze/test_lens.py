@@ -80,7 +80,8 @@ def test_losses_are_those_of_evaluation(tokenizer: PreTrainedTokenizerFast) -> N
     ids, pieces = tokenize(text, tokenizer)
     length = 12
     losses = read_text(model, ids, pieces, length, "fp32").losses_N
-    instances = tokenize_by_domain([Document("1", text, "a")], tokenizer, length)["a"].ids
+    heldout = tokenize_by_domain([Document("1", text, "a")], tokenizer, length, contexts="strung")["a"]
+    instances = torch.stack(heldout.instances)
     assert len(instances) == 3
     expected = score_tokens(model, instances, "fp32").loss.numpy()
     whole = losses[: instances.numel()].reshape(instances.shape)

@@ -128,7 +128,8 @@ def test_evaluate_prints_and_writes_the_contracts_measures(
     assert (results["skip"], results["routing"]) == (16, "training")
     assert results["causality"] == "after_first_segment"
     title, head, *table = ended.err.splitlines()
-    assert title == "perplexity of held-out text, without the first 16 tokens of each instance"
+    each = "each document, or window of a long one, without its first 16 tokens"
+    assert title == f"perplexity of held-out text: {each}"
     assert head.split()[:3] == ["domain", "tokens", "perplexity"]
     for topic, line in zip(WORDS, table, strict=False):
         assert line.split()[:3] == [
@@ -169,21 +170,10 @@ def test_analyze_writes_routes_and_a_report(made: Made, tmp_path: Path, capsys: 
     with np.load(tmp_path / "routes.npz") as routes:
         assert routes["domains"].tolist() == ["birds", "tools"]
         np.testing.assert_allclose(routes["mean_gates"].sum(-1), 1, rtol=1e-5)
-    assert call(capsys, *asked, "--per-document", "--instances", 2).code == 0
+    assert call(capsys, *asked, "--contexts", "strung", "--instances", 2).code == 0
     assert json.loads((tmp_path / "routes.json").read_text())["sequences"] == {"birds": 2, "tools": 2}
     (tmp_path / "routes.npz").unlink()
     assert_refused(call(capsys, *asked), "report.html")
-
-
-def test_documents_that_were_apart_in_training_are_routed_apart(
-    made: Made, tmp_path: Path, capsys: Captured
-) -> None:
-    run = Path(shutil.copytree(made.run, tmp_path / "run"))
-    settings = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps({**settings, "document_mask": True}))
-    ended = call(capsys, "analyze", run, "--documents", made.documents, "--domain-field", "topic")
-    assert "was trained with document_mask" in ended.err
-    assert json.loads((run / "routes.json").read_text())["sequences"] == {"birds": 120, "tools": 120}
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ evaluate RUN --documents DOCUMENTS --skip 70          | --skip
 evaluate RUN --documents DOCUMENTS --tasks piqa       | --tasks
 evaluate RUN --documents DOCUMENTS --num-fewshot 2    | --num-fewshot
 evaluate RUN --documents DOCUMENTS --out /proc/e.json | --out /proc/e.json
-evaluate RUN --tasks piqa --document-mask             | --document-mask
+evaluate RUN --tasks piqa --contexts strung           | --contexts
 compare RUN --corpus CORPUS --out o                   | --corpus
 compare dense lory --corpus CORPUS --heldout DOCUMENTS --out RUN | it is a run
 analyze RUN --out o                                   | --documents

@@ -7,6 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,9 +78,10 @@ def test_perplexity_that_counts_segment_1_is_named(
     assert any(remark in one for one in found["remarks"]) == named
 
 
-def test_masked_documents_are_compared_as_evaluate_does(compared: Compared, tmp_path: Path) -> None:
+@pytest.mark.parametrize("contexts", ["documents", "strung"])
+def test_documents_are_compared_as_evaluate_does(contexts: Any, compared: Compared, tmp_path: Path) -> None:
     folders = [compared.folder("dense", 0), compared.folder("lory", 0)]
-    settings = EvaluationSettings((str(compared.heldout),), document_mask=True)
+    settings = EvaluationSettings((str(compared.heldout),), contexts=contexts)
     results = measure_trainings(existing_trainings(folders), settings, {}, tmp_path / "cache")
     expected = evaluate_runs(folders, settings)
     for cell, found in zip(results["cells"], expected, strict=True):
@@ -87,12 +89,8 @@ def test_masked_documents_are_compared_as_evaluate_does(compared: Compared, tmp_
     lory = next(v for v in results["variants"] if v["name"] == "lory")
     for domain, difference in expected[1]["difference"].items():
         assert lory["difference"][domain]["documents"] == pytest.approx(difference)
-    assert results["heldout"]["document_mask"]
-    unmasked = measure_trainings(
-        existing_trainings(folders), replace(settings, document_mask=False), {}, tmp_path / "cache"
-    )
-    assert unmasked["cells"][0]["perplexity"] != results["cells"][0]["perplexity"]
-    assert "document_mask" not in unmasked["heldout"]
+    assert results["heldout"]["contexts"] == expected[0]["contexts"] == contexts
+    assert results["heldout"]["too_short"] == expected[0]["too_short"]
 
 
 def test_experts_in_use_are_those_of_several_steps() -> None:

@@ -201,7 +201,7 @@ def test_bad_input_is_refused_in_a_line(
         ([dense], ["--steps", 2], "--steps: these runs are trained already; leave it out"),
         ([dense], ["--skip", 3], "--skip: is for --heldout; give that too, or leave this out"),
         ([dense], ["--instances", 3], "--instances: is for --heldout"),
-        ([dense], ["--document-mask"], "--document-mask: is for --heldout"),
+        ([dense], ["--contexts", "strung"], "--contexts: is for --heldout"),
         ([dense], ["--domain-field", "topic"], "--domain-field: is for --heldout"),
         ([dense, dense], [], "given twice"),
         ([tmp_path / "not-a-run"], [], "not-a-run: no run here (no run.json)"),

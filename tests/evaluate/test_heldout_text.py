@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from loriini.analyze.command import sequences_by_domain
 from loriini.common.errors import InputError
 from loriini.data.prepare.tokenized.cached_tokenizer import CachedTokenizer
 from loriini.data.read.document import Document
@@ -37,10 +37,10 @@ def test_documents_are_concatenated_by_domain_and_cut_into_instances(
     tokenizer: PreTrainedTokenizerBase,
 ) -> None:
     texts = documents(("b", words(range(5))), ("a", words(range(9))), ("b", words(range(10, 16))))
-    heldout = tokenize_by_domain(texts, tokenizer, length=5)
+    heldout = tokenize_by_domain(texts, tokenizer, length=5, contexts="strung")
     assert list(heldout) == ["a", "b"]
-    assert heldout["a"].ids.tolist() == [[0, 1, 2, 3, 4, 5]]
-    assert heldout["b"].ids.tolist() == [[0, 1, 2, 3, 4, EOS], [10, 11, 12, 13, 14, 15]]
+    assert torch.stack(heldout["a"].instances).tolist() == [[0, 1, 2, 3, 4, 5]]
+    assert torch.stack(heldout["b"].instances).tolist() == [[0, 1, 2, 3, 4, EOS], [10, 11, 12, 13, 14, 15]]
     assert heldout["b"].documents == (0, 1)
     assert heldout["b"].bytes_per_token == pytest.approx(
         (len(words(range(5))) + len(words(range(10, 16)))) / 12
@@ -51,11 +51,12 @@ def test_bytes_are_those_of_the_text_that_is_scored(tmp_path: Path) -> None:
     """A long document that begins unlike its end, of which the first instances are scored."""
     tokenizer = AutoTokenizer.from_pretrained(prepared(tmp_path / "corpus").folder / "tokenizer")
     beginning, end = "€ 3 times " * 40, "the other document " * 400
-    found = tokenize_by_domain(documents(("a", "3"), ("a", beginning + end)), tokenizer, 15, most=4)["a"]
-    decoded = tokenizer.decode(found.ids.flatten()).replace("<|endoftext|>", "")
+    texts = documents(("a", "3"), ("a", beginning + end))
+    found = tokenize_by_domain(texts, tokenizer, 15, most=4, contexts="strung")["a"]
+    decoded = tokenizer.decode(torch.cat(found.instances)).replace("<|endoftext|>", "")
     assert decoded.startswith("3" + beginning[:20])
     assert len(decoded) < len(beginning)
-    assert found.bytes_per_token == pytest.approx(len(decoded.encode()) / found.ids.numel())
+    assert found.bytes_per_token == pytest.approx(len(decoded.encode()) / (4 * 16))
 
 
 def test_held_out_text_has_the_tokens_of_training_text(tmp_path: Path) -> None:
@@ -66,25 +67,24 @@ def test_held_out_text_has_the_tokens_of_training_text(tmp_path: Path) -> None:
     assert tokenizer.eos_token == "<|endoftext|>"
     (encoded,) = CachedTokenizer(folder / "tokenizer.json", np.uint16)([text])
     ids = np.frombuffer(encoded, np.uint16).tolist()
-    heldout = tokenize_by_domain(documents(("a", text)), tokenizer, length=64)
-    assert heldout["a"].ids.tolist() == [[*ids, tokenizer.eos_token_id]]
-    (routed,) = sequences_by_domain(documents(("a", text)), tokenizer, 64)["a"]
-    assert routed.tolist() == ids
+    (instance,) = tokenize_by_domain(documents(("a", text)), tokenizer, length=64)["a"].instances
+    assert instance.tolist() == [*ids, tokenizer.eos_token_id]
 
 
 def test_no_more_than_so_many_instances_are_read(tokenizer: PreTrainedTokenizerBase) -> None:
     long = words(range(45))
     texts = documents(*[("a", words(range(9)))] * 10, ("b", words(range(9))), ("c", long), ("c", long))
     heldout = tokenize_by_domain(texts, tokenizer, length=9, most=3)
-    assert {domain: len(text.ids) for domain, text in heldout.items()} == {"a": 3, "b": 1, "c": 3}
+    assert {domain: len(text.instances) for domain, text in heldout.items()} == {"a": 3, "b": 1, "c": 3}
     assert documents_of(heldout) == {"a": (0, 1, 2), "b": (0,), "c": (0, 0, 0)}
-    (cut,) = tokenize_by_domain(documents(*[("a", words(range(14)))] * 2), tokenizer, length=9).values()
-    assert cut.documents == (0, 0, 1)
+    two = documents(*[("a", words(range(14)))] * 2)
+    for contexts, expected in (("documents", (0, 1, 0, 1)), ("strung", (0, 0, 1))):
+        assert tokenize_by_domain(two, tokenizer, 9, contexts=contexts)["a"].documents == expected
 
 
 def test_text_shorter_than_an_instance_is_all_there_is(tokenizer: PreTrainedTokenizerBase) -> None:
-    heldout = tokenize_by_domain(documents(("a", "w1 w2")), tokenizer, length=9)
-    assert heldout["a"].ids.tolist() == [[1, 2, EOS]]
+    heldout = tokenize_by_domain(documents(("a", "w1 w2")), tokenizer, length=9, contexts="strung")
+    assert [ids.tolist() for ids in heldout["a"].instances] == [[1, 2, EOS]]
     assert evaluate(tiny_model("mixtral", vocab_size=64), heldout)["tokens"] == {"a": 2}
 
 
@@ -92,9 +92,8 @@ def test_a_domain_without_tokens_is_named() -> None:
     no_unknown = Tokenizer(BPE({"a": 0, "<eos>": 1}, []))
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=no_unknown, eos_token="<eos>")
     texts = documents(("en", "a" * 9), ("ja", "日本"))
-    for read in (tokenize_by_domain, sequences_by_domain):
-        with pytest.raises(InputError, match="domain 'ja': the tokenizer makes no token of its text; leave"):
-            read(texts, tokenizer, 4)
+    with pytest.raises(InputError, match="domain 'ja': the tokenizer makes no token of its text; leave"):
+        tokenize_by_domain(texts, tokenizer, 4)
 
 
 def test_no_documents_are_refused(tokenizer: PreTrainedTokenizerBase) -> None:

@@ -40,7 +40,7 @@ def test_every_measure_is_that_of_a_loop_over_tokens(design: str, skip: int, bat
     }
     results = evaluate(model, heldout, batch_size=batch_size, precision="fp32")
     for domain, text in heldout.items():
-        losses = losses_by_hand(model, text.ids)
+        losses = losses_by_hand(model, text.instances)
         everything = mean(loss for row in losses for loss in row)
         counted = mean(loss for row in losses for loss in row[skip:])
         expected = {
@@ -156,7 +156,7 @@ def test_instances_have_draws_of_a_random_router_of_their_own_in_any_batch() -> 
     for found in of_batches[1:]:
         for name in "ab":
             assert found["instance_losses"][name] == pytest.approx(of_batches[0]["instance_losses"][name])
-    ids = heldout["b"].ids[:1]
+    ids = heldout["b"].instances[:1]
     sixth = score_tokens(model, ids, router_seeds=torch.tensor([6])).loss.mean().item()
     assert of_batches[0]["instance_losses"]["b"][0] == pytest.approx(sixth)
     assert sixth != pytest.approx(score_tokens(model, ids).loss.mean().item())

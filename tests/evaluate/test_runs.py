@@ -56,12 +56,13 @@ def test_several_runs_count_the_same_tokens(tmp_path: Path, documents: str) -> N
         heldout = tokenize_by_domain(read_documents([documents]), tokenizer, 32)
         expected = evaluate(model, heldout, SEGMENT)
         losses.append(expected.pop("instance_losses"))
-        found = {key: value for key, value in result.items() if key not in ("run", "difference", "seconds")}
-        assert found == expected
+        tokens = expected.pop("instance_tokens")
+        added = ("run", "difference", "seconds", "contexts")
+        assert {key: value for key, value in result.items() if key not in added} == expected
     for result, of_run in zip(results[1:], losses[1:], strict=True):
         assert (
             result["difference"]["all"]
-            == differences_by_domain(losses[0], of_run, documents_of(heldout))["all"].to_dict()
+            == differences_by_domain(losses[0], of_run, documents_of(heldout), tokens)["all"].to_dict()
         )
         assert result["difference"].keys() == {"low", "high", "all"}
 
@@ -82,7 +83,7 @@ def test_one_value_decides_what_is_skipped(tmp_path: Path, documents: str) -> No
     assert (alone["skip"], "run" in alone) == (0, False)
     for result in evaluate_runs([lory, dense], EvaluationSettings((documents,), skip=7, length=16)):
         assert result["skip"] == 7
-        assert set(result["tokens"].values()) == {(201 // 17) * (16 - 7)}
+        assert set(result["tokens"].values()) == {200 // 16 * (16 - 7) + 200 % 16 - 7}
 
 
 def test_a_loss_that_counts_segment_1_is_warned_of(
@@ -112,7 +113,7 @@ def test_intervals_of_few_documents_are_warned_of(
 
 def test_the_shortest_context_is_that_of_all(tmp_path: Path, documents: str) -> None:
     runs = [saved(tmp_path / str(n), "dense", max_position_embeddings=n) for n in (32, 24)]
-    for result in evaluate_runs(runs, EvaluationSettings((documents,))):
+    for result in evaluate_runs(runs, EvaluationSettings((documents,), contexts="strung")):
         assert result["tokens"] == dict.fromkeys(("high", "low"), 201 // 25 * 24)
     short = saved(tmp_path / "gpt2", "dense", block="gpt2", max_position_embeddings=24)
     with pytest.raises(InputError, match=r"--length 32: .*gpt2 has learned positions up to 24"):

@@ -6,8 +6,8 @@ REPORTS = (
     Mutation(
         "perplexity counts the skipped tokens",
         "evaluate/perplexity.py",
-        "losses_NL[counted_NL].mean()",
-        "losses_NL.mean()",
+        "torch.cat(counted).mean()",
+        "torch.cat([*losses]).mean()",
         "tests/evaluate/test_perplexity.py",
     ),
     Mutation(
@@ -20,7 +20,7 @@ REPORTS = (
     Mutation(
         "a prompt routes nothing in an evaluation",
         "evaluate/perplexity.py",
-        "inference = prompt_routing(model, routing, len(own), max(1, skip))",
+        "inference = prompt_routing(model, routing, lengths_B[own].clamp(max=max(1, skip)))",
         "inference = {}",
         "tests/evaluate/test_perplexity.py",
     ),
@@ -83,8 +83,8 @@ REPORTS = (
     Mutation(
         "bytes of a whole document of which a part is scored",
         "evaluate/heldout.py",
-        "size / instances.numel()",
-        "sum(sizes[domain]) / instances.numel()",
+        "size / stop,",
+        "sum(sizes[domain]) / stop,",
         "tests/evaluate/test_heldout_text.py",
     ),
     Mutation(
@@ -109,11 +109,18 @@ REPORTS = (
         "tests/train/test_config.py",
     ),
     Mutation(
-        "masked documents are evaluated without their mask",
+        "padding of short documents is routed",
         "evaluate/perplexity.py",
-        'inputs["position_ids"] = positions_BL.to(model.device)',
+        'shared["attention_mask"] = real_BL.long().to(model.device)',
         "pass",
-        "tests/evaluate/test_masked_documents.py",
+        "tests/evaluate/test_contexts.py",
+    ),
+    Mutation(
+        "windows of a long document lose a token at their borders",
+        "evaluate/heldout.py",
+        "range(begin, end - 1, length)",
+        "range(begin, end - 1, length + 1)",
+        "tests/evaluate/test_contexts.py",
     ),
     Mutation(
         "instances weigh alike, however many of their tokens count",

@@ -37,7 +37,7 @@ def without_times(out: Path) -> dict[str, Any]:
 
 def test_the_results_have_the_contracts_keys(out: Path) -> None:
     found = results(out)
-    keys = {"dense", "lory", "difference", "skip", "parameters", "tokens", "seconds", "order"}
+    keys = {"dense", "lory", "difference", "skip", "contexts", "parameters", "tokens", "seconds", "order"}
     assert found.keys() == keys
     for name in ("dense", "lory"):
         assert found[name].keys() == {"perplexity", "perplexity_all", "loss"}

@@ -39,6 +39,7 @@ def finished(tmp_path: Path) -> Finished:
         "parameters": {"dense": 1000, "lory_total": 4100, "lory_active": 1100},
         "tokens": {"train": 1536, "heldout": 200},
         "skip": 8,
+        "contexts": "documents",
         "order": {"random": 0.1, "similar": 0.4},
         "difference": {"python": difference(-0.1), HOSTILE: difference(0.025), "all": difference(-0.017)},
     }

@@ -152,16 +152,15 @@ class Routes:
 
 
 def routes_by_domain(
-    model: LoriiniForCausalLM, heldout: Mapping[str, HeldOut], precision: Precision, batch_size: int = 8
+    model: LoriiniForCausalLM,
+    heldout: Mapping[str, HeldOut],
+    precision: Precision,
+    batch_size: int = 8,
+    field: str = "domain",
 ) -> Routes:
-    """The routes of held-out text by domain, in the precision that the model was trained in."""
-    sequences = instances_by_domain(heldout)
-    return routes_of_sequences(model, sequences, batch_size, precision, documents=documents_of(heldout))
-
-
-def instances_by_domain(heldout: Mapping[str, HeldOut]) -> dict[str, list[Tensor]]:
-    """The first L tokens of each held-out instance, as `evaluate` gives them to a model."""
-    return {domain: list(text.ids[:, :-1]) for domain, text in heldout.items()}
+    """The routes of held-out text by domain: of all tokens of an instance but the last, as it is scored."""
+    sequences = {domain: [ids[:-1] for ids in text.instances] for domain, text in heldout.items()}
+    return routes_of_sequences(model, sequences, batch_size, precision, field, documents_of(heldout))
 
 
 @torch.no_grad()

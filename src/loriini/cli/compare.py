@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from loriini.compare.trainings import Training
 
 OF_TRAININGS = ("recipe", "seeds", "grid", "ladder", "corpus", "jobs")
-OF_HELDOUT = ("skip", "instances", "document_mask", "on_error", "text_field", "domain_field")
+OF_HELDOUT = ("contexts", "skip", "instances", "on_error", "text_field", "domain_field")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from loriini.common.options import Only, Option, refuse_given
 from loriini.evaluate.settings import EvaluationSettings, TaskSettings
 
 OF_BOTH = ("routing", "device", "router_free", "batch_size")
-OF_DOCUMENTS = ("text_field", "domain_field", "on_error", "length", "skip", "instances", "document_mask")
+OF_DOCUMENTS = ("text_field", "domain_field", "on_error", "length", "contexts", "skip", "instances")
 OF_TASKS = ("limit", "num_fewshot", "label", "tasks_data")
 
 
@@ -69,6 +69,8 @@ class Evaluate:
 
 def _perplexity_table(results: Sequence[Mapping[str, Any]]) -> str:
     """The perplexity of each run by domain, and its mean over domains."""
+    from loriini.reporting.wording import scored_tokens
+
     first = results[0]
     heads = [result.get("run", "perplexity") for result in results]
     rows = [
@@ -78,10 +80,8 @@ def _perplexity_table(results: Sequence[Mapping[str, Any]]) -> str:
     if len(rows) > 1:
         means = (f"{fmean(result['perplexity'].values()):,.3f}" for result in results)
         rows.append(["mean", f"{sum(first['tokens'].values()):,}", *means])
-    each = "document" if first.get("document_mask") else "instance"
-    left_out = f", without the first {first['skip']} tokens of each {each}" if first["skip"] else ""
     table = format_table(("domain", "tokens", *heads), rows, align_right=True)
-    return f"perplexity of held-out text{left_out}\n{table}"
+    return f"perplexity of held-out text: {scored_tokens(first)}\n{table}"
 
 
 def _differences(results: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -91,10 +91,9 @@ class Analyze(OfModel):
     """Measure which experts each domain's text is routed to, and write a report."""
 
     text: Annotated[
-        EvaluationSettings, Only("documents", "text_field", "domain_field", "on_error", "instances")
+        EvaluationSettings,
+        Only("documents", "text_field", "domain_field", "on_error", "contexts", "instances"),
     ] = field(default_factory=EvaluationSettings)
-    per_document: bool = False
-    """Route each document by itself, cut to the context; `--instances` then limits documents."""
     out: OutFolder | None = None
     """Folder of routes.npz, routes.json and report.html (RUN; without a run it must be given)."""
 
@@ -105,7 +104,7 @@ class Analyze(OfModel):
         from loriini.analyze.command import analyze_run
 
         settings = replace(self.text, device=self.device)
-        print(analyze_run(self.model, settings, self.out, self.per_document))
+        print(analyze_run(self.model, settings, self.out))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ from loriini.data.jobs.lock import waiting_lock
 from loriini.data.prepare.overlap import warn_of_overlap
 from loriini.data.read.inputs import input_files
 from loriini.evaluate.heldout import check_domains, check_lengths, documents_of, tokenize_by_domain
-from loriini.evaluate.runs import document_counts, read_heldout, shared_heldout, warn_of_few_documents
+from loriini.evaluate.runs import document_counts, read_heldout, shared_heldout
 from loriini.evaluate.settings import EvaluationSettings
 from loriini.model.weights.loading import tokenizer_in
 from loriini.recipes import default_vocabulary, is_tiny
@@ -150,16 +150,16 @@ def measure_trainings(
     if not evaluation or not finished:
         return {**compare_trainings(trainings, {}, failures), "heldout": {}}
     evaluation, heldout = shared_heldout([training.folder for training in finished], evaluation)
-    if len(finished) > 1:
-        warn_of_few_documents(heldout)
     evaluations = evaluate_trainings(finished, heldout, evaluation, cache)
+    skip = evaluation.skip or 0
     text = {
         "documents": [Path(path).name for path in evaluation.documents],
-        "instances": {domain: len(each.ids) for domain, each in heldout.items()},
-        "begin_in": document_counts(heldout),
+        "instances": {domain: len(each.instances) for domain, each in heldout.items()},
+        "begin_in": document_counts(heldout, skip),
+        "too_short": {domain: each.too_short(skip) for domain, each in heldout.items()},
         "length": evaluation.length,
-        "skip": evaluation.skip,
-        **({"document_mask": True} if evaluation.document_mask else {}),
+        "skip": skip,
+        "contexts": evaluation.contexts,
     }
     return {**compare_trainings(trainings, evaluations, failures, documents_of(heldout)), "heldout": text}
 
@@ -178,8 +178,8 @@ def with_shared_skip(trainings: Sequence[Training], evaluation: EvaluationSettin
 def check_heldout(trainings: Sequence[Training], evaluation: EvaluationSettings) -> None:
     """InputError, before any of these is trained, for held-out text that cannot be used."""
     documents = read_heldout(evaluation) if trainings else []
-    # the first instance says how long all are, but not how long the documents are that are kept apart
-    most = evaluation.instances if evaluation.document_mask else 1
+    # the first of strung instances says how long all are
+    most = 1 if evaluation.contexts == "strung" else evaluation.instances
     assert evaluation.length is not None
     assert evaluation.skip is not None
     for corpora in {each.run.corpus for each in trainings}:
@@ -187,9 +187,10 @@ def check_heldout(trainings: Sequence[Training], evaluation: EvaluationSettings)
         tokenizer = tokenizer_in(corpus.tokenizer)
         labels = {each.run.label_names(corpus.instances) for each in trainings if each.run.corpus == corpora}
         for names in labels:
-            texts = tokenize_by_domain(documents, tokenizer, evaluation.length, most, names or None)
+            how = (evaluation.length, most, names or None, evaluation.contexts)
+            texts = tokenize_by_domain(documents, tokenizer, *how)
             check_domains(texts)
-            check_lengths(texts, evaluation.skip, evaluation.document_mask)
+            check_lengths(texts, evaluation.skip)
         warn_of_overlap(corpora, documents)
 
 

@@ -149,7 +149,7 @@ def evaluate_trainings(
     text = [heldout_digest(heldout), {domain: h.bytes_per_token for domain, h in heldout.items()}]
     evaluations = {}
     for training in trainings:
-        how = [settings.skip, settings.routing, *(["document_mask"] if settings.document_mask else [])]
+        how = [settings.skip, settings.routing, settings.contexts]
         key = digest([EVALUATION_VERSION, text, *how, model_state(training.folder)])
         path = cache / f"{training.folder.name}-{key[:8]}.json"
         with waiting_lock(cache):  # another command may evaluate the same cells

@@ -30,6 +30,7 @@ from loriini.reporting.wording import (
     large,
     listing,
     percent,
+    scored_tokens,
 )
 
 UNTESTED = "not tested across seeds"
@@ -82,11 +83,8 @@ def opening(results: Mapping[str, Any], shown: Rows) -> Html:
         said.append(f"They are {widths} wide; sections but the ladder, grid and trainings show the widest.")
     if not text:
         said.append("No model was scored on held-out text, so only the trainings are compared.")
-    elif text["skip"]:
-        of_each = "document, masked from others" if text.get("document_mask") else "instance"
-        said.append(f"All models predict the same held-out tokens, without {text['skip']} of each {of_each}.")
     else:
-        said.append("All models predict the same held-out tokens.")
+        said.append(f"All models predict the same held-out tokens: {scored_tokens(text)}.")
     return p.join(
         p.element("p", "Loriini · a comparison", class_="kicker"),
         p.element("h1", headline(results, shown)),

@@ -47,7 +47,7 @@ def compare_trainings(
         training_result(training, evaluations.get(training.folder), failures.get(training.folder))
         for training in trainings
     ]
-    tokens = next((e["instance_tokens"] for e in evaluations.values() if "instance_tokens" in e), None)
+    tokens = next((evaluation["instance_tokens"] for evaluation in evaluations.values()), None)
     differences_of = partial(differences_by_domain, documents=documents, tokens=tokens)
     variants = variant_results(
         cells,

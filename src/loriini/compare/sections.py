@@ -9,7 +9,17 @@ from loriini.compare.measures import Row, Rows, by_variant
 from loriini.evaluate.intervals import OVERALL, Difference
 from loriini.reporting import page as p
 from loriini.reporting.page import Html
-from loriini.reporting.wording import NO_VALUE, SEES_LATER, duration, interval, large, listing, minus, percent
+from loriini.reporting.wording import (
+    NO_VALUE,
+    SEES_LATER,
+    duration,
+    interval,
+    large,
+    listing,
+    minus,
+    percent,
+    scored_tokens,
+)
 
 LADDER = ("", "width", "active", "FLOPs", "loss", "difference", "over seeds", "over held-out text")
 """Columns of a ladder's table."""
@@ -210,7 +220,6 @@ def trainings_section(results: Mapping[str, Any]) -> Html:
 def settings_section(results: Mapping[str, Any]) -> Html:
     """The settings that made the comparison."""
     text, machine = results["heldout"], results.get("machine", {})
-    skipped_in = "a document, by itself" if text.get("document_mask") else "an instance"
     rows = {
         "recipe": results.get("recipe"),
         "overrides": " ".join(results.get("overrides", [])),
@@ -221,7 +230,7 @@ def settings_section(results: Mapping[str, Any]) -> Html:
         "held-out instances": ", ".join(
             f"{name} {count:,}" for name, count in text.get("instances", {}).items()
         ),
-        f"tokens skipped in {skipped_in}": str(text["skip"]) if text else None,
+        "held-out tokens": scored_tokens(text) if text else None,
         "machine": ", ".join(f"{key} {value}" for key, value in machine.items()),
         "date": results.get("date"),
     }

@@ -5,14 +5,14 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import pairwise
 
-import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from loriini.common.errors import InputError
-from loriini.data.read.document import Document
+from loriini.data.read.document import Contexts, Document
 from loriini.evaluate.intervals import OVERALL, Documents
 
 AS_IN_TRAINING = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
@@ -21,23 +21,25 @@ AS_IN_TRAINING = {"add_special_tokens": False, "split_special_tokens": True, "ve
 
 @dataclass(frozen=True)
 class HeldOut:
-    """A domain's held-out text as instances (n, L+1) of token ids, and their mean number of bytes a token.
+    """A domain's held-out text as instances (l+1,) of token ids, and its mean number of bytes a token.
 
-    `documents` numbers the document in which each instance begins; empty: each has its own. `positions` (n,
-    L+1) are each token's in its piece of a document, for document masking; without them, an instance is one
-    piece.
+    `tokenize_by_domain` puts the longest first. `documents` numbers the document in which each begins; empty:
+    each has its own.
     """
 
-    ids: Tensor
+    instances: Sequence[Tensor]
     bytes_per_token: float
     documents: tuple[int, ...] = ()
-    positions: Tensor | None = None
 
-    def positions_in(self, document_mask: bool) -> Tensor:
-        """Each token's position (n, L+1) in its piece of a document, or in its instance."""
-        if document_mask and self.positions is not None:
-            return self.positions
-        return torch.arange(self.ids.shape[1]).expand_as(self.ids)
+    def begin_in(self, skip: int = 0) -> int:
+        """In how many documents the instances of more than `skip` predictions begin."""
+        documents = self.documents or range(len(self.instances))
+        pairs = zip(documents, self.instances, strict=True)
+        return len({document for document, ids in pairs if len(ids) > skip + 1})
+
+    def too_short(self, skip: int) -> int:
+        """How many documents have no prediction after the first `skip` of an instance."""
+        return self.begin_in() - self.begin_in(skip)
 
 
 def documents_of(heldout: Mapping[str, HeldOut]) -> Documents:
@@ -57,12 +59,15 @@ def tokenize_by_domain(
     length: int,
     most: int | None = None,
     label_names: Sequence[str] | None = None,
+    contexts: Contexts = "documents",
 ) -> dict[str, HeldOut]:
-    """Concatenate each domain's documents, each ended by EOS, and cut them into instances of `length` + 1.
+    """Each domain's documents, each ended by EOS, as instances of at most `length` predicted tokens.
 
-    A tail shorter than an instance is left out, unless it is all that a domain has. With `most`, a domain has
-    at most that many instances, of its first documents. InputError without text, for a domain whose text the
-    tokenizer drops, and for a document whose domain is not one of `label_names`, if they are given.
+    `documents`: an instance is a document, or a window of one that is longer; `strung`: documents are strung
+    together and cut, without a tail shorter than an instance, unless it is all that a domain has. With
+    `most`, a domain has at most that many instances, of its first documents. InputError without text, for a
+    domain whose text the tokenizer drops, and for a document whose domain is not one of `label_names`, if
+    they are given.
     """
     if tokenizer.eos_token_id is None:
         raise InputError("the tokenizer names no EOS token, which ends every document; add eos_token to it")
@@ -82,20 +87,33 @@ def tokenize_by_domain(
     check_tokens({domain: len(ids) > len(ends[domain]) for domain, ids in tokens.items()})
     heldout = {}
     for domain, ids in sorted(tokens.items()):
-        instances = _cut(torch.tensor(ids), length)[:most]
-        places_NL = np.arange(instances.numel()).reshape(instances.shape)
-        of_document_NL = np.searchsorted(ends[domain], places_NL, side="right")
-        begins_NL = np.maximum(np.array([0, *ends[domain]])[of_document_NL], places_NL[:, :1])
-        whole = bisect_right(ends[domain], instances.numel())  # documents; the next one may be cut
-        cut = tokenizer.decode(ids[[0, *ends[domain]][whole] : instances.numel()])
+        spans = (_windows if contexts == "documents" else _strung)(ends[domain], length)[:most]
+        stop = spans[-1].stop
+        whole = bisect_right(ends[domain], stop)  # documents; the next one may be cut
+        cut = tokenizer.decode(ids[[0, *ends[domain]][whole] : stop])
         size = sum(sizes[domain][:whole]) + len(cut.encode())
+        spans.sort(key=len, reverse=True)  # so that a batch pads little
         heldout[domain] = HeldOut(
-            instances,
-            size / instances.numel(),
-            tuple(of_document_NL[:, 0].tolist()),
-            torch.from_numpy(places_NL - begins_NL),
+            [torch.tensor(ids[span.start : span.stop]) for span in spans],
+            size / stop,
+            tuple(bisect_right(ends[domain], span.start) for span in spans),
         )
     return heldout
+
+
+def _windows(ends: Sequence[int], length: int) -> list[range]:
+    """Each document's tokens, those of a long one cut so that each but its first is predicted once."""
+    return [
+        range(start, min(start + length + 1, end))
+        for begin, end in pairwise([0, *ends])
+        for start in range(begin, end - 1, length)
+    ]
+
+
+def _strung(ends: Sequence[int], length: int) -> list[range]:
+    """The tokens of all documents cut into whole instances, or all of them if they are fewer."""
+    starts = range(0, ends[-1] - length, length + 1)
+    return [range(start, start + length + 1) for start in starts] or [range(ends[-1])]
 
 
 def check_tokens(known: Mapping[str, bool]) -> None:
@@ -104,11 +122,6 @@ def check_tokens(known: Mapping[str, bool]) -> None:
         raise InputError(
             f"domain {unknown[0]!r}: the tokenizer makes no token of its text; leave the domain out"
         )
-
-
-def _cut(ids: Tensor, length: int) -> Tensor:
-    instances = len(ids) // (length + 1)
-    return ids[: instances * (length + 1)].view(instances, length + 1) if instances else ids[None]
 
 
 def check_label(document: Document, label_names: Sequence[str]) -> None:
@@ -130,15 +143,11 @@ def check_domains(domains: Collection[str]) -> None:
 
 
 def check_lengths(
-    heldout: Mapping[str, HeldOut],
-    skip: int,
-    document_mask: bool = False,
-    remedy: str = "lower --skip, raise --length",
+    heldout: Mapping[str, HeldOut], skip: int, remedy: str = "lower --skip, choose --contexts strung"
 ) -> None:
-    """InputError for a domain whose instances, or documents, are too short to skip `skip` predictions."""
+    """InputError for a domain whose instances are all too short to skip `skip` predictions."""
     for domain, text in heldout.items():
-        longest = int(text.positions_in(document_mask)[:, :-1].max()) + 1
-        if longest <= skip:
+        if (longest := max(map(len, text.instances)) - 1) <= skip:
             raise InputError(
                 f"domain {domain!r}: its longest text is of {longest} predicted tokens, and the first {skip} "
                 f"are skipped; {remedy}, give it longer held-out text, or leave it out"
@@ -149,5 +158,7 @@ def heldout_digest(heldout: Mapping[str, HeldOut]) -> str:
     """A digest of the domains' names and tokens."""
     digest = sha256()
     for name, text in sorted(heldout.items()):
-        digest.update(f"{name} {tuple(text.ids.shape)} ".encode() + text.ids.numpy().tobytes())
+        digest.update(f"{name} {[*map(len, text.instances)]} ".encode())
+        for ids in text.instances:
+            digest.update(ids.numpy().tobytes())
     return digest.hexdigest()

@@ -2,11 +2,12 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from loriini.common.errors import InputError
 from loriini.common.hardware import Precision, autocast
@@ -26,9 +27,9 @@ LARGE_BATCH = 1 << 28
 """Tokens times vocabulary of what is evaluated at once."""
 
 
-def evaluated_at_once(ids_NL: Tensor, config: LoriiniConfig) -> int:
+def evaluated_at_once(instances: Sequence[Tensor], config: LoriiniConfig) -> int:
     """How many instances are evaluated at once: at most 16, and fewer where their logits are many."""
-    return min(16, most_at_once(ids_NL.shape[1], config.vocab_size))
+    return min(16, most_at_once(max(map(len, instances)), config.vocab_size))
 
 
 def most_at_once(length: int, vocabulary: int) -> int:
@@ -50,7 +51,6 @@ def evaluate(
     batch_size: int | None = None,
     precision: Precision = "auto",
     routing: EvaluationRouting = "training",
-    document_mask: bool = False,
     title: str = "evaluation",
     shown: bool = True,
 ) -> dict[str, Any]:
@@ -64,11 +64,9 @@ def evaluate(
       first `skip` tokens of an instance as its prompt.
     - `batch_size` is how many instances a process evaluates at once; by default as many as LARGE_BATCH
       allows.
-    - `document_mask` masks attention between the documents of an instance, as in training; the first `skip`
-      predictions are then left out of each document instead of each instance.
+    - `too_short` is the number of documents without a prediction that `perplexity` counts.
     - `instance_losses` are the mean negative log-likelihoods of the instances, in nats, of the predictions
-      that `perplexity` counts; with `document_mask` there is also `instance_tokens`, how many these are. An
-      instance without any is NaN.
+      that `perplexity` counts, and `instance_tokens` how many these are. An instance without any is NaN.
     - `title` names the progress, `shown` shows it.
 
     In a process group the processes share the instances, and all return the same. InputError for a domain
@@ -76,49 +74,41 @@ def evaluate(
     not admit.
     """
     skip = model.config.first_segment_length if skip is None else skip
-    check_lengths(heldout, skip, document_mask=document_mask)
-    check_routing(model.config, routing, skip, document_mask)
+    check_lengths(heldout, skip)
+    check_routing(model.config, routing, skip)
     results: dict[str, dict[str, Any]] = defaultdict(dict)
     evaluated = 0
-    with progress(title, sum(len(h.ids) for h in heldout.values()), shown) as advance:
+    with progress(title, sum(len(text.instances) for text in heldout.values()), shown) as advance:
         for domain, text in heldout.items():
-            losses, positions_NL = [], text.positions_in(document_mask)[:, :-1]
-            at_once = group_size() * (batch_size or evaluated_at_once(text.ids, model.config))
-            for ids_BL, positions_BL in zip(
-                text.ids.split(at_once), positions_NL.split(at_once), strict=True
-            ):
-                inputs = routing_inputs(model, domain, len(ids_BL), evaluated)
-                if document_mask:
-                    inputs["position_ids"] = positions_BL.to(model.device)
-                losses.append(_losses(model, ids_BL, precision, inputs, routing, skip))
-                evaluated += len(ids_BL)
-                advance(len(ids_BL), domain)
-            losses_NL, counted_NL = torch.cat(losses), positions_NL >= skip
-            measured = _measures(losses_NL, counted_NL, text.bytes_per_token)
-            measured |= _of_instances(losses_NL, counted_NL, document_mask)
+            losses: list[Tensor] = []
+            at_once = group_size() * (batch_size or evaluated_at_once(text.instances, model.config))
+            for start in range(0, len(text.instances), at_once):
+                batch = text.instances[start : start + at_once]
+                inputs = routing_inputs(model, domain, len(batch), evaluated)
+                losses += _losses(model, batch, precision, inputs, routing, skip)
+                evaluated += len(batch)
+                advance(len(batch), domain)
+            measured = _measures(losses, skip, text.bytes_per_token)
+            measured["too_short"] = text.too_short(skip)
             for name, value in measured.items():
                 results[name][domain] = value
-    return {**results, "skip": skip, "routing": routing, **_conditions(model.config, routing, document_mask)}
+    return {**results, "skip": skip, "routing": routing, **_conditions(model.config, routing)}
 
 
-def _measures(losses_NL: Tensor, counted_NL: Tensor, bytes_per_token: float) -> dict[str, Any]:
-    """What `evaluate` reports of a domain, from the losses of its predictions and which of them count."""
-    counted, overall = losses_NL[counted_NL].mean(), losses_NL.mean()
+def _measures(losses: Sequence[Tensor], skip: int, bytes_per_token: float) -> dict[str, Any]:
+    """What `evaluate` reports of a domain, from the losses (l,) of each instance's predictions."""
+    counted = [losses_L[skip:] for losses_L in losses]
+    mean_counted, mean_all = torch.cat(counted).mean(), torch.cat([*losses]).mean()
     bits_per_byte = 1 / bytes_per_token / math.log(2)  # of a loss of 1 nat a token
     return {
-        "perplexity": counted.exp().item(),  # infinite where math.exp overflows
-        "perplexity_all": overall.exp().item(),
-        "bits_per_byte": overall.item() * bits_per_byte,
-        "bits_per_byte_counted": counted.item() * bits_per_byte,
-        "tokens": int(counted_NL.sum()),
+        "perplexity": mean_counted.exp().item(),  # infinite where math.exp overflows
+        "perplexity_all": mean_all.exp().item(),
+        "bits_per_byte": mean_all.item() * bits_per_byte,
+        "bits_per_byte_counted": mean_counted.item() * bits_per_byte,
+        "tokens": sum(map(len, counted)),
+        "instance_losses": [losses_L.mean().item() for losses_L in counted],
+        "instance_tokens": [*map(len, counted)],
     }
-
-
-def _of_instances(losses_NL: Tensor, counted_NL: Tensor, document_mask: bool) -> dict[str, Any]:
-    """The mean loss of each instance, and with `document_mask` how many predictions count."""
-    counts_N = counted_NL.sum(1)
-    means = {"instance_losses": ((losses_NL * counted_NL).sum(1) / counts_N).tolist()}
-    return {**means, "instance_tokens": counts_N.tolist()} if document_mask else means
 
 
 def score_tokens(
@@ -137,13 +127,9 @@ def score_tokens(
     return out
 
 
-def check_routing(
-    config: LoriiniConfig, routing: EvaluationRouting, skip: int, document_mask: bool = False
-) -> None:
+def check_routing(config: LoriiniConfig, routing: EvaluationRouting, skip: int) -> None:
     """InputError for a routing that evaluates nothing: without segments, or without a prompt."""
     design = config.design
-    if document_mask and routing != "training":
-        raise InputError(f"routing={routing}: documents that share an instance have no prompt; use training")
     if routing == "segment" and (problem := segment_problem(config)):
         raise InputError(f"routing=segment: {problem}")
     if routing != "training" and skip == 0 and design.pooled and design.data_dependent:
@@ -152,21 +138,26 @@ def check_routing(
 
 def _losses(
     model: LoriiniForCausalLM,
-    ids_BL: Tensor,
+    instances: Sequence[Tensor],
     precision: Precision,
     inputs: Mapping[str, Tensor | None],
     routing: EvaluationRouting,
     skip: int,
-) -> Tensor:
-    """A batch's losses (B, L) in float64, on the CPU; each process computes a part of its instances."""
-    own = own_rows(len(ids_BL))
+) -> list[Tensor]:
+    """The losses (l,) of each instance, padded at its end, in float64, on the CPU; processes share them."""
+    ids_BL = pad_sequence([*instances], batch_first=True)
+    lengths_B, own = torch.tensor([len(ids) - 1 for ids in instances]), own_rows(len(instances))
     shared = {name: value[own.to(value.device)] for name, value in inputs.items() if value is not None}
-    inference = prompt_routing(model, routing, len(own), max(1, skip))
+    if int(lengths_B.min()) < int(lengths_B.max()):
+        real_BL = torch.arange(int(lengths_B.max())) < lengths_B[own, None]
+        shared["attention_mask"] = real_BL.long().to(model.device)
+    inference = prompt_routing(model, routing, lengths_B[own].clamp(max=max(1, skip)))
     out = score_tokens(model, ids_BL[own], precision, **shared, **inference)
-    return gather_rows(out.loss, len(ids_BL)).double().cpu()
+    losses_BL = gather_rows(out.loss, len(instances)).double().cpu()
+    return [losses_L[:length] for losses_L, length in zip(losses_BL, lengths_B.tolist(), strict=True)]
 
 
-def _conditions(config: LoriiniConfig, routing: EvaluationRouting, document_mask: bool) -> dict[str, Any]:
+def _conditions(config: LoriiniConfig, routing: EvaluationRouting) -> dict[str, Any]:
     """The causality of the predictions that count, and settings of some models alone.
 
     Routed by a skipped prompt, no prediction sees a later token.
@@ -174,8 +165,6 @@ def _conditions(config: LoriiniConfig, routing: EvaluationRouting, document_mask
     design = config.design
     by_prompt = routing == "prompt" and design.causality != "strict"
     conditions: dict[str, Any] = {"causality": "after_prompt" if by_prompt else design.causality}
-    if document_mask:
-        conditions["document_mask"] = True
     if design.segmented and routing == "training":
         conditions["first_segment"] = design.first_segment
     return conditions

@@ -1,16 +1,17 @@
 """Held-out perplexity of one trained model, or of several on the same tokens."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from loriini.common.errors import InputError
-from loriini.common.progress import warn
+from loriini.common.progress import inform, warn
 from loriini.data.prepare.overlap import warn_of_overlap
 from loriini.data.read import Fields, ReadOptions, read_documents
 from loriini.data.read.document import Document
@@ -19,6 +20,7 @@ from loriini.evaluate.heldout import (
     check_domains,
     check_lengths,
     documents_of,
+    heldout_digest,
     tokenize_by_domain,
 )
 from loriini.evaluate.intervals import differences_by_domain
@@ -72,7 +74,6 @@ def evaluate_runs(runs: Sequence[Path], settings: EvaluationSettings) -> list[di
     if len(runs) == 1:
         results = [evaluate_on(runs[0], heldout, settings)]
     else:
-        warn_of_few_documents(heldout)
         warn_of_unequal_tokens(runs)
         results = [
             {"run": str(run), **evaluate_on(run, heldout, settings, f"run {i} of {len(runs)}: {run}")}
@@ -82,7 +83,7 @@ def evaluate_runs(runs: Sequence[Path], settings: EvaluationSettings) -> list[di
         for domain, perplexity in result["perplexity"].items():
             check_finite(torch.tensor(perplexity), f"{run}: the losses on domain {domain!r}")
     losses = [result.pop("instance_losses") for result in results]
-    tokens = [result.pop("instance_tokens", None) for result in results]
+    tokens = [result.pop("instance_tokens") for result in results]
     for result, of_run in zip(results[1:], losses[1:], strict=True):
         found = differences_by_domain(losses[0], of_run, documents_of(heldout), tokens[0])  # the same for all
         result["difference"] = {domain: difference.to_dict() for domain, difference in found.items()}
@@ -98,14 +99,14 @@ def check_distinct(runs: Sequence[Path]) -> None:
             )
 
 
-def document_counts(heldout: Mapping[str, HeldOut]) -> dict[str, int]:
-    """In how many documents the instances of each domain begin."""
-    return {domain: len(set(text.documents)) for domain, text in heldout.items()}
+def document_counts(heldout: Mapping[str, HeldOut], skip: int) -> dict[str, int]:
+    """In how many documents of each domain the instances begin that count."""
+    return {domain: text.begin_in(skip) for domain, text in heldout.items()}
 
 
-def warn_of_few_documents(heldout: Mapping[str, HeldOut]) -> None:
-    """Warn of domains with fewer than ENOUGH documents, whose intervals say little."""
-    counts = document_counts(heldout).items()
+def warn_of_few_documents(heldout: Mapping[str, HeldOut], skip: int) -> None:
+    """Warn of domains with fewer than ENOUGH documents that count, whose intervals say little."""
+    counts = document_counts(heldout, skip).items()
     if few := ", ".join(f"{domain} ({count})" for domain, count in counts if count < ENOUGH):
         warn(
             f"few held-out documents, of which an interval says little: {few}; give at least {ENOUGH}, or "
@@ -146,7 +147,7 @@ def shared_heldout(
                 f"--length {length}: {run} was trained on {trained} tokens; it has not seen the positions "
                 "after them"
             )
-        check_routing(config, settings.routing, skip, settings.document_mask)
+        check_routing(config, settings.routing, skip)
         if settings.router_free:
             settings.router_free.check(run, config)
         if settings.routing == "training" and counts_first_segment(config, skip):
@@ -155,22 +156,32 @@ def shared_heldout(
                 f"compares with other models' from --skip {config.first_segment_length} on"
             )
     documents = read_heldout(settings)
-    heldout = _same_tokens(configs, documents, length, settings.instances)
+    most, contexts = settings.instances, settings.contexts
+    tokenize = partial(tokenize_by_domain, documents, length=length, most=most, contexts=contexts)
+    heldout = _same_tokens(configs, tokenize)
     check_domains(heldout)
-    check_lengths(heldout, skip, settings.document_mask)
+    check_lengths(heldout, skip)
+    counts = ((domain, text.too_short(skip)) for domain, text in heldout.items())
+    if short := ", ".join(f"{domain} ({count:,})" for domain, count in counts if count):
+        inform(
+            f"held-out documents of at most {skip} predicted tokens, which perplexity leaves out and only "
+            f"perplexity_all counts: {short}"
+        )
+    if len(runs) > 1:
+        warn_of_few_documents(heldout, skip)
     warn_of_overlap(dict.fromkeys(corpus for run in runs for corpus in corpora_of(run)), documents)
     return settings, heldout
 
 
 def _same_tokens(
-    configs: Mapping[Path, LoriiniConfig], documents: Sequence[Document], length: int, most: int | None
+    configs: Mapping[Path, LoriiniConfig], tokenize: Callable[..., dict[str, HeldOut]]
 ) -> dict[str, HeldOut]:
     """The documents as the instances of every model. InputError where they are not the same for all."""
     first, heldout = next(iter(configs)), dict[str, HeldOut]()
     for run, config in configs.items():
-        own = tokenize_by_domain(documents, load_tokenizer(run), length, most, config.label_names)
+        own = tokenize(load_tokenizer(run), label_names=config.label_names)
         heldout = heldout or own
-        if any(not torch.equal(own[domain].ids, text.ids) for domain, text in heldout.items()):
+        if heldout_digest(own) != heldout_digest(heldout):
             raise InputError(
                 f"{run}: its tokenizer is not that of {first}, so their perplexities do not compare; "
                 "evaluate each by itself with the same --skip and --length, and compare bits_per_byte_counted"
@@ -180,10 +191,10 @@ def _same_tokens(
 
 def warn_of_conditions(run: Path, config: LoriiniConfig, settings: EvaluationSettings) -> None:
     """Warn of what makes a perplexity higher than in the model's own use, or lower than a causal model's."""
-    if trained_with_document_mask(run) and not settings.document_mask:
+    if trained_with_document_mask(run) and settings.contexts == "strung":
         warn(
             f"{run} was trained with document_mask, and here its documents attend to those before them; "
-            "--document-mask keeps them apart"
+            "--contexts documents keeps them apart"
         )
     warning = causality_warning(config.design)
     if warning and settings.routing != "prompt":
@@ -195,11 +206,12 @@ def evaluate_on(
 ) -> dict[str, Any]:
     """One run's evaluation with `instance_losses`, which need not be finite; `title` names its progress.
 
-    It has the `seconds` that it took without loading the model, and `router_free` where routers are replaced.
+    It has the text's `contexts`, the `seconds` that it took without loading the model, and `router_free`
+    where routers are replaced.
     """
     model, _ = load_model(run, settings.device)
     for text in heldout.values():
-        check_ids(text.ids, model)
+        check_ids(torch.cat([*text.instances]), model)
     if settings.router_free:
         settings.router_free.apply(model)
     warn_of_conditions(run, model.config, settings)
@@ -212,8 +224,8 @@ def evaluate_on(
         precision=run_precision(run),
         routing=settings.routing,
         title=title,
-        document_mask=settings.document_mask,
     )
+    results["contexts"] = settings.contexts
     results["seconds"] = round(time.perf_counter() - started, 3)
     if settings.router_free:
         results["router_free"] = str(settings.router_free)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from loriini.common.checks import Bounds, Count, CountOrZero, ShortCount, check_fields
 from loriini.common.errors import InputError
 from loriini.common.options import Option
+from loriini.data.read.document import Contexts
 
 if TYPE_CHECKING:
     from loriini.model import LoriiniConfig, LoriiniForCausalLM
@@ -63,7 +64,9 @@ class EvaluationSettings:
     on_error: Literal["stop", "skip"] = "stop"
     """What to do with a flawed record."""
     length: ShortCount | None = None
-    """Predicted tokens of an instance (the smallest context of the models)."""
+    """Predicted tokens of an instance, at most (the smallest context of the models)."""
+    contexts: Contexts = "documents"
+    """documents: score each by itself, a long one in windows; strung: join them and cut into instances."""
     skip: Annotated[int, Bounds(least=0, most=1 << 20)] | None = None
     """Predictions left out at the start of each instance (the longest first segment of the models)."""
     routing: EvaluationRouting = "training"
@@ -76,9 +79,6 @@ class EvaluationSettings:
     default."""
     instances: ShortCount | None = None
     """Instances of each domain, at most (all)."""
-    document_mask: bool = False
-    """Score the documents of an instance apart, as `--document_mask` trains on them; `--skip` is then of each
-    document."""
     batch_size: Count | None = None
     """Instances, or questions of tasks, computed at once (16, fewer where their logits are many)."""
 

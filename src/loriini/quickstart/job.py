@@ -74,7 +74,8 @@ def _run_stages(settings: Quickstart, identity: Mapping[str, str], out: Path) ->
         Training(name, replace(run, corpus=folder), out / "runs" / name)
         for name, run in settings.runs.items()
     ]
-    evaluation = EvaluationSettings((str(out / HELDOUT),), instances=HELDOUT_INSTANCES)
+    text, contexts = (str(out / HELDOUT),), settings.contexts
+    evaluation = EvaluationSettings(text, contexts=contexts, instances=HELDOUT_INSTANCES)
     evaluation = with_shared_skip(trainings, evaluation)
     check_heldout(trainings, evaluation)
     for training in trainings:
@@ -171,6 +172,7 @@ def contract_results(
             for domain, difference in found["variants"][1].get("difference", {}).items()
         },
         "skip": mixture["skip"],
+        "contexts": found["heldout"]["contexts"],
         "parameters": {
             DENSE: dense["parameters"]["total"],
             f"{design}_total": mixture["parameters"]["total"],

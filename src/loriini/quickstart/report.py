@@ -33,6 +33,7 @@ from loriini.reporting.wording import (
     large,
     listing,
     percent,
+    scored_tokens,
     sentence_case,
 )
 from loriini.train.records.metrics import METRICS, read_records
@@ -131,13 +132,8 @@ def print_table(job: Finished) -> None:
     for row in job.rows():
         table.add_row(*row)
     output = Console(width=None if sys.stdout.isatty() else 80, markup=False, emoji=False, highlight=False)
-    output.print(f"Perplexity of held-out text, {_counted(job)}", table, f"{job.verdict()}.", sep="\n")
-
-
-def _counted(job: Finished) -> str:
-    """Which tokens are compared."""
-    skip = job.results["skip"]
-    return f"without the first {skip} tokens of each instance" if skip else "all tokens"
+    title = f"Perplexity of held-out text: {scored_tokens(job.results)}"
+    output.print(title, table, f"{job.verdict()}.", sep="\n")
 
 
 def write_report(job: Finished) -> Path:
@@ -217,7 +213,8 @@ def _amount(part: Mapping[str, int] | None) -> list[str]:
 def perplexity_section(job: Finished) -> Html:
     """Perplexity of both models by domain, and its difference."""
     columns = [column.format(design=job.design) for column in COLUMNS]
-    compared = p.join(p.paragraph(f"Lower is better; {_counted(job)}. {MEAN}"), p.table(columns, job.rows()))
+    about = p.paragraph(f"Lower is better. Counted is {scored_tokens(job.results)}. {MEAN}")
+    compared = p.join(about, p.table(columns, job.rows()))
     if job.overall is not None:
         caption = f"Left of 0, {job.design} predicts better than the dense model. 95 % intervals."
         drawn = figures.differences_by_domain(job.results["difference"], DENSE)
@@ -280,6 +277,7 @@ def what_next(job: Finished) -> Html:
     label = ["--label", min(job.documents["train"])] if by_label else []
     designs = [DENSE, job.design, "lory" if job.design == "mixtral" else "mixtral"]
     text = ["--corpus", str(out / "corpus"), "--heldout", str(out / HELDOUT)]
+    text += ["--contexts", "strung"] if job.settings.contexts == "strung" else []
     same = ["--recipe", job.settings.size, "--steps", str(job.settings.runs[DENSE].steps)]
     commands = {
         ("compare", *designs, *same, *text, "--out", f"{out}-compared"): "with three seeds each",

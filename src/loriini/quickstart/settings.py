@@ -12,6 +12,7 @@ from loriini.data.jobs.artifact import digest
 from loriini.data.jobs.lock import claim_folder
 from loriini.data.prepare.settings import PrepareSettings
 from loriini.data.read import OnError
+from loriini.data.read.document import Contexts
 
 if TYPE_CHECKING:
     from loriini.train.config import TrainConfig
@@ -42,6 +43,8 @@ class Quickstart:
     """Field of a document's domain."""
     on_error: OnError = "stop"
     """What to do with a flawed record."""
+    contexts: Contexts = "documents"
+    """How held-out text is scored: each document by itself, a long one in windows, or all strung together."""
 
     def __post_init__(self) -> None:
         check_fields(self, dashed=True)

@@ -1,7 +1,8 @@
 """Numbers as text, and remarks that several reports make."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isnan
+from typing import Any
 
 from loriini.evaluate.intervals import Difference
 
@@ -13,6 +14,15 @@ NO_CLEAR_DIFFERENCE = "no clear difference"
 """What is said of two models unless `is_clear` holds of their difference."""
 SEES_LATER = " (sees later tokens)"
 """Follows the name of a model whose losses are not comparable with those of causal models."""
+
+
+def scored_tokens(settings: Mapping[str, Any]) -> str:
+    """Which held-out tokens a perplexity counts, by `contexts` and `skip`."""
+    strung = settings["contexts"] == "strung"
+    each = (
+        "each instance of documents strung together" if strung else "each document, or window of a long one"
+    )
+    return f"{each}, without its first {settings['skip']} tokens" if settings["skip"] else each
 
 
 def percent(change: float) -> str:

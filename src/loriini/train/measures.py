@@ -12,6 +12,7 @@ from loriini.common.checks import Count, CountOrZero, check_fields
 from loriini.common.json_file import without_nan
 from loriini.common.settings import Needs, setting
 from loriini.data.read import OnError
+from loriini.data.read.document import Contexts
 from loriini.model import LoriiniForCausalLM
 from loriini.model.generate.mode import undisturbed
 
@@ -30,6 +31,8 @@ class EvaluateConfig:
     """Steps between evaluations; there is also one after the last step."""
     instances: Count = setting(64, needs=HELDOUT)
     """Held-out instances of each domain, at most."""
+    contexts: Contexts = setting("documents", needs=HELDOUT)
+    """documents: score each by itself, a long one in windows; strung: join them and cut into instances."""
     skip: CountOrZero | None = setting(None, needs=HELDOUT)
     """Predictions left out at the start of each instance; none: the model's own segment 1. Runs that are
     compared need the same value."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from loriini.common.checks import as_argument
@@ -139,12 +140,11 @@ def perplexity_measure(run: TrainConfig, corpus: TrainingCorpus) -> Measure | No
         return None
     settings, config, tokenizer = run.evaluate, model_config(run, corpus), tokenizer_in(corpus.tokenizer)
     documents = list(read_documents(settings.heldout, ReadOptions(on_error=settings.on_error)))
-    texts = tokenize_by_domain(
-        documents, tokenizer, run.length, settings.instances, config.label_names or None
-    )
+    how = (run.length, settings.instances, config.label_names or None, settings.contexts)
+    texts = tokenize_by_domain(documents, tokenizer, *how)
     # the dense warm-up skips the mixture's segment 1 too, so that all steps are comparable
     skip = config.first_segment_length if settings.skip is None else settings.skip
-    check_lengths(texts, skip, run.document_mask, "lower --evaluate.skip")
+    check_lengths(texts, skip, "lower --evaluate.skip, choose --evaluate.contexts strung")
     on_first_rank(lambda: warn_of_overlap(run.corpus, documents))
     perplexity = partial(_perplexity, run, texts, skip)
     digest = heldout_digest(texts)
@@ -154,10 +154,8 @@ def perplexity_measure(run: TrainConfig, corpus: TrainingCorpus) -> Measure | No
 def _perplexity(
     run: TrainConfig, texts: Mapping[str, HeldOut], skip: int, model: LoriiniForCausalLM
 ) -> dict[str, Any]:
-    measured = evaluate(
-        model, texts, skip, precision=run.precision, shown=False, document_mask=run.document_mask
-    )
+    measured = evaluate(model, texts, skip, precision=run.precision, shown=False)
     for of_instances in ("instance_losses", "instance_tokens"):  # too much to keep of every evaluation
-        measured.pop(of_instances, None)
-    by_domain = measured["perplexity"]
-    return {**measured, "mean_perplexity": sum(by_domain.values()) / len(by_domain)}
+        del measured[of_instances]
+    mean = fmean(measured["perplexity"].values())
+    return {**measured, "contexts": run.evaluate.contexts, "mean_perplexity": mean}

@@ -31,7 +31,7 @@ def test_questions_differ_by_how_they_are_routed(setting: LoadedModel) -> None:
 
 def test_a_question_is_answered_by_the_likeliest_passage(setting: LoadedModel) -> None:
     """Each of six questions has the answers of the three instances before it as wrong ones."""
-    ids = setting.heldout["birds"].ids[:, : 2 * SEGMENT]
+    ids = setting.heldout["birds"].instances[:, : 2 * SEGMENT]
     context = SEGMENT + SEGMENT // 2
     right = 0
     for i in range(6):

@@ -1,6 +1,10 @@
 """A text of a corpus."""
 
 from dataclasses import dataclass
+from typing import Literal
+
+Contexts = Literal["documents", "strung"]
+"""What held-out text is scored in: contexts of a document each, or of documents strung together."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,12 +37,11 @@ def routing_inputs(model: LoriiniForCausalLM, domain: str, batch: int, first: in
     return inputs
 
 
-def prompt_routing(model: LoriiniForCausalLM, routing: str, batch: int, length: int) -> dict[str, Any]:
-    """The model's arguments that route by a prompt of `length` tokens; none where `routing` is `training`."""
+def prompt_routing(model: LoriiniForCausalLM, routing: str, lengths_B: Tensor) -> dict[str, Any]:
+    """The model's arguments that route by prompts of some lengths; none where `routing` is `training`."""
     if routing == "training":
         return {}
-    lengths_B = torch.full((batch,), length, device=model.device)
-    return {"prompt_lengths": lengths_B, "inference_routing": routing}
+    return {"prompt_lengths": lengths_B.to(model.device), "inference_routing": routing}
 
 
 def refuse_unused_label(label: str | None, *configs: LoriiniConfig) -> None:

@@ -152,13 +152,14 @@ def questions(loaded: LoadedModel, routing: EvaluationRouting = "prompt") -> dic
     measured = defaultdict[str, dict[str, Any]](dict)
     precision, asked = run_precision(loaded.run), 0
     for domain, text in loaded.heldout.items():
-        ids_BL = text.ids[:, : context + ANSWER]
+        ids_BL = torch.stack([*text.instances])[:, : context + ANSWER]
         if len(ids_BL) < CHOICES or ids_BL.shape[1] < context + ANSWER:
             continue
         scores = []
         for shift in range(CHOICES):
             asked_BL = torch.cat([ids_BL[:, :context], ids_BL.roll(shift, 0)[:, context:]], dim=1)
-            inference = prompt_routing(loaded.model, routing, len(asked_BL), context)
+            prompts_B = torch.full((len(asked_BL),), context)
+            inference = prompt_routing(loaded.model, routing, prompts_B)
             inputs = routing_inputs(loaded.model, domain, len(asked_BL), asked)
             losses_BL = score_tokens(loaded.model, asked_BL, precision, **inputs, **inference).loss
             scores.append(-losses_BL[:, context - 1 :].mean(1).double().cpu())

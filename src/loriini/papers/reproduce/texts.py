@@ -155,7 +155,8 @@ class Texts:
             documents = read_documents((str(self.heldout(kind)),))
             tokenizer = tokenizer_in(open_corpus(corpus).tokenizer)
             length, most = self.scale.length, self.scale.instances
-            self.tokenized[key] = tokenize_by_domain(documents, tokenizer, length, most)
+            # as the papers' models were trained; passages of questions are as long as instances
+            self.tokenized[key] = tokenize_by_domain(documents, tokenizer, length, most, contexts="strung")
         return self.tokenized[key]
 
     def place(self, run: TrainConfig, kind: str) -> TrainConfig:
