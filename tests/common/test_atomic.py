@@ -3,6 +3,7 @@
 import ast
 import errno
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import loriini
-from loriini.common.atomic import atomic, is_unused, write_json, write_text
+from loriini.common.atomic import atomic, discard, is_unused, write_json, write_text
 
 OLD, NEW = "old", "new"
 
@@ -151,3 +152,16 @@ def test_files_are_renamed_in_one_place_only() -> None:
         and ast.unparse(node).endswith((".rename", "os.replace", "os.renames"))
     }
     assert renaming == {"common/atomic.py"}
+
+
+def test_what_a_kill_leaves_while_it_is_removed_is_found_by_the_next_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = tmp_path / ".part.1"
+    (left / "folder").mkdir(parents=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", lambda *_, **__: None)  # killed
+        discard(left)
+    (again,) = tmp_path.glob(".part.*")
+    discard(again)
+    assert not list(tmp_path.iterdir())

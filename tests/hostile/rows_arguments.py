@@ -25,7 +25,7 @@ SETTINGS = {
     "--optimizer.betas nan,0.9": "each a finite number",
     "--corpus_weights 1,nan": "each a finite number",
     "--length 100000000000": "at most",
-    "--max-minutes nan": "give more than 0",
+    "--max-minutes nan": "a finite number or none",
     "--model.head_dim 3": "even width",
     "--model.low_rank 1000000": "no width",
     "--model.vocab_size 10": "give at least as many",

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 LOCK = ".lock"
 """The file in a folder that is locked where folders cannot be (`loriini.data.jobs.lock`)."""
 
 UNFINISHED = ".unfinished"
+REMOVED = ".removed"
 FOLDERS_WITHOUT_SYNC = (errno.EINVAL, errno.EBADF, errno.ENOTSUP)
 """Errors of file systems, such as CIFS, that cannot sync a folder."""
 
@@ -60,11 +60,14 @@ def commit(temporary: Path, path: Path) -> None:
 def discard(temporary: Path) -> None:
     """Remove what is left of a killed attempt, also while its process still writes there.
 
-    It is renamed first, so that the process cannot commit what is left of it.
+    It is renamed first, so that the process cannot commit what is left of it, to a name by which the next
+    attempt finds it.
     """
-    removed = temporary.with_name(f".{uuid4().hex}")
-    with suppress(OSError):
-        os.replace(temporary, removed)
+    removed = temporary.with_name(temporary.name.removesuffix(REMOVED) + REMOVED)
+    if temporary != removed:
+        shutil.rmtree(removed, ignore_errors=True)
+        with suppress(OSError):
+            os.replace(temporary, removed)
     shutil.rmtree(removed, ignore_errors=True)
 
 

@@ -1,6 +1,7 @@
 """Records of a run: every step in its metrics, every few in the trackers that were asked for."""
 
 import sys
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -124,6 +125,9 @@ def test_wandb_works_without_an_account(tmp_path: Path, monkeypatch: pytest.Monk
     loop.train(watched("wandb", steps=4), tiny_corpus(tmp_path / "tokenizer"), out)
     (log,) = out.glob("wandb/offline-run-*/run-*.wandb")
     assert (out / "watch.id").read_text() in log.name
+    until = time.monotonic() + 30  # its service may write the last bytes after `finish`
+    while b"gradient_norm" not in log.read_bytes() and time.monotonic() < until:
+        time.sleep(0.1)
     assert b"gradient_norm" in log.read_bytes()
 
 
