@@ -10,8 +10,9 @@ import pytest
 
 from loriini.cli import main
 from loriini.compare import job
-from loriini.compare.running import train_here
 from loriini.compare.trainings import Training
+from loriini.train.corpora import read_corpora
+from loriini.train.loop import train
 from runs import prepared
 
 SETTINGS = {
@@ -56,7 +57,8 @@ class Compared:
 def all_trained_here(trainings: Sequence[Training], jobs: int = 1) -> dict[Path, str]:
     """What `train_all` does, without its processes."""
     for training in trainings:
-        train_here(training)
+        if not training.is_done:
+            train(training.run, read_corpora(training.run.corpus), training.folder)
     return {}
 
 

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from compare.conftest import Compared, overrides
+from loriini.common import progress
 from loriini.common.errors import InputError
 from loriini.common.hardware import JOBS_HERE
 from loriini.common.signals import Interrupted
@@ -36,6 +37,12 @@ open('unfinished/config.json', 'w').write('{{}}')
 open('unfinished/tokenizer_config.json', 'w').write('{{}}')
 open('unfinished/model.safetensors', 'wb').write((2).to_bytes(8, 'little') + b'{{}}')
 os.rename('unfinished', 'model')
+"""
+AT_WORK = f"""
+import time
+open('{METRICS}', 'w').write('{STEP.replace('"step": 1', '"step": 3').strip() % "false"}' + chr(10))
+time.sleep(0.5)
+{FINISH}
 """
 DIVERGE = f"open('{METRICS}', 'w').write('''{STEP % 'true'}''' * 10); raise SystemExit(2)"
 FAIL = "print('loriini: no luck today\\n'); raise SystemExit(3)"
@@ -129,6 +136,18 @@ def test_an_interrupt_saves_every_cell(compared: Compared, tmp_path: Path, numbe
         with pytest.raises(Interrupted, match=r"0 of 2 trainings ended.* to resume"):
             train_all(two, jobs=2)
     assert all((training.folder / "saved").exists() for training in two)
+
+
+def test_every_training_at_work_shows_its_steps(
+    compared: Compared, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.05)
+    with training_is(AT_WORK, AT_WORK):
+        train_all(trainings(compared, tmp_path), jobs=2)
+    err = capsys.readouterr().err
+    for name in ("dense", "lory"):
+        assert re.search(rf"^{name}, seed 0  3/12  loss 2\.500  32 tokens/s  0:00:0\d", err, re.MULTILINE)
+    assert re.search(r"^trainings  2/2 ", err, re.MULTILINE)
 
 
 def test_a_killed_cell_names_the_signal_not_its_progress(compared: Compared, tmp_path: Path) -> None:

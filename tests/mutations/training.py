@@ -195,8 +195,8 @@ TRAINING = (
     Mutation(
         "interrupted cells are not saved",
         "compare/running.py",
-        "            process.terminate()\n",
-        "            process.kill()\n",
+        "            each.process.terminate()\n",
+        "            each.process.kill()\n",
         "tests/compare/test_running.py",
     ),
     Mutation(

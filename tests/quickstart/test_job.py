@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,11 @@ import numpy as np
 import pytest
 
 from cli.calls import assert_refused, call
+from compare.conftest import all_trained_here
 from loriini.analyze.routes import Routes
 from loriini.cli import main
 from loriini.common.errors import InputError
-from loriini.compare import running
+from loriini.compare.trainings import Training
 from loriini.data.jobs.artifact import load_artifact
 from loriini.data.jobs.lock import folder_lock
 from loriini.data.read.document import Document
@@ -23,7 +25,7 @@ from loriini.train.records.metrics import METRICS, read_records
 from quickstart.conftest import DOMAINS, STEPS, arguments
 from runs import after_step, interrupt, signal_self
 
-STAGES = ["gather documents", "prepare corpus", "train dense", "train lory", "evaluate and analyze"]
+STAGES = ["gather documents", "prepare corpus", "train dense and lory", "evaluate and analyze"]
 
 
 def results(out: Path) -> dict[str, Any]:
@@ -94,7 +96,7 @@ def test_a_second_call_repeats_nothing(
     lines = ended.err.splitlines()
     assert lines[0] == f"Everything goes to {out}"
     assert [line for line in lines if line.startswith("stage ")] == [
-        f"stage {i} of 5: {name}" + f" (left: {', '.join(STAGES[i:])})" * (i < 5)
+        f"stage {i} of 4: {name}" + f" (left: {', '.join(STAGES[i:])})" * (i < 4)
         for i, name in enumerate(STAGES, start=1)
     ]
 
@@ -103,14 +105,13 @@ def test_an_interrupted_job_resumes_to_the_same_results(
     documents: Path, out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        train = running.train
 
-        def interrupted(run: Any, *others: Any) -> Path:
-            if run.name == "lory":
-                after_step(patch, 7, signal_self)
-            return train(run, *others)
+        def interrupted(trainings: Sequence[Training], jobs: int) -> dict[Path, str]:
+            all_trained_here(trainings[:1])
+            after_step(patch, 7, signal_self)
+            return all_trained_here(trainings[1:])
 
-        patch.setattr(running, "train", interrupted)
+        patch.setattr(job, "train_all", interrupted)
         ended = call(capsys, *arguments(documents, tmp_path / "job"))
     assert (ended.code, ended.out) == (130, "")
     assert f"saved after step 7 of {STEPS}" in ended.err
@@ -155,9 +156,23 @@ def test_a_damaged_file_is_refused(
     assert f"loriini: {folder / file}: not readable JSON" in ended.err.splitlines()[-1]
 
 
-def test_label_routing_works_from_documents_to_report(
-    documents: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_training_that_diverged_is_named_with_a_remedy(
+    documents: Path, out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    folder = Path(shutil.copytree(out, tmp_path / "job"))
+    run = folder / "runs" / "lory"
+    shutil.rmtree(run / "model")
+    skipped = [{**step, "skipped": True} for step in read_records(run / METRICS)]
+    (run / METRICS).write_text("".join(f"{json.dumps(step)}\n" for step in skipped))
+    ended = call(capsys, *arguments(documents, folder))
+    assert ended.code == 2
+    assert ended.err.splitlines()[-1].startswith(f"loriini: {run}: steps 3 to 12 were skipped")
+
+
+def test_label_routing_works_from_documents_to_report(
+    documents: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "train_all", all_trained_here)
     folder = tmp_path / "job"
     main(arguments(documents, folder, "--design", "label"))
     found = results(folder)

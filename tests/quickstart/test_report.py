@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from loriini.compare.running import available_cores
 from loriini.quickstart import report
 from loriini.quickstart.report import Finished, print_table, write_report
 from loriini.quickstart.settings import Quickstart
@@ -82,6 +83,7 @@ def test_the_page_has_every_section_and_lets_nothing_through(finished: Finished)
 
 def test_the_page_of_a_real_job_escapes_its_texts(out: Path) -> None:
     page = (out / "report.html").read_text()
+    assert f"jobs {min(2, available_cores())}, threads" in page  # both models side by side
     assert "&lt;b&gt;code&lt;/b&gt;" in page
     assert "<b>code</b>" not in page
     assert "['<script>']" not in page

@@ -100,10 +100,10 @@ def peak_memory() -> int:
     return torch.cuda.max_memory_allocated() if pick_device().type == "cuda" else peak_resident()
 
 
-def peak_resident() -> int:
-    """Peak resident bytes of this process; includes mapped files."""
+def peak_resident(whose: int = resource.RUSAGE_SELF) -> int:
+    """Peak resident bytes, mapped files included, of this process or the largest of its RUSAGE_CHILDREN."""
     unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return resource.getrusage(whose).ru_maxrss * unit
 
 
 JOBS_HERE = "LORIINI_JOBS_HERE"

@@ -7,9 +7,11 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from signal import SIGKILL
+from typing import NamedTuple
 
 from loriini.common.errors import InputError, WorkerDied
 from loriini.common.extension import extension_arguments
@@ -19,8 +21,8 @@ from loriini.common.signals import Interrupted, deferred_interrupts
 from loriini.compare.trainings import Training
 from loriini.train.corpora import read_corpora
 from loriini.train.folder import claim_run, make_folder
-from loriini.train.loop import train
-from loriini.train.records.metrics import METRICS, read_records
+from loriini.train.loop import loss_and_speed
+from loriini.train.records.metrics import METRICS, last_record, read_records
 
 LOG = "train.log"
 POLL_SECONDS = 0.1
@@ -38,13 +40,6 @@ def train_all(trainings: Sequence[Training], jobs: int = 1) -> dict[Path, str]:
     with progress("trainings", len(trainings)) as advance:
         advance(len(trainings) - len(left))
         return _Processes(left, jobs, advance).run() if left else {}
-
-
-def train_here(training: Training) -> None:
-    """Train in this process, unless it is done."""
-    if not training.is_done:
-        run = training.run
-        train(run, read_corpora(run.corpus, run.corpus_weights), training.folder)
 
 
 def refuse_failures(trainings: Sequence[Training], failures: Mapping[Path, str]) -> None:
@@ -97,12 +92,23 @@ def threads_of(jobs: int) -> int:
     return max(1, min(share, int(most)) if most.isdigit() else share)
 
 
+class _Process(NamedTuple):
+    """A training at work."""
+
+    training: Training
+    process: "subprocess.Popen[bytes]"
+    show: Callable[[], None]
+    """Show the steps that it has taken."""
+    shown: ExitStack
+    """Closed, it shows them no longer."""
+
+
 class _Processes:
     """`loriini train --resume` for each of the trainings, as many at once as there are jobs."""
 
     def __init__(self, trainings: Sequence[Training], jobs: int, advance: Advance) -> None:
         self.waiting, self.jobs, self.advance = deque(trainings), jobs, advance
-        self.running: dict[int, tuple[Training, subprocess.Popen[bytes]]] = {}
+        self.running: dict[int, _Process] = {}
         """By slot, of which there are as many as jobs."""
         self.failures: dict[Path, str] = {}
 
@@ -132,16 +138,20 @@ class _Processes:
         """Start waiting trainings while there is room."""
         for slot in range(self.jobs):
             if self.waiting and slot not in self.running:
-                training = self.waiting.popleft()
-                self.running[slot] = training, start_training(training, place_of(slot, self.jobs))
+                training, shown = self.waiting.popleft(), ExitStack()
+                process = start_training(training, place_of(slot, self.jobs))
+                show = shown.enter_context(steps_shown(training))
+                self.running[slot] = _Process(training, process, show, shown)
 
     def _collect(self) -> None:
-        """Report each training that ended, in a line."""
-        for slot, (training, process) in list(self.running.items()):
+        """Show how far each training is, and report one that ended in a line."""
+        for slot, (training, process, show, shown) in list(self.running.items()):
             code = process.poll()
             if code is None:
+                show()
                 continue
             del self.running[slot]
+            shown.close()
             self.advance()
             if code and not training.is_done:
                 reason = self.failures[training.folder] = failure(code, training.folder / LOG)
@@ -151,10 +161,27 @@ class _Processes:
 
     def _stop(self) -> None:
         """End what still runs; every process saves first."""
-        for _, process in self.running.values():
-            process.terminate()
-        for _, process in self.running.values():
-            process.wait()
+        for each in self.running.values():
+            each.process.terminate()
+        for each in self.running.values():
+            each.process.wait()
+            each.shown.close()
+
+
+@contextmanager
+def steps_shown(training: Training) -> Iterator[Callable[[], None]]:
+    """Yield a function that shows the progress of a training at work, by what it has recorded."""
+    before = 0
+    with progress(training.name, training.run.steps) as advance:
+
+        def show() -> None:
+            nonlocal before
+            last = last_record(training.folder / METRICS)
+            if last and last["step"] > before:
+                advance(last["step"] - before, loss_and_speed(last))
+                before = last["step"]
+
+        yield show
 
 
 def place_of(slot: int, jobs: int) -> dict[str, str]:

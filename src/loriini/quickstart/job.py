@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from resource import RUSAGE_CHILDREN, RUSAGE_SELF
 from typing import Any
-
-import torch
 
 from loriini.analyze.command import measure_routes
 from loriini.analyze.routes import ROUTES
@@ -17,7 +16,7 @@ from loriini.common.hardware import describe_machine, peak_resident
 from loriini.common.json_file import read_object
 from loriini.common.progress import announce, inform
 from loriini.compare.job import check_heldout, measure_trainings, with_shared_skip
-from loriini.compare.running import train_here
+from loriini.compare.running import available_cores, refuse_failures, threads_of, train_all
 from loriini.compare.trainings import Training
 from loriini.data.jobs.lock import folder_lock
 from loriini.data.prepare.inspection import neighbor_examples
@@ -32,6 +31,8 @@ from loriini.evaluate.settings import EvaluationSettings, Generation
 from loriini.model.weights.loading import load_model
 from loriini.quickstart.report import Finished, print_table, write_report
 from loriini.quickstart.settings import DENSE, HELDOUT, Quickstart
+from loriini.train.guard import skips_error
+from loriini.train.records.metrics import METRICS, read_records
 
 TRAIN_CHARACTERS, HELDOUT_CHARACTERS = 40_000_000, 2_000_000
 HELDOUT_INSTANCES = 160
@@ -39,6 +40,7 @@ HELDOUT_INSTANCES = 160
 PROMPT_CHARACTERS, SAMPLE_TOKENS = 200, 64
 RESULTS, STAGES, SAMPLES = "results.json", "stages.json", "samples.json"
 GATHER, PREPARE, MEASURE = "gather documents", "prepare corpus", "evaluate and analyze"
+PROCESSES = (RUSAGE_SELF, RUSAGE_CHILDREN)
 
 Sizes = dict[str, dict[str, int]]
 """By domain, `documents` and `characters`."""
@@ -58,8 +60,8 @@ def run_quickstart(settings: Quickstart, out: Path) -> None:
 
 
 def _run_stages(settings: Quickstart, identity: Mapping[str, str], out: Path) -> None:
-    names = {name: f"train {name}" for name in settings.runs}
-    stage = Stages(out, (GATHER, PREPARE, *names.values(), MEASURE), finished=(out / RESULTS).exists())
+    train = f"train {' and '.join(settings.runs)}"
+    stage = Stages(out, (GATHER, PREPARE, train, MEASURE), finished=(out / RESULTS).exists())
     with stage(GATHER):
         documents = gather(settings, out)
     with stage(PREPARE):
@@ -78,22 +80,31 @@ def _run_stages(settings: Quickstart, identity: Mapping[str, str], out: Path) ->
     evaluation = EvaluationSettings(text, contexts=contexts, instances=HELDOUT_INSTANCES)
     evaluation = with_shared_skip(trainings, evaluation)
     check_heldout(trainings, evaluation)
-    for training in trainings:
-        with stage(names[training.variant]):
-            train_here(training)
+    jobs = min(len(trainings), available_cores())  # one thread for each model waits for no other
+    with stage(train):
+        refuse_failures(trainings, train_all(trainings, jobs))
+        refuse_diverged(trainings)
     with stage(MEASURE):
         found = measure_trainings(trainings, evaluation, {}, out / "evaluations")
         mixture = trainings[-1].folder
         if not (mixture / ROUTES).exists():
             measure_routes(mixture, evaluation).save(mixture / ROUTES)
         samples = write_samples(out, [training.folder for training in trainings])
-    found |= {"machine": {**describe_machine(), "jobs": 1, "threads": torch.get_num_threads()}}
+    found |= {"machine": {**describe_machine(), "jobs": jobs, "threads": threads_of(jobs)}}
     results = contract_results(found, corpus, stage.costs())
     write_json(out / RESULTS, results)
     neighbors = neighbor_examples(corpus)
     job = Finished(settings, out, results, found, documents, samples, neighbors, stage.costs())
     print_table(job)
     print(write_report(job))
+
+
+def refuse_diverged(trainings: Sequence[Training]) -> None:
+    """InputError for a training that diverged, which leaves no model to score."""
+    for training in trainings:
+        if training.state == "diverged":
+            steps = read_records(training.folder / METRICS)[-1]["step"]
+            raise skips_error(training.folder, steps, training.run.guard.max_skips)
 
 
 def gather(settings: Quickstart, out: Path) -> dict[str, Sizes]:
@@ -205,11 +216,11 @@ class Stages:
                 before = costs.get(name, {"seconds": 0.0, "peak_memory_bytes": 0})
                 costs[name] = {
                     "seconds": before["seconds"] + time.perf_counter() - started,
-                    "peak_memory_bytes": max(peak_resident(), before["peak_memory_bytes"]),
+                    "peak_memory_bytes": max(before["peak_memory_bytes"], *map(peak_resident, PROCESSES)),
                 }
                 write_json(self.folder / STAGES, costs)
 
     def costs(self) -> dict[str, dict[str, Any]]:
-        """{stage: {"seconds", "peak_memory_bytes"}}; the peak of the process by the end of the stage."""
+        """{stage: {"seconds", "peak_memory_bytes"}}; the peak of any process by the stage's end."""
         path = self.folder / STAGES
         return read_object(path, "remove it; only the stages' costs are lost") if path.exists() else {}

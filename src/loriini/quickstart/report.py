@@ -266,7 +266,7 @@ def cost_section(job: Finished) -> Html:
             f"{large(dense)} (medians over steps): {mixture / dense:.2f} of the dense model's speed. "
             "`loriini bench` measures it side by side."
         ),
-        p.table(["stage", "time", "peak memory by its end"], rows),
+        p.table(["stage", "time", "peak memory of a process by its end"], rows),
     )
 
 

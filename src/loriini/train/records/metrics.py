@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ from loriini.common.checks import Count, mismatch
 from loriini.common.errors import InputError
 
 METRICS, EVALUATION = "metrics.jsonl", "evaluation.jsonl"
+TAIL = 1 << 16
+"""Bytes at the end of a file that are read for its last record; a longer one is not found."""
 
 
 def read_records(path: Path, *required: str) -> list[dict[str, Any]]:
@@ -35,6 +38,19 @@ def read_records(path: Path, *required: str) -> list[dict[str, Any]]:
             raise InputError(f"{path}: line {number} is no step's record ({problem}); remove that line")
         records.append(record)
     return records
+
+
+def last_record(path: Path) -> dict[str, Any] | None:
+    """The last step's record, while others may be written; None where there is none."""
+    if not path.exists():
+        return None
+    with open(path, "rb") as file:
+        file.seek(max(0, path.stat().st_size - TAIL))
+        whole = file.read().split(b"\n")[:-1]  # after the last end of a line, one is being written
+    with suppress(ValueError, IndexError):
+        record: dict[str, Any] = json.loads(whole[-1])
+        return record
+    return None
 
 
 def _problem(record: Any, required: Sequence[str]) -> str | None:
