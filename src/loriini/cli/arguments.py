@@ -40,12 +40,11 @@ def output_file(*marks: str) -> Callable[[str], Path]:
 
 
 def text_argument(text: str) -> str:
-    """Text that a tokenizer reads. InputError for bytes that are not UTF-8."""
+    """Text that a tokenizer reads, in UTF-8 whatever the locale. InputError for bytes that are not."""
     try:
-        text.encode()
-    except UnicodeEncodeError:
+        return os.fsencode(text).decode()
+    except UnicodeError:
         raise InputError("the text is not UTF-8; convert it") from None
-    return text
 
 
 def read_text_file(path: Path) -> str:

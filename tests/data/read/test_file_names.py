@@ -4,8 +4,16 @@ from pathlib import Path
 
 import pytest
 
+from loriini.data.read.files import as_utf8
 from loriini.data.read.inputs import input_files
 from loriini.data.read.names import domain_from_name, heldout_files
+
+
+@pytest.mark.parametrize("name", ["é😀", r"a\udce9é"])
+def test_names_are_utf8_in_every_locale(name: str) -> None:
+    raw = name.encode().replace(rb"\udce9", b"\xe9")
+    for encoding in ("utf-8", "ascii"):
+        assert as_utf8(raw.decode(encoding, "surrogateescape")) == name
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,8 @@ def without_query(path: str | Path) -> str:
 
 
 def as_utf8(name: str) -> str:
-    r"""A file name with `\udce9` for a byte e9 that is not UTF-8, since ids and domains must be."""
+    r"""A file name, in any locale, with `\udce9` for a byte e9 that is not UTF-8: ids and domains must be."""
+    name = name.encode(errors="surrogateescape").decode(errors="surrogateescape")
     return name.encode(errors="backslashreplace").decode()
 
 
