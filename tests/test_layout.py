@@ -18,7 +18,7 @@ BUDGETS = {
     "routing": 1587,
     "model": 4271,
     "parallel": 861,
-    "data/read": 1989,
+    "data/read": 1993,
     "data/prepare": 3669,
     "data/jobs": 859,
     "data/convert": 448,

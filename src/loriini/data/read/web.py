@@ -19,6 +19,8 @@ HEADER_BYTES, PAGE_BYTES = 1 << 20, 1 << 23
 """The longest first line of a record, and the longest page, unpacked: parsing takes many times its size."""
 
 HTML = ("text/html", "application/xhtml+xml")
+BINARY = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")
+"""Bytes that no text has, by the MIME Sniffing standard."""
 CHARSET = re.compile(r"charset\s*=\s*[\"']?([a-z\d][\w.:-]{0,39})", re.ASCII | re.IGNORECASE)
 
 Headers = Mapping[str, str]
@@ -97,6 +99,8 @@ def _text_of(headers: Headers, content: bytes) -> str:
         if status != "200":
             raise BadRecord("page with another status than 200", status, fix=None)
     form = headers.get("warc-identified-payload-type", kind).split(";")[0].strip().lower()
+    if not form and not BINARY.search(content):
+        form = "text/html" if content.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<") else "text/plain"
     if form == "text/plain":
         return _plain(content, kind)
     if form not in HTML:
