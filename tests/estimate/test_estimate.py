@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from covering import one_of_each
+from loriini import LoriiniForCausalLM
 from loriini.cli.estimate_table import estimate_text
 from loriini.common.errors import InputError
 from loriini.common.hardware import machine_memory
@@ -24,6 +25,7 @@ from loriini.parallel.mesh import ParallelConfig
 from loriini.recipes import find_recipe
 from loriini.train.config import TrainConfig
 from loriini.train.launch import dry_run
+from loriini.train.optimizer import hidden_matrices
 from runs import tiny_run
 
 TINY = tiny_run("lory", batch_size=8)
@@ -50,6 +52,28 @@ def test_weights_are_shared_out_and_the_mixture_counts() -> None:
     assert one.total == pytest.approx(
         one.parameters + one.gradients + one.optimizer + one.gathered + one.activations + one.transient
     )
+
+
+@one_of_each(design=["lory", "mixtral", "aoe"], gpus=[1, 4, 8])
+def test_of_matrices_muon_holds_one_moment(design: str, gpus: int) -> None:
+    run = tiny_run(design, batch_size=8)
+    muon = replace(run, optimizer=replace(run.optimizer, name="muon"))
+    config = run.config(64, 0)
+    model = LoriiniForCausalLM(config)
+    numbers = sum(parameter.numel() for parameter in hidden_matrices(model))
+    assert memory(run, gpus).optimizer - memory(muon, gpus).optimizer == 4 * numbers / gpus
+    assert 16 * config.parameters()[0] > least_memory(muon, config, 1) > 12 * config.parameters()[0]
+    assert least_memory(muon, config, gpus) < memory(muon, gpus).total
+
+
+def test_what_muon_gathers_is_said() -> None:
+    run = replace(TINY, optimizer=replace(TINY.optimizer, name="muon"))
+    alone, four = (estimate(run, 64, GpuCluster(gpus)) for gpus in (1, 4))
+    attention, experts = 4 * 32 * 32, 3 * 3 * 32 * 48
+    assert (alone.muon_bytes, four.muon_bytes) == (0, 2 * 2 * (attention + experts) * 3 / 4)
+    assert "Muon" not in estimate_text(alone)
+    assert "Muon gathers matrices: 0.00 GiB sent and received by each rank" in estimate_text(four)
+    assert estimate(TINY, 64, GpuCluster(4)).muon_bytes == 0
 
 
 def test_gradients_reduced_once_a_step_are_held_whole() -> None:

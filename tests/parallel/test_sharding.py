@@ -1,33 +1,45 @@
 """One batch in several processes: the gradients of one process, and the states that are saved."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from itertools import combinations, product
+from typing import Any, Literal
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from covering import cover
 from live_bytes import LiveBytes
 from loriini import DESIGNS, LoriiniConfig, LoriiniForCausalLM
+from loriini.common.errors import InputError
 from loriini.estimate.activations import saved_bytes
+from loriini.estimate.communication import BFLOAT16, muon_bytes
 from loriini.estimate.memory import others_states
 from loriini.model.experts.stacked import Experts
 from loriini.model.weights.conversion import copy_into_experts
 from loriini.parallel import sharding
-from loriini.parallel.mesh import Parallel, ParallelConfig, join_mesh
+from loriini.parallel.mesh import Parallel, ParallelConfig, check_mesh, join_mesh
 from loriini.parallel.sharding import (
     build_model,
     full_tensor,
     gather_model,
     gradient_norm,
+    local_part,
     split_experts,
     weights_and_buffers,
 )
 from loriini.routing.scorer import ScorerModule
-from loriini.train.optimizer import OptimizerConfig, make_optimizer, take_step
+from loriini.train import muon
+from loriini.train.optimizer import (
+    OptimizerConfig,
+    hidden_matrices,
+    make_optimizer,
+    take_step,
+)
 from loriini.train.upcycle import copy_into_sharded_experts
 from sharded import BATCH, LENGTH, backward, batch
 from tiny import SEGMENT, assert_same_gradients, gradients, label_arguments, tiny_config
@@ -40,6 +52,16 @@ WHOLE_OF_FOUR = (
     ParallelConfig(experts=2, share_experts="whole"),
     ParallelConfig(shard=2, experts=2, share_experts="whole"),
 )
+
+
+REPLICATED, HYBRID = ParallelConfig(shard=1), ParallelConfig(shard=2)
+MESHES = {
+    2: (FSDP, REPLICATED, EXPERTS, WHOLE),
+    4: (FSDP, HYBRID, ParallelConfig(2, 2), EXPERTS, *WHOLE_OF_FOUR),
+}
+OptimizerName = Literal["adamw", "muon"]
+Stepped = tuple[int, ParallelConfig, OptimizerName]
+"""The place of a configuration in STEPPING, a mesh and an optimizer."""
 
 
 def every_configuration() -> Iterator[LoriiniConfig]:
@@ -59,6 +81,17 @@ SELECTING = [config for config in CONFIGURATIONS if config.routing.combination =
 SELECTING += [tiny_config(SOFT), tiny_config("label", num_experts=8)]
 ROUTED = [tiny_config(design) for design in ("lory", "segment-then-token")]
 ROUTED.append(tiny_config(replace(DESIGNS["lory"], scorer="mlp", segment_length=SEGMENT)))
+ONE = {"num_hidden_layers": 1}
+UNEVEN = {**ONE, "hidden_size": 13, "head_dim": 2, "intermediate_size": 30}
+STEPPING = [
+    tiny_config("aoe", **ONE),
+    tiny_config("mixtral", block="gpt2", **ONE),
+    tiny_config("deepseek-v3", **ONE),
+    tiny_config("mixtral", **{**UNEVEN, "intermediate_size": 27}, num_experts=6),
+    tiny_config("lory", **UNEVEN, num_experts=3),
+    tiny_config("dense", **UNEVEN, num_experts=1),
+]
+"""Configurations whose steps are compared."""
 KEEPING = [tiny_config(design, hidden_size=64) for design in ("lory", "smear", "mixtral", "label")]
 
 
@@ -92,21 +125,57 @@ def single_gradients(config: LoriiniConfig, processes: int) -> tuple[dict[str, T
     return {n: p.grad for n, p in model.named_parameters() if p.grad is not None}, norm
 
 
-def stepped(config: LoriiniConfig, mesh: ParallelConfig) -> tuple[dict[str, Any], list[bool]]:
-    """The moments after a step that is clipped and one that is skipped, and whether they were taken."""
-    torch.manual_seed(0)
-    parallel = join_mesh(mesh)
-    model = build_model(config, parallel, "fp32")
-    optimizer = make_optimizer(model, OptimizerConfig())
+def stepping(processes: int) -> list[Stepped]:
+    """Every two of a configuration, a mesh that admits it and an optimizer."""
+    cases = []
+    for case in product(range(len(STEPPING)), MESHES[processes], ("adamw", "muon")):
+        with suppress(InputError):
+            check_mesh(case[1], processes, BATCH, STEPPING[case[0]])
+            cases.append(case)
+    return cover(cases, lambda case: combinations(enumerate(case), 2))
+
+
+def stepped(cases: list[Stepped]) -> list[tuple[dict[str, Any], list[bool], float]]:
+    """Of each case what `two_steps` returns, and how many numbers a process receives in a step of Muon."""
+    results = []
+    for place, mesh, name in cases:
+        torch.manual_seed(0)
+        config, parallel = STEPPING[place], join_mesh(mesh)
+        model = build_model(config, parallel, "fp32")
+        ids = batch(config).chunk(parallel.world_size)[parallel.rank]
+        whole: list[int] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(muon, "orthogonal", partial(count_numbers, whole, muon.orthogonal))
+            found = two_steps(model, name, lambda: backward(model, ids, {}, parallel))  # noqa: B023
+        own = sum(local_part(p).numel() for p in hidden_matrices(model) if whole)
+        received = parallel.mean(torch.tensor(sum(whole) / 2 - own))
+        results.append((*found, received.item()))
+    return results
+
+
+def count_numbers(counted: list[int], function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    counted.append(x.numel())
+    return function(x)
+
+
+def two_steps(
+    model: LoriiniForCausalLM, name: OptimizerName, backward: Callable[[], None]
+) -> tuple[dict[str, Any], list[bool]]:
+    """The mean gradients and the weights' changes after a step that is clipped and one that is skipped, and
+    whether they were taken.
+    """
+    optimizer = make_optimizer(model, OptimizerConfig(name=name, learning_rate=0.1))
+    before = {n: full_tensor(p.detach()).clone() for n, p in model.named_parameters()}
     taken = []
     for loss in (1.0, float("nan")):
-        backward(model, batch(config), {}, parallel)
+        backward()
         taken.append(bool(take_step(model, optimizer, 0.01, torch.tensor(loss))[1]))
         optimizer.zero_grad()
-    moments = {
-        name: full_tensor(optimizer.state[p]["exp_avg"]).numpy() for name, p in model.named_parameters()
+    changes = {
+        n: (full_tensor(optimizer.state[p]["exp_avg"]).numpy(), (full_tensor(p.detach()) - before[n]).numpy())
+        for n, p in model.named_parameters()
     }
-    return moments, taken
+    return changes, taken
 
 
 def saved_more(configs: list[LoriiniConfig], mesh: ParallelConfig) -> list[int]:
@@ -195,7 +264,7 @@ TWO_PROCESSES = {
     "whole": (sharded_gradients, SELECTING[::2], WHOLE),
     "gathered": (gathered, CONFIGURATIONS, EXPERTS),
     "copied": (copied_into_experts, tiny_config(), EXPERTS),
-    "stepped": (stepped, tiny_config("aoe"), EXPERTS),
+    "stepped": (stepped, stepping(2)),
     "saved": (saved_more, KEEPING, EXPERTS),
     "saved of whole": (saved_more, [tiny_config("ec-token", hidden_size=64)], WHOLE),
 }
@@ -206,6 +275,18 @@ def two_processes() -> dict[str, Any]:
     """What the first of two processes returns from each task."""
     first, _ = job(2, in_one_group, list(TWO_PROCESSES.values()))
     return dict(zip(TWO_PROCESSES, first, strict=True))
+
+
+SHARES = [SELECTING[1::2][i :: len(WHOLE_OF_FOUR)] for i in range(len(WHOLE_OF_FOUR))]
+"""The configurations whose gradients are computed in each mesh of WHOLE_OF_FOUR."""
+
+
+@pytest.fixture(scope="module")
+def four_processes() -> list[Any]:
+    """What the first of four processes returns: the gradients of each of SHARES, and the steps."""
+    gradients = [(sharded_gradients, *task) for task in zip(SHARES, WHOLE_OF_FOUR, strict=True)]
+    returned: list[Any] = job(4, in_one_group, [*gradients, (stepped, stepping(4))])[0]
+    return returned
 
 
 def assert_those_of_a_single_process(
@@ -223,11 +304,9 @@ def test_gradients_are_those_of_a_single_process(mesh: str, two_processes: dict[
         assert_those_of_a_single_process(config, 2, *found)
 
 
-def test_so_are_those_of_whole_experts_in_any_mesh_of_four() -> None:
+def test_so_are_those_of_whole_experts_in_any_mesh_of_four(four_processes: list[Any]) -> None:
     """Of the other designs: in one group of all, sharded besides, and in replicas."""
-    shares = [SELECTING[1::2][i :: len(WHOLE_OF_FOUR)] for i in range(len(WHOLE_OF_FOUR))]
-    tasks = [(sharded_gradients, *task) for task in zip(shares, WHOLE_OF_FOUR, strict=True)]
-    for configs, results in zip(shares, job(4, in_one_group, tasks)[0], strict=True):
+    for configs, results in zip(SHARES, four_processes, strict=False):
         for config, found in zip(configs, results, strict=True):
             assert_those_of_a_single_process(config, 4, *found)
 
@@ -271,19 +350,40 @@ def test_copies_of_a_sharded_model_are_those_of_a_single_process(two_processes: 
     assert 0 < sent < 0.1 * sum(value.nbytes for value in expected.values())
 
 
-def test_shards_take_the_steps_of_one_process(two_processes: dict[str, Any]) -> None:
-    config = tiny_config("aoe")
-    moments, taken = two_processes["stepped"]
+def assert_steps_of_one_process(
+    case: Stepped, processes: int, found: tuple[dict[str, Any], list[bool], float]
+) -> None:
+    """AdamW divides tiny gradients by their own size, so its changes would show what rounding did to them."""
+    place, mesh, name = case
     torch.manual_seed(0)
-    model = LoriiniForCausalLM(config).train()
-    optimizer = make_optimizer(model, OptimizerConfig())
-    model(batch(config), labels=batch(config)).loss.backward()
-    norm, _ = take_step(model, optimizer, 0.01, torch.tensor(1.0))
+    config = STEPPING[place]
+    model, ids = LoriiniForCausalLM(config).train(), batch(config)
+    expected, _ = two_steps(model, name, lambda: model(ids, labels=ids).loss.backward())
+    changes, taken, received = found
     assert taken == [True, False]
-    assert norm > 0.1  # clipping matters
-    for name, parameter in model.named_parameters():
-        expected = optimizer.state[parameter]["exp_avg"]
-        torch.testing.assert_close(torch.from_numpy(moments[name]), expected, rtol=1e-3, atol=1e-8)
+    matrices = hidden_matrices(model) if name == "muon" else set()
+    for weight, parameter in model.named_parameters():
+        (mean, change), (its_mean, its_change) = (
+            map(torch.from_numpy, each[weight]) for each in (changes, expected)
+        )
+        torch.testing.assert_close(mean, its_mean, rtol=1e-3, atol=1e-8, msg=f"{case}, mean of {weight}")
+        if parameter in matrices:
+            assert its_change.abs().max() > 0.02
+            torch.testing.assert_close(change, its_change, rtol=0, atol=1e-5, msg=f"{case}, {weight}")
+    ranks = mesh.shard or processes
+    sent = muon_bytes(config, ranks, mesh.experts, mesh.share_experts) if matrices else 0
+    assert received == sent / BFLOAT16, case
+
+
+def test_shards_take_the_steps_of_one_process(two_processes: dict[str, Any]) -> None:
+    """And receive what the estimate says."""
+    for case, found in zip(stepping(2), two_processes["stepped"], strict=True):
+        assert_steps_of_one_process(case, 2, found)
+
+
+def test_so_do_shards_in_any_mesh_of_four(four_processes: list[Any]) -> None:
+    for case, found in zip(stepping(4), four_processes[-1], strict=True):
+        assert_steps_of_one_process(case, 4, found)
 
 
 def test_a_group_keeps_the_states_that_the_estimate_says(two_processes: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ Adam's moments carried over as m/E, v/E² and an eps of eps/E it takes the dense
 """
 
 from dataclasses import replace
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -45,9 +46,11 @@ def trained_dense(settings: OptimizerConfig) -> tuple[LoriiniForCausalLM, torch.
     return dense, optimizer
 
 
-def apart_after(experts: int = 4, eps: float = 1e-8, scaled: bool = True) -> tuple[float, float]:
+def apart_after(
+    experts: int = 4, eps: float = 1e-8, scaled: bool = True, name: Literal["adamw", "muon"] = "adamw"
+) -> tuple[float, float]:
     """Train a dense model, then it and its copy on; how far losses and merged weights come apart, at most."""
-    settings = replace(OPTIMIZER, eps=eps)
+    settings = replace(OPTIMIZER, eps=eps, name=name)
     dense, dense_optimizer = trained_dense(settings)
     config = tiny_config(EQUAL_GATES, num_experts=experts)
     mixture, optimizer = upcycle(dense, dense_optimizer, config, settings)
@@ -64,9 +67,11 @@ def apart_after(experts: int = 4, eps: float = 1e-8, scaled: bool = True) -> tup
     return max(abs(a - b) for a, b in losses), max(weights)
 
 
-@one_of_each(experts=[3, 8], eps=[1e-8, 1e-3])
-def test_copies_of_equal_weight_follow_the_dense_model(experts: int, eps: float) -> None:
-    losses, weights = apart_after(experts=experts, eps=eps)
+@one_of_each(experts=[3, 8], eps=[1e-8, 1e-3], name=["adamw", "adamw", "muon"])
+def test_copies_of_equal_weight_follow_the_dense_model(
+    experts: int, eps: float, name: Literal["adamw", "muon"]
+) -> None:
+    losses, weights = apart_after(experts=experts, eps=eps, name=name)
     assert losses < 1e-5
     assert weights < 1e-5
 

@@ -21,6 +21,10 @@ def estimate_text(e: Estimate) -> str:
         f"{_number(e.flops_per_token / 1e9)} GFLOP a token, {_number(e.flops_per_step / 1e12)} TFLOP a step "
         f"of {e.tokens_per_step:,} tokens",
     ]
+    if e.muon_bytes:
+        head.append(
+            f"Muon gathers matrices: {_gib(e.muon_bytes)} GiB sent and received by each rank in a step"
+        )
     if e.chosen_for is not None:
         head.append(
             f"chosen for {_gib(e.chosen_for)} GiB, {MARGIN:.0%} of them free: micro_batch_size "

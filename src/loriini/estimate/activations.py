@@ -192,6 +192,7 @@ def _saved_at_depth(
     """What a model of `layers` layers saves, without the copies of weights that autocast makes."""
     shallow = copy(config)
     shallow.num_hidden_layers = layers
+    shallow.expert_scale = "initializer"  # another scale is measured, on numbers
     shallow.tie_word_embeddings = False  # the head's copy is then left out as those of other weights
     if config.routing.scorer in READS_VALUES:
         shallow.routing = replace(config.routing, scorer="frozen")

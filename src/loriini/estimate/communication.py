@@ -6,14 +6,23 @@ they chose, which needs a choice. Expert-wise parallelism shards the width of al
 ranks and sends the group's states, whose size does not depend on the number of experts.
 """
 
+import math
 from dataclasses import dataclass
+
+import torch
 
 from loriini.model import LoriiniConfig
 from loriini.model.configuration import BLOCK_SIZES
+from loriini.model.decoder import LoriiniDecoderLayer
+from loriini.parallel.mesh import ShareExperts
+from loriini.parallel.sharding import divided_dim
 from loriini.routing.selection import fixed_counts
+from loriini.train.optimizer import hidden_matrices
 
 FLOAT32 = 4
 """Bytes of master weights, reduced gradients, and gates."""
+BFLOAT16 = 2
+"""Bytes of a number that Muon gathers on a GPU."""
 INT32 = 4
 """Bytes of a number of pairs."""
 
@@ -156,6 +165,47 @@ def expert_parallel_bytes(config: LoriiniConfig, group: int, step: RankStep) -> 
     numbers = experts * INT32 if fixed is None else 0
     states = pairs * span * config.hidden_size * step.itemsize
     return config.num_hidden_layers * (4 * states + numbers) * (group - 1) / group
+
+
+def matrix_numbers(config: LoriiniConfig) -> int:
+    """The numbers in the matrices that Muon steps."""
+    return config.num_hidden_layers * sum(shape.numel() for shape, _ in _hidden_shapes(config))
+
+
+def muon_bytes(config: LoriiniConfig, ranks: int, group: int, share_experts: ShareExperts) -> float:
+    """What a process receives in a step on GPUs so that it has whole matrices for Muon.
+
+    `ranks` processes share a copy of the model, `group` of them its experts. Matrices split over n processes
+    are gathered in bfloat16, each process receiving n - 1 parts; whole matrices of a stack are not sent.
+    """
+    numbers = 0.0
+    for shape, width_dim in _hidden_shapes(config):
+        dims = (
+            {0: ranks} if width_dim is None else _expert_dims(shape, width_dim, ranks, group, share_experts)
+        )
+        split = math.prod(n for dim, n in dims.items() if dim > 0 or len(shape) == 2)
+        numbers += shape.numel() / ranks * (split - 1)
+    return BFLOAT16 * config.num_hidden_layers * numbers
+
+
+def _hidden_shapes(config: LoriiniConfig) -> list[tuple[torch.Size, int | None]]:
+    """Shapes of the matrices that Muon steps in a layer; the dimension of the width of routed experts."""
+    with torch.device("meta"):
+        layer = LoriiniDecoderLayer(config, layer_idx=0)
+    experts = layer.mlp.experts
+    width = {parameter: experts.width_dims[name] for name, parameter in experts.named_parameters()}
+    return [(parameter.shape, width.get(parameter)) for parameter in hidden_matrices(layer)]
+
+
+def _expert_dims(
+    shape: torch.Size, width_dim: int, ranks: int, group: int, share_experts: ShareExperts
+) -> dict[int, int]:
+    """The dimensions along which experts are split, and over how many processes."""
+    whole = share_experts == "whole"
+    group = 1 if whole and shape[0] == 1 else group
+    of_group = {(0 if whole else width_dim): group} if group > 1 else {}
+    dim = divided_dim(shape, ranks // group, of_group) or 0
+    return of_group | {dim: of_group.get(dim, 1) * (ranks // group)}
 
 
 def _sliced_experts(config: LoriiniConfig, step: RankStep, ranks: int, group: int) -> Communication:

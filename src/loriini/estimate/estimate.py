@@ -8,12 +8,14 @@ from loriini.common.checks import LARGEST
 from loriini.common.errors import InputError
 from loriini.common.hardware import resolve_precision
 from loriini.estimate.choice import choose, memory_here, with_recompute
+from loriini.estimate.communication import muon_bytes
 from loriini.estimate.memory import (
     GIB,
     MOST_MEMORY,
     GpuCluster,
     RankMemory,
     check_memory,
+    mesh_sizes,
     micro_batch_activations,
     rank_memory,
 )
@@ -47,6 +49,8 @@ class Estimate:
     flops_per_token: float
     tokens_per_step: int
     flops_per_step: float
+    muon_bytes: float
+    """Bytes that a rank sends, and receives, in a step to make matrices whole for Muon."""
     chosen_for: float | None
     """Bytes of memory for which the run's `auto` settings were chosen; None if it has none."""
     options: tuple[Option, ...]
@@ -99,9 +103,17 @@ def estimate(run: TrainConfig, vocab_size: int, cluster: GpuCluster) -> Estimate
         flops_per_token=flops,
         tokens_per_step=tokens,
         flops_per_step=flops * tokens,
+        muon_bytes=gathered_bytes(run, config, cluster.gpus),
         chosen_for=chosen_for,
         options=options,
     )
+
+
+def gathered_bytes(run: TrainConfig, config: LoriiniConfig, gpus: int) -> float:
+    """`muon_bytes` of a run; 0 with AdamW."""
+    if run.optimizer.name != "muon":
+        return 0.0
+    return muon_bytes(config, *mesh_sizes(run, gpus), run.parallel.share_experts)
 
 
 def find_options(run: TrainConfig, config: LoriiniConfig, cluster: GpuCluster) -> Iterator[Option]:

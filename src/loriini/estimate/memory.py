@@ -6,7 +6,7 @@ import torch
 
 from loriini.common.errors import InputError
 from loriini.estimate.activations import ActivationBytes, UnshardedGradients, count_activations
-from loriini.estimate.communication import FLOAT32, count_parameters
+from loriini.estimate.communication import FLOAT32, count_parameters, matrix_numbers
 from loriini.model import LoriiniConfig
 from loriini.train.config import AUTO, TrainConfig
 
@@ -59,8 +59,9 @@ def least_memory(run: TrainConfig, config: LoriiniConfig, ranks: int) -> float:
 
 
 def weights_to_moments(run: TrainConfig, config: LoriiniConfig, ranks: int) -> float:
-    """Bytes of weights, gradients and AdamW's moments in each of `ranks`, where they are shared evenly."""
-    return 4 * FLOAT32 * config.parameters()[0] / mesh_sizes(run, ranks)[0]
+    """Bytes of weights, gradients and moments in each of `ranks`, where they are shared evenly, at least."""
+    held = 3 if run.optimizer.name == "muon" else 4
+    return held * FLOAT32 * config.parameters()[0] / mesh_sizes(run, ranks)[0]
 
 
 def check_memory(run: TrainConfig, config: LoriiniConfig, ranks: int, memory: float, where: str) -> None:
@@ -75,7 +76,7 @@ def check_memory(run: TrainConfig, config: LoriiniConfig, ranks: int, memory: fl
         )
         raise InputError(
             f"{run.name} needs at least {least / GIB:,.1f} GiB, {states / GIB:,.1f} of them for weights, "
-            f"gradients and AdamW's moments; {where} has {memory / GIB:,.1f}: {remedy}"
+            f"gradients and the optimizer's moments; {where} has {memory / GIB:,.1f}: {remedy}"
         )
 
 
@@ -133,12 +134,15 @@ def rank_memory(
         gathered = min(2, layers) * layer * itemsize + root
         unsharded = UnshardedGradients(layer * itemsize, layer * FLOAT32, root)
     kept, transient, merged = activations.peak(layers, checkpointing, unsharded)
+    moments = 2 * master
+    if run.optimizer.name == "muon":
+        moments -= FLOAT32 * matrix_numbers(config) / shard
     whole = experts + counts.layers + counts.root
     accumulated = gpus > 1 and run.parallel.reduce_once and micro_batch_size < run.batch_size // gpus
     return RankMemory(
         parameters=master,
         gradients=master + (FLOAT32 * whole if accumulated else 0),
-        optimizer=2 * master,
+        optimizer=moments,
         gathered=gathered,
         activations=kept + kept_layers * others,
         merged=merged,

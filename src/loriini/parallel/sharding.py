@@ -6,7 +6,7 @@ FSDP2 shards every layer over (replicate, data). Experts that are split over a g
 
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -139,10 +139,16 @@ def expert_placement(experts: Experts, mesh: DeviceMesh) -> Callable[[nn.Paramet
             return None
         placements = parameter.placements if isinstance(parameter, DTensor) else ()
         taken = {placement.dim for placement in placements if isinstance(placement, Shard)}
-        dims = [dim for dim, n in enumerate(parameter.shape) if n % size == 0 and dim not in taken]
-        return Shard(dims[0]) if dims else None
+        dim = divided_dim(parameter.shape, size, taken)
+        return None if dim is None else Shard(dim)
 
     return place
+
+
+def divided_dim(shape: Iterable[int], size: int, taken: Container[int | None]) -> int | None:
+    """The first dimension that `size` processes divide evenly, of those not taken; None: there is none."""
+    dims = (dim for dim, n in enumerate(shape) if n % size == 0 and dim not in taken)
+    return next(dims, None)
 
 
 def full_tensor(tensor: Tensor) -> Tensor:

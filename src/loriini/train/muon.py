@@ -7,13 +7,15 @@ Axes: E matrices of a stack; M rows, N columns.
 """
 
 from collections.abc import Callable
+from functools import partial
+from inspect import unwrap
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Placement, Replicate
 
-from loriini.parallel.sharding import copy_part, full_tensor, local_part
+from loriini.parallel.sharding import local_part
 
 A, B, C = 3.4445, -4.7750, 2.0315
 """Of the polynomial a x + b x³ + c x⁵, which in five iterations takes singular values in (0, 1] near 1."""
@@ -42,7 +44,7 @@ class Muon(torch.optim.AdamW):
         groups = self.param_groups
         self.param_groups = [group for group in groups if not group[MATRICES]]
         try:
-            loss = super().step(closure)
+            loss = unwrap(torch.optim.AdamW.step)(self, closure)  # hooks of a step are called by this one
         finally:
             self.param_groups = groups
         for group in groups:
@@ -62,10 +64,9 @@ class Muon(torch.optim.AdamW):
         mean, scale = local_part(state["exp_avg"]), getattr(self, "grad_scale", None)
         skipped = getattr(self, "found_inf", None)
         taken = torch.ones_like(state["step"]) if skipped is None else 1 - skipped
-        gradient = gradient if scale is None else gradient / scale
-        gradient = torch.where(
-            taken.bool(), gradient, 0
-        )  # not a product, which would keep what is not finite
+        if scale is not None:
+            gradient.div_(scale)
+        gradient.masked_fill_(taken == 0, 0)  # a product would keep what is not finite
         state["step"] += taken
         mean.lerp_(gradient, (1 - momentum) * taken)
         ahead = orthogonal_part(gradient.lerp(mean, momentum), parameter)
@@ -76,35 +77,46 @@ class Muon(torch.optim.AdamW):
 def orthogonal_part(part: Tensor, like: Tensor) -> Tensor:
     """This process's part of matrices (…, M, N) made orthogonal, which are sharded as `like`.
 
-    Matrices of which processes hold parts are gathered, and every process makes them orthogonal; where each
-    holds whole matrices of a stack, nothing is sent.
+    Matrices that are split over processes are gathered, in the dtype of the iteration, and each of these
+    processes makes them orthogonal. Where each holds whole matrices of a stack, nothing is sent.
     """
-    if not isinstance(like, DTensor) or holds_whole_matrices(like):
+    if not isinstance(like, DTensor):
         return orthogonal(part)
-    sharded = torch.empty_like(like)
-    local_part(sharded).copy_(part)
-    copy_part(sharded, orthogonal(full_tensor(sharded)))
-    return local_part(sharded)
+    mesh, whole = like.device_mesh, whole_matrices(like)
+    if whole == like.placements:
+        return orthogonal(part)
+    sharded = partial(DTensor.from_local, device_mesh=mesh, shape=like.shape, stride=like.stride())
+    sent = sharded(part.to(iteration_dtype(part)), placements=like.placements)
+    found = orthogonal(sent.redistribute(placements=whole).to_local())
+    own = sharded(found, placements=whole).redistribute(placements=like.placements)
+    return own.to_local().to(part.dtype)
 
 
-def holds_whole_matrices(parameter: DTensor) -> bool:
-    """Whether no matrix of a stack is split over processes."""
-    placements = parameter.placements
-    return all(
-        placed.is_replicate() or (parameter.dim() == 3 and placed.is_shard(0)) for placed in placements
+def whole_matrices(parameter: DTensor) -> tuple[Placement, ...]:
+    """The placements of a sharded parameter, except those that split its matrices, which are replicated."""
+    stacked = parameter.dim() == 3
+    return tuple(
+        placed if stacked and getattr(placed, "dim", None) == 0 else Replicate()
+        for placed in parameter.placements
     )
 
 
-def orthogonal(x: Tensor) -> Tensor:
-    """U Vᵀ of each matrix U S Vᵀ (…, M, N), nearly: singular values end between about 0.7 and 1.2.
+def iteration_dtype(x: Tensor) -> torch.dtype:
+    """The dtype in which matrices are made orthogonal: on a GPU bfloat16."""
+    return torch.bfloat16 if x.is_cuda else x.dtype
 
-    By Newton and Schulz's iteration on matrices of norm 1; in bfloat16 on a GPU.
+
+def orthogonal(x: Tensor) -> Tensor:
+    """U Vᵀ of each matrix U S Vᵀ (…, M, N), nearly: most singular values end between 0.7 and 1.2.
+
+    By Newton and Schulz's iteration on matrices of norm 1, in `iteration_dtype`.
     """
-    if x.shape[-2] > x.shape[-1]:
-        return orthogonal(x.mT).mT
-    y = x.bfloat16() if x.is_cuda else x
-    y = y / torch.linalg.matrix_norm(y, keepdim=True).clamp(min=SMALLEST_NORM)
+    tall = x.shape[-2] > x.shape[-1]
+    y_EMN = x.to(iteration_dtype(x)).reshape(-1, *x.shape[-2:])
+    y_EMN = y_EMN.mT if tall else y_EMN
+    y_EMN = y_EMN / torch.linalg.matrix_norm(y_EMN, keepdim=True).clamp(min=SMALLEST_NORM)
     for _ in range(ITERATIONS):
-        squares = y @ y.mT
-        y = A * y + (B * squares + C * squares @ squares) @ y
-    return y.to(x.dtype)
+        squares_EMM = y_EMN @ y_EMN.mT
+        factors_EMM = torch.baddbmm(squares_EMM, squares_EMM, squares_EMM, beta=B, alpha=C)
+        y_EMN = torch.baddbmm(y_EMN, factors_EMM, y_EMN, beta=A)
+    return (y_EMN.mT if tall else y_EMN).reshape(x.shape).to(x.dtype)

@@ -110,16 +110,19 @@ def hidden_matrices(model: nn.Module) -> set[nn.Parameter]:
     """The matrices of attention and FFNs, those of experts in stacks, which Muon steps.
 
     Not embeddings, head, norms, biases and routers, nor AoE's low-rank projections, by which experts score
-    themselves.
+    themselves, nor an adapter's factors of experts, one matrix for all of them.
     """
     part_of = parts(model)
     layers = [module for module in model.modules() if isinstance(module, LoriiniDecoderLayer)]
     scoring = {module.low_proj for module in model.modules() if isinstance(module, FactorizedExperts)}
+    dims = {"rest": (2, 3), "experts": (3,), "router": ()}
     return {
         parameter
         for layer in layers
         for name, parameter in layer.named_parameters()
-        if decays(name, parameter) and part_of[parameter] != "router" and parameter not in scoring
+        if parameter.dim() in dims[part_of[parameter]]
+        and decays(name, parameter)
+        and parameter not in scoring
     }
 
 
@@ -130,7 +133,8 @@ def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Ada
     a dense FFN's, and so is the experts' eps: on E equal merged copies AdamW then takes exactly the dense
     model's steps. The papers do not state theirs.
 
-    transformers' `Trainer(optimizers=(make_optimizer(model, config), schedule))` takes it as it is.
+    transformers' Trainer takes it as `Trainer(…, optimizers=(make_optimizer(model, config), None))`, and then
+    schedules and clips by its own settings.
     """
     rates = {"rest": 1.0, "experts": config.expert_rate, "router": config.router_rate}
     matrices = hidden_matrices(model) if config.name == "muon" else set()
@@ -147,7 +151,8 @@ def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Ada
     settings = [
         {
             "params": parameters,
-            PEAK: config.learning_rate * rates[part] * (config.matrix_rate if matrix else 1.0),
+            "lr": (peak := config.learning_rate * rates[part] * (config.matrix_rate if matrix else 1.0)),
+            PEAK: peak,
             "eps": config.eps / experts if part == "experts" else config.eps,
             "weight_decay": config.weight_decay if decayed else 0.0,
             MATRICES: matrix,

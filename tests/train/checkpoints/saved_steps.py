@@ -1,6 +1,7 @@
 """Checkpoints of a tiny model after one step."""
 
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -10,10 +11,12 @@ from loriini.train.run_progress import RunProgress
 from tiny import random_ids, tiny_model
 
 
-def stepped(design: str = "lory") -> tuple[torch.nn.Module, torch.optim.AdamW]:
+def stepped(
+    design: str = "lory", name: Literal["adamw", "muon"] = "adamw"
+) -> tuple[torch.nn.Module, torch.optim.AdamW]:
     """A model and its optimizer after one step."""
     model = tiny_model(design).train()
-    optimizer = make_optimizer(model, OptimizerConfig())
+    optimizer = make_optimizer(model, OptimizerConfig(name=name))
     model(ids := random_ids(), labels=ids).loss.backward()
     optimizer.step()
     return model, optimizer

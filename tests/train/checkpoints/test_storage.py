@@ -3,6 +3,7 @@
 import json
 import tracemalloc
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -28,13 +29,18 @@ AT = RunProgress(
 )
 
 
-@pytest.mark.parametrize("design", ["lory", "frozen", "random", "aoe"])
-def test_what_is_saved_is_restored_bit_for_bit(design: str, tmp_path: Path) -> None:
-    model, optimizer = stepped(design)
+@pytest.mark.parametrize(
+    ("design", "name"),
+    [("lory", "adamw"), ("frozen", "adamw"), ("random", "adamw"), ("aoe", "adamw"), ("aoe", "muon")],
+)
+def test_what_is_saved_is_restored_bit_for_bit(
+    design: str, name: Literal["adamw", "muon"], tmp_path: Path
+) -> None:
+    model, optimizer = stepped(design, name)
     save(tmp_path, (model, optimizer), AT)
     expected = torch.rand(3)
 
-    other, other_optimizer = stepped(design)
+    other, other_optimizer = stepped(design, name)
     found = newest_checkpoint(tmp_path)
     assert found is not None
     path, at = found
