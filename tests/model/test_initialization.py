@@ -1,19 +1,22 @@
 """What weights are before training."""
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from loriini import DESIGNS, LoriiniForCausalLM
-from loriini.model.weights.initialization import draw_weights
+from loriini.model.weights.initialization import draw_weights, expert_factors, gate_power
 from loriini.routing import RoutingConfig
 from loriini.routing.scorer import ScorerModule
 from tiny import tiny_config, tiny_model
 
-DEVIATION = 0.02
+DEVIATION, SEEDS = 0.02, range(3)
 
 
 @pytest.mark.parametrize(("d", "f", "r"), [(64, 176, 8), (64, 176, 24), (192, 512, 64), (96, 256, 96)])
@@ -69,3 +72,70 @@ def test_a_scorers_vectors_keep_the_values_of_its_constructor() -> None:
     draw_weights(scorer, tiny_config(initializer_range=DEVIATION))
     assert scorer.temperature.tolist() == [10.0]
     assert scorer.weight.std().item() == pytest.approx(DEVIATION, rel=0.3)
+
+
+def branch_rms(design: str, seed: int, **changes: Any) -> float:
+    """The root mean square of what the FFNs of a new model add, over layers, on random tokens."""
+    torch.manual_seed(seed)
+    sizes = {"hidden_size": 64, "intermediate_size": 176, "num_hidden_layers": 2, "vocab_size": 4096}
+    experts = 1 if design == "dense" else 8
+    model = tiny_model(design, num_experts=experts, **sizes, initializer_range=DEVIATION, **changes).train()
+    added: list[Tensor] = []
+    for mixture in model.model.mixtures:
+        mixture.register_forward_hook(lambda *call: added.append(call[-1][0].detach()))
+    tokens = torch.randint(4096, (8, 256))
+    labels = torch.arange(8) if model.config.routed_by_label else None
+    model(tokens, labels=tokens, routing_labels=labels)
+    return torch.stack(added).square().mean().sqrt().item()
+
+
+@cache
+def dense_rms(block: str = "llama") -> float:
+    return fmean(branch_rms("dense", seed, block=block) for seed in SEEDS)
+
+
+def relative_rms(design: str, block: str = "llama", **changes: Any) -> float:
+    of_design = fmean(branch_rms(design, seed, block=block, **changes) for seed in SEEDS)
+    return of_design / dense_rms(block)
+
+
+@pytest.mark.parametrize("design", [name for name in DESIGNS if name != "dense"])
+def test_experts_start_at_the_dense_models_scale(design: str) -> None:
+    assert relative_rms(design) == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.parametrize("design", ["lory", "mixtral", "switch", "ec-token", "deepseek-v3", "relu"])
+def test_copies_start_at_the_dense_models_scale(design: str) -> None:
+    assert relative_rms(design, expert_scale="copies") == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.parametrize("design", ["lory", "deepseek-v3"])
+def test_gpt2_blocks_start_at_the_dense_models_scale(design: str) -> None:
+    assert relative_rms(design, "gpt2") == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.parametrize(("design", "rms"), [("lory", 8**-1.5), ("mixtral", 2**-0.5), ("switch", 1 / 8)])
+def test_experts_drawn_by_the_initializer_are_smaller_together(design: str, rms: float) -> None:
+    assert relative_rms(design, expert_scale="initializer") == pytest.approx(rms, rel=0.1)
+
+
+def test_copies_are_equal_and_loaded_weights_are_kept(tmp_path: Path) -> None:
+    model = tiny_model("lory", expert_scale="copies")
+    experts = model.model.mixtures[0].experts
+    for weight in experts.stacked().values():
+        assert torch.equal(weight, weight[:1].expand_as(weight))
+    with torch.no_grad():
+        experts.up_proj.normal_()
+    model.save_pretrained(tmp_path)
+    loaded = LoriiniForCausalLM.from_pretrained(tmp_path)
+    assert loaded.config.expert_scale == "copies"
+    assert torch.equal(loaded.model.mixtures[0].experts.up_proj, experts.up_proj)
+
+
+def test_measuring_gates_draws_no_random_number_of_the_caller() -> None:
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    gate_power.cache_clear()
+    expert_factors(tiny_config())
+    assert torch.equal(torch.rand(3), expected)
