@@ -26,7 +26,7 @@ def with_routing(run: TrainConfig, routing: RoutingConfig, dense: bool = False) 
     before = run.model.num_experts
     experts = 1 if dense else before if before > 1 else EXPERTS
     width = run.model.intermediate_size
-    ratio = 1 if run.init else active_ffns(run.routing, before) / active_ffns(routing, experts)
+    ratio = 1 if run.init else run.routing.active_ffns(before) / routing.active_ffns(experts)
     share = run.warmup.dense_share if experts > 1 and routing.preserves_dense else 0.0
     return replace(
         run,
@@ -38,16 +38,6 @@ def with_routing(run: TrainConfig, routing: RoutingConfig, dense: bool = False) 
         ),
         warmup=replace(run.warmup, dense_share=share),
     )
-
-
-def active_ffns(routing: RoutingConfig, num_experts: int) -> float:
-    """FFNs that a token passes through; `top_k`, where the selection makes their number vary."""
-    if num_experts == 1:
-        return 1
-    routed = routing.experts_per_token(num_experts)
-    if routing.experts_vary:
-        routed = min(routed, routing.top_k)
-    return routed + routing.num_shared_experts
 
 
 def scaled_shape(shape: ModelShape, width: int, layers: int, heads: int) -> ModelShape:

@@ -224,6 +224,14 @@ class RoutingConfig:
             return self.capacity_factor
         return min(self.top_k, num_experts) if self.selection == "top_k" else num_experts
 
+    def active_ffns(self, num_experts: int) -> float:
+        """FFNs that a token passes through, shared ones included, as many as a dense model of the same active
+        size has side by side; `top_k` routed ones where their number varies."""
+        if num_experts == 1:
+            return 1
+        routed = self.experts_per_token(num_experts)
+        return (min(routed, self.top_k) if self.experts_vary else routed) + self.num_shared_experts
+
 
 def causality_warning(design: RoutingConfig, training: bool = False) -> str | None:
     """A sentence warning that tokens see later ones; None for causal designs.

@@ -77,24 +77,26 @@ class ExpertFactors(NamedTuple):
 
 
 def expert_factors(config: LoriiniConfig) -> ExpertFactors:
-    """The factors with which a mixture's FFN branch has the dense FFN's root mean square at the first step.
+    """The factors with which a mixture's FFN branch starts with the dense FFN's root mean square.
 
-    With G the mean Σ e² of a unit's gates (`gate_power`):
+    The dense FFN is as wide as the a FFNs of a token (`active_ffns`), so that its mean square is a times that
+    of a single one. With G the mean Σ e² of a unit's gates (`gate_power`):
 
     - Matrices of independent experts of variance s² merge into Σ e_i θ_i of variance G s². Each is divided by
-      √G, so that merged FFNs are drawn as the dense one is.
+      √G, so that merged FFNs are drawn as a dense one is.
     - Outputs of independent experts combine into Σ e_i y_i of mean square G E‖y‖². The last matrix, in which
-      y is linear, is divided by √G.
-    - An FFN's mean square is in proportion to its width: that of AoE's wide experts is w = f_wide / f times
-      the dense FFN's, that of S shared experts S times. Together G w + S; beside a merged FFN w + S.
+      y is linear, is multiplied by √(a / G).
+    - AoE's wide experts have w = f_wide / f times the mean square of a single FFN, and S shared ones S times:
+      G w + S in all, or w + S beside a merged FFN, in place of G.
 
-    With `copies` all experts are one draw, so that Σ e takes the place of √(Σ e²) in G.
+    With `copies` all experts are one draw, so that (Σ e)² takes the place of Σ e².
     """
     power = gate_power(config.router_settings(0), activation_shape(config), config.expert_scale == "copies")
     width, shared = config.expert_width / config.intermediate_size, config.num_shared_experts
+    active = config.design.active_ffns(config.num_experts)
     if config.merges:
-        return ExpertFactors(power**-0.5, (width + shared) ** -0.5)
-    return ExpertFactors(1.0, (power * width + shared) ** -0.5)
+        return ExpertFactors(power**-0.5, (active / (width + shared)) ** 0.5)
+    return ExpertFactors(1.0, (active / (power * width + shared)) ** 0.5)
 
 
 @cache
