@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from loriini import LoriiniModel
-from tiny import random_ids, tiny_model
+from tiny import CLOSE, LENGTH, random_ids, tiny_model
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,22 @@ def test_a_tuple_instead_of_an_output() -> None:
     assert decoder(ids, return_dict=True).last_hidden_state.shape == (*ids.shape, 16)
 
 
-def test_attention_weights_are_refused() -> None:
-    model, ids = tiny_model("mixtral"), random_ids()
-    with pytest.raises(ValueError, match="output_attentions is not supported"):
+@pytest.mark.parametrize("block", [{}, {"block": "gpt2"}, {"qk_norm": "head"}, {"block": "olmoe"}])
+def test_attention_weights_are_those_of_eager_attention(block: dict[str, Any]) -> None:
+    model, ids = tiny_model("mixtral", **block), random_ids()
+    expected = model(ids).logits
+    with pytest.raises(ValueError, match=r"set_attn_implementation\('eager'\)"):
         model(ids, output_attentions=True)
+    model.set_attn_implementation("eager")
+    assert model(ids).attentions is None
+    out = model(ids, output_attentions=True, output_hidden_states=True)
+    torch.testing.assert_close(out.logits, expected, **CLOSE)
+    assert len(out.attentions) == 2
+    assert len(out.hidden_states) == 3
+    for weights in out.attentions:
+        assert weights.shape == (3, 2, LENGTH, LENGTH)
+        torch.testing.assert_close(weights.sum(-1), torch.ones(3, 2, LENGTH))
+        assert not weights.triu(1).any()
+    arguments = {"output_attentions": True, "return_dict_in_generate": True, "max_new_tokens": 3}
+    steps = model.generate(ids, **arguments, do_sample=False).attentions
+    assert [weights.shape[-1] for (weights, _) in steps] == [LENGTH, LENGTH + 1, LENGTH + 2]

@@ -157,6 +157,7 @@ YARN, LINEAR = {"rope_type": "yarn"}, {"rope_type": "linear", "factor": 4.0}
         ("num_key_value_heads", {**GPT2, "num_key_value_heads": 1}),
         ("rope_type", {"rope_parameters": {"rope_type": "spiral"}}),
         ("rope_type", {**PHIMOE, "rope_parameters": LINEAR}),
+        ("block=gpt2", {"block": "gpt2", "rope_parameters": LINEAR}),
         ("long_mscale", {**PHIMOE, "rope_parameters": {**LONGROPE, "short_mscale": 1.0}}),
         ("factor", {"rope_parameters": YARN}),
         ("rope_theta", {"rope_parameters": {"rope_theta": 0.0}}),

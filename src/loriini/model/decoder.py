@@ -8,6 +8,7 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.utils.output_capturing import capture_outputs
 
 from loriini.model.block import BLOCKS
 from loriini.model.configuration import LoriiniConfig
@@ -64,6 +65,7 @@ class LoriiniPreTrainedModel(PreTrainedModel):
     _supports_flash_attn = True
     _supports_flex_attn = True
     _supports_attention_backend = True
+    _can_record_outputs = {"hidden_states": LoriiniDecoderLayer, "attentions": "self_attn"}  # noqa: RUF012
 
     def __init__(self, config: LoriiniConfig, *args: Any, **kwargs: Any) -> None:
         config.resolve()  # it may have been changed since it was made
@@ -126,6 +128,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
             return self.router_seed.clone()
         return 0 if router_seeds is None else router_seeds
 
+    @capture_outputs
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -140,14 +143,16 @@ class LoriiniModel(LoriiniPreTrainedModel):
         router_seeds: Tensor | None = None,
         prompt_lengths: Tensor | None = None,
         inference_routing: str | None = None,
-        output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
-        return_dict: bool | None = None,
         **kwargs: Any,
-    ) -> DecoderOutput | tuple[Any, ...]:
+    ) -> DecoderOutput:
         """Ids (B, L) or embeddings (B, L, D) to states; see `LoriiniForCausalLM.forward`."""
-        if or_default(output_attentions, self.config.output_attentions):
-            raise ValueError("output_attentions is not supported: attention weights are never held whole")
+        eager = self.config._attn_implementation == "eager"
+        if or_default(output_attentions, self.config.output_attentions) and not eager:
+            raise ValueError(
+                "output_attentions needs weights that only eager attention holds: "
+                "model.set_attn_implementation('eager')"
+            )
         x_BLD = self._embed(input_ids, inputs_embeds)
         routed = routed_cache(cache, past_key_values, use_cache, self.config.num_hidden_layers)
         context = routing_context(
@@ -165,16 +170,8 @@ class LoriiniModel(LoriiniPreTrainedModel):
         check_names(kwargs)
         x_BLD, attention = self._prepare(x_BLD, context, attention_mask, position_ids, routed)
         attention = {**attention, **kwargs, CACHE: routed}
-        keeps_states = or_default(output_hidden_states, self.config.output_hidden_states)
-        x_BLD, states, routings = self._run_layers(x_BLD, context, attention, keeps_states)
-        out = DecoderOutput(
-            last_hidden_state=x_BLD,
-            **{CACHE: routed},
-            hidden_states=states,
-            routings=routings,
-            context=context,
-        )
-        return out if or_default(return_dict, self.config.return_dict) else out.to_tuple()
+        x_BLD, routings = self._run_layers(x_BLD, context, attention)
+        return DecoderOutput(x_BLD, **{CACHE: routed}, routings=routings, context=context)
 
     def _embed(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
         """States (B, L, D) of ids or embeddings. ValueError for both or neither, and for empty ones."""
@@ -201,20 +198,16 @@ class LoriiniModel(LoriiniPreTrainedModel):
         return self.dropout(x_BLD), arguments
 
     def _run_layers(
-        self, x_BLD: Tensor, context: RoutingContext, attention: dict[str, Any], keeps_states: bool
-    ) -> tuple[Tensor, tuple[Tensor, ...] | None, tuple[Routing, ...]]:
-        """The last states; if kept, these after those before each layer; and every layer's routing."""
+        self, x_BLD: Tensor, context: RoutingContext, attention: dict[str, Any]
+    ) -> tuple[Tensor, tuple[Routing, ...]]:
+        """The last states and every layer's routing."""
         layout = unit_layout(self.config.routing, context)
-        states: list[Tensor] = []
         routings: list[Routing] = []
         for layer in self.layers[: self.config.num_hidden_layers]:  # fewer for `assistant_early_exit`
-            if keeps_states:
-                states.append(x_BLD)
             first = routings[0] if routings and self.config.routing.scope == "global" else None
             x_BLD, routing = layer(x_BLD, context, layout, first, **attention)
             routings.append(routing)
-        x_BLD = self.norm(x_BLD)
-        return x_BLD, (*states, x_BLD) if keeps_states else None, tuple(routings)
+        return self.norm(x_BLD), tuple(routings)
 
     def _causal_mask(
         self, x_BLD: Tensor, context: RoutingContext, attention_mask: Tensor | None, cache: Cache | None

@@ -111,6 +111,7 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
             **losses,
             **{CACHE: getattr(out, CACHE)},
             hidden_states=out.hidden_states,
+            attentions=out.attentions,
             routings=out.routings,
         )
         return output if or_default(return_dict, self.config.return_dict) else output.to_tuple()

@@ -14,7 +14,10 @@ REQUIRED = {
     "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
 }
 """Kinds of scaling that a Llama's rotary positions have, and the settings that each needs."""
-OF_BLOCKS = {"phimoe": {"default": (), "longrope": (*REQUIRED["longrope"], "short_mscale", "long_mscale")}}
+OF_BLOCKS: dict[str, dict[str, tuple[str, ...]]] = {
+    "phimoe": {"default": (), "longrope": (*REQUIRED["longrope"], "short_mscale", "long_mscale")},
+    "gpt2": {"default": ()},  # there are none
+}
 """The same for blocks whose positions are not a Llama's."""
 
 
