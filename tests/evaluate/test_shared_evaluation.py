@@ -32,8 +32,9 @@ def _evaluated(design: str, routing: Any) -> tuple[dict[str, Any], int]:
         rows += len(args[0])
 
     model.register_forward_pre_hook(count, with_kwargs=True)
+    unlike = [ids[: LENGTH + 1 - i] for i, ids in enumerate(random_ids(7, LENGTH + 1))]
     heldout = {
-        "code": HeldOut(random_ids(7, LENGTH + 1), bytes_per_token=3.5),
+        "code": HeldOut(unlike, bytes_per_token=3.5),
         "prose": HeldOut(random_ids(2, LENGTH + 1), bytes_per_token=2.0),
     }
     shared = {"precision": "fp32", "routing": routing, "shown": False}
