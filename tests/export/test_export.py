@@ -27,7 +27,7 @@ from tiny import CLOSE, run, tiny_model
 PROMPT = [3, 1, 4, 1, 5, 9]
 
 
-def model_of(design: str, **changes: int) -> LoriiniForCausalLM:
+def model_of(design: str, **changes: object) -> LoriiniForCausalLM:
     context = {"max_position_embeddings": 32}
     return tiny_model(design, vocab_size=VOCABULARY, eos_token_id=EOS, bos_token_id=EOS, **context, **changes)
 
@@ -164,6 +164,16 @@ def test_what_cannot_be_exported_is_refused_and_leaves_nothing(
     with pytest.raises(InputError, match=named):
         export_model(model, tokenizer, settings, tmp_path / "out")
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("design", "to"), [("dense", "llama"), ("mixtral", "mixtral")])
+def test_heads_that_are_rotated_in_part_are_refused(
+    design: str, to: str, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    experts = {"num_experts": 1} if design == "dense" else {}
+    model = model_of(design, **experts, rope_parameters={"rope_theta": 1e4, "partial_rotary_factor": 0.5})
+    with pytest.raises(InputError, match=r"partial_rotary_factor is 0\.5"):
+        export_model(model, tokenizer, ExportSettings(to), tmp_path / "out")
 
 
 def test_experts_that_transformers_cannot_multiply_are_refused(

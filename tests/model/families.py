@@ -23,6 +23,8 @@ from transformers import (
     Qwen3ForCausalLM,
     Qwen3MoeConfig,
     Qwen3MoeForCausalLM,
+    StableLmConfig,
+    StableLmForCausalLM,
 )
 
 from tiny import VOCABULARY
@@ -87,6 +89,13 @@ def tiny_phimoe(**changes: Any) -> PhimoeForCausalLM:
     return with_random_vectors(PhimoeForCausalLM(config).eval())
 
 
+def tiny_stablelm(**changes: Any) -> PreTrainedModel:
+    """Heads of 4, of which 2 dimensions are rotated."""
+    return with_random_vectors(
+        StableLmForCausalLM(StableLmConfig(**{**SIZES, "partial_rotary_factor": 0.5, **changes})).eval()
+    )
+
+
 def with_random_vectors(model: PreTrainedModel) -> PreTrainedModel:
     """The model with random norms and biases instead of ones and zeros."""
     for name, weight in model.named_parameters():
@@ -105,5 +114,6 @@ TINY_FAMILIES = {
     "olmoe": tiny_olmoe,
     "phimoe": tiny_phimoe,
     "qwen3_moe": tiny_qwen3_moe,
+    "stablelm": tiny_stablelm,
 }
 MIXTURES = [tiny_mixtral, tiny_olmoe, tiny_phimoe]

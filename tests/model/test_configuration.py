@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from loriini import DESIGNS, LoriiniConfig, LoriiniForCausalLM, RoutingConfig
 from loriini.model.configuration import resolve_routing
 from loriini.model.decoder import LoriiniModel
+from loriini.train.config import ModelShape
 from tiny import EVERY, over_blocks, random_ids, tiny_config
 
 aten = torch.ops.aten
@@ -132,6 +133,7 @@ def test_embedding_lookups_cost_no_flops() -> None:
 
 
 GPT2, PHIMOE = {"block": "gpt2"}, {"block": "phimoe"}
+PART, ROTATING_ALL = {"partial_rotary_factor": 0.5}, [GPT2, {"block": "olmoe"}, {"qk_norm": "all"}]
 YARN, LINEAR = {"rope_type": "yarn"}, {"rope_type": "linear", "factor": 4.0}
 
 
@@ -151,7 +153,7 @@ YARN, LINEAR = {"rope_type": "yarn"}, {"rope_type": "linear", "factor": 4.0}
         ("mlp_bias", {"mlp_bias": True}),
         ("head_dim", {"block": "olmoe", "head_dim": 6}),
         ("head_dim", {**GPT2, "head_dim": 6}),
-        ("even width", {"head_dim": 7}),
+        ("even", {"head_dim": 7}),
         ("qk_norm", {"block": "olmoe", "qk_norm": "head"}),
         ("qk_norm", {**GPT2, "qk_norm": "head"}),
         ("num_key_value_heads", {**GPT2, "num_key_value_heads": 1}),
@@ -161,12 +163,12 @@ YARN, LINEAR = {"rope_type": "yarn"}, {"rope_type": "linear", "factor": 4.0}
         ("long_mscale", {**PHIMOE, "rope_parameters": {**LONGROPE, "short_mscale": 1.0}}),
         ("factor", {"rope_parameters": YARN}),
         ("rope_theta", {"rope_parameters": {"rope_theta": 0.0}}),
-        ("partial_rotary_factor", {"rope_parameters": {"partial_rotary_factor": 0.5}}),
+        *(("partial_rotary_factor", {**block, "rope_parameters": PART}) for block in ROTATING_ALL),
+        *(("partial_rotary_factor", {"partial_rotary_factor": part}) for part in (0.1, 0.4, 1.5, 0, "0.5")),
         ("factor", {"rope_scaling": {**LINEAR, "factor": -3.0}}),  # by older names
         ("rope_type", {"rope_scaling": {"rope_type": "yarm"}}),
         ("rope_type", {**PHIMOE, "rope_scaling": {"type": "yarn", "factor": 2.0}}),
         ("rope_theta", {"rope_theta": -1.0}),
-        ("partial_rotary_factor", {"partial_rotary_factor": 0.5}),
         ("rory", {"routing": "rory"}),
         ("routing is 7", {"routing": 7}),
         ("unti", {"routing": {"unti": "token"}}),
@@ -293,3 +295,9 @@ def test_scaled_positions_need_their_rope_theta(tmp_path: Path) -> None:
     tiny_config().save_pretrained(tmp_path)
     with pytest.warns(FutureWarning), pytest.raises(ValueError, match="rope_theta"):
         LoriiniConfig.from_pretrained(tmp_path, rope_scaling=dict(LINEAR))
+
+
+def test_a_shape_has_the_part_of_a_head_that_is_rotated() -> None:
+    rope = {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5}
+    config = LoriiniConfig(num_attention_heads=2, hidden_size=16, rope_parameters=rope)
+    assert ModelShape.of_config(config).config_values()["rope_parameters"] == rope

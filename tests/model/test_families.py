@@ -63,6 +63,9 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("phimoe", {"attention_bias": False, "lm_head_bias": False, "tie_word_embeddings": True}),
     ("phimoe", rope(**LONGROPE, short_mscale=1.2, long_mscale=1.4)),
     ("phimoe", {"router_jitter_noise": 0.01, "sliding_window": 4096 * 32}),
+    ("stablelm", {"use_qkv_bias": True, "tie_word_embeddings": True, "layer_norm_eps": 1e-2}),
+    ("stablelm", {"num_attention_heads": 2, "partial_rotary_factor": 0.25, "use_qkv_bias": True}),
+    ("stablelm", {"partial_rotary_factor": 1.0}),
 ]
 
 
@@ -100,6 +103,9 @@ def test_a_family_has_the_same_logits(family: str, changes: dict[str, Any]) -> N
         ("olmoe", {"clip_qkv": 8.0}),
         ("phimoe", {"num_experts_per_tok": 3}),
         ("phimoe", {"sliding_window": 8}),
+        ("stablelm", {"use_parallel_residual": True}),
+        ("stablelm", {"qk_layernorm": True}),
+        ("stablelm", {"hidden_dropout": 0.1}),
     ],
     ids=str,
 )

@@ -236,6 +236,8 @@ NOT_SHARED = frozenset({"model_type", "architectures", "dtype", "transformers_ve
 
 def shared_settings(kind: type[PreTrainedModel], config: LoriiniConfig) -> dict[str, Any]:
     """The settings that a transformers model has in common with ours."""
+    if (part := config.rope_parameters.get("partial_rotary_factor", 1)) != 1:
+        raise InputError(f"its partial_rotary_factor is {part}, and all of a head is rotated there")
     names = kind.config_class().to_dict().keys() - NOT_SHARED
     shared = {name: value for name, value in config.to_dict().items() if name in names}
     # Some attentions read a `head_dim` that their configuration does not list.

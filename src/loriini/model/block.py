@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor, nn
+from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeAttention, Glm4MoeRotaryEmbedding
 from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
-from transformers.models.llama.modeling_llama import LlamaAttention, LlamaRMSNorm, LlamaRotaryEmbedding
+from transformers.models.llama.modeling_llama import LlamaAttention, LlamaRMSNorm
 from transformers.models.olmoe.modeling_olmoe import OlmoeAttention
 from transformers.models.phimoe.modeling_phimoe import PhimoeRotaryEmbedding
 from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention
@@ -49,13 +50,14 @@ class Block:
 
 
 ATTENTIONS = {None: LlamaAttention, "head": Qwen3Attention, "all": OlmoeAttention}
-"""Rotary attention by `qk_norm`."""
+"""Rotary attention by `qk_norm`, of which Glm4MoeAttention has the first two for a part of each head."""
 
 
 def rotary_attention(config: LoriiniConfig, layer_idx: int) -> nn.Module:
     """Attention with rotary positions, and the norms and biases of the configuration."""
-    attention: nn.Module = ATTENTIONS[config.qk_norm](config, layer_idx)
-    if config.attention_out_bias != config.attention_bias:
+    partial = config.rope_parameters.get("partial_rotary_factor", 1) != 1
+    attention: nn.Module = (Glm4MoeAttention if partial else ATTENTIONS[config.qk_norm])(config, layer_idx)
+    if config.attention_out_bias != (config.attention_bias and not partial):
         heads, bias = config.num_attention_heads * config.head_dim, bool(config.attention_out_bias)
         attention.o_proj = nn.Linear(heads, config.hidden_size, bias=bias)
     return attention
@@ -71,7 +73,7 @@ def gpt2_attention(config: LoriiniConfig, layer_idx: int) -> nn.Module:
 _llama = Block(
     norm=lambda c: LlamaRMSNorm(c.hidden_size, eps=c.rms_norm_eps),
     attention=rotary_attention,
-    positions=lambda c: Rotary(LlamaRotaryEmbedding(c)),
+    positions=lambda c: Rotary(Glm4MoeRotaryEmbedding(c)),
     experts=SwigluExperts,
 )
 
@@ -81,7 +83,13 @@ BLOCKS: dict[str, Block] = {
     "phimoe": replace(
         _llama,
         norm=lambda c: nn.LayerNorm(c.hidden_size, eps=c.rms_norm_eps),
-        positions=lambda c: Rotary(PhimoeRotaryEmbedding(c)),
+        positions=lambda c: Rotary(
+            (
+                Glm4MoeRotaryEmbedding
+                if c.rope_parameters["rope_type"] == "default"
+                else PhimoeRotaryEmbedding
+            )(c)
+        ),
     ),
     "gpt2": Block(
         norm=lambda c: nn.LayerNorm(c.hidden_size, eps=c.layer_norm_epsilon),

@@ -64,8 +64,8 @@ class LoriiniConfig(LlamaConfig):
         "cross_entropy",
         "output_z_loss",
     ]
-    # Read by transformers' GPT2Attention and OlmoeAttention.
-    attribute_map = {"attn_pdrop": "dropout", "resid_pdrop": "dropout"}  # noqa: RUF012
+    # Read by transformers' GPT2Attention, OlmoeAttention and Glm4MoeAttention.
+    attribute_map = {"attn_pdrop": "dropout", "resid_pdrop": "dropout", "use_qk_norm": "qk_norm"}  # noqa: RUF012
     scale_attn_weights, scale_attn_by_inverse_layer_idx, reorder_and_upcast_attn = True, False, False
     clip_qkv = None
 
@@ -329,14 +329,18 @@ def _of_blocks(c: LoriiniConfig) -> Iterator[str]:
         yield f"{name} is {getattr(c, name)}, which block=gpt2 does not have; use block=llama"
     if not gpt2 and c.dropout != 0:
         yield f"dropout is {c.dropout}, but block={c.block} has none; use block=gpt2"
-    if not gpt2 and (c.head_dim or width) % 2 != 0:
-        yield f"a head is {c.head_dim or width} wide; rotary positions need an even width: change head_dim"
     if c.block == "olmoe" and c.qk_norm == "head":
         yield "block=olmoe has qk_norm=all; use block=llama with qk_norm=head"
     if (c.block == "olmoe" or c.qk_norm == "all") and c.head_dim not in (None, width):
         yield f"head_dim is {c.head_dim}, but qk_norm=all needs heads of hidden_size / num_attention_heads"
     if problem := rotary_problem(c.rope_parameters or {}, c.block):
         yield problem
+    part = (c.rope_parameters or {}).get("partial_rotary_factor", 1)
+    if part != 1 and (gpt2 or c.block == "olmoe" or c.qk_norm == "all"):
+        yield f"partial_rotary_factor is {part}, which block=gpt2 and qk_norm=all do not have; leave it out"
+    rotated = int((c.head_dim or width) * part)
+    if not gpt2 and (part > 1 or rotated < 2 or rotated % 2 != 0):
+        yield f"head_dim · partial_rotary_factor is {rotated} of {c.head_dim or width}; make it even, above 0"
 
 
 @dataclass(frozen=True)

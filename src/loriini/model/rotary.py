@@ -29,8 +29,6 @@ def rotary_problem(parameters: Mapping[str, Any], block: str) -> str | None:
         return f"rope_type is {kind!r}; with block={block} it must be one of: {', '.join(required)}"
     if missing := [name for name in required[kind] if parameters.get(name) is None]:
         return f"rope_type={kind} needs {' and '.join(missing)}"
-    if (part := parameters.get("partial_rotary_factor", 1)) != 1:
-        return f"partial_rotary_factor is {part}; all of a head is rotated here"
     if parameters.get("rope_theta", 1) is None:
         return "rope_parameters has no rope_theta; give it next to rope_type, as a number above 0"
     for name, value in parameters.items():

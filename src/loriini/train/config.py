@@ -59,7 +59,7 @@ class ModelShape(Architecture):
     rope_scaling: dict | None = setting(None, "training", ROTARY, hash=False)
     """Scaling of rotary positions, as transformers' rope_parameters without rope_theta: linear, dynamic,
     yarn, longrope or llama3, for example {"rope_type": "linear", "factor": 4.0}; with block=phimoe
-    longrope, with short_mscale and long_mscale; none: not scaled."""
+    longrope, with short_mscale and long_mscale; or default with partial_rotary_factor; none: not scaled."""
     max_position_embeddings: Count | None = setting(None, "training")
     """Longest context that the model is configured for; none: the run's length."""
     vocab_size: Count | None = None
@@ -72,7 +72,7 @@ class ModelShape(Architecture):
         values = {name: getattr(config, name) for name in names}
         scaling = dict(config.rope_parameters or {})
         theta = scaling.pop("rope_theta", cls.rope_theta)
-        scaling = {} if scaling.get("rope_type") == "default" else scaling
+        scaling = {} if scaling == {"rope_type": "default"} else scaling
         return cls(**{**values, "rope_theta": theta, "rope_scaling": scaling or None})
 
     def config_values(self) -> dict[str, Any]:

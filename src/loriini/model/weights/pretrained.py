@@ -22,6 +22,7 @@ from transformers import (
     Qwen2ForCausalLM,
     Qwen3ForCausalLM,
     Qwen3MoeForCausalLM,
+    StableLmForCausalLM,
 )
 
 from loriini.model.block import BLOCKS
@@ -142,6 +143,16 @@ FAMILIES = {
         Qwen3MoeForCausalLM,
         lambda theirs: {"qk_norm": "head", "intermediate_size": theirs.moe_intermediate_size},
         {**SILU, "mlp_only_layers": [], "decoder_sparse_step": 1},
+    ),
+    "stablelm": Family(
+        StableLmForCausalLM,
+        lambda theirs: {
+            "block": "phimoe",
+            "rms_norm_eps": theirs.layer_norm_eps,
+            "attention_bias": theirs.use_qkv_bias,
+            "attention_out_bias": False,
+        },
+        {**SILU, "use_parallel_residual": False, "qk_layernorm": False, "hidden_dropout": 0.0},
     ),
 }
 """The models that `from_transformers` converts, by `model_type`."""
