@@ -9,7 +9,14 @@ import pytest
 
 from cli.calls import call
 from compare.conftest import Compared
-from loriini.compare.report import by_domain_section, headline, uncertainty, verdict_of, write_comparison
+from loriini.compare.report import (
+    by_domain_section,
+    headline,
+    perplexity_rows,
+    uncertainty,
+    verdict_of,
+    write_comparison,
+)
 from loriini.compare.sections import cells_with_equal_steps, difference_texts, first_segment_note
 from loriini.evaluate.intervals import OVERALL
 from reports import Page
@@ -49,6 +56,27 @@ def test_the_headline_claims_what_every_interval_supports() -> None:
     assert headline(results, [dense, BETTER, WORSE, UNCLEAR[0]]) == found
     assert "not tested across seeds against dense: lory" in headline(results, [dense, ONE_SEED[0]])
     assert headline(results, [dense]) == "dense: no differences to show"
+
+
+def test_the_headline_names_designs_and_a_column_the_rates_that_a_sweep_chose() -> None:
+    def scored(design: str, rate: str, like: dict[str, Any]) -> dict[str, Any]:
+        settings = {"optimizer.learning_rate": rate, "routing.top_k": "2"}
+        row = {**like, "name": f"{design} learning_rate={rate} top_k=2", "settings": settings}
+        return {**row, "perplexity": {OVERALL: {"mean": 9.0, "low": None, "high": None}}}
+
+    shown = [scored("dense", "8e-3", {}), scored("aoe", "4e-3", UNCLEAR[0])]
+    results = {"baseline": shown[0]["name"], "heldout": {"skip": 8}}
+    found = "Perplexity of unseen text, at the best settings of each, no clear difference from dense top_k=2"
+    assert headline(results, shown) == f"{found}: aoe top_k=2 (−3.0 %)"
+    header, *rows = perplexity_rows(shown)
+    assert header[:3] == ["", "best settings", "perplexity"]
+    assert [row[:3] for row in rows] == [
+        ["dense top_k=2", "learning_rate=8e-3", "9.00"],
+        ["aoe top_k=2", "learning_rate=4e-3", "9.00"],
+    ]
+    both = [shown[0], scored("dense", "2e-3", UNCLEAR[0])]  # existing runs, which no sweep chose among
+    assert "dense learning_rate=2e-3 top_k=2" in headline(results, both)
+    assert perplexity_rows(both)[0][:2] == ["", "perplexity"]
 
 
 def test_a_single_domain_called_all_has_no_section_of_its_own() -> None:

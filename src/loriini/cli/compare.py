@@ -107,14 +107,14 @@ def _print_summary(report: Path) -> None:
     """Print what a comparison found, and as the last line the path of its report."""
     from loriini.common.progress import inform
     from loriini.compare.job import RESULTS
-    from loriini.compare.report import COLUMNS, summary
+    from loriini.compare.report import summary
 
     results = read_object(report.with_name(RESULTS), "run the command again")
     found, rows, note = summary(results)
+    table = [format_table(rows[0], rows[1:])] if rows[1:] else []
+    print(found, *table, *filter(None, [note]), report, sep="\n", flush=True)
     for remark in results["remarks"]:
         inform(f"note: {remark}")
-    table = [format_table(COLUMNS, rows)] if rows else []
-    print(found, *table, *filter(None, [note]), report, sep="\n")
 
 
 def _runs(names: Iterable[str]) -> list[Path]:

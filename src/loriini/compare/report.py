@@ -27,14 +27,13 @@ from loriini.reporting.wording import (
     NO_CLEAR_DIFFERENCE,
     NO_VALUE,
     is_clear,
-    large,
     listing,
     percent,
     scored_tokens,
 )
 
 UNTESTED = "not tested across seeds"
-COLUMNS = ("", "perplexity", "difference", "over seeds", "over held-out text", "active", "parameters")
+COLUMNS = ("", "perplexity", "difference", "over seeds", "over held-out text")
 
 
 def write_comparison(results: Mapping[str, Any], out: Path) -> Path:
@@ -43,6 +42,7 @@ def write_comparison(results: Mapping[str, Any], out: Path) -> Path:
     sections = {
         "Ladder": ladder_section(results) if "ladder" in results else None,
         "Perplexity": perplexity_section(results, shown),
+        "Remarks": p.items(results["remarks"]) if results["remarks"] else None,
         "By domain": by_domain_section(results, shown),
         "Learning": learning_section(results, shown),
         "Use of experts": expert_use_section(shown),
@@ -51,16 +51,28 @@ def write_comparison(results: Mapping[str, Any], out: Path) -> Path:
         "Trainings": trainings_section(results),
         "How it was made": settings_section(results),
     }
-    title = f"Loriini: {listing([v['name'] for v in shown])}"
+    title = f"Loriini: {listing(list(labels(shown).values()))}"
     return write_page(out / REPORT, title, opening(results, shown), sections.items())
 
 
 def summary(results: Mapping[str, Any]) -> tuple[str, list[list[str]], str]:
-    """The headline, a row of COLUMNS for each causal variant that was scored, and who has no row and why."""
+    """The headline, `perplexity_rows` of the causal variants that were scored, and who has none and why."""
     shown = shown_variants(results)
     names = [v["name"] for v in shown if "perplexity" in v and v["causality"] == "none"]
     note = f"Tokens of {listing(names)} see later ones: only the report has them, apart." if names else ""
     return headline(results, shown), perplexity_rows(scored_causal(shown)), note
+
+
+def labels(shown: Rows) -> dict[str, str]:
+    """By name of each variant, the name without the settings that a sweep chose, if these still differ."""
+    short = {v["name"]: " ".join(w for w in v["name"].split(" ") if w not in swept(v)) for v in shown}
+    return short if len({*short.values()}) == len(short) else {name: name for name in short}
+
+
+def swept(variant: Row) -> list[str]:
+    """The settings that a sweep chose, as in a variant's name."""
+    settings = variant.get("settings", {}).items()
+    return [f"{name.rpartition('.')[2]}={value}" for name, value in settings if name.startswith("optimizer.")]
 
 
 def shown_variants(results: Mapping[str, Any]) -> list[Row]:
@@ -89,7 +101,6 @@ def opening(results: Mapping[str, Any], shown: Rows) -> Html:
         p.element("p", "Loriini · a comparison", class_="kicker"),
         p.element("h1", headline(results, shown)),
         p.paragraph(" ".join([*said, uncertainty(shown)])),
-        p.items(results["remarks"]) if results["remarks"] else "",
     )
 
 
@@ -99,22 +110,26 @@ def headline(results: Mapping[str, Any], shown: Rows) -> str:
     if not compared:
         names = listing([v["name"] for v in shown])
         return f"{names}: no differences to show" if results["heldout"] else f"Training of {names}"
+    named = labels(shown)
+    baseline = named.get(results["baseline"], results["baseline"])
     texts = {
-        "better": f"better than {results['baseline']}",
-        "worse": f"worse than {results['baseline']}",
-        NO_CLEAR_DIFFERENCE: f"{NO_CLEAR_DIFFERENCE} from {results['baseline']}",
-        UNTESTED: f"{UNTESTED} against {results['baseline']}",
+        "better": f"better than {baseline}",
+        "worse": f"worse than {baseline}",
+        NO_CLEAR_DIFFERENCE: f"{NO_CLEAR_DIFFERENCE} from {baseline}",
+        UNTESTED: f"{UNTESTED} against {baseline}",
     }
     of_verdict = grouped(
         compared, lambda v: UNTESTED if has_one_seed(v) else verdict_of(v["difference"][OVERALL])
     )
-    changes = {v["name"]: f"{v['name']} ({percent(v['difference'][OVERALL]['change'])})" for v in compared}
+    best = ", at the best settings of each" if any(name != short for name, short in named.items()) else ""
+    of_all = {v["name"]: percent(v["difference"][OVERALL]["change"]) for v in compared}
+    changes = {name: f"{named[name]} ({change})" for name, change in of_all.items()}
     parts = (
         f"{text}: {listing([changes[v['name']] for v in of_verdict[verdict]])}"
         for verdict, text in texts.items()
         if verdict in of_verdict
     )
-    return f"Perplexity of unseen text, {'; '.join(parts)}"
+    return f"Perplexity of unseen text{best}, {'; '.join(parts)}"
 
 
 def verdict_of(intervals: Row) -> str:
@@ -169,11 +184,11 @@ def perplexity_section(results: Mapping[str, Any], shown: Rows) -> Html | None:
     causal = scored_causal(shown)
     if not causal:
         return None
-    compared = [v for v in causal if "difference" in v]
+    compared, rows = [v for v in causal if "difference" in v], perplexity_rows(causal)
     places = {v["name"]: place for place, v in enumerate(shown)}
     caption = f"Left of 0, a variant predicts better than {results['baseline']}. 95 % intervals."
     return p.join(
-        p.table(COLUMNS, perplexity_rows(causal)),
+        p.table(rows[0], rows[1:]),
         p.note(
             "Perplexity is the mean over domains; in brackets the 95 % interval over seeds. Differences are "
             f"from {results['baseline']}. The interval over seeds covers initialisation and order of the "
@@ -184,17 +199,19 @@ def perplexity_section(results: Mapping[str, Any], shown: Rows) -> Html | None:
 
 
 def perplexity_rows(variants: Rows) -> list[list[str]]:
-    """A row of COLUMNS for each variant."""
-    return [
+    """COLUMNS, and a row of them for each variant; the second are settings that a sweep chose, if any."""
+    named = labels(variants)
+    rows = [
         [
-            v["name"],
+            named[v["name"]],
+            ", ".join(swept(v)) if named[v["name"]] != v["name"] else "",
             mean_text(v["perplexity"][OVERALL]),
             *(difference_texts(v["difference"][OVERALL]) if "difference" in v else [NO_VALUE] * 3),
-            large(v["parameters"]["active"]),
-            large(v["parameters"]["total"]),
         ]
         for v in variants
     ]
+    whole = [["", "best settings", *COLUMNS[1:]], *rows]
+    return whole if any(row[1] for row in rows) else [[name, *others] for name, _, *others in whole]
 
 
 def by_domain_section(results: Mapping[str, Any], shown: Rows) -> Html | None:

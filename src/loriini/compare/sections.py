@@ -206,6 +206,7 @@ def trainings_section(results: Mapping[str, Any]) -> Html:
             c.get("state", NO_VALUE) + (f": {c['error']}" if "error" in c else ""),
             f"{c['steps']:,}" if "steps" in c else NO_VALUE,
             large(c["tokens"]) if "tokens" in c else NO_VALUE,
+            *(large(c["parameters"][key]) if "parameters" in c else NO_VALUE for key in ("active", "total")),
             f"{c['training_loss']:.3f}" if c.get("training_loss") is not None else NO_VALUE,
             f"{c['mean_perplexity']:.2f}" if c.get("mean_perplexity") is not None else NO_VALUE,
             duration(c["seconds"]) if "seconds" in c else NO_VALUE,
@@ -213,7 +214,8 @@ def trainings_section(results: Mapping[str, Any]) -> Html:
         ]
         for c in results["cells"]
     ]
-    header = ["", "seed", "state", "steps", "tokens", "training loss", "perplexity", "time", "folder"]
+    of_model = ["active", "parameters", "training loss"]
+    header = ["", "seed", "state", "steps", "tokens", *of_model, "perplexity", "time", "folder"]
     return p.table(header, rows)
 
 

@@ -51,6 +51,9 @@ td.words { text-align: left; white-space: normal; min-width: 20rem; }
 tr > :last-child { padding-right: 0; }
 thead th, tbody tr + tr > * { border-top: 1px solid var(--line); } thead th { border-top: 0; }
 thead th { border-bottom: 2px solid var(--line); }
+@media (max-width: 48rem) {
+  section:first-of-type :is(th, td) { white-space: normal; font-size: 0.8rem; padding-right: 0.5rem; }
+}
 .scroll { overflow-x: auto; margin: 1rem 0; }
 .kicker { color: var(--accent); font-weight: 600; margin: 0; }
 .pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); gap: 0 2.5rem;

@@ -11,7 +11,7 @@ from torch import nn
 
 from loriini.routing.design import UNTRAINED
 from loriini.routing.losses import LOSSES, Loss, auxiliary_loss
-from loriini.routing.registry import COMPARES_UNITS, REGISTERED, registered_values
+from loriini.routing.registry import COMPARES_UNITS, REGISTERED
 from loriini.routing.router import Router
 from loriini.routing.scorer import SCORERS, RouterSettings, ScorerModule
 from loriini.routing.selection import GATES, SELECTIONS, Select, Weigh
@@ -70,8 +70,7 @@ def router_warning(settings: RouterSettings) -> str | None:
     design = settings.design
     if settings.num_experts == 1 or design.scorer in UNTRAINED or design.constant_gates:
         return None
-    own = registered_values(design) or REGISTERED["loss"].keys() & design.loss_weights
-    if _gradients_reach(settings) if own else design.trains_router:
+    if _gradients_reach(settings):
         return None
     return (
         "no gradient reaches the router, which stays as it is drawn: its gates do not vary with its logits; "
