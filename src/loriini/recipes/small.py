@@ -9,13 +9,18 @@ from loriini.train.config import ModelShape, TrainConfig
 from loriini.train.optimizer import OptimizerConfig
 
 
+def muon(width: int) -> OptimizerConfig:
+    """Muon at the rate that was best at width 64 (docs/training_well.md), lower in proportion to √width."""
+    return OptimizerConfig(name="muon", learning_rate=8e-3 * (64 / width) ** 0.5)
+
+
 def tiny_dense() -> TrainConfig:
     """A dense model that trains in seconds on a CPU."""
     return TrainConfig(
         name="tiny-dense",
         routing=DESIGNS["dense"],
         model=ModelShape(64, 176, 2, 2),
-        optimizer=OptimizerConfig(learning_rate=8e-3),
+        optimizer=muon(64),
         steps=60,
         batch_size=8,
         length=256,
@@ -50,7 +55,7 @@ class Size:
 
 
 SIZES = {
-    "small": Size(ModelShape(64, 176, 4, 2), 2048, 2000, 8),
+    "small": Size(ModelShape(64, 176, 4, 2), 2048, 1000, 8),
     "medium": Size(ModelShape(128, 352, 6, 4), 4096, 3000, 16),
     "large": Size(ModelShape(256, 704, 8, 8), 8192, 10_000, 32),
 }
@@ -63,7 +68,7 @@ def quickstart_run(design: str, size: str, steps: int | None = None, seed: int =
         name="dense",
         routing=replace(DESIGNS["dense"], segment_length=128),
         model=chosen.shape,
-        optimizer=OptimizerConfig(learning_rate=4e-3),
+        optimizer=muon(chosen.shape.hidden_size),
         steps=chosen.steps if steps is None else steps,
         batch_size=chosen.batch_size,
         length=512,
