@@ -3,8 +3,7 @@
 python benchmarks/training_well.py --out WORK --results benchmarks/results/training_well.json [--text PATH…]
 
 Each of VARIANTS has its rate chosen by trainings of --steps, and is then trained with it for --final-steps,
-with seeds that had no part in the choice. The results file is written anew after each seed, and the same
-command resumes.
+with seeds that had no part in the choice. The same command resumes.
 """
 
 from dataclasses import dataclass, replace
@@ -123,7 +122,7 @@ def branch_rms(corpus: Path) -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    """Choose each variant's rate, train it with other seeds, and write results and report after each seed."""
+    """Choose each variant's rate, train it with other seeds, and write results and report."""
     parser = Sweep.parser(steps=500, rates=RATES, batch_size=8, instances=160, text_needed=False)
     parser.add_argument("--final-steps", type=int, default=2000)
     parser.add_argument("--variants", type=int, default=len(VARIANTS), metavar="N", help="the first N")
@@ -133,12 +132,10 @@ def main() -> None:
     variants = VARIANTS[: arguments.variants]
     tried = sweep.tune(partial(training_of, corpus=corpus, steps=sweep.steps), variants)
     of = partial(training_of, corpus=corpus, steps=sweep.final_steps)
-    done: list[Training] = []
-    rms = branch_rms(corpus)
-    for seed in range(FIRST_REPORTED, FIRST_REPORTED + sweep.seeds):
-        best = [of(variant, found["rate"]) for variant, found in tried.items()]
-        done += sweep.train(with_seeds(best, [seed]))
-        sweep.write(done, tried, experiment="training well", branch_rms=rms)
+    best = [of(variant, found["rate"]) for variant, found in tried.items()]
+    seeds = range(FIRST_REPORTED, FIRST_REPORTED + sweep.seeds)
+    done = sweep.train(with_seeds(best, seeds))
+    sweep.write(done, tried, experiment="training well", branch_rms=branch_rms(corpus))
 
 
 if __name__ == "__main__":
