@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, ClassVar
 
 from loriini.common.atomic import write_json, write_text
 from loriini.common.errors import InputError
@@ -23,6 +23,7 @@ from loriini.data.prepare.prepare import prepare_documents
 from loriini.data.prepare.settings import PrepareSettings
 from loriini.data.prepare.text.documents import document_line
 from loriini.data.read import input_identity
+from loriini.data.read.document import Contexts
 from loriini.data.read.names import HELDOUT, TRAIN
 from loriini.data.read.split import split_documents
 from loriini.evaluate.settings import EvaluationSettings
@@ -73,6 +74,7 @@ class Experiment:
     rate_seeds: int
     batch_size: int
     instances: int
+    contexts: ClassVar[Contexts] = "strung"
 
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> "Experiment":
@@ -112,7 +114,8 @@ class Experiment:
     def evaluation(self) -> EvaluationSettings:
         """How all models are scored."""
         heldout = (str(self.out / "heldout.jsonl"),)
-        return EvaluationSettings(heldout, skip=SKIPPED_TOKENS, instances=self.instances)
+        how = {"skip": SKIPPED_TOKENS, "instances": self.instances}
+        return EvaluationSettings(heldout, contexts=self.contexts, **how)
 
     def prepare(self) -> Path:
         """The corpus; the held-out documents become a file."""
@@ -194,13 +197,14 @@ def with_seeds(cells: Iterable[Training], seeds: Iterable[int]) -> list[Training
 
 
 def for_few_steps(cell: Training) -> Training:
-    """A cell with weights of standard deviation DEVIATION/√width, and a longer warm-up.
+    """A cell with all weights of standard deviation DEVIATION/√width, and a longer warm-up.
 
     With 0.02 and few steps of warm-up, narrow models stay at the first plateau of their loss for as long as
     chance decides.
     """
-    model = replace(cell.run.model, initializer_range=DEVIATION * cell.run.model.hidden_size**-0.5)
-    optimizer = replace(cell.run.optimizer, warmup=0.2)
+    deviation = DEVIATION * cell.run.model.hidden_size**-0.5
+    model = replace(cell.run.model, initializer_range=deviation, expert_scale="initializer")
+    optimizer = replace(cell.run.optimizer, name="adamw", warmup=0.2)
     return replace(cell, run=replace(cell.run, model=model, optimizer=optimizer))
 
 

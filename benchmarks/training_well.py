@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from loriini.compare.trainings import Training
 from loriini.data.prepare.prepare import open_corpus, prepare_documents
 from loriini.data.prepare.text.documents import document_line
 from loriini.data.read import input_identity
+from loriini.data.read.document import Contexts
 from loriini.data.read.local_text import collect_local_text
 from loriini.data.read.names import HELDOUT, TRAIN
 from loriini.quickstart.settings import Quickstart
@@ -60,6 +61,7 @@ class Sweep(Experiment):
     """The experiment, on the quickstart's text and with its settings unless `--text` is given."""
 
     final_steps: int = 2000
+    contexts: ClassVar[Contexts] = "documents"
 
     def prepare(self) -> Path:
         """The corpus; the held-out documents become a file."""
@@ -132,7 +134,7 @@ def main() -> None:
     variants = VARIANTS[: arguments.variants]
     tried = sweep.tune(partial(training_of, corpus=corpus, steps=sweep.steps), variants)
     of = partial(training_of, corpus=corpus, steps=sweep.final_steps)
-    best = [of(variant, found["rate"]) for variant, found in tried.items()]
+    best = [of(variant, found["rate"]) for variant, found in tried.items() if found["rate"]]
     seeds = range(FIRST_REPORTED, FIRST_REPORTED + sweep.seeds)
     done = sweep.train(with_seeds(best, seeds))
     sweep.write(done, tried, experiment="training well", branch_rms=branch_rms(corpus))

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from loriini import DESIGNS, LoriiniForCausalLM
-from loriini.model.weights.initialization import draw_weights, expert_factors, gate_power
+from loriini.model.weights import initialization
+from loriini.model.weights.initialization import draw_weights, expert_factors
 from loriini.routing import RoutingConfig
 from loriini.routing.scorer import ScorerModule
 from tiny import tiny_config, tiny_model
@@ -140,6 +141,6 @@ def test_measuring_gates_draws_no_random_number_of_the_caller() -> None:
     torch.manual_seed(0)
     expected = torch.rand(3)
     torch.manual_seed(0)
-    gate_power.cache_clear()
+    initialization._gate_power.cache_clear()
     expert_factors(tiny_config())
     assert torch.equal(torch.rand(3), expected)

@@ -12,7 +12,10 @@ ExpertScale = Literal["dense", "copies", "initializer"]
 
 ROTARY = Needs("a block that is not gpt2", lambda run: run.model.block != "gpt2")
 GPT2 = Needs("--model.block gpt2", lambda run: run.model.block == "gpt2")
-EXPERTS = Needs("a mixture, --model.num_experts above 1", lambda run: run.model.num_experts > 1)
+DRAWN_EXPERTS = Needs(
+    "a mixture that is no copy, --warmup.dense_share 0 without --init",
+    lambda run: run.model.num_experts > 1 and not run.init and not run.copy_step,
+)
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class Architecture:
     """Epsilon of the norms of block gpt2."""
     initializer_range: Fraction = setting(0.02, "training")
     """Standard deviation of initial weights."""
-    expert_scale: ExpertScale = setting("dense", "training", EXPERTS)
+    expert_scale: ExpertScale = setting("dense", "training", DRAWN_EXPERTS)
     """Where experts start: drawn so that the FFN branch has the root mean square of the dense model's
     (dense), as equal copies of one draw, scaled so too (copies), or each drawn with initializer_range
     (initializer: the papers')."""

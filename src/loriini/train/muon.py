@@ -41,14 +41,16 @@ class Muon(torch.optim.AdamW):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take a step; returns the loss of `closure` if there is one."""
+        with torch.enable_grad():
+            loss = closure() if closure else None
         groups = self.param_groups
-        self.param_groups = [group for group in groups if not group[MATRICES]]
+        self.param_groups = [group for group in groups if not group.get(MATRICES)]
         try:
-            loss = unwrap(torch.optim.AdamW.step)(self, closure)  # hooks of a step are called by this one
+            unwrap(torch.optim.AdamW.step)(self)  # hooks of a step are called by this one
         finally:
             self.param_groups = groups
         for group in groups:
-            for parameter in group["params"] if group[MATRICES] else ():
+            for parameter in group["params"] if group.get(MATRICES) else ():
                 if parameter.grad is not None:
                     self._step_matrices(parameter, **group)
         return loss

@@ -1,7 +1,8 @@
 """Initial weights of experts, scorers and GPT-2's blocks."""
 
+from collections.abc import Callable
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -12,7 +13,8 @@ from transformers.pytorch_utils import Conv1D
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.experts.stacked import Experts, FactorizedExperts, GeluExperts
 from loriini.routing import Router
-from loriini.routing.scorer import RouterSettings, ScorerModule
+from loriini.routing.scorer import SCORERS, RouterSettings, ScorerModule
+from loriini.routing.selection import GATES, SELECTIONS
 from loriini.routing.unit import RoutingContext, UnitLayout
 
 UNITS = 2048
@@ -99,36 +101,46 @@ def expert_factors(config: LoriiniConfig) -> ExpertFactors:
     return ExpertFactors(1.0, (active / (power * width + shared)) ** 0.5)
 
 
-@cache
-@torch.no_grad()
 def gate_power(settings: RouterSettings, activation: tuple[int, float], copies: bool) -> float:
     """The mean over units of Σ e² of their gates, of (Σ e)² for `copies`, measured on random states.
 
     States of tokens are drawn from N(0, 1), as norms leave them, and pooled ones from N(0, `POOLED`²).
     Experts that score themselves have random activations of this width and deviation instead. A larger norm
-    is a larger output, so each gate counts in proportion to it.
+    is a larger output, so each gate counts in proportion to it. 1 where no unit has a gate.
     """
+    design = settings.design
+    parts = SCORERS[design.scorer], SELECTIONS[design.selection], GATES[design.gates]
+    return _gate_power(settings, activation, copies, parts)
+
+
+@cache
+@torch.no_grad()
+def _gate_power(
+    settings: RouterSettings, activation: tuple[int, float], copies: bool, _: tuple[Callable[..., Any], ...]
+) -> float:
+    """Cached by the design's functions too: an extension may register others under their names."""
     design, size = settings.design, settings.hidden_size
     with torch.device("cpu"), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        router = Router(settings).train()
+        torch.default_generator.manual_seed(0)  # not the devices'
+        router = Router(settings).float().train()
         for weight in router.parameters():
             if weight.dim() > 1:
                 normal_(weight, std=settings.std)
-        means_NUD = POOLED * torch.randn(UNITS, 1, size)
-        states = torch.randn(UNITS, 1, size) if design.unit == "token" else means_NUD
+        means_NUD = POOLED * torch.randn(UNITS, 1, size, dtype=torch.float32)
+        states = torch.randn(UNITS, 1, size, dtype=torch.float32) if design.unit == "token" else means_NUD
         if design.scorer == "linear_segment":
             states = torch.cat([states, means_NUD], dim=-1)
         elif design.scorer == "activation_norm":
             width, deviation = activation
-            states = deviation * torch.randn(UNITS, 1, settings.num_experts, width)
+            states = deviation * torch.randn(UNITS, 1, settings.num_experts, width, dtype=torch.float32)
         labels_N = torch.arange(UNITS) % settings.num_experts
         routing = router(states, RoutingContext(UNITS, 1, labels_B=labels_N), design, UnitLayout(1, 1))
     gates_NE = routing.gates
     if design.scorer == "activation_norm":
         gates_NE = gates_NE * routing.logits / routing.logits.square().mean().sqrt()
     sums_N = gates_NE.sum(1).square() if copies else gates_NE.square().sum(1)
-    return sums_N.mean().item()
+    power = float(f"{sums_N.mean().item():.4g}")  # the digits that all processors agree on
+    return power or 1.0
 
 
 def activation_shape(config: LoriiniConfig) -> tuple[int, float]:

@@ -205,7 +205,8 @@ def _said_of_eos(file: Path, tokens: Mapping[int, str]) -> dict[str, list[str]]:
     said: dict[str, list[str]] = {}
     for beside in map(file.with_name, SETTINGS if file.name in chain(*FORMATS) else ()):
         values = read_object(beside, "mend it") if beside.exists() else {}
-        value = values.get("eos_token", values.get("eos_token_id"))
+        named, numbered = values.get("eos_token"), values.get("eos_token_id")
+        value = numbered if named is None else named
         if several := value if isinstance(value, list) else [] if value is None else [value]:
             names = (one.get("content") if isinstance(one, dict) else one for one in several)
             said[beside.name] = [tokens.get(n, f"id {n}") if isinstance(n, int) else str(n) for n in names]
