@@ -127,14 +127,21 @@ def main() -> None:
     """Choose each variant's rate, train it with other seeds, and write results and report."""
     parser = Sweep.parser(steps=500, rates=RATES, batch_size=8, instances=160, text_needed=False)
     parser.add_argument("--final-steps", type=int, default=2000)
-    parser.add_argument("--variants", type=int, default=len(VARIANTS), metavar="N", help="the first N")
+    every = len(VARIANTS)
+    parser.add_argument(
+        "--variants", type=int, default=every, metavar="N", help="those that rates are tried with"
+    )
+    parser.add_argument(
+        "--finals", type=int, default=every, metavar="N", help="those that are trained with seeds"
+    )
     arguments = parser.parse_args()
     sweep = Sweep.of(arguments)
     corpus = sweep.prepare()
     variants = VARIANTS[: arguments.variants]
     tried = sweep.tune(partial(training_of, corpus=corpus, steps=sweep.steps), variants)
     of = partial(training_of, corpus=corpus, steps=sweep.final_steps)
-    best = [of(variant, found["rate"]) for variant, found in tried.items() if found["rate"]]
+    finals = variants[: arguments.finals]
+    best = [of(variant, rate) for variant in finals if (rate := tried[variant]["rate"])]
     seeds = range(FIRST_REPORTED, FIRST_REPORTED + sweep.seeds)
     done = sweep.train(with_seeds(best, seeds))
     sweep.write(done, tried, experiment="training well", branch_rms=branch_rms(corpus))
