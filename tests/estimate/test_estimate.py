@@ -184,12 +184,12 @@ def test_the_least_is_below_the_estimate(name: str, checkpointing: bool) -> None
     config = run.config(320, eos_token_id=0)
     counted = micro_batch_activations(run, config, run.batch_size)
     estimated = rank_memory(run, config, 1, run.batch_size, checkpointing, counted).total
-    assert 16 * config.parameters()[0] < least_memory(run, config, 1) < estimated
+    assert 12 * config.parameters()[0] < least_memory(run, config, 1) < estimated
 
 
 def test_a_run_above_the_memory_is_refused() -> None:
     run = find_recipe("tiny-lory")
     large = replace(run, model=replace(run.model, hidden_size=100_000))
     check_memory(run, run.config(320, 0), 1, machine_memory(), "this machine")
-    with pytest.raises(InputError, match=r"1,200\.1 GiB, 1,199\.4 of them .*; this machine has 23\.0"):
+    with pytest.raises(InputError, match=r"900\.3 GiB, 899\.5 of them .*; this machine has 23\.0"):
         check_memory(large, large.config(320, 0), 1, 23 * GIB, "this machine")

@@ -45,6 +45,7 @@ CASES: list[tuple[RoutingConfig, dict[str, Any], str]] = [
 def written(folder: Path, design: RoutingConfig, dtype: str = "float32", **settings: Any) -> tuple[Any, Path]:
     tokenizer = byte_tokenizer(PAIRS)
     special = {"eos_token_id": 256, "bos_token_id": 256, "max_position_embeddings": 128}
+    settings = {"expert_scale": "initializer", **settings}  # routes by margins above rounding
     model = model_of(design, vocab_size=len(tokenizer) + 3, **special, **settings)
     prompt = PROMPT if design.unit != "token" else None
     return model, export_model(model, tokenizer, ExportSettings("gguf", dtype, prompt=prompt), folder / "out")
