@@ -56,7 +56,7 @@ class Size:
 
 
 SIZES = {
-    "small": Size(ModelShape(64, 176, 4, 2), 2048, 1000, 8),
+    "small": Size(ModelShape(64, 176, 4, 2), 2048, 800, 8),
     "medium": Size(ModelShape(128, 352, 6, 4), 4096, 3000, 16),
     "large": Size(ModelShape(256, 704, 8, 8), 8192, 10_000, 32),
 }
