@@ -39,11 +39,14 @@ def rates_of(tried: Mapping[str, Mapping[str, Any]]) -> Figure:
         losses = sorted((float(rate), loss) for rate, loss in found["training_loss"].items() if loss)
         rates, of_rates = zip(*losses, strict=True)
         style = "--" if " adamw " in name else "-"
-        axes.plot(rates, of_rates, style, marker="o", markersize=3, label=name)
-    axes.set_xscale("log", base=2)
+        axes.plot(rates, of_rates, style, marker="o", markersize=3, label=name.removesuffix(" dense"))
+    axes.set_xscale("log")
+    every = sorted({float(rate) for found in tried.values() for rate in found["training_loss"]})
+    axes.set_xticks(every, [f"{rate:g}" for rate in every])
+    axes.minorticks_off()
     axes.set_xlabel("learning rate")
     axes.set_title("Training loss after 500 steps")
-    plots.legend(figure, axes, width=72)
+    plots.legend(figure, axes)
     return figure
 
 
