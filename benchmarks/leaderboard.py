@@ -16,6 +16,7 @@ from loriini.compare.trainings import Training
 from loriini.data.prepare.prepare import open_corpus
 from loriini.recipes import quickstart_run
 from loriini.routing import DESIGNS
+from loriini.train.upcycle import WarmupConfig
 
 CAUSAL = tuple(name for name, design in DESIGNS.items() if design.causality != "none")
 WARM = " with dense warm-up"
@@ -25,7 +26,7 @@ RATES = ("2e-3", "4e-3", "8e-3")
 def cell_of(name: str, rate: str, corpus: Path, experiment: Experiment) -> Training:
     """A design's cell, whose name may end in WARM; label routing has an expert for each domain."""
     base = quickstart_run("lory", "small", experiment.steps, 0)
-    warmup = base.warmup if name.endswith(WARM) else replace(base.warmup, dense_share=0.0)
+    warmup = WarmupConfig() if name.endswith(WARM) else WarmupConfig(0.0)
     base = replace(base, corpus=(corpus,), batch_size=experiment.batch_size, warmup=warmup)
     design = name.removesuffix(WARM)
     labels = len(open_corpus(corpus).instances.label_names)
