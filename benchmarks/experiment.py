@@ -23,7 +23,7 @@ from loriini.data.prepare.prepare import prepare_documents
 from loriini.data.prepare.settings import PrepareSettings
 from loriini.data.prepare.text.documents import document_line
 from loriini.data.read import input_identity
-from loriini.data.read.document import Contexts
+from loriini.data.read.document import Contexts, Document
 from loriini.data.read.names import HELDOUT, TRAIN
 from loriini.data.read.split import split_documents
 from loriini.evaluate.settings import EvaluationSettings
@@ -85,9 +85,7 @@ class Experiment:
         return cls(**{**given, "text": tuple(given["text"]), "rates": tuple(given["rates"])})
 
     @staticmethod
-    def parser(
-        steps: int, rates: Sequence[str], batch_size: int = 2, instances: int = 32, text_needed: bool = True
-    ) -> argparse.ArgumentParser:
+    def parser(steps: int, rates: Sequence[str], text_needed: bool = True) -> argparse.ArgumentParser:
         """The options of every experiment."""
         parser = argparse.ArgumentParser()
         add = parser.add_argument
@@ -106,8 +104,8 @@ class Experiment:
         add("--jobs", type=int, default=2)
         add("--rates", nargs="+", default=rates, metavar="RATE", help="learning rates to choose from")
         add("--rate-seeds", type=int, default=1, metavar="N", help="trainings with each rate, not reported")
-        add("--batch-size", type=int, default=batch_size, help="instances of a step")
-        add("--instances", type=int, default=instances, help="held-out instances of each domain")
+        add("--batch-size", type=int, default=2, help="instances of a step")
+        add("--instances", type=int, default=32, help="held-out instances of each domain")
         return parser
 
     @property
@@ -117,14 +115,18 @@ class Experiment:
         how = {"skip": SKIPPED_TOKENS, "instances": self.instances}
         return EvaluationSettings(heldout, contexts=self.contexts, **how)
 
+    def sources(self) -> tuple[dict[str, list[Document]], dict[str, str], PrepareSettings]:
+        """The documents of both sides, what identifies them, and how they become a corpus."""
+        sides = split_documents(self.text, CHARACTERS, CHARACTERS // 10)
+        settings = PrepareSettings(tokenizer=f"bpe:{VOCAB_SIZE}", length=LENGTH, workers=self.jobs)
+        return sides, {**input_identity(self.text), "characters": str(CHARACTERS)}, settings
+
     def prepare(self) -> Path:
         """The corpus; the held-out documents become a file."""
-        sides = split_documents(self.text, CHARACTERS, CHARACTERS // 10)
+        sides, identity, settings = self.sources()
         self.out.mkdir(parents=True, exist_ok=True)
         lines = map(document_line, sides[HELDOUT])
         write_text(self.out / "heldout.jsonl", b"".join(lines).decode())
-        settings = PrepareSettings(tokenizer=f"bpe:{VOCAB_SIZE}", length=LENGTH, workers=self.jobs)
-        identity = {**input_identity(self.text), "characters": str(CHARACTERS)}
         return prepare_documents(
             self.out / "corpus", lambda drop: sides[TRAIN], identity, settings
         ).folder.resolve()

@@ -18,14 +18,12 @@ from torch import Tensor
 
 from experiment import FIRST_REPORTED, Experiment, with_rate, with_seeds
 from loriini import DESIGNS, LoriiniForCausalLM
-from loriini.common.atomic import write_text
 from loriini.compare.trainings import Training
-from loriini.data.prepare.prepare import open_corpus, prepare_documents
-from loriini.data.prepare.text.documents import document_line
+from loriini.data.prepare.prepare import open_corpus
+from loriini.data.prepare.settings import PrepareSettings
 from loriini.data.read import input_identity
-from loriini.data.read.document import Contexts
+from loriini.data.read.document import Contexts, Document
 from loriini.data.read.local_text import collect_local_text
-from loriini.data.read.names import HELDOUT, TRAIN
 from loriini.quickstart.settings import Quickstart
 from loriini.recipes import quickstart_run
 from loriini.train.upcycle import WarmupConfig
@@ -63,16 +61,11 @@ class Sweep(Experiment):
     final_steps: int = 2000
     contexts: ClassVar[Contexts] = "documents"
 
-    def prepare(self) -> Path:
-        """The corpus; the held-out documents become a file."""
+    def sources(self) -> tuple[dict[str, list[Document]], dict[str, str], PrepareSettings]:
+        """Those of the quickstart, unless there is `--text`."""
         if self.text:
-            return super().prepare()
-        self.out.mkdir(parents=True, exist_ok=True)
-        sides = collect_local_text()
-        write_text(self.out / "heldout.jsonl", b"".join(map(document_line, sides[HELDOUT])).decode())
-        settings, identity = Quickstart().prepare_settings(), input_identity(())
-        corpus = prepare_documents(self.out / "corpus", lambda drop: sides[TRAIN], identity, settings)
-        return corpus.folder.resolve()
+            return super().sources()
+        return collect_local_text(), input_identity(()), Quickstart().prepare_settings()
 
     def prepared(self, training: Training) -> Training:
         """The quickstart's weights and warm-up of rates: trainings are long enough for them."""
@@ -125,7 +118,8 @@ def branch_rms(corpus: Path) -> dict[str, dict[str, float]]:
 
 def main() -> None:
     """Choose each variant's rate, train it with other seeds, and write results and report."""
-    parser = Sweep.parser(steps=500, rates=RATES, batch_size=8, instances=160, text_needed=False)
+    parser = Sweep.parser(steps=500, rates=RATES, text_needed=False)
+    parser.set_defaults(batch_size=8, instances=160)
     parser.add_argument("--final-steps", type=int, default=2000)
     every = len(VARIANTS)
     parser.add_argument(

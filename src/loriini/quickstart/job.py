@@ -36,7 +36,7 @@ from loriini.train.records.metrics import METRICS, read_records
 
 TRAIN_CHARACTERS, HELDOUT_CHARACTERS = 40_000_000, 2_000_000
 HELDOUT_INSTANCES = 160
-"""Instances of each domain that are evaluated: some 80,000 tokens."""
+"""Instances of each domain that are evaluated: at most some 80,000 tokens."""
 PROMPT_CHARACTERS, SAMPLE_TOKENS = 200, 64
 RESULTS, STAGES, SAMPLES = "results.json", "stages.json", "samples.json"
 GATHER, PREPARE, MEASURE = "gather documents", "prepare corpus", "evaluate and analyze"

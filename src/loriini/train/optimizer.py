@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from itertools import product
 from typing import Annotated, Literal
 
 import torch
@@ -138,31 +139,30 @@ def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Ada
     """
     rates = {"rest": 1.0, "experts": config.expert_rate, "router": config.router_rate}
     matrices = hidden_matrices(model) if config.name == "muon" else set()
-    kinds = [
-        (part, decayed, matrix) for matrix in (False, True) for part in rates for decayed in (True, False)
-    ]
-    groups: dict[tuple[str, bool, bool], list[nn.Parameter]] = {kind: [] for kind in kinds}
+    kinds = product((False, True), rates, (True, False))
+    groups: dict[tuple[bool, str, bool], list[nn.Parameter]] = {kind: [] for kind in kinds}
     experts, part_of = 1, parts(model)
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            groups[part_of[parameter], decays(name, parameter), parameter in matrices].append(parameter)
+            groups[parameter in matrices, part_of[parameter], decays(name, parameter)].append(parameter)
             if part_of[parameter] == "experts":
                 experts = parameter.shape[0]
     settings = [
         {
             "params": parameters,
-            "lr": (peak := config.learning_rate * rates[part] * (config.matrix_rate if matrix else 1.0)),
-            PEAK: peak,
+            PEAK: config.learning_rate * rates[part] * (config.matrix_rate if matrix else 1.0),
             "eps": config.eps / experts if part == "experts" else config.eps,
             "weight_decay": config.weight_decay if decayed else 0.0,
             MATRICES: matrix,
             "momentum": config.momentum,
         }
-        for (part, decayed, matrix), parameters in groups.items()
+        for (matrix, part, decayed), parameters in groups.items()
         if parameters
     ]
-    optimizer = Muon if matrices else torch.optim.AdamW
-    return optimizer(settings, lr=config.learning_rate, betas=config.betas, fused=True)
+    kind = Muon if matrices else torch.optim.AdamW
+    optimizer = kind(settings, lr=config.learning_rate, betas=config.betas, fused=True)
+    set_learning_rate(optimizer, 1.0)
+    return optimizer
 
 
 def take_step(
