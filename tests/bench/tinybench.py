@@ -6,9 +6,6 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-import pytest
-
-from compare.conftest import all_trained_here
 from loriini.bench.models import BenchSize
 from loriini.train.config import ModelShape
 
@@ -44,23 +41,3 @@ def write_text(folder: Path) -> list[Path]:
             written.append(folder / f"{domain}.{side}.jsonl")
             written[-1].write_text("".join(lines))
     return written
-
-
-def results_of(name: str, folder: Path, *options: str) -> Path:
-    """The results of an experiment's script on little text, its runs trained in this process."""
-    results, experiment = folder / f"{name}.json", script("experiment")
-    where = (
-        "--text",
-        *map(str, write_text(folder)),
-        "--out",
-        str(folder / "work"),
-        "--results",
-        str(results),
-    )
-    sizes = ("--batch-size=1", "--seeds=2", "--jobs=1", "--instances=2")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(experiment, "train_all", all_trained_here)
-        patch.setattr(experiment, "CHARACTERS", 400_000)
-        patch.setattr(sys, "argv", [f"{name}.py", *where, *sizes, *options])
-        script(name).main()
-    return results

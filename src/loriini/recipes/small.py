@@ -11,7 +11,7 @@ from loriini.train.upcycle import WarmupConfig
 
 
 def muon(width: int) -> OptimizerConfig:
-    """Muon at the rate that was best at width 64 (docs/training_well.md), lower in proportion to √width."""
+    """Muon at the rate that was best at width 64 (docs/findings.md), lower in proportion to √width."""
     return OptimizerConfig(name="muon", learning_rate=8e-3 * (64 / width) ** 0.5)
 
 
@@ -65,7 +65,7 @@ SIZES = {
 def quickstart_run(design: str, size: str, steps: int | None = None, seed: int = 0) -> TrainConfig:
     """One of the two models of `loriini quickstart`; by default with the size's number of steps.
 
-    Without a dense warm-up: Lory's experts gained by drawing their own weights (docs/training_well.md).
+    Without a dense warm-up: Lory's experts gained by drawing their own weights (docs/findings.md).
     """
     chosen = SIZES[size]
     dense = TrainConfig(

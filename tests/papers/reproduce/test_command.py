@@ -57,7 +57,9 @@ def test_all_items_are_listed_with_their_cost(capsys: pytest.CaptureFixture[str]
     main(["reproduce", "--list", "--json"])
     rows = json.loads(capsys.readouterr().out)
     assert [row["item"] for row in rows] == list(EXPERIMENTS)
-    assert all(bool(row["FLOPs"]) == bool(row["trainings"]) and row["state"] == "new" for row in rows)
+    assert all(
+        bool(row["FLOPs"]) == bool(row["trainings"]) and row["state"] == "not measured here" for row in rows
+    )
 
 
 def test_a_damaged_results_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

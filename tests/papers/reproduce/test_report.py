@@ -1,14 +1,10 @@
-"""One line an item, the same in the page, in Markdown and in the terminal."""
+"""One line an item, the same in the page and in the terminal."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from loriini.papers.reproduce.report import findings_page, in_words, item_line
-
-ROOT = Path(__file__).parents[3]
+from loriini.papers.reproduce.report import in_words
 
 
 @pytest.mark.parametrize(
@@ -36,16 +32,3 @@ def test_a_claim_in_words(change: dict[str, Any], words: str) -> None:
         "exact": False,
     }
     assert in_words(claim | change) == words
-
-
-def test_all_pages_have_the_same_lines(reproduced: Path) -> None:
-    items = json.loads((reproduced / "results.json").read_text())["items"]
-    page = (reproduced / "findings.md").read_text()
-    assert page == findings_page(items)
-    assert all(f"| {' | '.join(item_line(item))} |" in page for item in items.values())
-
-
-def test_the_published_findings_are_made_of_the_committed_results() -> None:
-    """`findings_page` of benchmarks/results/reproduce/small.json, which is a summary of a results.json."""
-    items = json.loads((ROOT / "benchmarks/results/reproduce/small.json").read_text("utf-8"))["items"]
-    assert findings_page(items) == (ROOT / "docs" / "findings.md").read_text("utf-8")

@@ -42,6 +42,6 @@ def state(name: str, out: Path | None) -> str:
     """The verdict of an item that is done in `out`."""
     path = None if out is None else out / name / RESULTS
     if path is None or not path.exists():
-        return "new"
+        return "not measured here"
     results = read_object(path, DAMAGED)
     return f"{results['verdict']} ({results['scale']}, seeds: {results['seeds']})"

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from loriini.common.atomic import write_json, write_text
+from loriini.common.atomic import write_json
 from loriini.papers.reproduce.charts import draw
 from loriini.papers.reproduce.results import RESULTS, mark, read_items
 from loriini.reporting import page as p
@@ -13,7 +13,6 @@ from loriini.reporting.wording import NO_VALUE, minus, sentence_case
 
 Results = Mapping[str, Any]
 """The results of an item, as `results.item_results` makes them."""
-FINDINGS = "findings.md"
 LINE_HEAD = ("item", "finding", "verdict", "decided by")
 CLAIM_HEAD = ("claim", "mean", "95 % interval", "claimed", "verdict")
 HOW_TO_READ = (
@@ -68,18 +67,6 @@ def number(value: float) -> str:
     return minus(f"{value:,.0f}" if size >= 999.5 else f"{value:.3g}" if size >= 1 else f"{value:.3f}")
 
 
-def findings_page(items: Mapping[str, Results]) -> str:
-    """The lines of all items as a Markdown table."""
-    first = next(iter(items.values()))
-    rows = [LINE_HEAD, ["---"] * len(LINE_HEAD), *map(item_line, items.values())]
-    table = "\n".join(f"| {' | '.join(text.replace('|', '/') for text in row)} |" for row in rows)
-    return (
-        f"# Findings of the papers\n\n{headline(items)}, at scale `{first['scale']}`. "
-        "[Reproduce](reproduce.md) describes scales, substitutions and what a verdict means.\n\n"
-        f"{table}\n"
-    )
-
-
 def headline(items: Mapping[str, Results]) -> str:
     """How many findings hold."""
     found = [item["verdict"] for item in items.values()]
@@ -92,7 +79,6 @@ def write_overview(out: Path) -> Path:
     items = read_items(out)
     plain = {name: {k: v for k, v in item.items() if k != "charts"} for name, item in items.items()}
     write_json(out / RESULTS, {"items": plain}, sort_keys=False)
-    write_text(out / FINDINGS, findings_page(items))
     rows = [
         [p.element("a", name, href=f"{name}/{REPORT}"), *line]
         for name, (_, *line) in zip(items, map(item_line, items.values()), strict=True)

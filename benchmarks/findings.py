@@ -1,0 +1,352 @@
+"""What decides the loss of a small model: the trainings behind docs/findings.md.
+
+python benchmarks/findings.py --out WORK [--text PATH…] [--results FILE] [QUESTION…]
+
+The learning rate of every variant is chosen by shorter trainings with a seed of their own. The variant is
+then trained with SEEDS and scored on held-out text. What the results hold already is not trained again, on
+whichever machine; the same command resumes. `findings_page.py` writes tables and pictures.
+"""
+
+import argparse
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from loriini import DESIGNS, LoriiniForCausalLM
+from loriini.analyze.routes import routes_by_domain
+from loriini.common.atomic import write_json, write_text
+from loriini.common.errors import InputError
+from loriini.common.hardware import describe_machine
+from loriini.common.json_file import read_object
+from loriini.compare.measures import training_measures
+from loriini.compare.running import refuse_failures, threads_of, train_all
+from loriini.compare.trainings import Training, place
+from loriini.data.prepare.prepare import open_corpus, prepare_documents
+from loriini.data.prepare.settings import PrepareSettings
+from loriini.data.prepare.text.documents import document_line
+from loriini.data.read import input_identity
+from loriini.data.read.document import Document
+from loriini.data.read.local_text import collect_local_text
+from loriini.data.read.names import HELDOUT, TRAIN
+from loriini.data.read.split import split_documents
+from loriini.evaluate.heldout import HeldOut
+from loriini.evaluate.runs import evaluate_on, shared_heldout
+from loriini.evaluate.settings import EvaluationRouting, EvaluationSettings
+from loriini.model.weights.loading import load_model
+from loriini.quickstart.settings import Quickstart
+from loriini.recipes import quickstart_run
+from loriini.train.corpora import read_corpora
+from loriini.train.overrides.apply import override
+
+RESULTS = Path(__file__).parent / "results" / "findings.json"
+RATES = ("4e-3", "8e-3")
+"""The learning rates tried at first; while the best is the least or the greatest, another is."""
+RATE_SEED, SEEDS = 0, (100, 101, 102)
+"""The seed that chooses the rate, whose losses are too low, and those that are reported."""
+SKIPPED_TOKENS = 128
+"""Tokens at the start of a document that no perplexity counts: the longest segment of the designs."""
+CHARACTERS = 20_000_000
+"""Of `--text`, how much is read of each domain; held out is a tenth of it."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A design, and how its training differs from that of the quickstart."""
+
+    name: str
+    """The design, and what differs after a comma."""
+    overrides: tuple[str, ...] = ()
+    order: str = "similar"
+    rate_of: str = ""
+    """The variant whose rate it has; empty: one of its own is chosen."""
+    routing: EvaluationRouting = "training"
+    """How it is scored."""
+
+    @property
+    def design(self) -> str:
+        return self.name.partition(",")[0]
+
+
+def designs(*names: str, **settings: Any) -> tuple[Variant, ...]:
+    """The quickstart's models of these designs."""
+    return tuple(Variant(name, **settings) for name in names)
+
+
+ADAMW, INITIALIZER = "--optimizer.name=adamw", "--model.expert_scale=initializer"
+QUESTIONS = {
+    "mixtures": designs("dense", "lory", "mixtral"),
+    "starts": (
+        Variant("lory, copies", ("--model.expert_scale=copies",)),
+        Variant("lory, dense warm-up", ("--warmup.dense_share=0.05",)),
+    ),
+    "prompt": (Variant("lory, routed by the prompt", rate_of="lory", routing="prompt"),),
+    "designs": designs("deepseek-v3", "ec-token", "aoe", "switch", "prefix"),
+    "order": (
+        Variant("dense, random order", order="random", rate_of="dense"),
+        Variant("lory, random order", order="random", rate_of="lory"),
+    ),
+    "routers": designs("frozen", "random", rate_of="mixtral"),
+    "segments": (
+        Variant("lory, segments of 32", ("--routing.segment_length=32",), rate_of="lory"),
+        Variant("lory, segments of 64", ("--routing.segment_length=64",), rate_of="lory"),
+    ),
+    "more-designs": (*designs("relu"), *designs("ec-segment", rate_of="ec-token")),
+    "experts": (
+        Variant("lory, 4 experts", ("--model.num_experts=4",), rate_of="lory"),
+        Variant("lory, 16 experts", ("--model.num_experts=16",), rate_of="lory"),
+    ),
+    "scales": (
+        Variant("lory, initializer", (INITIALIZER,)),
+        Variant("ec-token, initializer", (INITIALIZER,)),
+    ),
+    "optimizers": tuple(Variant(f"{name}, AdamW", (ADAMW,)) for name in ("dense", "lory", "mixtral")),
+}
+"""The variants of each question, in the order of their trainings: what decides most comes first."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """Where text, trainings and results are, and how long trainings are."""
+
+    text: tuple[str, ...]
+    out: Path
+    results: Path
+    steps: int
+    rate_steps: int
+    jobs: int
+    instances: int
+
+    @cached_property
+    def sources(self) -> tuple[dict[str, list[Document]], dict[str, str], PrepareSettings]:
+        """The documents of both sides, what identifies them, and how they become a corpus."""
+        if self.text:
+            sides = split_documents(self.text, CHARACTERS, CHARACTERS // 10)
+            return sides, input_identity(self.text), Quickstart().prepare_settings()
+        return collect_local_text(), input_identity(()), Quickstart().prepare_settings()
+
+    @cached_property
+    def corpora(self) -> dict[str, Path]:
+        """The corpus of each order; the held-out documents become a file."""
+        sides, identity, settings = self.sources
+        self.out.mkdir(parents=True, exist_ok=True)
+        lines = map(document_line, sides[HELDOUT])
+        write_text(self.out / "heldout.jsonl", b"".join(lines).decode())
+        return {
+            order: prepare_documents(
+                self.out / order, lambda drop: sides[TRAIN], identity, replace(settings, order=order)
+            ).folder.resolve()
+            for order in ("similar", "random")
+        }
+
+    def training(self, variant: Variant, rate: str, steps: int, seed: int) -> Training:
+        """A training of a variant."""
+        run = quickstart_run(variant.design, "small", steps, seed)
+        rated = (f"--optimizer.learning_rate={rate}", *variant.overrides)
+        return Training(variant.name, replace(override(run, rated), corpus=(self.corpora[variant.order],)))
+
+    def train(self, trainings: Iterable[Training]) -> list[Training]:
+        """Train those that are not done; WorkerDied where one fails."""
+        placed = place(trainings, self.out / "runs")
+        refuse_failures(placed, train_all(placed, self.jobs))
+        return placed
+
+    def choose_rates(self, variants: Sequence[Variant]) -> dict[str, dict[str, float | None]]:
+        """By variant, the training loss with each rate, None where it diverged."""
+        tried: dict[str, dict[str, float | None]] = {variant.name: {} for variant in variants}
+        while left := [(v, rate) for v in variants for rate in rates_to_try(tried[v.name])]:
+            done = self.train(self.training(v, rate, self.rate_steps, RATE_SEED) for v, rate in left)
+            for (variant, rate), training in zip(left, done, strict=True):
+                tried[variant.name][rate] = loss_of(training)
+        return tried
+
+    def score(self, trainings: Sequence[Training], routing: EvaluationRouting) -> Iterator[dict[str, Any]]:
+        """The scores of each training: all have the same documents, and `tokens` of them."""
+        settings = EvaluationSettings(
+            (str(self.out / "heldout.jsonl"),),
+            skip=SKIPPED_TOKENS,
+            instances=self.instances,
+            routing=routing,
+        )
+        settings, heldout = shared_heldout([training.folder for training in trainings], settings)
+        for training in trainings:
+            scored = evaluate_on(training.folder, heldout, settings, training.name)
+            losses, tokens = by_document(scored, heldout)
+            yield {
+                "training_loss": loss_of(training),
+                "perplexity": scored["perplexity"],
+                "losses": losses,
+                "tokens": tokens,
+                **agreement(training, heldout),
+            }
+
+
+def rates_to_try(tried: Mapping[str, float | None]) -> list[str]:
+    """The rates that are still to be tried: RATES, then one beyond the best if that is at an edge."""
+    if not tried:
+        return [*RATES]
+    best, rates = best_rate(tried), sorted(map(float, tried))
+    beyond = {rates[0]: rates[0] / 2, rates[-1]: rates[-1] * 2}
+    return [f"{beyond[float(best)]:g}"] if float(best) in beyond else []
+
+
+def best_rate(tried: Mapping[str, float | None]) -> str:
+    """The rate of the lowest training loss. InputError where all diverged."""
+    finite = {rate: loss for rate, loss in tried.items() if loss is not None}
+    if not finite:
+        raise InputError(f"all trainings diverged, with rates {', '.join(tried)}; give RATES lower ones")
+    return min(finite, key=finite.__getitem__)
+
+
+def loss_of(training: Training) -> float | None:
+    """The training loss, None if it diverged."""
+    loss: float | None = training_measures(training)["training_loss"]
+    return loss if training.state == "finished" else None
+
+
+Losses = dict[str, list[float]]
+
+
+def by_document(scored: Mapping[str, Any], heldout: Mapping[str, HeldOut]) -> tuple[Losses, Losses]:
+    """The mean loss of each document that counts, by domain, and how many predictions it is the mean of."""
+    losses, tokens = Losses(), Losses()
+    for domain, text in heldout.items():
+        of_instance = np.asarray(scored["instance_tokens"][domain])
+        kept = of_instance > 0
+        weights, number = (
+            of_instance[kept],
+            np.unique(np.asarray(text.documents)[kept], return_inverse=True)[1],
+        )
+        counted = np.bincount(number, weights)
+        summed = np.bincount(number, weights * np.asarray(scored["instance_losses"][domain])[kept])
+        losses[domain], tokens[domain] = np.round(summed / counted, 5).tolist(), counted.tolist()
+    return losses, tokens
+
+
+def agreement(training: Training, heldout: Mapping[str, HeldOut]) -> dict[str, list[float]]:
+    """How far experts and domains agree in each layer of a mixture (`Routes.domain_agreement`)."""
+    model, _ = load_model(training.folder, "cpu")
+    if model.config.num_experts == 1:
+        return {}
+    routes = routes_by_domain(model, heldout, "auto")
+    return {"agreement": np.round(routes.domain_agreement, 4).tolist()}
+
+
+@torch.no_grad()
+def branch_rms(corpus: Path) -> dict[str, dict[str, float]]:
+    """What untrained FFNs add on text, by design and `expert_scale`: the root mean square over dense's.
+
+    Of eight instances, over three seeds.
+    """
+    instances = open_corpus(corpus).instances
+    tokens_BL = torch.from_numpy(instances.read(np.arange(8)))
+
+    def of(design: str, scale: str, seed: int) -> float:
+        torch.manual_seed(seed)
+        run = override(quickstart_run(design, "small"), [f"--model.expert_scale={scale}"])
+        model = LoriiniForCausalLM(run.config(instances.vocab_size)).train()
+        added: list[Tensor] = []
+        for mixture in model.model.mixtures:
+            mixture.register_forward_hook(lambda *call: added.append(call[-1][0]))
+        labels = torch.arange(8) if model.config.routed_by_label else None
+        model(tokens_BL, routing_labels=labels)
+        return torch.stack(added).square().mean().sqrt().item()
+
+    def mean(design: str, scale: str) -> float:
+        return fmean(of(design, scale, seed) for seed in range(3))
+
+    dense, scales = mean("dense", "dense"), ("initializer", "dense")
+    return {
+        name: {scale: mean(name, scale) / dense for scale in scales} for name in DESIGNS if name != "dense"
+    }
+
+
+def answer(study: Study, found: dict[str, Any], variants: Sequence[Variant]) -> None:
+    """Train the variants that `found` lacks, add them to it, and write it after each."""
+    variants = [variant for variant in variants if variant.name not in found["variants"]]
+    tried = found["tried"]
+    tried |= study.choose_rates([v for v in variants if not v.rate_of and v.name not in tried])
+    rates = {v.name: best_rate(tried[v.rate_of or v.name]) for v in variants}
+    done = study.train(
+        study.training(v, rates[v.name], study.steps, seed) for seed in SEEDS for v in variants
+    )
+    for variant in variants:
+        own = [training for training in done if training.variant == variant.name]
+        scores = list(study.score(own, variant.routing))
+        for score in scores:
+            if (tokens := score.pop("tokens")) != found.setdefault("tokens", tokens):
+                raise InputError(f"{variant.name}: scored on other tokens than {study.results}")
+        result = result_of(own, scores)
+        found["variants"][variant.name] = {"rate": rates[variant.name], **result}
+        write(study, found)
+
+
+def result_of(trainings: Sequence[Training], scores: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What a variant is, and its scores by seed."""
+    run = trainings[0].run
+    config = run.config(read_corpora(run.corpus).vocab_size)
+    return {
+        "parameters": dict(zip(("total", "active"), config.parameters(), strict=True)),
+        "causality": config.design.causality,
+        "training_causality": config.design.training_causality,
+        "seeds": {str(training.seed): score for training, score in zip(trainings, scores, strict=True)},
+    }
+
+
+def results_so_far(study: Study) -> dict[str, Any]:
+    """The results file, or one without variants. InputError where it is of other text or other settings."""
+    about = {
+        "corpora": {order: read_corpora((path,)).digest for order, path in study.corpora.items()},
+        "steps": study.steps,
+        "rate_steps": study.rate_steps,
+        "rate_seed": RATE_SEED,
+    }
+    if not study.results.exists():
+        run = study.training(Variant("dense"), RATES[0], study.steps, SEEDS[0]).run.to_dict()
+        return {**about, "run": run | {"corpus": ["similar"]}, "machines": [], "tried": {}, "variants": {}}
+    found = read_object(study.results, "remove it or choose other --results")
+    if other := [key for key, value in about.items() if found.get(key) != value]:
+        raise InputError(f"{study.results}: has other {', '.join(other)}; choose other --results")
+    return found
+
+
+def write(study: Study, found: dict[str, Any]) -> None:
+    """Write the results, with the machine that added to them."""
+    machine = {**describe_machine(), "jobs": study.jobs, "threads": threads_of(study.jobs)}
+    machine["date"] = time.strftime("%Y-%m-%d")
+    found["machines"] += [machine] if machine not in found["machines"] else []
+    write_json(study.results, found)
+
+
+def main() -> None:
+    """Answer the questions, one after another, and write the results after each."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    add = parser.add_argument
+    add("questions", nargs="*", metavar="QUESTION", help=f"all by default: {', '.join(QUESTIONS)}")
+    add("--text", nargs="+", default=(), metavar="PATH", help="documents; *.heldout.* are held out")
+    add("--out", type=Path, required=True, help="where corpora and runs are made")
+    add("--results", type=Path, default=RESULTS, help="the JSON to add to")
+    add("--steps", type=int, default=1000)
+    add("--rate-steps", type=int, default=500, help="steps of the trainings that choose a rate")
+    add("--jobs", type=int, default=2)
+    add("--instances", type=int, default=160, help="held-out instances of each domain")
+    given = vars(parser.parse_args())
+    questions = given.pop("questions") or [*QUESTIONS]
+    if unknown := set(questions) - QUESTIONS.keys():
+        parser.error(f"no such question: {', '.join(sorted(unknown))}")
+    study = Study(**{**given, "text": tuple(given["text"])})
+    found = results_so_far(study)
+    found.setdefault("branch_rms", branch_rms(study.corpora["similar"]))
+    for question in questions:
+        answer(study, found, QUESTIONS[question])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""The findings: rates chosen by training loss alone, scored with other seeds, pages made of the results."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tinybench import script, write_text
+
+from compare.conftest import all_trained_here
+from loriini.common.errors import InputError
+from loriini.compare.trainings import Training
+from loriini.evaluate.settings import EvaluationSettings
+
+TABLES = {
+    "RATES": ("1e-3", "2e-3"),
+    "SEEDS": (100, 101),
+    "CHARACTERS": 400_000,
+    "branch_rms": lambda corpus: {"lory": {"initializer": 0.1, "dense": 1.0}},
+}
+"""What the script has in these tests."""
+
+
+def run_findings(folder: Path, *options: str, **tables: Any) -> list[str]:
+    """Run the script on little text, its trainings in this process; returns the names of those trained."""
+    findings, trained = script("findings"), list[str]()
+
+    def train_here(trainings: Sequence[Training], jobs: int) -> dict[Path, str]:
+        trained.extend(training.name for training in trainings if not training.is_done)
+        return all_trained_here(trainings)
+
+    text = map(str, write_text(folder))
+    where = ("--out", str(folder / "work"), "--results", str(folder / "findings.json"))
+    sizes = ("--steps=3", "--rate-steps=2", "--jobs=1", "--instances=2")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {**TABLES, "train_all": train_here, **tables}.items():
+            patch.setattr(findings, name, value)
+        patch.setattr(sys, "argv", ["findings.py", *where, *sizes, *options, "--text", *text])
+        findings.main()
+    return trained
+
+
+def results_in(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "findings.json").read_text())
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The results of a dense model."""
+    findings, folder = script("findings"), tmp_path_factory.mktemp("findings")
+    run_findings(folder, QUESTIONS={"mixtures": findings.designs("dense")})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def results(folder: Path) -> dict[str, Any]:
+    """The same with Lory, which another run added."""
+    findings = script("findings")
+    questions = {"mixtures": findings.designs("dense", "lory"), "prompt": findings.QUESTIONS["prompt"]}
+    scored = list[str]()
+
+    def evaluate_on(run: Path, heldout: Any, settings: EvaluationSettings, title: str) -> dict[str, Any]:
+        scored.append(settings.routing)
+        return evaluate(run, heldout, settings, title)
+
+    evaluate = findings.evaluate_on
+    trained = run_findings(folder, QUESTIONS=questions, evaluate_on=evaluate_on)
+    assert {name.split(",")[0] for name in trained} == {"lory"}
+    assert scored == ["training"] * 2 + ["prompt"] * 2
+    assert run_findings(folder, QUESTIONS=questions) == []
+    return results_in(folder)
+
+
+def test_the_rate_is_that_of_the_lowest_training_loss_and_the_seeds_are_others(
+    results: Mapping[str, Any], folder: Path
+) -> None:
+    runs = [json.loads(path.read_text()) for path in folder.glob("work/runs/*/run.json")]
+    for name in ("dense", "lory"):
+        tried = results["tried"][name]
+        best = min(tried, key=tried.__getitem__)
+        assert results["variants"][name]["rate"] == best
+        assert float(best) not in (min(map(float, tried)), max(map(float, tried)))
+        reported = {run["optimizer"]["learning_rate"] for run in runs if run["name"] == name and run["seed"]}
+        assert reported == {float(best)}
+        assert results["variants"][name]["seeds"].keys() == {"100", "101"}
+
+
+def test_a_variant_that_is_only_scored_otherwise_is_not_trained_again(results: Mapping[str, Any]) -> None:
+    trained, prompt = (results["variants"][name]["seeds"] for name in ("lory", "lory, routed by the prompt"))
+    for seed, scores in prompt.items():
+        assert scores["training_loss"] == trained[seed]["training_loss"]
+
+
+def test_results_of_other_settings_are_not_added_to(results: Mapping[str, Any], folder: Path) -> None:
+    with pytest.raises(InputError, match=r"findings\.json.*steps"):
+        run_findings(folder, "--steps=4")
+
+
+def test_rates_are_tried_beyond_the_best_one_while_it_is_at_the_edge() -> None:
+    rates_to_try = script("findings").rates_to_try
+    assert rates_to_try({"2e-3": 1.0, "4e-3": 2.0}) == ["0.001"]
+    assert rates_to_try({"2e-3": 2.0, "4e-3": 1.0}) == ["0.008"]
+    assert rates_to_try({"2e-3": 2.0, "4e-3": 1.0, "8e-3": None}) == []
+
+
+def test_tables_and_pictures_are_made_of_the_results(results: Mapping[str, Any]) -> None:
+    page = script("findings_page")
+    names = [*page.TABLES]
+    text = page.with_tables("".join(f"<!-- table {name} -->\nold\n<!-- end -->\n" for name in names), results)
+    assert "old" not in text
+    assert "| lory | dense |" not in text  # one baseline is no column
+    row = page.compare(results, "lory", "dense")
+    assert f"| lory | {row.training_loss:.3f} | {row.perplexity:.1f} |" in text
+    assert page.with_tables(text, results) == text
+    drawn = dict(
+        page.pictures("![](pictures/findings_rates.svg) ![](pictures/findings_designs.svg)", results)
+    )
+    assert drawn.keys() == {"findings_rates.svg", "findings_designs.svg"}
+    assert all(svg.startswith("<svg") and "currentColor" not in svg for svg in drawn.values())
+
+
+def test_a_comparison_is_paired_by_seed_and_by_document() -> None:
+    losses = {"100": [1.0, 2.0, 3.0], "101": [1.2, 2.2, 3.2]}
+    results = {"tokens": {"text": [4.0, 4.0, 4.0]}, "variants": {}}
+    for name, gain in (("dense", 0.0), ("lory", 0.1)):
+        by_seed = {seed: [loss - gain for loss in of_seed] for seed, of_seed in losses.items()}
+        results["variants"][name] = {
+            "seeds": {
+                seed: {"training_loss": 1.0, "perplexity": {"text": 2.0**-gain}, "losses": {"text": of_seed}}
+                for seed, of_seed in by_seed.items()
+            }
+        }
+    row = script("findings_page").compare(results, "lory", "dense")
+    assert row.change == pytest.approx(100 * (2**-0.1 - 1))
+    assert row.seeds == pytest.approx((row.change, row.change))
+    assert row.text == pytest.approx([100 * (2.718281828**-0.1 - 1)] * 2)
+
+
+def test_the_pages_are_made_of_the_committed_results() -> None:
+    page = script("findings_page")
+    results = json.loads(page.RESULTS.read_text("utf-8"))
+    for path in page.PAGES:
+        assert page.with_tables(path.read_text("utf-8"), results) == path.read_text("utf-8")
