@@ -1,4 +1,4 @@
-"""A task runs whole or not at all, only once, and with the same result on any number of processes."""
+"""A task runs whole or not at all, only once, and with the same result in any executor."""
 
 import errno
 import os
@@ -13,8 +13,9 @@ import pytest
 from loriini.common.errors import InputError, WorkerDied
 from loriini.common.progress import Advance
 from loriini.data.jobs.artifact import build_artifact, parts_folder
-from loriini.data.jobs.processes import WORKER, readable_elsewhere
-from loriini.data.jobs.tasks import Task, concatenate_files, run_tasks
+from loriini.data.jobs.executors import make_executor
+from loriini.data.jobs.processes import WORKER, ProcessExecutor, readable_elsewhere
+from loriini.data.jobs.tasks import SERIAL, Executor, Task, concatenate_files, run_tasks
 
 
 def square(number: int, folder: Path, advance: Advance) -> dict[str, Any]:
@@ -71,12 +72,12 @@ def squares(count: int) -> list[Task]:
     return [Task(f"square-{i}", partial(square, i), 1) for i in range(count)]
 
 
-def build_with(folder: Path, tasks: list[Task], workers: int, settings: int = 0) -> list[dict[str, Any]]:
+def build_with(folder: Path, tasks: list[Task], execute: Executor, settings: int = 0) -> list[dict[str, Any]]:
     """Build an artifact that joins the files of its tasks; returns their counts."""
     results: list[dict[str, Any]] = []
 
     def write(temporary: Path) -> dict[str, Any]:
-        results.extend(run_tasks("squares", tasks, temporary, workers))
+        results.extend(run_tasks("squares", tasks, temporary, execute))
         sources = (parts_folder(temporary) / task.name / "square" for task in tasks)
         concatenate_files(sources, temporary / "squares")
         return {}
@@ -85,21 +86,21 @@ def build_with(folder: Path, tasks: list[Task], workers: int, settings: int = 0)
     return results
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_results_are_in_order_with_any_number_of_workers(tmp_path: Path, workers: int) -> None:
-    results = build_with(tmp_path / "stage", squares(5), workers)
+@pytest.mark.parametrize("execute", [SERIAL, ProcessExecutor(2)], ids=str)
+def test_results_are_in_order_with_any_executor(tmp_path: Path, execute: Executor) -> None:
+    results = build_with(tmp_path / "stage", squares(5), execute)
     assert [result["number"] for result in results] == list(range(5))
     assert (tmp_path / "stage" / "squares").read_text() == "014916"
     assert sorted((tmp_path / "done").read_text().split()) == list("01234")
     others = {result["process"] for result in results} - {os.getpid()}
-    assert bool(others) == (workers > 1)
+    assert bool(others) == (execute != SERIAL)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["done", "stage"]
 
 
 def test_all_tasks_are_finished_before_their_results_are_read_one_at_a_time(tmp_path: Path) -> None:
     temporary = tmp_path / "stage.unfinished"
     parts_folder(temporary).mkdir()
-    results = run_tasks("squares", squares(3), temporary, 1)
+    results = run_tasks("squares", squares(3), temporary, SERIAL)
     assert (tmp_path / "done").read_text() == "0 1 2 "
     assert next(results)["number"] == 0
     (parts_folder(temporary) / "square-1" / "result.json").write_text('{"number": 7}')
@@ -117,9 +118,9 @@ FAILURES = {
 def test_a_failure_is_raised_and_finished_tasks_are_kept(run: Any, tmp_path: Path) -> None:
     error, message = FAILURES[run]
     with pytest.raises(error, match=message):
-        build_with(tmp_path / "stage", [*squares(2), Task("wrong", run)], 1)
+        build_with(tmp_path / "stage", [*squares(2), Task("wrong", run)], SERIAL)
     assert not (tmp_path / "stage").exists()
-    build_with(tmp_path / "stage", squares(3), 1)
+    build_with(tmp_path / "stage", squares(3), SERIAL)
     assert (tmp_path / "done").read_text() == "0 1 2 "
     assert (tmp_path / "stage" / "squares").read_text() == "014"
 
@@ -128,14 +129,14 @@ def test_a_failure_is_raised_and_finished_tasks_are_kept(run: Any, tmp_path: Pat
     ("run", "error", "message"),
     [
         (raise_input_error, InputError, r"^a\.jsonl:7: no text; fix the line$"),
-        (die, WorkerDied, "^a worker process died .*rerun"),
+        (die, WorkerDied, "^a process at .* wrong to square-0 died .*rerun"),
     ],
 )
 def test_a_failure_in_another_process(run: Any, error: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(error, match=message):
-        build_with(tmp_path / "stage", [Task("wrong", run), *squares(1)], 2)
+        build_with(tmp_path / "stage", [Task("wrong", run), *squares(1)], ProcessExecutor(2))
     assert not list(tmp_path.glob(".stage.*.parts/wrong"))
-    build_with(tmp_path / "stage", squares(2), 1)
+    build_with(tmp_path / "stage", squares(2), SERIAL)
     assert (tmp_path / "stage" / "squares").read_text() == "01"
     assert not list(tmp_path.glob(".*"))
 
@@ -144,15 +145,11 @@ def test_a_failure_in_another_process(run: Any, error: Any, message: str, tmp_pa
     ("error", "sent", "message"),
     [
         (ValueError("not meant to be"), ValueError, "^not meant to be$"),
-        (
-            Unreadable("of a library"),
-            RuntimeError,
-            "^a worker process failed:\n(.*\n)*.*Unreadable: of a library",
-        ),
+        (Unreadable("of a library"), RuntimeError, "^task failed:\n(.*\n)*.*Unreadable: of a library"),
     ],
 )
 def test_an_error_as_another_process_reads_it(error: Exception, sent: Any, message: str) -> None:
-    found = readable_elsewhere(error)
+    found = readable_elsewhere(Task("task", fail_to_read), error)
     assert type(found) is sent
     assert re.search(message, str(found))
 
@@ -164,7 +161,7 @@ def test_a_worker_process_has_one_thread_and_no_torch(
     tasks = [Task(f"report-{i}", report_environment) for i in range(2)]
 
     def write(temporary: Path) -> dict[str, Any]:
-        return {"found": list(run_tasks("report", tasks, temporary, 2))}
+        return {"found": list(run_tasks("report", tasks, temporary, ProcessExecutor(2)))}
 
     found = build_artifact(tmp_path / "stage", {}, {}, write).counts["found"]
     assert all(report["worker"] in ("0", "1") for report in found)
@@ -175,11 +172,17 @@ def test_a_worker_process_has_one_thread_and_no_torch(
 def test_finished_tasks_of_other_settings_are_removed(tmp_path: Path) -> None:
     tasks = [*squares(2), Task("wrong", raise_input_error)]
     with pytest.raises(InputError):
-        build_with(tmp_path / "stage", tasks, 1, settings=1)
+        build_with(tmp_path / "stage", tasks, SERIAL, settings=1)
     (of_others,) = tmp_path.glob(".stage.*.parts")
     with pytest.raises(InputError):
-        build_with(tmp_path / "stage", tasks, 1, settings=2)
+        build_with(tmp_path / "stage", tasks, SERIAL, settings=2)
     (ours,) = tmp_path.glob(".stage.*.parts")
     assert ours != of_others  # so that a job of other settings that is left does not write here
-    build_with(tmp_path / "stage", squares(2), 1, settings=2)
+    build_with(tmp_path / "stage", squares(2), SERIAL, settings=2)
     assert (tmp_path / "done").read_text() == "0 1 0 1 "
+
+
+def test_executors_by_name() -> None:
+    assert make_executor("local", 3) == ProcessExecutor(3)
+    with pytest.raises(InputError, match="the local executor has none"):
+        make_executor("local", 1, ["time=1"])

@@ -19,6 +19,7 @@ from loriini.data.prepare.settings import PrepareSettings, check_encoder
         {"heldout_share": float("nan")},
         {"order": "alphabetical"},
         {"pooling": "max"},
+        {"executor": "cloud"},
         {"pooling": "cls"},
         {"eos": "</s>"},
     ],

@@ -1,1 +1,1 @@
-"""Resumable work, independent of text: artifacts written whole or not at all, tasks."""
+"""Resumable work, independent of text: artifacts written whole or not at all, tasks, executors."""

@@ -1,25 +1,26 @@
-"""Calls on processes of this machine: spawned, not forked, and ended with their parent."""
+"""Tasks on processes of this machine: spawned, not forked, and ended with their parent."""
 
 import multiprocessing
 import os
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any
 
 from loriini.common.errors import WorkerDied
 from loriini.common.progress import Advance
 from loriini.common.signals import deferred_interrupts
-
-Item = TypeVar("Item")
+from loriini.data.jobs.tasks import SERIAL, Task, run_task
 
 WORKER_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
@@ -36,42 +37,47 @@ _done: ContextVar[Any] = ContextVar("done")
 """In a worker, the units that all workers have done: a number in shared memory."""
 
 
-def run_on_processes(
-    run: Callable[[Item, Advance], None], items: Sequence[Item], workers: int, advance: Advance
-) -> None:
-    """Call `run(item, advance)` for each item, on up to `workers` processes; here when one is enough.
+@dataclass(frozen=True)
+class ProcessExecutor:
+    """Runs tasks on up to `workers` processes; in this process when one is enough.
 
-    Raises what a call raised, or a RuntimeError with its traceback if no other process can read that error;
-    WorkerDied when a process died.
+    Raises what a task raised, or a RuntimeError with its traceback if no other process can read that error;
+    WorkerDied when a process died. Running tasks are then lost, finished ones kept.
     """
-    count = min(workers, len(items))
-    if count <= 1:
-        for item in items:
-            run(item, advance)
-        return
-    with _starting_processes():
-        resource_tracker.ensure_running()
-    context = multiprocessing.get_context("spawn")
-    theirs, ours = context.Pipe(duplex=False)
-    number, done = context.Value("i"), context.Value("q")
-    pool = ProcessPoolExecutor(count, context, _begin, (theirs, number, done))
-    try:
+
+    workers: int
+
+    def __call__(self, tasks: Sequence[Task], parts: Path, advance: Advance) -> None:
+        count = min(self.workers, len(tasks))
+        if count <= 1:
+            SERIAL(tasks, parts, advance)
+            return
         with _starting_processes():
-            running = {pool.submit(_run, run, item) for item in items}
-        reported = 0
-        while running:
-            finished, running = wait(running, PROGRESS_SECONDS, FIRST_EXCEPTION)
-            for future in finished:
-                future.result()
-            new = done.get_obj().value - reported  # its lock may be that of a process that died
-            advance(new)
-            reported += new
-    except BrokenProcessPool:
-        raise WorkerDied("a worker process died (is there enough memory?); rerun to continue") from None
-    finally:
-        ours.close()  # ends the workers
-        pool.shutdown(cancel_futures=True)
-        theirs.close()
+            resource_tracker.ensure_running()
+        context = multiprocessing.get_context("spawn")
+        theirs, ours = context.Pipe(duplex=False)
+        number, done = context.Value("i"), context.Value("q")
+        pool = ProcessPoolExecutor(count, context, _begin, (theirs, number, done))
+        try:
+            with _starting_processes():
+                running = {pool.submit(_run, task, parts) for task in tasks}
+            reported = 0
+            while running:
+                finished, running = wait(running, PROGRESS_SECONDS, FIRST_EXCEPTION)
+                for future in finished:
+                    future.result()
+                new = done.get_obj().value - reported  # its lock may be that of a process that died
+                advance(new)
+                reported += new
+        except BrokenProcessPool:
+            raise WorkerDied(
+                f"a process at one of the tasks {tasks[0].name} to {tasks[-1].name} died (is there enough "
+                "memory?); rerun to continue"
+            ) from None
+        finally:
+            ours.close()  # ends the workers
+            pool.shutdown(cancel_futures=True)
+            theirs.close()
 
 
 def _begin(parent: Connection, number: Any, done: Any) -> None:
@@ -89,7 +95,7 @@ def _end_with(parent: Connection) -> None:
     os._exit(1)
 
 
-def _run(run: Callable[[Item, Advance], None], item: Item) -> None:
+def _run(task: Task, parts: Path) -> None:
     done = _done.get()
 
     def advance(count: int = 1, note: str = "") -> None:
@@ -97,18 +103,18 @@ def _run(run: Callable[[Item, Advance], None], item: Item) -> None:
             done.value += count
 
     try:
-        run(item, advance)
+        run_task(task, parts, advance)
     except Exception as error:
-        raise readable_elsewhere(error) from None
+        raise readable_elsewhere(task, error) from None
 
 
-def readable_elsewhere(error: Exception) -> Exception:
+def readable_elsewhere(task: Task, error: Exception) -> Exception:
     """The error, or one with its traceback if another process could not read it."""
     try:
         ForkingPickler.loads(ForkingPickler.dumps(error))
         return error
     except Exception:
-        return RuntimeError(f"a worker process failed:\n{''.join(traceback.format_exception(error))}")
+        return RuntimeError(f"{task.name} failed:\n{''.join(traceback.format_exception(error))}")
 
 
 @contextmanager

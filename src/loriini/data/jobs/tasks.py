@@ -1,22 +1,21 @@
 """Stages as independent tasks, each run whole or not at all, and only once.
 
 A task writes its files into a folder of its own, which is synced to disk and renamed into place with its
-`result.json`. The data decides how a stage is divided into tasks, not their number at once: the same tasks
-give the same bytes in one process or in several (`processes.py`).
+`result.json`. The data decides how a stage is divided into tasks, not the executor: the same tasks give the
+same bytes in one process, in several (`processes.py`), or on a cluster (`cluster.py`).
 """
 
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
+from uuid import uuid4
 
-from loriini.common.atomic import atomic, write_json
+from loriini.common.atomic import atomic, discard, write_json
 from loriini.common.progress import Advance, progress
 from loriini.data.jobs.artifact import full_disk_as_input_error, parts_folder
-from loriini.data.jobs.processes import run_on_processes
 
 _Item = TypeVar("_Item")
 
@@ -38,25 +37,61 @@ class Task:
     size: int = 0
 
 
-def run_tasks(title: str, tasks: Sequence[Task], temporary: Path, workers: int) -> Iterator[dict[str, Any]]:
+class Executor(Protocol):
+    """Runs tasks by `run_task`, in any order and anywhere."""
+
+    @property
+    def workers(self) -> int:
+        """The number of tasks run at once."""
+
+    def __call__(self, tasks: Sequence[Task], parts: Path, advance: Advance) -> None:
+        """Run all the tasks; raises what a task raises."""
+
+
+@dataclass(frozen=True)
+class SerialExecutor:
+    """Runs the tasks in order, in this process."""
+
+    workers: int = 1
+
+    def __call__(self, tasks: Sequence[Task], parts: Path, advance: Advance) -> None:
+        for task in tasks:
+            run_task(task, parts, advance)
+
+
+SERIAL = SerialExecutor()
+
+
+def run_tasks(
+    title: str, tasks: Sequence[Task], temporary: Path, execute: Executor
+) -> Iterator[dict[str, Any]]:
     """Run the tasks of the artifact that is being written into `temporary`; all are finished on return.
 
     Tasks that an earlier attempt finished are not run again. Returns the tasks' counts, in order, each read
     when it is asked for: those of many tasks may not fit into memory together.
     """
     parts = parts_folder(temporary)
+    for leftover in parts.glob(".*"):
+        discard(leftover)
     left = [task for task in tasks if not is_finished(task, parts)]
     with progress(title, sum(task.size for task in tasks) or None) as advance:
         advance(sum(task.size for task in tasks) - sum(task.size for task in left))
-        run_on_processes(partial(run_task, parts), left, workers, advance)
+        if left:
+            execute(left, parts, advance)
     return (result_of(task, parts) for task in tasks)
 
 
-def run_task(parts: Path, task: Task, advance: Advance) -> None:
+def run_task(task: Task, parts: Path, advance: Advance) -> None:
     """Run a task, whose folder appears below `parts` whole or not at all. A full disk is an InputError."""
-    with full_disk_as_input_error(parts.parent), atomic(parts / task.name) as folder:
-        folder.mkdir()
-        write_json(folder / RESULT, task.run(folder, advance))
+    unique = parts / f".{task.name}.{uuid4().hex}"  # a cluster may run a requeued job twice
+    with full_disk_as_input_error(parts.parent):
+        try:
+            with atomic(parts / task.name, unique) as folder:
+                folder.mkdir()
+                write_json(folder / RESULT, task.run(folder, advance))
+        except OSError:
+            if not is_finished(task, parts):
+                raise
 
 
 def concatenate_files(sources: Iterable[Path], target: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from loriini.common.checks import Bounds, Count, CountOrZero, FractionBelowOne, check_fields
 from loriini.common.errors import InputError
 from loriini.common.hub import local_folder
+from loriini.data.jobs.executors import ExecutorName, make_executor
 from loriini.data.read import MAX_DOCUMENT_CHARACTERS, OnError
 
 OrderMethod = Literal["similar", "plain", "random"]
@@ -18,7 +19,7 @@ MODULES = "modules.json"
 """In the folder of a sentence-transformers model."""
 ENCODER_FILES = ("config.json", MODULES)
 """An encoder's folder holds one of these."""
-EXECUTION = ("workers", "reuse")
+EXECUTION = ("workers", "executor", "executor_options", "reuse")
 """Settings that do not change a corpus's contents."""
 
 
@@ -63,6 +64,10 @@ class PrepareSettings:
     """Seed of embeddings, neighbours and orders; samples and held-out documents do not depend on it."""
     workers: Count = 1
     """Tasks that run at once, each on one thread."""
+    executor: ExecutorName = "local"
+    """Where tasks run."""
+    executor_options: tuple[str, ...] = ()
+    """`KEY=VALUE` each, for the Slurm or Ray executor."""
     reuse: str | None = None
     """Another corpus's folder; its stages are linked where they would be the same."""
 
@@ -72,6 +77,7 @@ class PrepareSettings:
             raise InputError(f"--pooling has no effect on the encoder {LSA!r}; leave it out")
         if self.eos is not None and self.tokenizer.startswith("bpe:"):
             raise InputError(f"--eos has no effect on --tokenizer {self.tokenizer}; leave it out")
+        make_executor(self.executor, self.workers, self.executor_options)
 
 
 def check_encoder(name: str, pooling: Pooling) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from loriini.common.errors import InputError
 from loriini.common.progress import announce, inform
 from loriini.data.jobs.artifact import MANIFEST, Artifact, OtherContents, link_artifact
+from loriini.data.jobs.executors import make_executor
 from loriini.data.prepare.settings import PrepareSettings
 from loriini.data.prepare.similarity.embeddings import write_embeddings
 from loriini.data.prepare.similarity.neighbors import write_neighbors
@@ -73,25 +74,26 @@ def build_stages(
     document or token was lost, or a manifest is damaged.
     """
     s = settings
+    execute = make_executor(s.executor, s.workers, s.executor_options)
 
     def make(stage: str, write: Callable[[Path], Artifact]) -> Artifact:
         return _build(out / stage, write, s.reuse)
 
     read = {name: getattr(s, name) for name in READ_SETTINGS}
-    documents = make("documents", lambda to: write_documents(to, sources, read, identity, s.workers))
+    documents = make("documents", lambda to: write_documents(to, sources, read, identity, execute))
     spec = (s.tokenizer, documents, s.heldout_share, s.eos)
     tokenizer = make("tokenizer", lambda to: write_tokenizer(to, *spec))
-    tokens = make("tokens", lambda to: write_tokens(to, documents, tokenizer, s.workers))
+    tokens = make("tokens", lambda to: write_tokens(to, documents, tokenizer, execute))
     check_enough(tokens, tokens.counts["tokens"], s.length)  # before hours of embedding
     embeddings = make(
-        "embeddings", lambda to: write_embeddings(to, documents, s.encoder, s.seed, s.pooling, s.workers)
+        "embeddings", lambda to: write_embeddings(to, documents, s.encoder, s.seed, s.pooling, execute)
     )
-    neighbors = make("neighbors", lambda to: write_neighbors(to, embeddings, s.neighbors, s.seed, s.workers))
-    duplicates = make("duplicates", lambda to: write_duplicates(to, documents, neighbors, s.workers))
-    heldout = make("heldout", lambda to: write_heldout(to, documents, duplicates, s.heldout_share, s.workers))
+    neighbors = make("neighbors", lambda to: write_neighbors(to, embeddings, s.neighbors, s.seed, execute))
+    duplicates = make("duplicates", lambda to: write_duplicates(to, documents, neighbors, execute))
+    heldout = make("heldout", lambda to: write_heldout(to, documents, duplicates, s.heldout_share, execute))
     window = window_for(s.length * tokens.counts["documents"] / tokens.counts["tokens"])
     order = make("order", lambda to: write_order(to, neighbors, duplicates, heldout, s.order, s.seed, window))
-    instances = make("instances", lambda to: write_instances(to, tokens, order, s.length, s.workers))
+    instances = make("instances", lambda to: write_instances(to, tokens, order, s.length, execute))
     made = (documents, tokenizer, tokens, embeddings, neighbors, duplicates, heldout, order, instances)
     built = {artifact.folder.name: artifact for artifact in made}
     for message in imbalances(built):

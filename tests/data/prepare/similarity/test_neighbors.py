@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from data.prepare.arrays import stage_of, unit_vectors
 from loriini.data.jobs.artifact import Artifact
+from loriini.data.jobs.tasks import SerialExecutor
 from loriini.data.prepare.similarity import neighbors
 
 
@@ -130,6 +131,7 @@ def test_tasks_and_threads_do_not_change_the_result(tmp_path: Path, monkeypatch:
     written = []
     for workers, members in ((1, 1 << 20), (3, 100)):
         monkeypatch.setattr(neighbors, "MEMBERS_PER_TASK", members)
-        written.append(neighbors.write_neighbors(tmp_path / f"{workers}", stage, 7, 0, workers))
+        execute = SerialExecutor(workers)
+        written.append(neighbors.write_neighbors(tmp_path / f"{workers}", stage, 7, 0, execute))
     assert written[0].files == written[1].files
     assert written[0].counts["cells"] > 1

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from loriini.common.progress import Advance
 from loriini.data.jobs.arrays import new_array
 from loriini.data.jobs.artifact import Artifact, build_artifact, file_hashes, parts_folder
-from loriini.data.jobs.tasks import Task, run_tasks
+from loriini.data.jobs.tasks import SERIAL, Executor, Task, run_tasks
 from loriini.data.prepare.settings import LSA, Pooling
 from loriini.data.prepare.similarity import lsa
 from loriini.data.prepare.similarity.lsa import LsaEncoder, count_words, fit_lsa
@@ -44,12 +44,12 @@ def write_embeddings(
     encoder: str,
     seed: int,
     pooling: Pooling,
-    workers: int = 1,
+    execute: Executor = SERIAL,
 ) -> Artifact:
     """Write `embeddings.npy`: float16 (N, D), one unit vector per stored document, in their order.
 
     A document whose vector is zero or not finite (a blank one, for instance) gets the mean direction. A task
-    encodes a slice of documents on one thread, so that the bytes do not depend on their number.
+    encodes a slice of documents on one thread, whatever the executor, so that the bytes do not depend on it.
 
     Args:
         folder: the artifact's folder.
@@ -57,7 +57,7 @@ def write_embeddings(
         encoder: `lsa`, or the path or name of a trained encoder (`loriini.data.prepare.similarity.encoders`).
         seed: for `lsa`.
         pooling: for a trained encoder.
-        workers: tasks at once.
+        execute: runs the tasks.
 
     Raises:
         InputError: there is no such encoder.
@@ -66,7 +66,7 @@ def write_embeddings(
     settings: dict[str, Any] = {"encoder": "path" if files else encoder}
     settings |= {"seed": seed} if encoder == LSA else {"pooling": pooling}
     inputs = {"documents": documents.digest, **files}
-    write = partial(_write, documents, encoder, settings, workers)
+    write = partial(_write, documents, encoder, settings, execute)
     return build_artifact(folder, settings, inputs, write)
 
 
@@ -78,11 +78,11 @@ def normalize_rows(vectors_BD: NDArray[np.floating]) -> NDArray[np.float32]:
 
 
 def _write(
-    documents: Artifact, encoder: str, settings: dict[str, Any], workers: int, folder: Path
+    documents: Artifact, encoder: str, settings: dict[str, Any], execute: Executor, folder: Path
 ) -> dict[str, Any]:
     parts = parts_folder(folder)
     if encoder == LSA:
-        tasks = _lsa_tasks(documents, settings["seed"], workers, folder)
+        tasks = _lsa_tasks(documents, settings["seed"], execute, folder)
     else:
         source = (encoder, settings["pooling"])
         tasks = [
@@ -90,7 +90,7 @@ def _write(
             for i, part in enumerate(slices(documents, TEXTS_AT_ONCE))
         ]
     _open_encoder.cache_clear()  # another corpus's encoder may have had the same path
-    done = run_tasks("embeddings", tasks, folder, workers)
+    done = run_tasks("embeddings", tasks, folder, execute)
     count = sum(counts["documents"] for counts in done)
     width = _join_vectors([parts / task.name for task in tasks], count, folder / VECTORS)
     return {"documents": count, "width": width}
@@ -104,7 +104,7 @@ def _identity(encoder: str) -> dict[str, str]:
     return file_hashes(folder, [os.path.relpath(path, folder) for path in files_at(folder) or ()])
 
 
-def _lsa_tasks(documents: Artifact, seed: int, workers: int, folder: Path) -> list[Task]:
+def _lsa_tasks(documents: Artifact, seed: int, execute: Executor, folder: Path) -> list[Task]:
     """Fit `lsa` on a sample of the documents, drawn without replacement; returns the tasks that encode.
 
     Tasks count the words. One more does the rest of the fit, with a thread per worker for its products. If
@@ -125,9 +125,9 @@ def _lsa_tasks(documents: Artifact, seed: int, workers: int, folder: Path) -> li
         )
         for part, chosen_S in sampled
     ]
-    run_tasks("words", counting, folder, workers)
+    run_tasks("words", counting, folder, execute)
     counted = [parts / task.name / COUNTS for task in counting]
-    run_tasks("encoder", [Task("directions", partial(_fit, counted, seed, workers))], folder, workers)
+    run_tasks("encoder", [Task("directions", partial(_fit, counted, seed, execute.workers))], folder, execute)
     fitted = parts / "directions" / FITTED
     known = counted if chosen_N.all() else [None] * len(every)
     return [

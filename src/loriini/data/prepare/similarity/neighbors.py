@@ -26,7 +26,7 @@ from numpy.typing import DTypeLike, NDArray
 from loriini.common.progress import Advance
 from loriini.data.jobs.arrays import new_array
 from loriini.data.jobs.artifact import Artifact, build_artifact, parts_folder
-from loriini.data.jobs.tasks import Task, group_by_size, run_tasks
+from loriini.data.jobs.tasks import SERIAL, Executor, Task, group_by_size, run_tasks
 from loriini.data.prepare.array_types import Ids, Vectors
 
 NEIGHBORS, SIMILARITIES, MEMBER_IDS = "neighbors.npy", "similarities.npy", "ids.npy"
@@ -54,7 +54,9 @@ class SearchCell:
     reach_R: Ids
 
 
-def write_neighbors(folder: Path, embeddings: Artifact, k: int, seed: int, workers: int = 1) -> Artifact:
+def write_neighbors(
+    folder: Path, embeddings: Artifact, k: int, seed: int, execute: Executor = SERIAL
+) -> Artifact:
     """Write each document's `k` nearest others by inner product of their unit vectors, the nearest first.
 
     Files: `neighbors.npy` int32 (N, K) (int64 from 2^31 documents), -1 for none; `similarities.npy` float16
@@ -62,7 +64,7 @@ def write_neighbors(folder: Path, embeddings: Artifact, k: int, seed: int, worke
     corpus into cells, the others search some cells each.
     """
     inputs = {"embeddings": embeddings.digest}
-    write = partial(_write, embeddings, k, seed, workers)
+    write = partial(_write, embeddings, k, seed, execute)
     return build_artifact(folder, {"neighbors": k, "seed": seed}, inputs, write)
 
 
@@ -120,13 +122,13 @@ def search_cell(vectors_ND: Vectors, cell: SearchCell, k: int) -> tuple[Ids, Vec
     return np.take_along_axis(neighbors, nearest_first, 1), np.take_along_axis(similarities, nearest_first, 1)
 
 
-def _write(embeddings: Artifact, k: int, seed: int, workers: int, folder: Path) -> dict[str, Any]:
+def _write(embeddings: Artifact, k: int, seed: int, execute: Executor, folder: Path) -> dict[str, Any]:
     parts = parts_folder(folder)
     vectors = embeddings.path("embeddings.npy")
     count = len(np.load(vectors, mmap_mode="r"))
     k = min(k, max(count - 1, FEWEST_COLUMNS))
-    split_all = Task("cells", partial(_split, vectors, seed, workers))
-    (cells,) = run_tasks("cells", [split_all], folder, workers)
+    split_all = Task("cells", partial(_split, vectors, seed, execute.workers))
+    (cells,) = run_tasks("cells", [split_all], folder, execute)
     members, reaches = (list(accumulate(cells[name], initial=0)) for name in ("members", "reaches"))
     groups = group_by_size(range(len(cells["members"])), cells["members"].__getitem__, MEMBERS_PER_TASK)
     bounds = (slice(group[0], group[-1] + 2) for group in groups)  # of the cells of a task
@@ -138,7 +140,7 @@ def _write(embeddings: Artifact, k: int, seed: int, workers: int, folder: Path) 
         )
         for i, group in enumerate(bounds)
     ]
-    done = run_tasks("neighbors", tasks, folder, workers)
+    done = run_tasks("neighbors", tasks, folder, execute)
     folders = [parts / task.name for task in tasks]
     _scatter(folders, folder / NEIGHBORS, np.int32 if count < 1 << 31 else np.int64, (count, k))
     _scatter(folders, folder / SIMILARITIES, np.float16, (count, k))

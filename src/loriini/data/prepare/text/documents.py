@@ -27,6 +27,8 @@ from loriini.common.errors import InputError, first_few
 from loriini.common.progress import Advance
 from loriini.data.jobs.artifact import Artifact, build_artifact, digest, link_or_copy, parts_folder
 from loriini.data.jobs.tasks import (
+    SERIAL,
+    Executor,
     Task,
     concatenate_files,
     group_by_size,
@@ -67,7 +69,7 @@ def write_documents(
     sources: ReadDocuments | Iterable[DocumentStream],
     settings: Mapping[str, Any],
     inputs: Mapping[str, str] | None = None,
-    workers: int = 1,
+    execute: Executor = SERIAL,
 ) -> Artifact:
     """Build the `documents` artifact: shards of JSON lines in the order read, and `dropped.jsonl`.
 
@@ -80,13 +82,13 @@ def write_documents(
             artifact is finished.
         settings: how the sources are read, recorded in the manifest.
         inputs: names and hashes of what is read.
-        workers: tasks at once.
+        execute: runs the tasks.
 
     Raises:
         InputError: there are no documents, or too many domains.
     """
     inputs = inputs or {}
-    write = partial(_write, sources, settings, inputs, workers)
+    write = partial(_write, sources, settings, inputs, execute)
     return build_artifact(folder, settings, inputs, write, named_parts=True)
 
 
@@ -110,7 +112,7 @@ def _write(
     sources: ReadDocuments | Iterable[DocumentStream],
     settings: Mapping[str, Any],
     inputs: Mapping[str, str],
-    workers: int,
+    execute: Executor,
     folder: Path,
 ) -> dict[str, Any]:
     parts, where = parts_folder(folder), first_few([str(path) for path in inputs or [folder]])
@@ -119,19 +121,19 @@ def _write(
         Task(name, partial(_read, stream.read, SHARD_CHARACTERS))
         for name, stream in zip(_task_names(streams), streams, strict=True)
     ]
-    read = list(run_tasks("read", reads, folder, 1 if callable(sources) else workers))
+    read = list(run_tasks("read", reads, folder, SERIAL if callable(sources) else execute))
     skipped = sum((Counter(counts["skipped"]) for counts in read), Counter[str]())
     chunks = list(_chunks([(parts / task.name, counts) for task, counts in zip(reads, read, strict=True)]))
     if not chunks:
         raise no_documents(where, skipped)
     all_read = digest([task.name for task in reads])
     plan = Task(f"plan-{all_read}", partial(_compare, chunks))
-    run_tasks("compare", [plan], folder, workers)
+    run_tasks("compare", [plan], folder, execute)
     rewrites = [
         Task(f"keep-{i:05d}-{all_read}", partial(_rewrite, chunk, parts / plan.name), chunk.documents)
         for i, chunk in enumerate(chunks)
     ]
-    tally, domains, sizes = _totals(run_tasks("documents", rewrites, folder, workers), where)
+    tally, domains, sizes = _totals(run_tasks("documents", rewrites, folder, execute), where)
     for i, task in enumerate(compress(rewrites, sizes)):
         link_or_copy(parts / task.name / "documents", folder / DOCUMENTS.format(i))
     concatenate_files((parts / task.name / DROPPED for task in (*reads, *rewrites)), folder / DROPPED)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from loriini.common.progress import Advance
 from loriini.data.jobs.artifact import Artifact, build_artifact, parts_folder
-from loriini.data.jobs.tasks import Task, run_tasks
+from loriini.data.jobs.tasks import SERIAL, Executor, Task, run_tasks
 from loriini.data.prepare.array_types import Hashes, Ids, Neighbors, Vectors
 from loriini.data.prepare.text.stored import Slice, slice_documents, slices
 from loriini.data.prepare.text.words import words
@@ -55,7 +55,9 @@ class Pairs:
         return len(self.kept_P)
 
 
-def write_duplicates(folder: Path, documents: Artifact, neighbors: Artifact, workers: int = 1) -> Artifact:
+def write_duplicates(
+    folder: Path, documents: Artifact, neighbors: Artifact, execute: Executor = SERIAL
+) -> Artifact:
     """Write the near-duplicates to leave out: `ids.npy` int64, and `duplicates.jsonl` with the reasons.
 
     A pair of neighbours with a cosine of at least COSINE is a candidate. It is confirmed when the sets of its
@@ -66,7 +68,7 @@ def write_duplicates(folder: Path, documents: Artifact, neighbors: Artifact, wor
     """
     settings = {"cosine": COSINE, "jaccard": JACCARD, "shingle": SHINGLE}
     inputs = {"documents": documents.digest, "neighbors": neighbors.digest}
-    return build_artifact(folder, settings, inputs, partial(_write, documents, neighbors, workers))
+    return build_artifact(folder, settings, inputs, partial(_write, documents, neighbors, execute))
 
 
 def candidates(similarities_NK: Vectors, neighbors_NK: Neighbors) -> Pairs:
@@ -101,17 +103,17 @@ def near_duplicates(pairs: Pairs, indices_P: NDArray[np.float64]) -> Ids:
     return confirmed[first]
 
 
-def _write(documents: Artifact, neighbors: Artifact, workers: int, folder: Path) -> dict[str, Any]:
+def _write(documents: Artifact, neighbors: Artifact, execute: Executor, folder: Path) -> dict[str, Any]:
     parts = parts_folder(folder)
-    run_tasks("candidates", [Task("pairs", partial(_find_pairs, neighbors))], folder, workers)
+    run_tasks("candidates", [Task("pairs", partial(_find_pairs, neighbors))], folder, execute)
     pairs = _read_pairs(parts / "pairs")
-    run_tasks("shingles", _hash_tasks(documents, parts / "pairs"), folder, workers)
+    run_tasks("shingles", _hash_tasks(documents, parts / "pairs"), folder, execute)
     bounds = pairwise([*range(0, len(pairs), PAIRS_PER_TASK), len(pairs)])
     comparing = [
         Task(f"compare-{i:05d}", partial(_compare, parts, start, stop), stop - start)
         for i, (start, stop) in enumerate(bounds)
     ]
-    run_tasks("duplicates", comparing, folder, workers)
+    run_tasks("duplicates", comparing, folder, execute)
     indices_P = np.concatenate([np.load(parts / task.name / INDICES) for task in comparing] or [np.zeros(0)])
     chosen = near_duplicates(pairs, indices_P)
     columns = (pairs.dropped_P, pairs.kept_P, pairs.cosines_P, indices_P)

@@ -14,7 +14,7 @@ import numpy as np
 from loriini.common.errors import InputError, first_few
 from loriini.common.progress import Advance, warn
 from loriini.data.jobs.artifact import Artifact, build_artifact, parts_folder
-from loriini.data.jobs.tasks import Task, concatenate_files, run_tasks
+from loriini.data.jobs.tasks import SERIAL, Executor, Task, concatenate_files, run_tasks
 from loriini.data.prepare.array_types import Ids
 from loriini.data.prepare.text.documents import document_line
 from loriini.data.prepare.text.stored import Slice, slice_documents, whole_shards
@@ -25,7 +25,7 @@ IDS = "ids.npy"
 
 
 def write_heldout(
-    folder: Path, documents: Artifact, duplicates: Artifact, share: float, workers: int = 1
+    folder: Path, documents: Artifact, duplicates: Artifact, share: float, execute: Executor = SERIAL
 ) -> Artifact:
     """Write the held-out documents: their numbers, `ids.npy` int64, and `documents.jsonl` as they are stored.
 
@@ -38,7 +38,7 @@ def write_heldout(
     """
     settings = {"heldout_share": share}
     inputs = {"documents": documents.digest, "duplicates": duplicates.digest}
-    write = partial(_write, documents, duplicates, share, workers)
+    write = partial(_write, documents, duplicates, share, execute)
     return build_artifact(folder, settings, inputs, write)
 
 
@@ -48,7 +48,7 @@ def left_out(duplicates: Artifact, heldout: Artifact) -> Ids:
 
 
 def _write(
-    documents: Artifact, duplicates: Artifact, share: float, workers: int, folder: Path
+    documents: Artifact, duplicates: Artifact, share: float, execute: Executor, folder: Path
 ) -> dict[str, Any]:
     shards = whole_shards(documents) if share else []
     firsts = np.cumsum([0, *map(len, shards)]).tolist()
@@ -56,7 +56,7 @@ def _write(
         Task(f"choose-{i:05d}", partial(_choose, documents, duplicates, share, shard, first), len(shard))
         for i, (shard, first) in enumerate(zip(shards, firsts, strict=False))
     ]
-    counts = _totals(run_tasks("heldout", tasks, folder, workers))
+    counts = _totals(run_tasks("heldout", tasks, folder, execute))
     parts = [parts_folder(folder) / task.name for task in tasks]
     concatenate_files((part / HELDOUT_DOCUMENTS for part in parts), folder / HELDOUT_DOCUMENTS)
     ids = [np.empty(0, np.int64), *(np.load(part / IDS) for part in parts)]

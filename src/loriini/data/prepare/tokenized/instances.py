@@ -22,7 +22,7 @@ from loriini.common.errors import InputError
 from loriini.common.progress import Advance
 from loriini.data.jobs.arrays import new_array
 from loriini.data.jobs.artifact import Artifact, build_artifact, load_artifact, parts_folder
-from loriini.data.jobs.tasks import Task, concatenate_files, run_tasks
+from loriini.data.jobs.tasks import SERIAL, Executor, Task, concatenate_files, run_tasks
 from loriini.data.prepare.array_types import Ids
 from loriini.data.prepare.tokenized.pieces import Cut, Pieces, cut_instances, majority_domains
 from loriini.data.prepare.tokenized.tokens import TOKEN_FILE, Tokens, map_ids, open_tokens
@@ -81,7 +81,7 @@ class Instances:
 
 
 def write_instances(
-    folder: Path, tokens: Artifact, order: Artifact, length: int, workers: int = 1
+    folder: Path, tokens: Artifact, order: Artifact, length: int, execute: Executor = SERIAL
 ) -> Artifact:
     """Write the ordered documents as instances of `length` + 1 tokens, at least 2.
 
@@ -94,7 +94,7 @@ def write_instances(
         ValueError: a document is in the order twice (a bug, or damage).
     """
     inputs = {"tokens": tokens.digest, "order": order.digest}
-    return build_artifact(folder, {"length": length}, inputs, partial(_write, tokens, order, length, workers))
+    return build_artifact(folder, {"length": length}, inputs, partial(_write, tokens, order, length, execute))
 
 
 def check_enough(tokens: Artifact, count: int, length: int) -> None:
@@ -126,9 +126,9 @@ def _reopen(folder: Path) -> Instances:
     return open_instances(load_artifact(folder))
 
 
-def _write(tokens: Artifact, order: Artifact, length: int, workers: int, folder: Path) -> dict[str, Any]:
+def _write(tokens: Artifact, order: Artifact, length: int, execute: Executor, folder: Path) -> dict[str, Any]:
     parts, size = parts_folder(folder), length + 1
-    (planned,) = run_tasks("cut", [Task("ends", partial(_write_ends, tokens, order, size))], folder, workers)
+    (planned,) = run_tasks("cut", [Task("ends", partial(_write_ends, tokens, order, size))], folder, execute)
     count, total = planned["instances"], planned["tokens_in"]
     check_enough(tokens, total, length)
     bounds = pairwise([*range(0, count, max(1, TOKENS_PER_TASK // size)), count])
@@ -137,7 +137,7 @@ def _write(tokens: Artifact, order: Artifact, length: int, workers: int, folder:
         Task(f"cut-{i:05d}", partial(_cut, tokens, order, ends, size, first, last), last - first)
         for i, (first, last) in enumerate(bounds)
     ]
-    done = list(run_tasks("instances", tasks, folder, workers))
+    done = list(run_tasks("instances", tasks, folder, execute))
     _join([parts / task.name for task in tasks], count, sum(counts["pieces"] for counts in done), folder)
     return {
         **planned,

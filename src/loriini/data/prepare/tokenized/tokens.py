@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from loriini.common.progress import Advance, warn
 from loriini.data.jobs.artifact import Artifact, build_artifact, parts_folder
 from loriini.data.jobs.processes import environment_variables
-from loriini.data.jobs.tasks import Task, concatenate_files, run_tasks
+from loriini.data.jobs.tasks import SERIAL, Executor, Task, concatenate_files, run_tasks
 from loriini.data.prepare.text.documents import document_batches
 from loriini.data.prepare.text.stored import Slice, slice_documents, slices
 from loriini.data.prepare.tokenized.cached_tokenizer import CachedTokenizer
@@ -53,13 +53,15 @@ class Tokens:
         return self.tokens[self.offsets[i] : self.offsets[i + 1]]
 
 
-def write_tokens(folder: Path, documents: Artifact, tokenizer: Artifact, workers: int = 1) -> Artifact:
+def write_tokens(
+    folder: Path, documents: Artifact, tokenizer: Artifact, execute: Executor = SERIAL
+) -> Artifact:
     """Build the `tokens` artifact: every document encoded without special tokens, then EOS.
 
     A task encodes a slice of documents. Text that spells a special token is encoded as text.
     """
     inputs = {"documents": documents.digest, "tokenizer": tokenizer.digest}
-    return build_artifact(folder, {}, inputs, partial(_write, documents, tokenizer, workers))
+    return build_artifact(folder, {}, inputs, partial(_write, documents, tokenizer, execute))
 
 
 def open_tokens(stored: Artifact) -> Tokens:
@@ -104,13 +106,13 @@ def id_dtype(tokenizer: Artifact) -> np.dtype[Any]:
     return np.dtype("<u2" if tokenizer.counts["vocab_size"] <= 1 << 16 else "<u4")
 
 
-def _write(documents: Artifact, tokenizer: Artifact, workers: int, folder: Path) -> dict[str, Any]:
+def _write(documents: Artifact, tokenizer: Artifact, execute: Executor, folder: Path) -> dict[str, Any]:
     names = sorted(documents.counts["domains"])
     tasks = [
         Task(f"tokens-{i:05d}", partial(_tokenize_slice, documents, part, tokenizer, names), len(part))
         for i, part in enumerate(slices(documents))
     ]
-    tally = sum(map(Counter, run_tasks("tokens", tasks, folder, workers)), Counter[str]())
+    tally = sum(map(Counter, run_tasks("tokens", tasks, folder, execute)), Counter[str]())
     parts = [parts_folder(folder) / task.name for task in tasks]
     concatenate_files((part / TOKEN_FILE for part in parts), folder / TOKEN_FILE)
     lengths, domains, sizes = (
