@@ -109,3 +109,12 @@ def test_a_message_is_one_line_that_the_terminal_shows_as_it_is(
     show("a\nb\x1b[31m\u202e\ud800 [/] :bell: naïve 中文 " + "x" * 200)
     shown = prefix + r"a\nb\x1b[31m\u202e\ud800 [/] :bell: naïve 中文 " + "x" * 200
     assert output.getvalue() == shown + "\n"
+
+
+def test_a_process_that_was_forked_below_a_terminal_writes_no_colours_into_its_log(
+    printed: Callable[..., StringIO],
+) -> None:
+    output = printed(terminal=True)
+    module.console._force_terminal = False  # as after its stream became a file
+    warn("no luck")
+    assert output.getvalue() == "warning: no luck\n"

@@ -2,27 +2,32 @@
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from compare.conftest import Compared, overrides
+from compare.standin import run_instead
 from loriini.common import progress
 from loriini.common.errors import InputError
 from loriini.common.hardware import JOBS_HERE
 from loriini.common.signals import Interrupted
 from loriini.compare import running
 from loriini.compare.grid import base_run, make_trainings
-from loriini.compare.running import train_all
+from loriini.compare.running import train_all, training_commands
 from loriini.compare.trainings import Training, place
 from loriini.estimate.choice import memory_here
 from loriini.train.overrides.apply import override
@@ -66,14 +71,15 @@ def training_is(*programs: str) -> Iterator[list[str]]:
     """Run a program in the cell's folder instead of training, one after the other; yields the OMP threads."""
     waiting, threads = list(programs), list[str]()
 
-    def start(command: list[str], **settings: object) -> "subprocess.Popen[bytes]":
-        threads.append(settings["env"]["OMP_NUM_THREADS"])  # type: ignore[index]
-        assert command[1:5] == ["-m", "loriini", "train", "--resume"]
-        return popen([sys.executable, "-c", waiting.pop(0)], cwd=command[-1], **settings)  # type: ignore[call-overload]
+    def process(target: Callable[..., None], args: tuple[Any, ...]) -> BaseProcess:
+        arguments, _, environment = args
+        assert arguments[:2] == ["train", "--resume"]
+        threads.append(environment["OMP_NUM_THREADS"])
+        return real(target=run_instead, args=(waiting.pop(0), target, *args))
 
-    popen = subprocess.Popen
+    real = get_context("forkserver").Process
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(running.subprocess, "Popen", start)
+        patch.setattr(get_context("forkserver"), "Process", process)
         patch.setattr(running, "available_cores", lambda: 4)
         patch.delenv("OMP_NUM_THREADS", raising=False)
         yield threads
@@ -90,6 +96,14 @@ def test_a_cell_is_trained_by_the_command_and_left_when_it_is_done(
     assert re.search(r"lory, seed 0: finished, loss \d\.\d+, \d+ s \(0 left\)", capsys.readouterr().err)
     with training_is():  # nothing is started
         assert train_all([training]) == {}
+    (fresh,) = trainings(compared, tmp_path / "fresh", ("lory",))
+    (command,) = training_commands([fresh])
+    environment = {**os.environ, **running.place_of(0, 1)}
+    subprocess.run([sys.executable, "-m", *shlex.split(command)], env=environment, check=True)
+    for name in ("model/model.safetensors", "model/config.json"):
+        assert (training.folder / name).read_bytes() == (fresh.folder / name).read_bytes()
+    losses = [[step["loss"] for step in read_records(each.folder / METRICS)] for each in (training, fresh)]
+    assert losses[0] == losses[1]
 
 
 def test_the_others_go_on_when_one_fails_or_diverges(
@@ -146,7 +160,7 @@ def test_every_training_at_work_shows_its_steps(
         train_all(trainings(compared, tmp_path), jobs=2)
     err = capsys.readouterr().err
     for name in ("dense", "lory"):
-        assert re.search(rf"^{name}, seed 0  3/12  loss 2\.500  32 tokens/s  0:00:0\d", err, re.MULTILINE)
+        assert re.search(rf"^{name}, seed 0  3/12  loss 2\.500  32 tokens/s  0:\d\d:\d\d", err, re.MULTILINE)
     assert re.search(r"^trainings  2/2 ", err, re.MULTILINE)
 
 

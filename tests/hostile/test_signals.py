@@ -1,4 +1,4 @@
-"""A signal ends `prepare` with code 130 and without orphans."""
+"""A signal ends `prepare` and `compare` with code 130 and without orphans."""
 
 import os
 import signal
@@ -12,7 +12,9 @@ from uuid import uuid4
 import pytest
 
 from cli.conftest import write_documents
+from compare.conftest import overrides
 from loriini.common.signals import ending_signals
+from runs import prepared
 
 MARK = "LORIINI_TEST_MARK"
 SECONDS = 120
@@ -90,6 +92,53 @@ def test_prepare_ends_with_its_workers(tmp_path: Path, number: int, group: bool,
         assert process.returncode == 130, error
         assert "interrupted; run the same command again" in error
         assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    ("number", "group", "moment"),
+    [
+        pytest.param(signal.SIGINT, True, "import", id="Ctrl-C"),
+        *(
+            pytest.param(number, group, moment, marks=pytest.mark.drill)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
+            for group in (False, True)
+            for moment in ("import", "work")
+            if (number, group, moment) != (signal.SIGINT, True, "import")
+        ),
+    ],
+)
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are listed in Linux's /proc")
+def test_compare_ends_with_its_trainings(tmp_path: Path, number: int, group: bool, moment: str) -> None:
+    """Moments: the fork server, which must outlive the signal, imports modules; a training is at work."""
+    mark, out = uuid4().hex, tmp_path / "out"
+    corpus = prepared(tmp_path / "corpus", length=32).folder
+    heldout = write_documents(tmp_path / "heldout.jsonl", 40)
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "loriini", "compare", "lory", "--seeds=2", "--out", out),
+            *("--corpus", corpus, "--heldout", heldout, *overrides(steps=100_000)),
+        ],
+        env={**os.environ, MARK: mark},
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+    )
+    if moment == "import":
+        wait_until(lambda: any("forkserver" in line for line in marked(mark)), process)
+        time.sleep(0.5)
+    else:
+        wait_until(lambda: list(out.glob("runs/*/metrics.jsonl")), process)
+    (os.killpg if group else os.kill)(process.pid, number)
+    error = process.communicate(timeout=SECONDS)[1].decode()
+    wait_until(lambda: not marked(mark))
+    assert "Traceback" not in error
+    if number != signal.SIGKILL:
+        assert process.returncode == 130, error
+        assert error.splitlines()[-1].startswith(
+            "interrupted; 0 of 2 trainings ended, those at work are saved"
+        )
+    if moment == "work" and not (group and number == signal.SIGKILL):
+        assert list(out.glob("runs/*/checkpoints/step-*"))
 
 
 def test_signals_that_are_ignored_or_handled_stay_so() -> None:

@@ -88,6 +88,13 @@ DATA = (
         "tests/hostile/test_signals.py",
     ),
     Mutation(
+        "Ctrl-C ends the server that trainings are forked from while it imports",
+        "data/jobs/processes.py",
+        "        resource_tracker.ensure_running()  # which may unblock them\n",
+        "",
+        "tests/hostile/test_signals.py -k Ctrl",
+    ),
+    Mutation(
         "random order keeps near-duplicates",
         "data/prepare/similarity/walks.py",
         "return permutation[keep[permutation]]",

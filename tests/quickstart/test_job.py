@@ -145,6 +145,15 @@ def test_another_process_in_the_same_folder_is_refused(
         assert_refused(call(capsys, *arguments(documents, out)), str(out))
 
 
+def test_the_memory_of_a_stage_is_that_of_its_trainings_too(tmp_path: Path) -> None:
+    (tmp_path / "runs" / "dense").mkdir(parents=True)
+    (tmp_path / "runs" / "dense" / METRICS).write_text(f'{{"step": 1, "peak_memory_bytes": {1 << 50}}}\n')
+    stage = job.Stages(tmp_path, ("train",))
+    with stage("train"):
+        pass
+    assert stage.costs()["train"]["peak_memory_bytes"] == 1 << 50
+
+
 @pytest.mark.parametrize("file", ["quickstart.json", "stages.json", "samples.json"])
 def test_a_damaged_file_is_refused(
     file: str, documents: Path, out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -135,7 +135,7 @@ def inform(message: object) -> None:
 
 def warn(message: object) -> None:
     """Print one line on standard error about something that was skipped while work continues."""
-    _print(f"warning: {printable(message)}", style="yellow")
+    _print(f"warning: {printable(message)}", "yellow" if console.is_terminal else None)  # now: it may change
 
 
 warn_once = cache(warn)

@@ -3,15 +3,19 @@
 import math
 import os
 import shlex
-import subprocess
-import sys
+import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from multiprocessing import forkserver, get_context, parent_process
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from signal import SIGKILL
+from threading import Thread
 from typing import NamedTuple
+
+import torch
 
 from loriini.common.errors import InputError, WorkerDied
 from loriini.common.extension import extension_arguments
@@ -19,6 +23,7 @@ from loriini.common.hardware import JOBS_HERE, visible_gpus
 from loriini.common.progress import Advance, inform, progress, warn
 from loriini.common.signals import Interrupted, deferred_interrupts
 from loriini.compare.trainings import Training
+from loriini.data.jobs.processes import starting_processes
 from loriini.train.corpora import read_corpora
 from loriini.train.folder import claim_run, make_folder
 from loriini.train.loop import loss_and_speed
@@ -26,6 +31,8 @@ from loriini.train.records.metrics import METRICS, last_record, read_records
 
 LOG = "train.log"
 POLL_SECONDS = 0.1
+PRELOADED = [__name__, "loriini.cli.train", "loriini.train.launch"]
+"""What the fork server imports, once for all trainings, which are forked from it."""
 
 
 def train_all(trainings: Sequence[Training], jobs: int = 1) -> dict[Path, str]:
@@ -96,7 +103,7 @@ class _Process(NamedTuple):
     """A training at work."""
 
     training: Training
-    process: "subprocess.Popen[bytes]"
+    process: BaseProcess
     show: Callable[[], None]
     """Show the steps that it has taken."""
     shown: ExitStack
@@ -146,7 +153,7 @@ class _Processes:
     def _collect(self) -> None:
         """Show how far each training is, and report one that ended in a line."""
         for slot, (training, process, show, shown) in list(self.running.items()):
-            code = process.poll()
+            code = process.exitcode
             if code is None:
                 show()
                 continue
@@ -164,7 +171,7 @@ class _Processes:
         for each in self.running.values():
             each.process.terminate()
         for each in self.running.values():
-            each.process.wait()
+            each.process.join()
             each.shown.close()
 
 
@@ -191,17 +198,35 @@ def place_of(slot: int, jobs: int) -> dict[str, str]:
     return place | ({"CUDA_VISIBLE_DEVICES": gpus[slot % len(gpus)]} if gpus else {})
 
 
-def start_training(training: Training, place: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+def start_training(training: Training, place: Mapping[str, str]) -> BaseProcess:
     """Start or resume a cell as `loriini train --resume FOLDER`; what it prints is added to LOG there."""
     claim_training(training)
-    with open(training.folder / LOG, "ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "loriini", *resuming(training.folder)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, **place},
-        )
+    forkserver.set_forkserver_preload(PRELOADED)
+    with starting_processes(place, signal.SIGTERM):
+        forkserver.ensure_running()
+    arguments = (resuming(training.folder), training.folder / LOG, {**os.environ, **place})
+    process = get_context("forkserver").Process(target=run_command, args=arguments)
+    process.start()
+    return process
+
+
+def run_command(arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
+    """Be `loriini ARGUMENTS`, in a process that was forked; it stops when its parent is gone."""
+    with open(log, "ab") as file:
+        os.dup2(os.dup2(file.fileno(), 1), 2)
+    if os.environ.get("OMP_NUM_THREADS") != (threads := environment["OMP_NUM_THREADS"]):
+        torch.set_num_threads(int(threads))  # it was imported for another comparison
+    os.environ.update(environment)
+    Thread(target=stop_with_parent, daemon=True).start()
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    import_module("loriini.__main__").main(arguments)
+
+
+def stop_with_parent() -> None:
+    """Once this process's parent is gone, end as by SIGTERM, with everything saved."""
+    if parent := parent_process():
+        parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def training_state(training: Training) -> str:
@@ -226,7 +251,7 @@ def training_seconds(metrics: Sequence[dict[str, float]]) -> list[float]:
 def failure(code: int, log: Path) -> str:
     """Why a process failed: the signal that killed it, or the last line of its log."""
     if code < 0:  # then the log ends somewhere in its work
-        return f"killed by signal {-code}" + ("; is there enough memory?" if code == -SIGKILL else "")
+        return f"killed by signal {-code}" + ("; is there enough memory?" if code == -signal.SIGKILL else "")
     return last_line(log) or f"exit code {code}"
 
 

@@ -32,7 +32,7 @@ from loriini.model.weights.loading import load_model
 from loriini.quickstart.report import Finished, print_table, write_report
 from loriini.quickstart.settings import DENSE, HELDOUT, Quickstart
 from loriini.train.guard import skips_error
-from loriini.train.records.metrics import METRICS, read_records
+from loriini.train.records.metrics import METRICS, last_record, read_records
 
 TRAIN_CHARACTERS, HELDOUT_CHARACTERS = 40_000_000, 2_000_000
 HELDOUT_INSTANCES = 160
@@ -214,9 +214,11 @@ class Stages:
             if not self.finished:
                 costs = self.costs()
                 before = costs.get(name, {"seconds": 0.0, "peak_memory_bytes": 0})
+                steps = filter(None, map(last_record, self.folder.glob(f"runs/*/{METRICS}")))
+                peaks = [*map(peak_resident, PROCESSES), *(step["peak_memory_bytes"] for step in steps)]
                 costs[name] = {
                     "seconds": before["seconds"] + time.perf_counter() - started,
-                    "peak_memory_bytes": max(before["peak_memory_bytes"], *map(peak_resident, PROCESSES)),
+                    "peak_memory_bytes": max(before["peak_memory_bytes"], *peaks),
                 }
                 write_json(self.folder / STAGES, costs)
 

@@ -52,14 +52,13 @@ class ProcessExecutor:
         if count <= 1:
             SERIAL(tasks, parts, advance)
             return
-        with _starting_processes():
-            resource_tracker.ensure_running()
         context = multiprocessing.get_context("spawn")
         theirs, ours = context.Pipe(duplex=False)
-        number, done = context.Value("i"), context.Value("q")
+        with starting_processes(WORKER_ENVIRONMENT):  # that of a tracker of what they share
+            number, done = context.Value("i"), context.Value("q")
         pool = ProcessPoolExecutor(count, context, _begin, (theirs, number, done))
         try:
-            with _starting_processes():
+            with starting_processes(WORKER_ENVIRONMENT):
                 running = {pool.submit(_run, task, parts) for task in tasks}
             reported = 0
             while running:
@@ -118,13 +117,16 @@ def readable_elsewhere(task: Task, error: Exception) -> Exception:
 
 
 @contextmanager
-def _starting_processes() -> Iterator[None]:
-    """Start processes without SIGINT and SIGHUP, which a terminal sends to a whole group of processes.
+def starting_processes(environment: Mapping[str, str], *others: int) -> Iterator[None]:
+    """Start processes without SIGINT and SIGHUP, which a terminal sends to a whole group, or other signals.
 
     A process that is interrupted while it starts prints a traceback. Its parent gets the signal, and ends it.
     """
-    with deferred_interrupts() as interrupted, environment_variables(WORKER_ENVIRONMENT):
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
+    with deferred_interrupts() as interrupted, environment_variables(environment):
+        numbers = {signal.SIGINT, signal.SIGHUP, *others}
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+        resource_tracker.ensure_running()  # which may unblock them
+        signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
         try:
             yield
         finally:
