@@ -2,6 +2,7 @@
 
 import os
 import random
+import signal
 import socket
 import traceback
 import warnings
@@ -68,6 +69,7 @@ def _rank(
     import torch
 
     torch.set_num_threads(1)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # a comparison may have started the fork server
     warnings.simplefilter("error")
     place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world_size, "MASTER_PORT": port}
     os.environ.update({name: str(value) for name, value in place.items()}, MASTER_ADDR="127.0.0.1")
