@@ -23,7 +23,7 @@ BUDGETS = {
     "data/jobs": 861,
     "data/convert": 448,
     "data/batches": 360,
-    "train": 3636,
+    "train": 3658,
     "estimate": 855,
     "evaluate": 1921,
     "compare": 2263,

@@ -130,6 +130,13 @@ TRAINING = (
         "tests/train/test_muon.py",
     ),
     Mutation(
+        "two iterations at once forget the first one's share",
+        "train/muon.py",
+        "first_EMM + second_EMM, second_EMM",
+        "second_EMM, second_EMM",
+        "tests/train/test_muon.py",
+    ),
+    Mutation(
         "each process makes its part of a matrix orthogonal",
         "train/muon.py",
         "if whole == like.placements:",

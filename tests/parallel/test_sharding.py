@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from covering import cover
 from live_bytes import LiveBytes
@@ -135,8 +136,10 @@ def stepping(processes: int) -> list[Stepped]:
     return cover(cases, lambda case: combinations(enumerate(case), 2))
 
 
-def stepped(cases: list[Stepped]) -> list[tuple[dict[str, Any], list[bool], float]]:
-    """Of each case what `two_steps` returns, and how many numbers a process receives in a step of Muon."""
+def stepped(cases: list[Stepped]) -> list[tuple[dict[str, Any], list[bool], float, float]]:
+    """Of each case what `two_steps` returns, how many numbers a process receives in a step of Muon, and how
+    far matrices that it makes orthogonal in bfloat16 are from those of one process.
+    """
     results = []
     for place, mesh, name in cases:
         torch.manual_seed(0)
@@ -149,8 +152,20 @@ def stepped(cases: list[Stepped]) -> list[tuple[dict[str, Any], list[bool], floa
             found = two_steps(model, name, lambda: backward(model, ids, {}, parallel))  # noqa: B023
         own = sum(local_part(p).numel() for p in hidden_matrices(model) if whole)
         received = parallel.mean(torch.tensor(sum(whole) / 2 - own))
-        results.append((*found, received.item()))
+        matrices = hidden_matrices(model)
+        apart = max(orthogonal_apart(p) for p in model.parameters() if p in matrices)
+        results.append((*found, received.item(), apart))
     return results
+
+
+def orthogonal_apart(parameter: Tensor) -> float:
+    """How far a sharded parameter made orthogonal in bfloat16 is from the whole one, at most."""
+    part = muon.orthogonal_part(local_part(parameter.detach()).bfloat16(), parameter)
+    if isinstance(parameter, DTensor):
+        of = {"shape": parameter.shape, "stride": parameter.stride()}
+        part = full_tensor(DTensor.from_local(part, parameter.device_mesh, parameter.placements, **of))
+    whole = muon.orthogonal(full_tensor(parameter.detach()).bfloat16())
+    return (part - whole).abs().max().item()
 
 
 def count_numbers(counted: list[int], function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
@@ -167,10 +182,12 @@ def two_steps(
     optimizer = make_optimizer(model, OptimizerConfig(name=name, learning_rate=0.1))
     before = {n: full_tensor(p.detach()).clone() for n, p in model.named_parameters()}
     taken = []
-    for loss in (1.0, float("nan")):
-        backward()
-        taken.append(bool(take_step(model, optimizer, 0.01, torch.tensor(loss))[1]))
-        optimizer.zero_grad()
+    with pytest.MonkeyPatch.context() as patch:  # bfloat16 would show how gradients of shards are rounded
+        patch.setattr(muon, "iteration_dtype", lambda x: x.dtype)
+        for loss in (1.0, float("nan")):
+            backward()
+            taken.append(bool(take_step(model, optimizer, 0.01, torch.tensor(loss))[1]))
+            optimizer.zero_grad()
     changes = {
         n: (full_tensor(optimizer.state[p]["exp_avg"]).numpy(), (full_tensor(p.detach()) - before[n]).numpy())
         for n, p in model.named_parameters()
@@ -351,7 +368,7 @@ def test_copies_of_a_sharded_model_are_those_of_a_single_process(two_processes: 
 
 
 def assert_steps_of_one_process(
-    case: Stepped, processes: int, found: tuple[dict[str, Any], list[bool], float]
+    case: Stepped, processes: int, found: tuple[dict[str, Any], list[bool], float, float]
 ) -> None:
     """AdamW divides tiny gradients by their own size, so its changes would show what rounding did to them."""
     place, mesh, name = case
@@ -359,7 +376,8 @@ def assert_steps_of_one_process(
     config = STEPPING[place]
     model, ids = LoriiniForCausalLM(config).train(), batch(config)
     expected, _ = two_steps(model, name, lambda: model(ids, labels=ids).loss.backward())
-    changes, taken, received = found
+    changes, taken, received, apart = found
+    assert apart < 1e-5, case
     assert taken == [True, False]
     matrices = hidden_matrices(model) if name == "muon" else set()
     for weight, parameter in model.named_parameters():

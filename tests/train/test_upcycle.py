@@ -7,11 +7,13 @@ Adam's moments carried over as m/E, v/E² and an eps of eps/E it takes the dense
 from dataclasses import replace
 from typing import Literal
 
+import pytest
 import torch
 from torch import Tensor
 
 from covering import one_of_each
 from loriini import LoriiniForCausalLM, RoutingConfig
+from loriini.train import muon
 from loriini.train.optimizer import OptimizerConfig, make_optimizer
 from loriini.train.upcycle import upcycle
 from tiny import LENGTH, SEGMENT, VOCABULARY, tiny_config, tiny_model
@@ -19,6 +21,11 @@ from tiny import LENGTH, SEGMENT, VOCABULARY, tiny_config, tiny_model
 BEFORE, AFTER = 10, 20
 EQUAL_GATES = RoutingConfig(segment_length=SEGMENT, gates="uniform")
 OPTIMIZER = OptimizerConfig(learning_rate=3e-3)
+
+
+@pytest.fixture(autouse=True)
+def muon_rounds_as_its_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(muon, "iteration_dtype", lambda x: x.dtype)
 
 
 def batch(step: int) -> Tensor:
