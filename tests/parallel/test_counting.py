@@ -18,9 +18,9 @@ from loriini.estimate.communication import (
     expert_wise_bytes,
     fsdp,
 )
-from loriini.parallel.mesh import ParallelConfig, ShareExperts, join_mesh
+from loriini.parallel.mesh import ParallelConfig, ShareExperts
 from loriini.parallel.sharding import build_model, reduce_gradients
-from sharded import LENGTH, backward, batch
+from sharded import LENGTH, backward, batch, joined
 from tiny import SEGMENT, label_arguments, tiny_config
 from together import in_one_group, job
 
@@ -80,7 +80,7 @@ def sent_in_group(
 ) -> list[dict[str, int]]:
     """What this process sends within its expert group in one pass, forward and backward."""
     counts = []
-    parallel = join_mesh(ParallelConfig(experts=experts, share_experts=share_experts))
+    parallel = joined(ParallelConfig(experts=experts, share_experts=share_experts))
     for config in configs:
         model = build_model(config, parallel, precision)
         ids = batch(config)[:1].expand(2, -1)
@@ -97,7 +97,7 @@ def sent_by_fsdp(
 
     In one forward and backward pass for each of `reduced`, whether it reduces the gradients.
     """
-    counts, parallel = [], join_mesh(mesh)
+    counts, parallel = [], joined(mesh)
     for config in configs:
         model = build_model(config, parallel, "fp32")
         with SentBytes(*(one.get_group() for one in parallel.fsdp_meshes)) as mode:

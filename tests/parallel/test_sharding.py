@@ -23,7 +23,7 @@ from loriini.estimate.memory import others_states
 from loriini.model.experts.stacked import Experts
 from loriini.model.weights.conversion import copy_into_experts
 from loriini.parallel import sharding
-from loriini.parallel.mesh import Parallel, ParallelConfig, check_mesh, join_mesh
+from loriini.parallel.mesh import Parallel, ParallelConfig, check_mesh
 from loriini.parallel.sharding import (
     build_model,
     full_tensor,
@@ -42,7 +42,7 @@ from loriini.train.optimizer import (
     take_step,
 )
 from loriini.train.upcycle import copy_into_sharded_experts
-from sharded import BATCH, LENGTH, backward, batch
+from sharded import BATCH, LENGTH, backward, batch, joined
 from tiny import SEGMENT, assert_same_gradients, gradients, label_arguments, tiny_config
 from together import in_one_group, job
 
@@ -99,7 +99,7 @@ KEEPING = [tiny_config(design, hidden_size=64) for design in ("lory", "smear", "
 def sharded_gradients(configs: list[LoriiniConfig], mesh: ParallelConfig) -> list[tuple[Any, float]]:
     """For each configuration the whole gradients of one batch, shared out, and their norm."""
     results = []
-    parallel = join_mesh(mesh)
+    parallel = joined(mesh)
     for config in configs:
         torch.manual_seed(0)
         model = build_model(config, parallel, "fp32")
@@ -143,7 +143,7 @@ def stepped(cases: list[Stepped]) -> list[tuple[dict[str, Any], list[bool], floa
     results = []
     for place, mesh, name in cases:
         torch.manual_seed(0)
-        config, parallel = STEPPING[place], join_mesh(mesh)
+        config, parallel = STEPPING[place], joined(mesh)
         model = build_model(config, parallel, "fp32")
         ids = batch(config).chunk(parallel.world_size)[parallel.rank]
         whole: list[int] = []
@@ -198,7 +198,7 @@ def two_steps(
 def saved_more(configs: list[LoriiniConfig], mesh: ParallelConfig) -> list[int]:
     """How many more bytes a forward pass saves where all processes share the experts."""
     more = []
-    parallel = join_mesh(mesh)
+    parallel = joined(mesh)
     for config in configs:
         model = LoriiniForCausalLM(config).train()
         ids, labels = batch(config), label_arguments(model, BATCH)
@@ -213,7 +213,7 @@ def saved_more(configs: list[LoriiniConfig], mesh: ParallelConfig) -> list[int]:
 def weights_in_bf16(configs: list[LoriiniConfig]) -> list[dict[str, Any]]:
     """What routers and experts compute on where layers compute in bfloat16, and the gradients of a batch."""
     results = []
-    parallel = join_mesh(FSDP)
+    parallel = joined(FSDP)
     for config in configs:
         torch.manual_seed(0)
         with pytest.MonkeyPatch.context() as patch:
@@ -240,7 +240,7 @@ def gathered(configs: list[LoriiniConfig], mesh: ParallelConfig) -> list[tuple[b
     number; and how many whole models are alive at once, without four tensors on their way.
     """
     results = []
-    parallel = join_mesh(mesh)
+    parallel = joined(mesh)
     for config in configs:
         source = LoriiniForCausalLM(config)
         model = build_model(config, parallel, "fp32", make=lambda config: source)  # noqa: B023
@@ -260,7 +260,7 @@ def gathered(configs: list[LoriiniConfig], mesh: ParallelConfig) -> list[tuple[b
 
 def copied_into_experts(config: LoriiniConfig, mesh: ParallelConfig) -> tuple[dict[str, Any], int]:
     """The weights of a mixture copied from a sharded dense model, and the bytes broadcast for it."""
-    parallel, sent, broadcast = join_mesh(mesh), [], dist.broadcast
+    parallel, sent, broadcast = joined(mesh), [], dist.broadcast
 
     def counted(value: Tensor, src: int) -> None:
         sent.append(value.nbytes)
