@@ -15,6 +15,18 @@ from loriini.train.config import ModelShape
 
 STEPS = 12
 DOMAINS = ("cooking", "ledger", "<b>code</b>[/b]")
+SECTIONS = [
+    "What was trained, on what",
+    "Learning",
+    "Perplexity by domain",
+    "Use of experts",
+    "Who routes where",
+    "Similar documents",
+    "Samples",
+    "Time and memory",
+    "What to try next",
+]
+"""The headings of a report."""
 
 
 def text(domain: str, rng: np.random.Generator) -> str:

@@ -14,6 +14,7 @@ from compare.conftest import all_trained_here
 from loriini.analyze.routes import Routes
 from loriini.cli import main
 from loriini.common.errors import InputError
+from loriini.compare.running import available_cores
 from loriini.compare.trainings import Training
 from loriini.data.jobs.artifact import load_artifact
 from loriini.data.jobs.lock import folder_lock
@@ -22,7 +23,8 @@ from loriini.quickstart import job
 from loriini.quickstart.job import run_quickstart
 from loriini.quickstart.settings import Quickstart
 from loriini.train.records.metrics import METRICS, read_records
-from quickstart.conftest import DOMAINS, STEPS, arguments
+from quickstart.conftest import DOMAINS, SECTIONS, STEPS, arguments
+from reports import Page
 from runs import after_step, interrupt, signal_self
 
 STAGES = ["gather documents", "prepare corpus", "train dense and lory", "evaluate and analyze"]
@@ -77,6 +79,15 @@ def test_no_document_is_on_both_sides(out: Path) -> None:
     heldout = len((out / "documents" / "heldout.jsonl").read_text().splitlines())
     assert train + heldout == 360
     assert 360 * 0.03 < heldout < 360 * 0.15
+
+
+def test_the_page_escapes_the_texts(out: Path) -> None:
+    page = (out / "report.html").read_text()
+    assert f"jobs {min(2, available_cores())}, threads" in page  # both models side by side
+    assert "&lt;b&gt;code&lt;/b&gt;" in page
+    assert "<b>code</b>" not in page
+    assert "['<script>']" not in page
+    assert Page(page).headings[1:] == SECTIONS
 
 
 def test_a_second_call_repeats_nothing(
