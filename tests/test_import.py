@@ -8,40 +8,22 @@ from pathlib import Path
 import pytest
 
 import loriini
-from loriini import DESIGNS, LoriiniConfig, LoriiniForCausalLM
+from loriini import LoriiniConfig, LoriiniForCausalLM
 
 LIGHT = "import sys, loriini; assert not {'numpy', 'torch', 'transformers'} & sys.modules.keys()"
-NEW = "from transformers import AutoConfig; print(AutoConfig.for_model('loriini', num_experts=3).num_experts)"
-LOAD = "print(type(AutoModelForCausalLM.from_pretrained(sys.argv[1])).__name__)"
+KNOWN = """
+from transformers import AutoConfig, AutoModelForCausalLM
+print(AutoConfig.for_model("loriini", num_experts=3).num_experts)
+print(type(AutoModelForCausalLM.from_pretrained(sys.argv[1])).__name__)
+"""
+"""What transformers makes by a name and of a saved model."""
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that was saved."""
-    config = LoriiniConfig(
-        vocab_size=32,
-        hidden_size=16,
-        intermediate_size=24,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_experts=2,
-        routing=DESIGNS["lory"],
-    )
-    path = tmp_path_factory.mktemp("model")
-    LoriiniForCausalLM(config).save_pretrained(path)
-    return path
-
-
-@pytest.mark.parametrize(
-    "lines",
-    [
-        (LIGHT, NEW, "from transformers import AutoModelForCausalLM", LOAD),
-        ("import sys; from transformers import AutoModelForCausalLM", "import loriini", NEW, LOAD),
-    ],
-    ids=["loriini first", "transformers first"],
-)
-def test_auto_classes_know_the_model_in_both_import_orders(lines: tuple[str, ...], folder: Path) -> None:
-    command = [sys.executable, "-c", "\n".join(lines), str(folder)]
+def test_auto_classes_know_the_model_where_loriini_is_imported_first(tmp_path: Path) -> None:
+    """Where transformers is, `tests/model/test_shim.py` does."""
+    config = LoriiniConfig(hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2)
+    LoriiniForCausalLM(config).save_pretrained(tmp_path)
+    command = [sys.executable, "-c", "\n".join([LIGHT, KNOWN]), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["3", "LoriiniForCausalLM"], done.stderr
 

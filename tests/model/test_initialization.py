@@ -90,7 +90,8 @@ def branch_rms(design: str, seed: int, **changes: Any) -> float:
         mixture.register_forward_hook(lambda *call: added.append(call[-1][0].detach()))
     tokens = torch.randint(4096, (8, 256))
     labels = torch.arange(8) if model.config.routed_by_label else None
-    model(tokens, labels=tokens, routing_labels=labels)
+    with torch.no_grad():
+        model.model(tokens, routing_labels=labels)
     return torch.stack(added).square().mean().sqrt().item()
 
 

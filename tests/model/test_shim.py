@@ -14,6 +14,7 @@ from transformers import AutoModel, AutoModelForCausalLM
 
 from loriini import LoriiniConfig, LoriiniModel
 from loriini.model.weights.shim import AUTO_MAP
+from test_import import KNOWN
 from tiny import random_ids, tiny_model
 
 LOAD = """
@@ -23,6 +24,7 @@ assert "loriini" not in sys.modules
 model = AutoModelForCausalLM.from_pretrained(sys.argv[1], trust_remote_code=True)
 model.save_pretrained(sys.argv[2])
 """
+"""With KNOWN, transformers is imported before Loriini."""
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +37,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_loads_where_loriini_is_not_imported_and_is_saved_the_same(folder: Path) -> None:
     again = folder.parent / "again"
     environment = os.environ | {"HF_MODULES_CACHE": str(folder.parent / "modules")}
-    command = [sys.executable, "-c", LOAD, str(folder), str(again)]
+    command = [sys.executable, "-c", LOAD + KNOWN, str(folder), str(again)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["3", "LoriiniForCausalLM"], done.stderr
     assert {path.name for path in again.iterdir()} == {path.name for path in folder.iterdir()}
     assert json.loads((again / "config.json").read_text())["auto_map"] == AUTO_MAP
     ids = random_ids()

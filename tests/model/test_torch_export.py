@@ -17,7 +17,7 @@ pytestmark = [
 ]
 
 
-BY_DEFAULT = ["segment-then-token", "ec-segment", "aoe-top-p"]
+BY_DEFAULT = ["ec-segment", "aoe-top-p"]
 OTHERS = [
     pytest.param(name, True, marks=pytest.mark.grid) for name in covering_designs() if name not in BY_DEFAULT
 ]

@@ -19,9 +19,9 @@ from loriini.recipes import (
     quickstart_run,
     recipe_names,
 )
+from loriini.train import launch
 from loriini.train.config import TrainConfig
 from loriini.train.corpora import SMALL_VOCABULARY
-from loriini.train.launch import dry_run
 
 CHOICES = {name: recipe.run for name, recipe in PAPERS.items() if name.startswith("gpt2")}
 AOE = {name: recipe.run for name, recipe in PAPERS.items() if name.startswith(("732m", "4b"))}
@@ -167,7 +167,10 @@ def test_every_design_is_a_run_of_the_quickstart() -> None:
         assert run.copy_step == 0
 
 
-def test_the_recipe_decides_the_vocabulary_whatever_the_run_is_called() -> None:
+def test_the_recipe_decides_the_vocabulary_whatever_the_run_is_called(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(launch, "estimate", lambda run, vocab_size, cluster: vocab_size)
     for recipe, vocabulary in (("tiny-dense", SMALL_VOCABULARY), ("0.3b-dense", VOCABULARY["llama"])):
-        found = dry_run(recipe, ["--name", "0.3b-dense" if "tiny" in recipe else "tiny-dense"], GpuCluster())
-        assert found.vocab_size == vocabulary == describe(recipe)["vocabulary"]
+        named = ["--name", "0.3b-dense" if "tiny" in recipe else "tiny-dense"]
+        assert launch.dry_run(recipe, named, GpuCluster()) == vocabulary == describe(recipe)["vocabulary"]

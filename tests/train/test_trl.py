@@ -57,8 +57,9 @@ def check(trainer: Any, before: LoriiniForCausalLM) -> None:
     assert not torch.equal(moved, before.model.mixtures[0].experts.down_proj)
 
 
-@pytest.mark.parametrize("design", ["lory", "mixtral"])
-@pytest.mark.parametrize("collator", [None, PromptCollator(pad_token_id=EOS)])
+@pytest.mark.parametrize(
+    ("design", "collator"), [("mixtral", None), ("lory", PromptCollator(pad_token_id=EOS))]
+)
 def test_sft(
     design: str, collator: PromptCollator | None, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
