@@ -76,11 +76,11 @@ def rows_of(
     every: int = 1,
     first: int = 0,
 ) -> Iterator[Row]:
-    """Every harm with every command; in the suite every `every`-th harm with one command, in turn."""
+    """Every harm with every command; in the suite every `every`-th harm, each with the next command."""
     names = list(names)
     for i, (name, harm) in enumerate(harms.items(), first):
         for j, command in enumerate(names):
-            drill = j != i % len(names) or i % every != 0
+            drill = i % every != 0 or j != (first + i // every) % len(names)
             yield Row(f"{command}: {what} {name}", commands[command], line, harm, drill=drill)
 
 
