@@ -113,11 +113,10 @@ def nodes_imported(path: Path) -> set[str]:
     return found - {node(path.relative_to(SOURCE))}
 
 
-@pytest.mark.parametrize("path", FILES, ids=of_file)
-def test_doors_open_one_way(path: Path) -> None:
-    here = node(path.relative_to(SOURCE))
-    if here in IMPORTS:
-        assert nodes_imported(path) - {"data"} <= IMPORTS[here]
+def test_doors_open_one_way() -> None:
+    for path in FILES:
+        if (here := node(path.relative_to(SOURCE))) in IMPORTS:
+            assert nodes_imported(path) - {"data"} <= IMPORTS[here], path
 
 
 def test_rooms_keep_to_their_budgets() -> None:
@@ -133,23 +132,22 @@ def test_routing_imports_torch_and_numpy_only(path: Path) -> None:
     assert roots <= {"torch", "numpy", "loriini"} | set(sys.stdlib_module_names)
 
 
-@pytest.mark.parametrize("path", FILES, ids=of_file)
-def test_no_module_is_named_like_the_standard_librarys(path: Path) -> None:
-    assert path.stem not in set(sys.stdlib_module_names) - {"__main__"}
-    assert path.parent.name not in sys.stdlib_module_names
+def test_no_module_is_named_like_the_standard_librarys() -> None:
+    names = {path.stem for path in FILES} - {"__main__"} | {path.parent.name for path in FILES}
+    assert not names & set(sys.stdlib_module_names)
 
 
-@pytest.mark.parametrize("path", FILES, ids=of_file)
-def test_mutable_globals_are_tables_in_upper_case(path: Path) -> None:
-    for node in ast.parse(path.read_text()).body:
-        if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
-            continue
-        value = node.value
-        made = isinstance(value, ast.Call) and getattr(value.func, "id", "") in ("list", "dict", "set")
-        if isinstance(value, MUTABLE) or made:
-            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                name = ast.unparse(target)
-                assert name.isupper() or name == "__all__", f"{name} is mutable"
+def test_mutable_globals_are_tables_in_upper_case() -> None:
+    for path in FILES:
+        for node in ast.parse(path.read_text()).body:
+            if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+                continue
+            value = node.value
+            made = isinstance(value, ast.Call) and getattr(value.func, "id", "") in ("list", "dict", "set")
+            if isinstance(value, MUTABLE) or made:
+                for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                    name = ast.unparse(target)
+                    assert name.isupper() or name == "__all__", f"{of_file(path)}: {name} is mutable"
 
 
 def test_no_global_statements() -> None:
