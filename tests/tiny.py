@@ -19,7 +19,6 @@ LENGTH = 11
 
 EVERY = list(DESIGNS)
 GRID = [name for name, design in DESIGNS.items() if design.scorer != "activation_norm"]
-MERGED = [name for name in GRID if DESIGNS[name].combination == "parameters"]
 BLOCKS = ["llama", "olmoe", "gpt2"]
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 

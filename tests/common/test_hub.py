@@ -1,6 +1,5 @@
 """Ids of the Hugging Face Hub are taken where folders are; nothing here goes to the network."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -52,18 +51,6 @@ def test_an_unknown_id_is_refused_in_one_line(cached: Path) -> None:
     for read in (load_config, load_model, lambda path: check_tokenizer(str(path))):
         with pytest.raises(InputError, match=r"^org/other: no such folder here"):
             read(Path("org/other"))
-
-
-def test_no_code_of_a_model_is_run(cached: Path) -> None:
-    path = cached / "config.json"
-    values = json.loads(path.read_text())
-    code = {"AutoConfig": "code.Config", "AutoModelForCausalLM": "code.Model"}
-    path.write_text(json.dumps({**values, "auto_map": code}))
-    (cached / "code.py").write_text("raise SystemExit('executed')")
-    assert load_model(Path("org/tiny-llama"))[0].config.block == "llama"
-    path.write_text(json.dumps({**values, "model_type": "mine", "auto_map": code}))
-    with pytest.raises(InputError, match="its model_type is mine"):
-        load_model(Path("org/tiny-llama"))
 
 
 def test_every_command_takes_ids(cached: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,6 @@ from loriini.model.experts.stacked import Experts, by_outputs_loop, by_parameter
 from tiny import (
     EVERY,
     LENGTH,
-    MERGED,
     SEGMENT,
     assert_same_gradients,
     gradients,
@@ -241,15 +240,6 @@ def test_checkpoints_that_drop_the_gradients_of_routing_are_refused(settings: di
     with pytest.raises(ValueError, match="pass use_reentrant=False"):
         (renamed or model.gradient_checkpointing_enable)(settings)
     assert not model.model.gradient_checkpointing
-
-
-@pytest.mark.parametrize(("name", "block"), over_blocks(MERGED))
-def test_bfloat16(name: str, block: str) -> None:
-    model, ids = tiny_model(name, block=block).bfloat16().train(), random_ids()
-    out = run(model, ids, labels=ids)
-    out.loss.backward()
-    assert out.logits.dtype == torch.bfloat16
-    assert all(torch.isfinite(g).all() for g in gradients(model).values())
 
 
 def test_one_expert_is_the_same_model_in_every_design() -> None:

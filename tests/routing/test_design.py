@@ -1,4 +1,3 @@
-import json
 import math
 from dataclasses import asdict, fields, replace
 from typing import Any, get_args
@@ -76,11 +75,6 @@ def test_causality_of_neighbouring_rows() -> None:
     assert replace(lory, first_segment="skip_loss").causality == "after_first_segment"
     assert replace(lory, gates="uniform").causality == "strict"
     assert replace(ec_segment, scorer="label").training_causality == "strict"
-
-
-@pytest.mark.parametrize("name", DESIGNS)
-def test_json_round_trip(name: str) -> None:
-    assert RoutingConfig(**json.loads(json.dumps(DESIGNS[name].to_dict()))) == DESIGNS[name]
 
 
 def test_every_choice_is_an_entry_of_its_table() -> None:

@@ -16,7 +16,7 @@ from loriini.recipes import find_recipe, recipe_names
 from loriini.routing import DESIGNS
 from loriini.train.changes import MAY_CHANGE, NOT_OF_TRAINING
 from loriini.train.checkpoints.storage import CheckpointConfig
-from loriini.train.config import ModelShape, TrainConfig, read_run
+from loriini.train.config import ModelShape, TrainConfig
 from loriini.train.guard import GuardConfig
 from loriini.train.measures import EvaluateConfig
 from loriini.train.optimizer import OptimizerConfig
@@ -112,25 +112,6 @@ def test_whole_numbers_of_json_are_floats_where_a_field_is_one() -> None:
     settings["routing"]["options"] = 3
     with pytest.raises(ValueError, match=r"routing\.options is 3; it must be a dict"):
         TrainConfig.from_dict(settings)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        "",
-        "{",
-        "[]",
-        "{}",
-        '{"name": "x"}',
-        '{"name": "x", "routing": {}, "steps": 0}',
-        '{"name": "x", "routing": {}, "model": 3}',
-    ],
-)
-def test_a_file_that_is_no_runs_is_refused_in_one_line(content: str, tmp_path: Path) -> None:
-    path = tmp_path / "run.json"
-    path.write_text(content)
-    with pytest.raises(InputError, match=r"^[^\n]*run.json: not [^\n]+; start another run$"):
-        read_run(path)
 
 
 def test_the_run_of_the_docs_can_be_trained(monkeypatch: pytest.MonkeyPatch) -> None:

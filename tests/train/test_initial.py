@@ -248,30 +248,6 @@ def test_a_corpus_whose_documents_end_with_another_token_is_warned_of(
     assert ("documents end with the token" in capsys.readouterr().err) == warned
 
 
-def test_a_damaged_model_or_checkpoint_is_refused_and_nothing_written(
-    corpus: Path, save: Callable[..., Path], lory: Path, tmp_path: Path
-) -> None:
-    start = ("tiny-lory", tmp_path / "run", [corpus], SMALL)
-    folder, run = tmp_path / "llama", tmp_path / "lory"
-    shutil.copytree(save("llama"), folder)
-    shutil.copytree(lory, run)
-    weights = load_file(folder / "model.safetensors")
-    del weights["model.norm.weight"]
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    checkpoint = sorted((run / "checkpoints").iterdir())[-1]
-    next(checkpoint.glob("*.safetensors")).write_bytes(b"short")
-    (tmp_path / "empty").mkdir()
-    for source, message in {
-        folder: r"it lacks 1 tensors, such as model\.norm\.weight",
-        checkpoint: "a damaged checkpoint .*; give another",
-        tmp_path / "absent": "no such folder; give a run, a checkpoint, a model's folder or a Hub id",
-        tmp_path / "empty": "no trained model here",
-    }.items():
-        with pytest.raises(InputError, match=message):
-            train_recipe(*start, init=str(source))
-        assert not (tmp_path / "run").exists()
-
-
 def test_a_checkpoint_copied_out_of_its_run_is_refused_with_the_remedy(tmp_path: Path) -> None:
     (checkpoint,) = (trained(tiny_run(steps=2), tmp_path) / "checkpoints").iterdir()
     copied = shutil.copytree(checkpoint, tmp_path / "copied" / checkpoint.name)

@@ -63,13 +63,6 @@ def test_a_tiny_recipe_makes_its_corpus_whatever_the_runs_name(
             train_recipe(large, tmp_path / "large", [], [*name, *SMALL])
 
 
-def test_overrides_that_do_not_fit_each_other_are_refused(corpus: Path, tmp_path: Path) -> None:
-    overrides = ["--routing", "lory-top2", "--routing.top_k", "9"]
-    with pytest.raises(InputError, match=r"routing\.top_k is 9; .* num_experts"):
-        train_recipe("tiny-lory", tmp_path / "run", [corpus], [*SMALL, *overrides])
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_folder_of_something_else_is_refused(corpus: Path, tmp_path: Path) -> None:
     (tmp_path / "slurm-7.out").touch()  # of the job itself
     (tmp_path / "notes.txt").touch()

@@ -1,7 +1,6 @@
 """Records of a run: every step in its metrics, every few in the trackers that were asked for."""
 
 import sys
-import time
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -114,21 +113,6 @@ def test_trackers_get_the_run_under_one_id_and_every_few_steps(
         assert tracker.logged == [(4, {"step": 4.0, "loss": 1.5}), (0, {})]
         ids.append(tracker.settings["id"])
     assert ids == [(tmp_path / "watch.id").read_text()] * 2
-
-
-@pytest.mark.drill
-@pytest.mark.filterwarnings("ignore")  # its own
-def test_wandb_works_without_an_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_SILENT", "true")
-    out = tmp_path / "run"
-    loop.train(watched("wandb", steps=4), tiny_corpus(tmp_path / "tokenizer"), out)
-    (log,) = out.glob("wandb/offline-run-*/run-*.wandb")
-    assert (out / "watch.id").read_text() in log.name
-    until = time.monotonic() + 30  # its service may write the last bytes after `finish`
-    while b"gradient_norm" not in log.read_bytes() and time.monotonic() < until:
-        time.sleep(0.1)
-    assert b"gradient_norm" in log.read_bytes()
 
 
 def test_a_tracker_that_is_not_installed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
