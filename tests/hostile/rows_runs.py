@@ -143,6 +143,13 @@ MODELS = {
 }
 
 
+READERS = {
+    "start from a step": "a damaged checkpoint",
+    "export a step": "damaged checkpoint|no checkpoint of this step",
+}
+"""Commands that read a checkpoint, and how they refuse a damaged one."""
+
+
 rows = partial(rows_of, COMMANDS)
 
 
@@ -171,20 +178,8 @@ def passed_over() -> Iterator[Row]:
         every = both(unfinished, *(at(f"checkpoints/{step}", damage) for step in STEPS))
         refused = "checkpoints: no intact checkpoint"
         yield Row(f"resume: both {name}", RESUME, refused, every, drill=i % 5 != 3)
-        yield Row(
-            f"start from a step: {name}",
-            COMMANDS["start from a step"],
-            "a damaged checkpoint",
-            every,
-            drill=i % 5 != 1,
-        )
-        yield Row(
-            f"export a step: {name}",
-            COMMANDS["export a step"],
-            "damaged checkpoint|no checkpoint of this step",
-            every,
-            drill=i % 5 != 2,
-        )
+        for place, (command, line) in enumerate(READERS.items(), 1):
+            yield Row(f"{command}: {name}", COMMANDS[command], line, every, drill=i % 5 != place)
 
 
 def tables() -> Iterator[Row]:
