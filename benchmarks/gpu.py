@@ -27,7 +27,7 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 import standins  # noqa: F401  first: loriini imports what it replaces
-from loriini.bench.measure import decoding, memory_rows, timed_rows, train_steps
+from loriini.bench.measure import decoding, memory_rows, muon_steps, timed_rows, train_steps
 from loriini.bench.models import (
     QUICK,
     BenchSize,
@@ -144,7 +144,7 @@ def decoding_differs(size: BenchSize, batch: int) -> dict[str, float]:
 
 def timed(size: BenchSize) -> Iterator[Row]:
     """Rows of `loriini bench`."""
-    for compared in (*train_steps(size), *decoding(size)):
+    for compared in (*train_steps(size), *muon_steps(size), *decoding(size)):
         yield from timed_rows(compared, size.rounds)
     yield from memory_rows(size)
 

@@ -24,7 +24,7 @@ BUDGETS = {
     "data/convert": 448,
     "data/batches": 360,
     "train": 3658,
-    "estimate": 855,
+    "estimate": 880,
     "evaluate": 1921,
     "compare": 2263,
     "analyze": 1431,
@@ -32,7 +32,7 @@ BUDGETS = {
     "quickstart": 611,
     "export": 1057,
     "recipes": 392,
-    "bench": 462,
+    "bench": 475,
     "cli": 1359,
     "papers": 3704,
 }

@@ -43,6 +43,8 @@ def test_the_command_writes_a_row_for_every_case(
         ("train_step", "lory", 2, "dense"),
         ("train_step", "lory", 4, "dense"),
         ("train_step", "mixtral", 4, MIXTRAL),
+        ("train_step", "dense with Muon", 1, "dense with AdamW"),
+        ("train_step", "lory with Muon", 2, "lory with AdamW"),
         *(("decode", "lory", n, f"{LLAMA}, batch {batch}") for batch in (1, 3) for n in (2, 4)),
         ("memory", "lory", 2, "dense"),
         ("memory", "lory", 4, "dense"),

@@ -4,12 +4,17 @@ import json
 from dataclasses import replace
 
 import pytest
+import torch
+from torch import nn
 
 from covering import one_of_each
+from live_bytes import LiveBytes
 from loriini import LoriiniForCausalLM
 from loriini.cli.estimate_table import estimate_text
 from loriini.common.errors import InputError
 from loriini.common.hardware import machine_memory
+from loriini.estimate import communication
+from loriini.estimate.communication import muon_transient_bytes
 from loriini.estimate.estimate import Estimate, estimate
 from loriini.estimate.memory import (
     GIB,
@@ -23,6 +28,7 @@ from loriini.estimate.memory import (
 )
 from loriini.parallel.mesh import ParallelConfig
 from loriini.recipes import find_recipe
+from loriini.train import muon
 from loriini.train.config import TrainConfig
 from loriini.train.launch import dry_run
 from loriini.train.optimizer import hidden_matrices
@@ -64,6 +70,33 @@ def test_of_matrices_muon_holds_one_moment(design: str, gpus: int) -> None:
     assert memory(run, gpus).optimizer - memory(muon, gpus).optimizer == 4 * numbers / gpus
     assert 16 * config.parameters()[0] > least_memory(muon, config, 1) > 12 * config.parameters()[0]
     assert least_memory(muon, config, gpus) < memory(muon, gpus).total
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(128, 128), (128, 256), (128, 352), (352, 128)])
+def test_what_muons_step_needs_is_estimated(rows: int, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is the peak: with few activations, of which it begins after."""
+    monkeypatch.setattr(muon, "iteration_dtype", lambda x: torch.bfloat16)
+    monkeypatch.setattr(
+        communication, "_hidden_shapes", lambda config: [(torch.Size((8, rows, columns)), None)]
+    )
+    of_gpu = muon_transient_bytes(TINY.config(64, 0), 1, 1, "width")
+    weight = nn.Parameter(torch.randn(8, rows, columns))
+    optimizer = muon.Muon([{"params": [weight], muon.MATRICES: True, "momentum": 0.9}], fused=True)
+    weight.grad = torch.randn_like(weight)
+    optimizer.step()
+    with LiveBytes() as live:
+        held = live.count([weight, weight.grad, optimizer.state[weight]["exp_avg"]])
+        optimizer.step()
+    assert 0.75 * of_gpu < live.peak - held < 1.01 * of_gpu
+
+
+def test_muons_step_may_be_the_peak() -> None:
+    run = replace(TINY, model=replace(TINY.model, num_experts=256))
+    muons = replace(run, optimizer=replace(run.optimizer, name="muon"))
+    adamw, its = memory(run, 1), memory(muons, 1)
+    of_muon = muon_transient_bytes(run.config(64, 0), 1, 1, "width")
+    assert adamw.transient < its.transient
+    assert its.transient + its.activations + its.gathered == pytest.approx(of_muon)
 
 
 def test_what_muon_gathers_is_said() -> None:

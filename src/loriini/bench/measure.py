@@ -15,11 +15,13 @@ from loriini.bench.timing import Case, free, in_rounds, measured
 from loriini.common.errors import is_out_of_memory
 from loriini.common.hardware import describe_machine, has_bf16, keep_freed_memory, pick_device
 from loriini.common.progress import progress, warn
+from loriini.train.optimizer import OptimizerConfig
 
 Row = dict[str, Any]
 Result = TypeVar("Result")
 COLUMNS = ("what", "design", "experts", "ratio", "baseline", "dtype", "median_s", "runs", "tokens_per_step")
 """The columns of a row that are printed."""
+OPTIMIZERS = {"AdamW": OptimizerConfig(), "Muon": OptimizerConfig(name="muon")}
 
 
 class Comparison(NamedTuple):
@@ -41,7 +43,7 @@ def measure(quick: bool = False, size: BenchSize | None = None) -> Iterator[list
     keep_freed_memory()
     size = size or bench_size(quick)
     machine = {**describe_machine(), "date": time.strftime("%Y-%m-%d")}
-    comparisons = [*train_steps(size), *decoding(size)]
+    comparisons = [*train_steps(size), *muon_steps(size), *decoding(size)]
     rows: list[Row] = []
     with progress("bench", len(comparisons) + 1) as advance:
         for compared in comparisons:
@@ -70,6 +72,17 @@ def train_steps(size: BenchSize) -> Iterator[Comparison]:
         ours = Case("mixtral", n, partial(models.build_steps, run, weight_dtype()))
         theirs = Case("transformers MixtralForCausalLM", n, partial(models.build_mixtral_steps, run))
         yield Comparison("train_step", theirs, [ours], sparse.batch_size * size.length)
+
+
+def muon_steps(size: BenchSize) -> Iterator[Comparison]:
+    """Steps with Muon, of the dense model and of Lory with the fewest experts, and the same with AdamW."""
+    for design, n in [("dense", 1), ("lory", size.experts[0])]:
+        run = bench_run(size, design, n)
+        adamw, muon = (
+            Case(f"{design} with {name}", n, partial(models.build_steps, replace(run, optimizer=optimizer)))
+            for name, optimizer in OPTIMIZERS.items()
+        )
+        yield Comparison("train_step", adamw, [muon], size.batch_size * size.length)
 
 
 def decoding(size: BenchSize) -> Iterator[Comparison]:

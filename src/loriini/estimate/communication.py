@@ -7,6 +7,7 @@ ranks and sends the group's states, whose size does not depend on the number of 
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -178,14 +179,29 @@ def muon_bytes(config: LoriiniConfig, ranks: int, group: int, share_experts: Sha
     `ranks` processes share a copy of the model, `group` of them its experts. Matrices split over n processes
     are gathered in bfloat16, each process receiving n - 1 parts; whole matrices of a stack are not sent.
     """
-    numbers = 0.0
+    shares = _matrix_shares(config, ranks, group, share_experts)
+    return BFLOAT16 * config.num_hidden_layers * sum(own * (split - 1) for own, split in shares)
+
+
+def muon_transient_bytes(config: LoriiniConfig, ranks: int, group: int, share_experts: ShareExperts) -> float:
+    """What Muon needs on a GPU beside its moment while it makes the largest stack of matrices orthogonal.
+
+    In bfloat16 the mean and an iterate, and another or up to six squares of matrices that are twice as wide
+    as high: at most five numbers for each of its numbers, which are whole matrices.
+    """
+    shares = _matrix_shares(config, ranks, group, share_experts)
+    return 5 * BFLOAT16 * max(own * split for own, split in shares)
+
+
+def _matrix_shares(
+    config: LoriiniConfig, ranks: int, group: int, share_experts: ShareExperts
+) -> Iterator[tuple[float, int]]:
+    """Of each stack of matrices in a layer a process's numbers, and over how many its matrices are split."""
     for shape, width_dim in _hidden_shapes(config):
         dims = (
             {0: ranks} if width_dim is None else _expert_dims(shape, width_dim, ranks, group, share_experts)
         )
-        split = math.prod(n for dim, n in dims.items() if dim > 0 or len(shape) == 2)
-        numbers += shape.numel() / ranks * (split - 1)
-    return BFLOAT16 * config.num_hidden_layers * numbers
+        yield shape.numel() / ranks, math.prod(n for dim, n in dims.items() if dim > 0 or len(shape) == 2)
 
 
 def _hidden_shapes(config: LoriiniConfig) -> list[tuple[torch.Size, int | None]]:

@@ -6,7 +6,12 @@ import torch
 
 from loriini.common.errors import InputError
 from loriini.estimate.activations import ActivationBytes, UnshardedGradients, count_activations
-from loriini.estimate.communication import FLOAT32, count_parameters, matrix_numbers
+from loriini.estimate.communication import (
+    FLOAT32,
+    count_parameters,
+    matrix_numbers,
+    muon_transient_bytes,
+)
 from loriini.model import LoriiniConfig
 from loriini.train.config import AUTO, TrainConfig
 
@@ -37,7 +42,8 @@ class RankMemory:
     merged: float
     """The part of `activations` that is merged experts' weights."""
     transient: float
-    """The largest transient gradients, in several processes with those that are being reduced."""
+    """The largest transient gradients, in several processes with those that are being reduced, or what Muon's
+    step needs beyond the activations."""
 
     @property
     def total(self) -> float:
@@ -134,9 +140,12 @@ def rank_memory(
         gathered = min(2, layers) * layer * itemsize + root
         unsharded = UnshardedGradients(layer * itemsize, layer * FLOAT32, root)
     kept, transient, merged = activations.peak(layers, checkpointing, unsharded)
+    kept += kept_layers * others
     moments = 2 * master
     if run.optimizer.name == "muon":
         moments -= FLOAT32 * matrix_numbers(config) / shard
+        of_muon = muon_transient_bytes(config, shard, group, run.parallel.share_experts)
+        transient = max(transient, of_muon - kept - gathered)  # its step comes when these are freed
     whole = experts + counts.layers + counts.root
     accumulated = gpus > 1 and run.parallel.reduce_once and micro_batch_size < run.batch_size // gpus
     return RankMemory(
@@ -144,7 +153,7 @@ def rank_memory(
         gradients=master + (FLOAT32 * whole if accumulated else 0),
         optimizer=moments,
         gathered=gathered,
-        activations=kept + kept_layers * others,
+        activations=kept,
         merged=merged,
         transient=transient,
     )
