@@ -74,13 +74,6 @@ DATA = (
         "tests/data/read/test_compressed.py",
     ),
     Mutation(
-        "the rows of a part of a parquet file are numbered from 1",
-        "data/read/formats.py",
-        "enumerate(_rows(batches), rows_before + 1)",
-        "enumerate(_rows(batches), 1)",
-        "tests/data/read/test_streams.py",
-    ),
-    Mutation(
         "a hang-up of the terminal kills a command",
         "common/signals.py",
         "ENDING = (signal.SIGTERM, signal.SIGHUP)",

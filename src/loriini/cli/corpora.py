@@ -35,7 +35,7 @@ class Prepare:
 
     def run(self) -> None:
         if not self.settings.documents:
-            raise InputError("--documents is missing: give files, folders, URLs or data sets")
+            raise InputError("--documents is missing: give files, folders or URLs")
         from loriini.data.prepare.inspection import dropped_by_reason
         from loriini.data.prepare.prepare import prepare
         from loriini.data.prepare.text.heldout import HELDOUT_DOCUMENTS

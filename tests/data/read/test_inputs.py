@@ -28,7 +28,6 @@ from loriini.data.read.inputs import check_inputs
         "a/b=c": (None, "a/b=c"),
         "https://x.org/a.jsonl?key=1": (None, "https://x.org/a.jsonl?key=1"),
         "web=s3://bucket/a*.parquet": ("web", "s3://bucket/a*.parquet"),
-        "hf:ORG/NAME:en:train": (None, "hf:ORG/NAME:en:train"),
         "web=~/a.jsonl": ("web", str(Path.home() / "a.jsonl")),
     }.items(),
 )
@@ -169,7 +168,6 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path, look: Callable) -> None:
         "strange=a": "{here}/strange=a",
         "file:///a/b": "/a/b",
         "web=s3://bucket/a*.parquet": "web=s3://bucket/a*.parquet",
-        "hf:ORG/NAME:en:train": "hf:ORG/NAME:en:train",
     }.items(),
 )
 def test_only_the_path_of_a_local_input_is_made_absolute(

@@ -5,8 +5,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from loriini.common.errors import InputError
@@ -45,10 +43,6 @@ def finished_reads(folder: Path) -> dict[str, int]:
     return {path.parent.name: path.stat().st_mtime_ns for path in folder.glob(".*.parts/read-*/result.json")}
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
 def dropped_places(folder: Path) -> list[tuple[str, str]]:
     dropped = map(json.loads, (folder / "dropped.jsonl").read_text().splitlines())
     return [(line["where"], line["reason"]) for line in dropped]
@@ -73,7 +67,6 @@ TEXTS = [
     *(f"{word} {i}" for i, word in enumerate(["lory", "na\u00efve", "\U0001f600"] * 9)),
     *(None, "\xff", "lory 0", "long" * 100, "last"),
 ]
-ROWS_PER_GROUP = 5
 
 
 def json_lines(path: Path, end: str = "\n") -> str:
@@ -82,24 +75,6 @@ def json_lines(path: Path, end: str = "\n") -> str:
     records[28], records[31] = "{", records[31] + "\r"
     path.write_text("\n".join(records) + end)
     return str(path)
-
-
-def parquet(path: Path) -> str:
-    """Seven row groups: text, an id for a few, and flaws in rows 28 (null), 29 (not UTF-8) and 31 (long)."""
-    data = [text if text is None else text.encode("latin-1" if text == "\xff" else "utf-8") for text in TEXTS]
-    blobs = pa.array(data, pa.binary())
-    texts = pa.Array.from_buffers(pa.string(), len(data), blobs.buffers())
-    ids = [f"id {i % 2}" if i % 9 == 0 else None for i in range(len(data))]
-    table = pa.table({"text": texts, "id": ids, "other": range(len(data))})
-    pq.write_table(table, path, row_group_size=ROWS_PER_GROUP)
-    return str(path)
-
-
-def cut_into(parts: int, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make parts so large that the seven row groups of `parquet` are cut into so many."""
-    groups = -(-7 // parts)
-    rows = groups * ROWS_PER_GROUP
-    monkeypatch.setattr(streams, "PART_BYTES", os.path.getsize(path) * rows // len(TEXTS) - groups)
 
 
 @pytest.mark.parametrize(("part_bytes", "end"), [(100, ""), (500, "\n\n")])
@@ -127,45 +102,6 @@ def test_other_files_are_read_whole(name: str, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(streams, "PART_BYTES", 10)
     (tmp_path / name).write_text("text\n" * 20)
     assert len(open_streams([str(tmp_path / name)], STOP)[0]) == 1
-
-
-@pytest.mark.parametrize("parts", [3, 7])
-def test_the_row_groups_of_a_file_give_the_bytes_of_one_task(
-    parts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ids from row numbers, repeated texts and dropped rows; between other large files."""
-    monkeypatch.setattr("loriini.data.prepare.text.documents.SHARD_CHARACTERS", 50)
-    monkeypatch.setattr(streams, "TASK_BYTES", 1)
-    large = json_lines(tmp_path / "large.jsonl")
-    inputs = [large, parquet(tmp_path / "large.parquet"), f"again={large}"]
-    built = stored(tmp_path / "whole", inputs, SKIP)
-    assert any("na\u00efve" in text for text in built)
-    cut_into(parts, inputs[1], monkeypatch)
-    opened, _ = open_streams(inputs, SKIP)
-    assert [bool(stream.files[-1].row_groups) for stream in opened].count(True) == parts
-    monkeypatch.setattr(streams, "read_json_lines", None)  # large.jsonl stays one task
-    assert stored(tmp_path / "parts", inputs, SKIP) == built
-    assert contents(tmp_path / "parts")["dropped.jsonl"] == contents(tmp_path / "whole")["dropped.jsonl"]
-
-
-def test_a_damaged_row_group_ends_its_part_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = parquet(tmp_path / "a.parquet")
-    with open(path, "r+b") as file:
-        file.seek(pq.read_metadata(path).row_group(2).column(0).dictionary_page_offset)
-        file.write(b"\xff" * 40)
-    cut_into(7, path, monkeypatch)
-    assert stored(tmp_path / "parts", [path], SKIP) == [*TEXTS[:10], *TEXTS[15:27], *TEXTS[30:]]
-    assert dropped_places(tmp_path / "parts")[0] == (path, "truncated or damaged file")
-
-
-def test_a_parquet_file_that_cannot_be_opened_is_reported_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = parquet(tmp_path / "a.parquet")
-    Path(path).write_bytes(Path(path).read_bytes()[:-40])
-    cut_into(7, path, monkeypatch)
-    assert stored(tmp_path / "out", [lines(tmp_path / "b.jsonl", "b"), path], SKIP) == ["b"]
-    assert dropped_places(tmp_path / "out") == [(path, "truncated or damaged file")]
 
 
 def test_files_read_before_a_bad_record_are_not_read_again(

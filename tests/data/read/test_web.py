@@ -21,6 +21,7 @@ def frame(kind: str, number: int, content: bytes, **headers: str) -> bytes:
     named = {
         "WARC-Type": kind,
         "WARC-Record-ID": f"<urn:{number}>",
+        "WARC-Target-URI": f"http://lory.example/{number}",
         "Content-Length": len(content),
         **headers,
     }
@@ -78,48 +79,20 @@ def test_pages_are_documents_and_other_records_are_dropped(tmp_path: Path, name:
     ]
 
 
-@pytest.mark.parametrize(
-    ("kind", "content"),
-    {
-        "text/plain; charset=iso-8859-1": b"caf\xe9",
-        "text/plain;format=flowed; Charset = 'UTF-16'": "café".encode("utf-16"),
-        "text/plain; charset=latin-1": b"caf\xc3\xa9",  # named wrongly
-        "text/plain; charset=unheard-of": b"caf\xc3\xa9",
-    }.items(),
-)
-def test_plain_text_is_decoded_by_its_charset(kind: str, content: bytes, tmp_path: Path) -> None:
+def test_a_page_in_another_encoding_is_decoded(tmp_path: Path) -> None:
     path = tmp_path / "a.warc"
-    identified = {"Content-Type": kind, "WARC-Identified-Payload-Type": "text/plain"}
-    extracted = frame("conversion", 3, content, **{"Content-Type": kind})
-    path.write_bytes(response(1, content, kind) + frame("resource", 2, content, **identified) + extracted)
-    assert [document.text for document in read(path)] == ["café"] * 3
-
-
-@pytest.mark.parametrize(
-    ("kind", "charset"),
-    [
-        ("text/html; charset=koi8-r", "koi8-r"),
-        ("text/html; charset=ISO-8859-1", "cp1252"),  # as browsers read it
-        ("text/html; charset=ISO-8859-1", "utf-8"),  # named wrongly
-        ("text/html; charset=bz2", "utf-8"),
-    ],
-)
-def test_a_page_is_decoded_by_the_charset_of_its_header(kind: str, charset: str, tmp_path: Path) -> None:
-    word = "попугай" if charset == "koi8-r" else "café – thé"
-    path = tmp_path / "a.warc"
-    path.write_bytes(response(1, PAGE.replace("Café", word).replace("nectar", word).encode(charset), kind))
+    path.write_bytes(response(1, PAGE.encode("cp1252")))
     (document,) = read(path)
-    assert f"drinks {word}," in document.text
+    assert document.text.startswith("Café")
 
 
 @pytest.mark.parametrize(
     ("record", "reason"),
     [
         (response(1, b" \n", "text/plain"), "no text in the page"),
-        (response(1, b"caf\xe9", "text/plain"), "text that cannot be decoded"),
-        (response(1, b"a\x81", "text/plain; charset=windows-1252"), "text that cannot be decoded"),
-        (frame("response", 1, b"lory.example. 300 IN A 1.2.3.4"), "no HTTP response"),
-        (frame("conversion", 1, b"caf\xe9", **{"Content-Type": "text/plain"}), "text that cannot be decoded"),
+        (response(1, b"caf\xe9", "text/plain"), "text that is not UTF-8"),
+        (frame("response", 1, b"", **{"WARC-Target-URI": "dns:lory.example"}), "no HTTP response"),
+        (frame("conversion", 1, b"caf\xe9", **{"Content-Type": "text/plain"}), "text that is not UTF-8"),
     ],
 )
 @pytest.mark.parametrize("on_error", ["stop", "skip"])
@@ -147,26 +120,6 @@ def test_resources_are_read_by_content_type(tmp_path: Path) -> None:
     assert dropped == [Dropped(None, f"{path}:3", "neither HTML nor plain text", "image/png")]
 
 
-def test_a_record_without_a_type_is_read_where_it_is_text(tmp_path: Path) -> None:
-    contents = [
-        PAGE.encode(),
-        b"\xef\xbb\xbf\r\n" + PAGE.encode(),
-        "plain café".encode(),
-        b"\x89PNG\x00",
-        b"caf\xe9",
-    ]
-    untyped = [
-        frame("response", i, b"HTTP/1.1 200 OK\r\n\r\n" + content) for i, content in enumerate(contents)
-    ]
-    resources = [frame("resource", i, content) for i, content in enumerate(contents, len(contents))]
-    path = tmp_path / "a.warc"
-    path.write_bytes(b"".join(untyped + resources))
-    dropped: list[Dropped] = []
-    page = f"Café\n{PARAGRAPH * 3}".strip()
-    assert [d.text for d in read(path, dropped)] == [page, page, "plain café"] * 2
-    assert [d.reason for d in dropped] == ["neither HTML nor plain text", "text that cannot be decoded"] * 2
-
-
 @pytest.mark.parametrize("kind", ["metadata", "response"])
 def test_a_record_above_the_size_limit_is_skipped(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
@@ -175,7 +128,9 @@ def test_a_record_above_the_size_limit_is_skipped(
     monkeypatch.setattr(web, "READ_BYTES", 300)
     path = tmp_path / "a.warc"
     small = response(1, b"plain words", "text/plain")
-    path.write_bytes(small + frame(kind, 2, b"x" * 1001) + small)
+    large = b"x" * 1001
+    record = frame(kind, 2, large) if kind == "metadata" else response(2, large, "text/plain")
+    path.write_bytes(small + record + small)
     dropped: list[Dropped] = []
     assert [d.text for d in read(path, dropped)] == ["plain words"] * 2
     expected = Dropped(None, f"{path}:2", TOO_LONG, "a record of the web archive")
@@ -190,7 +145,7 @@ def test_damage_is_reported_with_the_record_number(tmp_path: Path, monkeypatch: 
     for limit in (10_000, 1000):
         monkeypatch.setattr(web, "MAX_RECORD_BYTES", limit)
         path.write_bytes(RECORDS[0] + frame("metadata", 1, b"x" * 2000)[:-10])
-        with pytest.raises(InputError, match=r"a\.warc:2: truncated or damaged file \(the file ends"):
+        with pytest.raises(InputError, match=r"a\.warc:3: truncated or damaged file \(the file ends"):
             read(path)
 
 
@@ -213,7 +168,6 @@ def test_a_truncated_archive(tmp_path: Path, name: str, left_out: int) -> None:
         b"plain text",
         b"WARC/1.0\r\nWARC-Type: response\r\n\r\n",
         b"WARC/1.0\r\nContent-Le",
-        *(f"WARC/1.0\r\nContent-Length: {n}\r\n\r\n".encode() for n in ("1²", "-1", "9" * 5000)),
     ],
 )
 def test_a_file_that_is_no_archive(tmp_path: Path, data: bytes) -> None:

@@ -31,7 +31,7 @@ class PrepareSettings:
     """
 
     documents: tuple[str, ...] = ()
-    """Files, folders, URLs or data sets, each `[NAME=]PATH`: NAME is the domain of documents without one."""
+    """Files, folders or URLs, each `[NAME=]PATH`: NAME is the domain of documents without one."""
     text_field: str = "text"
     """Field of a record that holds its text."""
     id_field: str = "id"

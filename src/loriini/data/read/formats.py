@@ -65,16 +65,13 @@ def read_separated(path: str, fields: Fields, delimiter: str = ",") -> Records:
             yield number, _row(header, row)
 
 
-def read_parquet(path: str, fields: Fields, row_groups: tuple[int, int] | None = None) -> Records:
-    """The rows of a parquet file, or of its row groups [start, stop), numbered as in the whole."""
+def read_parquet(path: str, fields: Fields) -> Records:
+    """The rows of a parquet file."""
     buffered = {"pre_buffer": False, "buffer_size": BATCH_BYTES}  # otherwise whole columns are read at once
     with open_binary(path) as file, pyarrow.parquet.ParquetFile(file, **buffered) as table:
         columns = fields.columns_of(table.schema_arrow.names)
-        start, stop = row_groups or (0, table.num_row_groups)
-        rows_before = sum(table.metadata.row_group(i).num_rows for i in range(start))
         rows = batch_rows(table, file.seek(0, os.SEEK_END))
-        batches = table.iter_batches(rows, range(start, stop), columns)
-        yield from enumerate(_rows(batches), rows_before + 1)
+        yield from enumerate(_rows(table.iter_batches(rows, columns=columns)), 1)
 
 
 def batch_rows(table: pyarrow.parquet.ParquetFile, size: int) -> int:

@@ -21,7 +21,6 @@ from loriini.data.read.files import (
     without_query,
 )
 from loriini.data.read.formats import reader_of
-from loriini.data.read.hub import PREFIX, is_data_set, revision, shard_count
 from loriini.data.read.names import domain_from_name, folders_above
 from loriini.data.read.records import no_documents
 
@@ -39,7 +38,7 @@ OWN_FOLDERS = {
 
 @dataclass(frozen=True)
 class InputFile:
-    """A file or a shard of a data set, which can be read independently of the others."""
+    """A file, or a part of one, which can be read independently of the others."""
 
     path: str
     name: str
@@ -50,23 +49,14 @@ class InputFile:
     """Whether the file was found in a folder, not given by name."""
     state: Mapping[str, Any] = field(default_factory=dict)
     """What changes when the file does (`fingerprint`), as it was when the file was found."""
-    shard: tuple[int, int] | None = None
-    """(i, n) for shard i of n of a data set."""
     span: Span | None = None
     """A part of a plain file of JSON lines."""
-    row_groups: tuple[int, int] | None = None
-    """[start, stop) for a part of a parquet file: its row groups of these numbers."""
 
     @property
     def size(self) -> int | None:
         """Bytes on disk; None if unknown."""
         size = str(self.state.get("size", ""))
         return int(size) if size.isdigit() else None
-
-    @property
-    def is_part(self) -> bool:
-        """Whether it is a part of a file."""
-        return bool(self.span or self.row_groups)
 
     def place(self, number: int) -> str:
         """Where a record is in the file, ":7"; in a later part of JSON lines "@BYTE:7", counted from there.
@@ -78,7 +68,7 @@ class InputFile:
 
 
 def parse_input(text: str | Path) -> tuple[str | None, str]:
-    """NAME and PATH of an input `[NAME=]PATH`: a path, a URL, a pattern of these, or a data set.
+    """NAME and PATH of an input `[NAME=]PATH`: a path, a URL, or a pattern of these.
 
     Text that names existing files, also as a pattern, is a path without NAME. A path may begin with `~`,
     which shells leave as it is after `NAME=`.
@@ -94,7 +84,7 @@ def parse_input(text: str | Path) -> tuple[str | None, str]:
 def absolute_input(text: str | Path) -> str:
     """The same input for any working folder: a path on this machine is made absolute."""
     name, path = parse_input(text)
-    if not _is_local(path):
+    if is_remote(path):
         return str(text)
     return f"{name}={os.path.abspath(path)}" if name else os.path.abspath(path)
 
@@ -103,14 +93,14 @@ def check_inputs(inputs: Sequence[str], out: Path) -> None:
     """InputError for an input that contains the corpus `out`, or lies in it: it would be read as well."""
     out = Path(os.path.realpath(out))
     for _, path in map(parse_input, inputs):
-        for match in matching_paths(path) if _is_local(path) else ():
+        for match in () if is_remote(path) else matching_paths(path):
             real = Path(os.path.realpath(match))
             if out.is_relative_to(real) or real.is_relative_to(out):
                 raise InputError(f"{out}: lies inside the input {path}, or holds it; choose another --out")
 
 
 def input_files(inputs: Sequence[str | Path]) -> list[InputFile]:
-    """The files and shards of `inputs`, in order; InputError for a missing input."""
+    """The files of `inputs`, in order; InputError for a missing input."""
     return [file for name, path in map(parse_input, inputs) for file in _files_of(name, path)]
 
 
@@ -123,23 +113,15 @@ def identity_of(files: Sequence[InputFile]) -> dict[str, str]:
     """Map the path of every file to a digest that changes when its contents do.
 
     If all files together are at most HASHED_BYTES, it is the SHA-256 of the file's bytes, otherwise of its
-    size and mtime; for a remote file, of its metadata such as the ETag; for a data set, of its commit.
+    size and mtime; for a remote file, of its metadata such as the ETag.
     """
-    sizes = {file.path: file.size or 0 for file in files if _is_local(file.path)}
+    sizes = {file.path: file.size or 0 for file in files if not is_remote(file.path)}
     hashed = sizes if sum(sizes.values()) <= HASHED_BYTES else {}
     return {file.path: _hash(file) if file.path in hashed else digest(file.state) for file in files}
 
 
 def _files_of(name: str | None, given: str) -> Iterator[InputFile]:
-    """The files and shards behind a path; their domain is `name`, if given."""
-    if is_data_set(given):
-        commit = revision(given)
-        count = shard_count(given, commit)
-        last = given.removeprefix(PREFIX).split(":")[0].split("/")[-1]
-        for i in range(count):
-            state = {"revision": commit}
-            yield InputFile(given, f"{last}-{i}", name or last, state=state, shard=(i, count))
-        return
+    """The files behind a path; their domain is `name`, if given."""
     for path in matching_paths(given):
         _refuse_own_folder(path)
         found = files_at(path)
@@ -191,10 +173,6 @@ def _hash(file: InputFile) -> str:
         return digest(file.state) if "unreadable" in file.state else file_hash(Path(file.path))
     except OSError as error:
         return digest({"unreadable": type(error).__name__})
-
-
-def _is_local(path: str) -> bool:
-    return not is_remote(path) and not is_data_set(path)
 
 
 def _exists(path: str) -> bool:

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,9 @@ from loriini.data.read.files import is_remote, is_special, machine_failed
 from loriini.data.read.formats import (
     is_archive,
     read_json_lines,
-    read_parquet,
     read_text_file,
     reader_of,
 )
-from loriini.data.read.hub import read_shard
 from loriini.data.read.inputs import InputFile, input_files
 from loriini.data.read.records import (
     BadRecord,
@@ -35,17 +32,14 @@ from loriini.data.read.records import (
     to_document,
 )
 
-FIRST_FILES, FIRST_RECORDS = 10, 100
-"""The files, and the records of each, in which `warn_of_absent_fields` looks."""
-
 
 def read_documents(inputs: Sequence[str | Path], options: ReadOptions | None = None) -> Iterator[Document]:
     """Stream the documents of `inputs`, in the order given.
 
     An input is `[NAME=]PATH`:
 
-    - PATH is a file, a folder (its files are read in sorted order), a URL that fsspec reaches, a pattern of
-      these, or a data set `hf:NAME`.
+    - PATH is a file, a folder (its files are read in sorted order), a URL that fsspec reaches, or a pattern
+      of these.
     - NAME is the domain of documents without one. By default it is that of the file's name
       (`domain_from_name`), or the first folder of a text file in a folder.
 
@@ -60,7 +54,6 @@ def read_documents(inputs: Sequence[str | Path], options: ReadOptions | None = N
     """
     options = options or ReadOptions()
     found = [input_files([text]) for text in inputs]
-    warn_of_absent_fields(chain.from_iterable(found), options.fields)
     dropped = Counter[str]()
     for text, files in zip(inputs, found, strict=True):
         empty = True
@@ -74,19 +67,6 @@ def read_documents(inputs: Sequence[str | Path], options: ReadOptions | None = N
         dropped += dropped_here
     if dropped and options.on_drop is ignore_dropped:
         warn(describe_dropped(dropped))
-
-
-def warn_of_absent_fields(files: Iterable[InputFile], fields: Fields) -> None:
-    """Warn if none of the first records has the id or domain field, unless it is the default."""
-    first_files = list(islice(filter(has_records, files), FIRST_FILES))
-    for name, default, what in ((fields.id, Fields.id, "id"), (fields.domain, Fields.domain, "domain")):
-        if name == default:
-            continue
-        named = replace(Fields(), text=fields.text, id=name)
-        first = (islice(_until_failure(file, named), FIRST_RECORDS) for file in first_files)
-        records = [record for _, record in chain.from_iterable(first) if isinstance(record, Mapping)]
-        if records and all(named.of(record)[1] is None for record in records):
-            warn(f"the {what} field {name!r} is in none of the first records; check its name")
 
 
 def warn_of_text_next_to_records(files: Iterable[InputFile]) -> None:
@@ -107,7 +87,7 @@ def text_next_to_records(files: Iterable[InputFile]) -> list[InputFile]:
 
 def has_records(file: InputFile) -> bool:
     """Whether it holds records, as a table or JSON lines do: neither one text nor a refused archive."""
-    return bool(file.shard or (not is_archive(file.path) and reader_of(file.path, file.in_folder)))
+    return not is_archive(file.path) and reader_of(file.path, file.in_folder) is not None
 
 
 def read_files(files: Iterable[InputFile], options: ReadOptions) -> Iterator[Document]:
@@ -116,11 +96,10 @@ def read_files(files: Iterable[InputFile], options: ReadOptions) -> Iterator[Doc
 
 
 def read_file(file: InputFile, options: ReadOptions) -> Iterator[Document]:
-    """Stream the documents of a file, a part of one or a shard; what is dropped is reported to `options`.
+    """Stream the documents of a file, or of a part of one; what is dropped is reported to `options`.
 
     Raises InputError for a flawed record with `on_error="stop"`.
     """
-    path = f"{file.path} (shard {file.shard[0]})" if file.shard else file.path
     for number, record in _until_failure(file, options.fields):
         place = file.place(number)
         try:
@@ -130,11 +109,11 @@ def read_file(file: InputFile, options: ReadOptions) -> Iterator[Document]:
         except BadRecord as bad:
             if options.on_error == "stop" and bad.fix:
                 remedy = f"fix the {bad.fix}, or pass --on-error skip to count and skip it"
-                raise InputError(f"{path}{place}: {' '.join(str(bad).split())}; {remedy}") from None
-            options.on_drop(Dropped(None, path + place, bad.reason, bad.detail, bool(bad.fix)))
+                raise InputError(f"{file.path}{place}: {' '.join(str(bad).split())}; {remedy}") from None
+            options.on_drop(Dropped(None, file.path + place, bad.reason, bad.detail, bool(bad.fix)))
         else:
             if reason := options.reason_to_drop(document):
-                options.on_drop(Dropped(document.id, path + place, reason))
+                options.on_drop(Dropped(document.id, file.path + place, reason))
             else:
                 yield document
 
@@ -156,12 +135,8 @@ def _until_failure(file: InputFile, fields: Fields) -> Iterator[tuple[int, Mappi
 
 
 def _records(file: InputFile, fields: Fields) -> Records:
-    if file.shard:
-        return read_shard(file.path, file.state["revision"], file.shard, fields)
     if file.span:
         return read_json_lines(file.path, fields, file.span)
-    if file.row_groups:
-        return read_parquet(file.path, fields, file.row_groups)
     if is_special(file.path):
         raise BadRecord("neither file nor folder", fix=None)
     reader = reader_of(file.path, file.in_folder)
@@ -182,6 +157,6 @@ def _failure(file: InputFile, error: Exception) -> BadRecord:
         raise machine_failed(file.path, error, "the connection") from None
     if not isinstance(error, OSError):
         raise error
-    if file.is_part:  # other tasks read the other parts
+    if file.span:  # other tasks read the other parts
         raise machine_failed(file.path, error) from None
     return BadRecord("unreadable file", error, fix="file")

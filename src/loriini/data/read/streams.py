@@ -4,15 +4,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 
-import pyarrow
-import pyarrow.parquet
-
 from loriini.data.jobs.artifact import digest
 from loriini.data.jobs.tasks import group_by_size
 from loriini.data.read.compressed import suffixes
 from loriini.data.read.document import Document
-from loriini.data.read.files import is_remote, local_path
-from loriini.data.read.formats import read_json_lines, read_parquet, reader_of
+from loriini.data.read.files import is_remote
+from loriini.data.read.formats import read_json_lines, reader_of
 from loriini.data.read.inputs import InputFile
 from loriini.data.read.read import read_file
 from loriini.data.read.records import Dropped, OnDrop, ReadOptions, count_dropped
@@ -20,7 +17,7 @@ from loriini.data.read.records import Dropped, OnDrop, ReadOptions, count_droppe
 TASK_BYTES = 1 << 26
 """Bytes of the files that one task reads; more only when one file is larger and is not cut."""
 PART_BYTES = 1 << 26
-"""Larger files of JSON lines or parquet are cut into parts of this size, each read by a task."""
+"""Larger files of JSON lines are cut into parts of this size, each read by a task."""
 
 ReadDocuments = Callable[[OnDrop], Iterable[Document]]
 """Yields documents, and calls its argument with what it drops."""
@@ -54,7 +51,7 @@ class FileStream:
             for document in read_file(file, replace(self.options, on_drop=count)):
                 empty = False
                 yield document
-            if empty and not dropped and not file.is_part:
+            if empty and not dropped and not file.span:
                 on_drop(Dropped(None, file.path, "empty file"))
 
 
@@ -78,27 +75,12 @@ def file_streams(
 
 
 def _parts(file: InputFile) -> list[InputFile]:
-    """A large plain file of JSON lines or parquet on this machine in parts of PART_BYTES; others whole."""
+    """A large plain file of JSON lines on this machine in parts of PART_BYTES; others whole."""
     size = file.size or 0
-    if size <= PART_BYTES or is_remote(file.path) or file.shard or suffixes(file.path)[1]:
+    is_cut = reader_of(file.path, file.in_folder) is read_json_lines and not suffixes(file.path)[1]
+    if size <= PART_BYTES or is_remote(file.path) or not is_cut:
         return [file]
-    reader = reader_of(file.path, file.in_folder)
-    if reader is read_json_lines:
-        return [replace(file, span=span) for span in pairwise([*range(0, size, PART_BYTES), size])]
-    return _parts_of_parquet(file, size) if reader is read_parquet else [file]
-
-
-def _parts_of_parquet(file: InputFile, size: int) -> list[InputFile]:
-    """Parts of whole row groups, as if all rows were of one size; the whole file if it cannot be read."""
-    try:
-        metadata = pyarrow.parquet.read_metadata(local_path(file.path))
-    except (OSError, pyarrow.ArrowException):
-        return [file]  # reading it reports the error, once
-    rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
-    total = max(sum(rows), 1)
-    groups = group_by_size(range(len(rows)), lambda i: size * rows[i] // total, PART_BYTES)
-    parts = [replace(file, row_groups=(group[0], group[-1] + 1)) for group in groups]
-    return parts if len(parts) > 1 else [file]
+    return [replace(file, span=span) for span in pairwise([*range(0, size, PART_BYTES), size])]
 
 
 def _size(file: InputFile) -> int:
