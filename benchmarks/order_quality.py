@@ -23,7 +23,7 @@ from loriini.data.prepare.prepare import prepare_documents
 from loriini.data.prepare.settings import PrepareSettings
 from loriini.data.prepare.similarity.neighbors import SearchCell, search_cell, single_cell
 from loriini.data.prepare.similarity.order import window_for
-from loriini.data.prepare.similarity.quality import adjacent_cosines, shared_instance_cosine
+from loriini.data.prepare.similarity.quality import shared_instance_cosine
 from loriini.data.prepare.similarity.walks import (
     LOOK_BACK,
     count_jumps,
@@ -134,6 +134,11 @@ def orders(vectors_ND: Vectors, neighbors_NK: Neighbors, window: int) -> list[Or
     ]
 
 
+def adjacent_cosine(order_M: Ids, vectors_ND: Vectors) -> float:
+    """The mean cosine of each document of an order and the next."""
+    return float((vectors_ND[order_M[:-1]] * vectors_ND[order_M[1:]]).sum(1).mean())
+
+
 def measure(order: Order, vectors_ND: Vectors, offsets: Ids) -> Row:
     """An order's row: means over its seeds, the median of its seconds."""
     order.make(0)  # compiles
@@ -144,7 +149,7 @@ def measure(order: Order, vectors_ND: Vectors, offsets: Ids) -> Row:
     return {
         "order": order.name,
         "in_instance_cosine": float(np.mean(cosines)),
-        "adjacent_cosine": float(np.mean([adjacent_cosines(walk, vectors_ND).mean() for walk in made])),
+        "adjacent_cosine": float(np.mean([adjacent_cosine(walk, vectors_ND) for walk in made])),
         "restarts": order.again and float(np.mean([order.again(walk) for walk in made]) / len(vectors_ND)),
         "seeds": order.seeds,
         "median_cpu_s": float(np.median([s["cpu_s"] for s in seconds])),

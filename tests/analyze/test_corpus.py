@@ -7,7 +7,6 @@ from loriini.analyze.corpus import summary, write_corpus_page
 from reports import HOSTILE, Page
 
 LENGTHS = {"mean": 14.0, "p50": 14.0, "max": 15.0}
-COSINES = {"counts": [3, 17], "edges": [0.0, 0.5, 1.0]}
 INSPECTED: dict[str, Any] = {
     "documents": {"in": 20, "ordered": 18, "held_out": 0, "dropped": {HOSTILE: 2}},
     "tokens": {"in": 280, "left_out": 24, "unknown": 7},
@@ -15,13 +14,11 @@ INSPECTED: dict[str, Any] = {
     "domains": {HOSTILE: {"documents": 20, "tokens": 280}},
     "tokens_per_document": LENGTHS,
     "documents_per_instance": LENGTHS,
-    "order": {"method": "similar", "restarts": 1, "jumps": 3, "adjacent_cosine": 0.688},
+    "order": {"method": "similar", "restarts": 1, "jumps": 3},
     "neighbors": {"encoder": HOSTILE, "width": 20, "k": 4, "cells": 1},
     "shared_instance_cosine": {"random": 0.607, "similar": None},
     "histograms": {
         "tokens_per_document": {"counts": [2, 18], "edges": [4.0, 8.0, 16.0]},
-        "nearest_cosine": COSINES,
-        "adjacent_cosine": COSINES,
     },
 }
 

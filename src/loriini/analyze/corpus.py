@@ -110,17 +110,8 @@ def lengths_section(numbers: Inspection) -> Html:
 
 
 def similarity_section(numbers: Inspection) -> Html:
-    """Cosines of nearest documents, of adjacent ones, and of those that share an instance."""
-    drawn = numbers["histograms"]
-    nearest = plots.histogram_bars(drawn["nearest_cosine"], "cosine to the nearest document", "cosine")
-    adjacent = plots.histogram_bars(drawn["adjacent_cosine"], "cosine to the next document", "cosine")
-    return p.join(
-        p.table(["", ""], [list(row) for row in _similarity(numbers).items()]),
-        p.pair(
-            p.figure(nearest, "Documents by their cosine to the nearest one."),
-            p.figure(adjacent, "Documents by their cosine to the next one in the order."),
-        ),
-    )
+    """The order, and the cosines of documents that share an instance."""
+    return p.table(["", ""], [list(row) for row in _similarity(numbers).items()])
 
 
 def _similarity(numbers: Inspection) -> dict[str, str]:
@@ -130,7 +121,6 @@ def _similarity(numbers: Inspection) -> dict[str, str]:
         "order": order["method"],
         "restarts": _share(order["restarts"], ordered),
         "adjacent pairs that are not neighbours": _share(order["jumps"], ordered),
-        "cosine of adjacent documents": cosine(order["adjacent_cosine"]),
     }
     for name, mean in numbers["shared_instance_cosine"].items():
         values[f"cosine within an instance, {name} order"] = cosine(mean, ALONE)

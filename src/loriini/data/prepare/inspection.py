@@ -1,6 +1,6 @@
 """A finished corpus in numbers: documents in and dropped, lengths, domains, similarities.
 
-Axes: N documents, M ordered documents, K neighbours, D embedding width.
+Axes: N documents, I instances, K neighbours.
 """
 
 from collections.abc import Mapping
@@ -11,13 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from loriini.data.jobs.artifact import MANIFEST, Artifact, load_artifact
 from loriini.data.prepare.prepare import Corpus
-from loriini.data.prepare.similarity.quality import adjacent_cosines
 from loriini.data.prepare.text.stored import chosen_documents
-from loriini.data.prepare.verify import damaged
 
 PERCENTILES = (10, 50, 90, 99)
 EXCERPT = 240
-COSINES = np.linspace(-1, 1, 41)
 
 
 def inspect_corpus(corpus: Corpus) -> dict[str, Any]:
@@ -25,7 +22,8 @@ def inspect_corpus(corpus: Corpus) -> dict[str, Any]:
 
     Values that a corpus does not have (as an imported one has no neighbours) are None.
     """
-    lengths_N, cosines = np.diff(corpus.tokens.offsets), _adjacent_cosines(corpus)
+    lengths_N = np.diff(corpus.tokens.offsets)
+    doubling = 2.0 ** np.arange(0, int(lengths_N.max()).bit_length() + 1)
     sizes_I = np.diff(corpus.instances.pieces.starts_I)
     counts = corpus.counts
     return {
@@ -44,10 +42,10 @@ def inspect_corpus(corpus: Corpus) -> dict[str, Any]:
         "domains": _domains(corpus, lengths_N),
         "tokens_per_document": summary_statistics(lengths_N),
         "documents_per_instance": summary_statistics(sizes_I),
-        "order": _order(corpus, cosines),
+        "order": _order(corpus),
         "neighbors": _neighbors(corpus),
         "shared_instance_cosine": corpus.manifest["shared_instance_cosine"],
-        "histograms": _histograms(corpus, lengths_N, cosines),
+        "histograms": {"tokens_per_document": bin_counts(lengths_N, doubling)},
     }
 
 
@@ -121,12 +119,11 @@ def _domains(corpus: Corpus, lengths_N: NDArray[np.int64]) -> dict[str, dict[str
     }
 
 
-def _order(corpus: Corpus, cosines: NDArray[np.float32]) -> dict[str, Any]:
+def _order(corpus: Corpus) -> dict[str, Any]:
     order = load_artifact(corpus.folder / "order")
     made = {name: order.counts.get(name) for name in ("restarts", "jumps")}
-    mean = float(cosines.mean(dtype=np.float64)) if len(cosines) else None
     settings = dict(order.settings)
-    return {"method": settings.pop("order"), **settings, **made, "adjacent_cosine": mean}
+    return {"method": settings.pop("order"), **settings, **made}
 
 
 def _neighbors(corpus: Corpus) -> dict[str, Any] | None:
@@ -139,32 +136,3 @@ def _neighbors(corpus: Corpus) -> dict[str, Any] | None:
         "encoder": corpus.manifest["settings"]["encoder"],
         "width": embeddings.counts["width"],
     }
-
-
-def _adjacent_cosines(corpus: Corpus) -> NDArray[np.float32]:
-    """Cosine of each document and the next in the order; empty for a corpus without embeddings."""
-    embeddings = load_stage(corpus, "embeddings")
-    if embeddings is None:
-        return np.empty(0, np.float32)
-    order_M = load_artifact(corpus.folder / "order").array("order.npy")
-    vectors_ND = embeddings.array("embeddings.npy")
-    with np.errstate(over="ignore", invalid="ignore"):
-        cosines = adjacent_cosines(order_M, vectors_ND)
-    if not np.isfinite(cosines).all():
-        raise damaged(corpus.folder, "embeddings", "embeddings.npy holds NaN or infinity")
-    return cosines
-
-
-def _histograms(
-    corpus: Corpus, lengths_N: NDArray[np.int64], cosines: NDArray[np.float32]
-) -> dict[str, dict[str, list[float]]]:
-    """Histograms of document lengths and of cosines to the nearest document and to the next in the order."""
-    doubling = 2.0 ** np.arange(0, int(lengths_N.max()).bit_length() + 1)
-    drawn = {"tokens_per_document": bin_counts(lengths_N, doubling)}
-    if nearest := load_stage(corpus, "neighbors"):
-        similarities_NK = nearest.array("similarities.npy")
-        if similarities_NK.shape != nearest.array("neighbors.npy").shape:
-            raise damaged(corpus.folder, "neighbors", "similarities.npy is not what was written")
-        drawn["nearest_cosine"] = bin_counts(similarities_NK[:, 0], COSINES)
-        drawn["adjacent_cosine"] = bin_counts(cosines, COSINES)
-    return drawn

@@ -1,9 +1,6 @@
-"""The stages of a corpus: what each needs, how it is built, which counts must agree.
+"""The stages of a corpus in the order in which `prepare` builds them: what each needs, how it is built."""
 
-`prepare` builds them in this order; `verify` checks their files, inputs and counts.
-"""
-
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from loriini.common.errors import InputError
@@ -45,21 +42,6 @@ STAGES = {
     "instances": ("tokens", "order"),
 }
 """The stages in the order in which they are built, each with those that it is built from."""
-BALANCES = (
-    ("documents.documents_in", ("documents.documents", "documents.duplicates")),
-    ("documents.documents", ("documents.shards",)),
-    ("documents.documents", ("tokens.documents",)),
-    ("documents.characters", ("tokens.characters_in",)),
-    ("documents.documents", ("embeddings.documents",)),
-    ("documents.documents", ("neighbors.documents",)),
-    ("documents.documents", ("order.documents", "duplicates.duplicates", "heldout.documents")),
-    ("order.documents", ("instances.documents_in",)),
-    (
-        "tokens.tokens",
-        ("instances.tokens", "instances.tokens_left_out", "duplicates.tokens", "heldout.tokens"),
-    ),
-)
-"""Counts that must be the sum of others, each named `STAGE.COUNT`."""
 
 
 def build_stages(
@@ -70,8 +52,7 @@ def build_stages(
 ) -> dict[str, Artifact]:
     """Build every stage below `out` that is not finished; returns their artifacts by name.
 
-    `sources` and `identity` are as in `prepare_documents`. Raises ValueError where counts do not add up: a
-    document or token was lost, or a manifest is damaged.
+    `sources` and `identity` are as in `prepare_documents`.
     """
     s = settings
     execute = make_executor(s.executor, s.workers, s.executor_options)
@@ -95,10 +76,7 @@ def build_stages(
     order = make("order", lambda to: write_order(to, neighbors, duplicates, heldout, s.order, s.seed, window))
     instances = make("instances", lambda to: write_instances(to, tokens, order, s.length, execute))
     made = (documents, tokenizer, tokens, embeddings, neighbors, duplicates, heldout, order, instances)
-    built = {artifact.folder.name: artifact for artifact in made}
-    for message in imbalances(built):
-        raise ValueError(message)
-    return built
+    return {artifact.folder.name: artifact for artifact in made}
 
 
 def _build(folder: Path, write: Callable[[Path], Artifact], reuse: str | None) -> Artifact:
@@ -124,17 +102,3 @@ def _build(folder: Path, write: Callable[[Path], Artifact], reuse: str | None) -
             inform(f"{folder.name}: taken from {reuse}")
             return link_artifact(finished, folder)
     return write(folder)
-
-
-def imbalances(stages: Mapping[str, Artifact]) -> Iterator[str]:
-    """A message for each count of a corpus's stages that is not the sum of its parts."""
-    counts = {f"{stage}.{name}": n for stage, made in stages.items() for name, n in made.counts.items()}
-    counts["documents.shards"] = sum(counts["documents.shards"])
-    offsets = stages["tokens"].array("offsets.npy")
-    for stage in ("duplicates", "heldout"):
-        ids = stages[stage].array("ids.npy")
-        counts[f"{stage}.tokens"] = int((offsets[ids + 1] - offsets[ids]).sum())
-    for total, parts in BALANCES:
-        added = sum(counts[part] for part in parts)
-        if counts[total] != added:
-            yield f"{total} is {counts[total]:,}, but {' + '.join(parts)} is {added:,}"

@@ -1,5 +1,3 @@
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -7,20 +5,6 @@ from numpy.typing import NDArray
 from data.prepare.arrays import unit_vectors
 from loriini.data.prepare.similarity import quality
 from loriini.data.prepare.tokenized.pieces import Pieces, cut_instances
-
-
-@pytest.mark.parametrize("rows", [2, 1 << 16])
-def test_adjacent_cosines(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quality, "FLOAT32_ROWS", rows)
-    vectors, order = unit_vectors(9), np.array([3, 1, 8, 0, 5])
-    expected = [
-        float(vectors[a].astype(np.float32) @ vectors[b].astype(np.float32)) for a, b in pairwise(order)
-    ]
-    assert np.allclose(quality.adjacent_cosines(order, vectors), expected, atol=1e-6)
-    sampled = quality.adjacent_cosines(order, vectors, sample=2)
-    assert len(sampled) == 2
-    assert all(np.isclose(expected, cosine, atol=1e-6).any() for cosine in sampled)
-    assert len(quality.adjacent_cosines(order[:1], vectors)) == 0
 
 
 def cosine_reference(pieces: Pieces, vectors: NDArray[np.float16]) -> float:

@@ -25,19 +25,6 @@ SAMPLED_INSTANCES = 1 << 16
 """Of more instances, about as many are measured: the first of every INSTANCES_AT_ONCE."""
 
 
-def adjacent_cosines(order_M: Ids, vectors_ND: Vectors, sample: int = 1 << 20) -> NDArray[np.float32]:
-    """Cosine of each document of an order and the next, float32 (M - 1,), or of a sample of them."""
-    places = np.arange(max(len(order_M) - 1, 0))
-    if len(places) > sample:
-        places = np.sort(np.random.default_rng(0).choice(places, sample, replace=False))
-    cosines = [np.empty(0, np.float32)]
-    for start in range(0, len(places), FLOAT32_ROWS):
-        block = places[start : start + FLOAT32_ROWS]
-        here_BD, next_BD = (vectors_ND[order_M[place]].astype(np.float32) for place in (block, block + 1))
-        cosines.append((here_BD * next_BD).sum(1))
-    return np.concatenate(cosines)
-
-
 def instance_cosines(stages: Mapping[str, Artifact], method: str, seed: int) -> dict[str, float | None]:
     """`shared_instance_cosine` of a corpus in its order, `method`, and in random order; None for NaN.
 
