@@ -13,8 +13,8 @@ EXPORTS = (
     Mutation(
         "a GGUF file keeps the order of rotary dimensions",
         "export/gguf_file.py",
-        "if architecture.interleaved and theirs in heads:",
-        "if not architecture.interleaved and theirs in heads:",
+        "if architecture.interleaved and part in heads:",
+        "if not architecture.interleaved and part in heads:",
         "tests/export/test_gguf.py",
     ),
     Mutation(

@@ -31,11 +31,4 @@ HOSTILE = (
         "            raise\n",
         "tests/hostile/test_machine.py",
     ),
-    Mutation(
-        "a data set that fails halfway ends as if it were read",
-        "data/read/hub.py",
-        'raise BadRecord("unreadable data set", error, fix="data set") from None',
-        "return",
-        "tests/data/read/test_data_sets.py",
-    ),
 )

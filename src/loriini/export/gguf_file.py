@@ -38,28 +38,6 @@ ARCHITECTURES = {
 }
 """By transformers' `model_type`. Phi-3.5-MoE is left out: in a trial llama.cpp's continued differently."""
 
-TENSORS = {
-    "model.embed_tokens": "token_embd",
-    "model.norm": "output_norm",
-    "lm_head": "output",
-    "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-    "mlp.gate": "ffn_gate_inp",
-    "mlp.experts.gate_proj": "ffn_gate_exps",
-    "mlp.experts.up_proj": "ffn_up_exps",
-    "mlp.experts.down_proj": "ffn_down_exps",
-}
-"""llama.cpp's names of tensors by transformers', without layers and suffixes."""
-
 FLOAT32_ONLY = ("norm", "ffn_gate_inp", "bias")
 """Parts of the names of tensors that are float32 whatever the file's type."""
 
@@ -169,27 +147,24 @@ def _add_settings(writer: Any, config: PretrainedConfig) -> None:
 
 def gguf_tensors(model: PreTrainedModel, architecture: Architecture) -> Iterator[tuple[str, Tensor]]:
     """Every tensor by llama.cpp's name."""
-    config = model.config
-    heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
+    gguf, config = import_gguf(), model.config
+    kind = next(kind for kind, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture.name)
+    names = gguf.get_tensor_name_map(kind, config.num_hidden_layers)
+    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
     if config.rope_parameters["rope_type"] == "llama3":
         yield "rope_freqs.weight", rotary_factors(model)
     for name, weight in model.state_dict().items():
         if name == "lm_head.weight" and config.tie_word_embeddings and architecture.ties:
             continue
-        stem, suffix = _stem(name)
-        layer = ""
-        if stem.startswith("model.layers."):
-            number, stem = stem.removeprefix("model.layers.").split(".", 1)
-            layer = f"blk.{number}."
-        if stem == "mlp.experts.gate_up_proj":
-            gate, up = weight.chunk(2, dim=1)
-            yield f"{layer}{TENSORS['mlp.experts.gate_proj']}.weight", gate
-            yield f"{layer}{TENSORS['mlp.experts.up_proj']}.weight", up
+        if name.endswith(".gate_up_proj"):
+            for part, half in zip(("gate_proj", "up_proj"), weight.chunk(2, dim=1), strict=True):
+                yield f"{names.get_name(name.replace('gate_up_proj', part))}.weight", half
             continue
-        theirs = TENSORS[stem]
-        if architecture.interleaved and theirs in heads:
-            weight = interleave_rotary(weight, heads[theirs])
-        yield f"{layer}{theirs}.{suffix}", weight
+        part = name.split(".")[-2]
+        if architecture.interleaved and part in heads:
+            weight = interleave_rotary(weight, heads[part])
+        theirs = names.get_name(name, (".weight", ".bias"))
+        yield theirs if theirs.endswith((".weight", ".bias")) else f"{theirs}.weight", weight
 
 
 def rotary_factors(model: PreTrainedModel) -> Tensor:
@@ -197,12 +172,6 @@ def rotary_factors(model: PreTrainedModel) -> Tensor:
     scaled = cast(Tensor, model.model.rotary_emb.inv_freq).float().cpu()
     exponents = torch.arange(len(scaled), dtype=torch.float32) / len(scaled)
     return model.config.rope_parameters["rope_theta"] ** -exponents / scaled
-
-
-def _stem(name: str) -> tuple[str, str]:
-    """A tensor's name without its suffix, and the suffix, `weight` where there is none."""
-    stem, _, suffix = name.rpartition(".")
-    return (stem, suffix) if suffix in ("weight", "bias") else (name, "weight")
 
 
 def interleave_rotary(weight: Tensor, heads: int) -> Tensor:
