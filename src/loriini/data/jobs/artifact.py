@@ -16,9 +16,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loriini.common.atomic import UNFINISHED, atomic, discard, write_json
-from loriini.common.errors import InputError, first_few, is_disk_full
+from loriini.common.errors import InputError, first_few
 
 MANIFEST = "manifest.json"
 DIGITS = 16
@@ -95,7 +94,7 @@ def build_artifact(
 
     Raises:
         OtherContents: a finished artifact has other settings or inputs. It is left as it is.
-        InputError: the disk is full, or other files are at `folder`. Nothing is overwritten.
+        InputError: other files are at `folder`. Nothing is overwritten.
     """
     expected = {"settings": json.loads(json.dumps(settings)), "inputs": dict(inputs)}
     whose = digest({} if named_parts else expected)
@@ -108,7 +107,7 @@ def build_artifact(
         _discard_all(folder)
         return artifact
     check_unused(folder)
-    with full_disk_as_input_error(folder), atomic(folder, temporary):
+    with atomic(folder, temporary):
         _discard_all(folder, but=parts_folder(temporary))
         temporary.mkdir(parents=True)
         parts_folder(temporary).mkdir(exist_ok=True)
@@ -121,7 +120,7 @@ def build_artifact(
 
 def link_artifact(artifact: Artifact, folder: Path) -> Artifact:
     """Make `folder` the same artifact, of hard links to its files, or of copies (`link_or_copy`)."""
-    with full_disk_as_input_error(folder), atomic(folder) as temporary:
+    with atomic(folder) as temporary:
         temporary.mkdir()
         for name in (*artifact.files, MANIFEST):
             link_or_copy(artifact.path(name), temporary / name)
@@ -140,20 +139,6 @@ def check_unused(folder: Path) -> None:
 def parts_folder(temporary: Path) -> Path:
     """The folder of finished tasks for the artifact that is being written into `temporary`."""
     return temporary.with_suffix(".parts")
-
-
-@contextmanager
-def full_disk_as_input_error(folder: Path) -> Iterator[None]:
-    """Turn a full disk into an InputError with a remedy."""
-    try:
-        yield
-    except Exception as error:
-        if not is_disk_full(error):
-            raise
-        raise InputError(
-            f"{folder}: the disk is full (or a quota, or ulimit -f); make room and rerun, "
-            "finished work is kept"
-        ) from error
 
 
 def load_artifact(folder: Path) -> Artifact:

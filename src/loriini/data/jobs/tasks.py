@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from loriini.common.atomic import atomic, discard, write_json
 from loriini.common.progress import Advance, progress
-from loriini.data.jobs.artifact import full_disk_as_input_error, parts_folder
+from loriini.data.jobs.artifact import parts_folder
 
 _Item = TypeVar("_Item")
 
@@ -82,16 +82,15 @@ def run_tasks(
 
 
 def run_task(task: Task, parts: Path, advance: Advance) -> None:
-    """Run a task, whose folder appears below `parts` whole or not at all. A full disk is an InputError."""
+    """Run a task, whose folder appears below `parts` whole or not at all."""
     unique = parts / f".{task.name}.{uuid4().hex}"  # a cluster may run a requeued job twice
-    with full_disk_as_input_error(parts.parent):
-        try:
-            with atomic(parts / task.name, unique) as folder:
-                folder.mkdir()
-                write_json(folder / RESULT, task.run(folder, advance))
-        except OSError:
-            if not is_finished(task, parts):
-                raise
+    try:
+        with atomic(parts / task.name, unique) as folder:
+            folder.mkdir()
+            write_json(folder / RESULT, task.run(folder, advance))
+    except OSError:
+        if not is_finished(task, parts):
+            raise
 
 
 def concatenate_files(sources: Iterable[Path], target: Path) -> None:
