@@ -64,7 +64,6 @@ class Variant:
     name: str
     """The design, and what differs after a comma."""
     overrides: tuple[str, ...] = ()
-    order: str = "similar"
     rate_of: str = ""
     """The variant whose rate it has; empty: one of its own is chosen."""
     routing: EvaluationRouting = "training"
@@ -88,17 +87,15 @@ QUESTIONS = {
         Variant("lory, dense warm-up", ("--warmup.dense_share=0.05",)),
     ),
     "prompt": (Variant("lory, routed by the prompt", rate_of="lory", routing="prompt"),),
-    "designs": designs("deepseek-v3", "ec-token", "aoe", "switch", "prefix"),
-    "order": (
-        Variant("dense, random order", order="random", rate_of="dense"),
-        Variant("lory, random order", order="random", rate_of="lory"),
-    ),
+    "designs": designs("switch", "prefix"),
+    "more-designs": designs("deepseek-v3", "aoe"),
+    "expert-choice": designs("ec-token"),
     "routers": designs("frozen", "random", rate_of="mixtral"),
     "segments": (
         Variant("lory, segments of 32", ("--routing.segment_length=32",), rate_of="lory"),
         Variant("lory, segments of 64", ("--routing.segment_length=64",), rate_of="lory"),
     ),
-    "more-designs": (*designs("relu"), *designs("ec-segment", rate_of="ec-token")),
+    "relu": (*designs("relu"), *designs("ec-segment", rate_of="ec-token")),
     "experts": (
         Variant("lory, 4 experts", ("--model.num_experts=4",), rate_of="lory"),
         Variant("lory, 16 experts", ("--model.num_experts=16",), rate_of="lory"),
@@ -133,24 +130,20 @@ class Study:
         return collect_local_text(), input_identity(()), Quickstart().prepare_settings()
 
     @cached_property
-    def corpora(self) -> dict[str, Path]:
-        """The corpus of each order; the held-out documents become a file."""
+    def corpus(self) -> Path:
+        """The corpus; the held-out documents become a file."""
         sides, identity, settings = self.sources
         self.out.mkdir(parents=True, exist_ok=True)
         lines = map(document_line, sides[HELDOUT])
         write_text(self.out / "heldout.jsonl", b"".join(lines).decode())
-        return {
-            order: prepare_documents(
-                self.out / order, lambda drop: sides[TRAIN], identity, replace(settings, order=order)
-            ).folder.resolve()
-            for order in ("similar", "random")
-        }
+        corpus = prepare_documents(self.out / "corpus", lambda drop: sides[TRAIN], identity, settings)
+        return corpus.folder.resolve()
 
     def training(self, variant: Variant, rate: str, steps: int, seed: int) -> Training:
         """A training of a variant."""
         run = quickstart_run(variant.design, "small", steps, seed)
         rated = (f"--optimizer.learning_rate={rate}", *variant.overrides)
-        return Training(variant.name, replace(override(run, rated), corpus=(self.corpora[variant.order],)))
+        return Training(variant.name, replace(override(run, rated), corpus=(self.corpus,)))
 
     def train(self, trainings: Iterable[Training]) -> list[Training]:
         """Train those that are not done; WorkerDied where one fails."""
@@ -303,14 +296,14 @@ def result_of(trainings: Sequence[Training], scores: Sequence[dict[str, Any]]) -
 def results_so_far(study: Study) -> dict[str, Any]:
     """The results file, or one without variants. InputError where it is of other text or other settings."""
     about = {
-        "corpora": {order: read_corpora((path,)).digest for order, path in study.corpora.items()},
+        "corpus": read_corpora((study.corpus,)).digest,
         "steps": study.steps,
         "rate_steps": study.rate_steps,
         "rate_seed": RATE_SEED,
     }
     if not study.results.exists():
         run = study.training(Variant("dense"), RATES[0], study.steps, SEEDS[0]).run.to_dict()
-        return {**about, "run": run | {"corpus": ["similar"]}, "machines": [], "tried": {}, "variants": {}}
+        return {**about, "run": run | {"corpus": ["corpus"]}, "machines": [], "tried": {}, "variants": {}}
     found = read_object(study.results, "remove it or choose other --results")
     if other := [key for key, value in about.items() if found.get(key) != value]:
         raise InputError(f"{study.results}: has other {', '.join(other)}; choose other --results")
@@ -343,7 +336,7 @@ def main() -> None:
         parser.error(f"no such question: {', '.join(sorted(unknown))}")
     study = Study(**{**given, "text": tuple(given["text"])})
     found = results_so_far(study)
-    found.setdefault("branch_rms", branch_rms(study.corpora["similar"]))
+    found.setdefault("branch_rms", branch_rms(study.corpus))
     for question in questions:
         answer(study, found, QUESTIONS[question])
 

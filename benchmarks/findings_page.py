@@ -10,14 +10,15 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from math import exp, log
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from matplotlib.figure import Figure
 
 from findings import RESULTS
 from loriini.common.atomic import write_text
+from loriini.compare.figures import differences
+from loriini.compare.report import over_seeds_and_text
 from loriini.compare.seeds import geometric, over_seeds
 from loriini.compare.variants import difference, with_mean
 from loriini.evaluate.intervals import OVERALL, differences_by_domain
@@ -44,12 +45,6 @@ COMPARED: dict[str, Pairs] = {
     "designs": beside("dense", "lory", "mixtral", "deepseek-v3", "ec-token", "aoe", "switch", "relu"),
     "starts": beside("dense", "lory", "lory, copies", "lory, dense warm-up"),
     "units": beside("lory", "prefix", "ec-token", "ec-segment"),
-    "order": (
-        ("lory", "dense"),
-        ("lory, random order", "dense, random order"),
-        ("dense, random order", "dense"),
-        ("lory, random order", "lory"),
-    ),
     "routers": beside("mixtral", "frozen", "random", "aoe"),
     "segments": beside("lory", "lory, segments of 64", "lory, segments of 32"),
     "experts": beside("dense", "lory, 4 experts", "lory", "lory, 16 experts"),
@@ -68,66 +63,32 @@ AGREEING = ("lory", "mixtral", "deepseek-v3", "aoe", "switch", "relu")
 """Variants of the table of agreement."""
 
 
-class Row(NamedTuple):
-    """A variant compared with another, in % of perplexity, with the bounds over seeds and over text."""
-
-    name: str
-    baseline: str
-    training_loss: float
-    perplexity: float
-    change: float
-    seeds: tuple[float, float]
-    text: tuple[float, float]
-
-
-def compare(results: Results, name: str, baseline: str) -> Row:
-    """The row of a variant."""
+def compare(results: Results, name: str, baseline: str) -> dict[str, Any]:
+    """A variant's means over seeds, and its `difference` from another as in the results of a comparison."""
     scores = [
         {int(seed): {**score, "instance_losses": score["losses"]} for seed, score in of["seeds"].items()}
         for of in (results["variants"][baseline], results["variants"][name])
     ]
     seeds = sorted(scores[0].keys() & scores[1].keys())
-    found = difference(*scores, seeds, partial(differences_by_domain, tokens=results["tokens"]))[OVERALL]
-
-    def bounds(over: str) -> tuple[float, float]:
-        return 100 * found[over]["low"], 100 * found[over]["high"]
-
-    return Row(
-        name,
-        baseline,
-        over_seeds([score["training_loss"] for score in scores[1].values()]).mean,
-        geometric([with_mean(score["perplexity"])[OVERALL] for score in scores[1].values()]).mean,
-        100 * found["change"],
-        bounds("seeds"),
-        bounds("documents"),
-    )
+    of_seeds = scores[1].values()
+    return {
+        "name": name,
+        "baseline": baseline,
+        "training_loss": over_seeds([score["training_loss"] for score in of_seeds]).mean,
+        "perplexity": geometric([with_mean(score["perplexity"])[OVERALL] for score in of_seeds]).mean,
+        "difference": difference(*scores, seeds, partial(differences_by_domain, tokens=results["tokens"])),
+    }
 
 
-def compared(results: Results, pairs: Pairs) -> list[Row]:
+def compared(results: Results, pairs: Pairs) -> list[dict[str, Any]]:
     """The rows of a table: of the pairs that are measured."""
     measured = results["variants"].keys()
     return [compare(results, *pair) for pair in pairs if measured >= {*pair}]
 
 
-def interaction(results: Results) -> str:
-    """By how many points similar order changes the gain of Lory over dense, with its interval over seeds."""
-    names = ("lory", "dense", "lory, random order", "dense, random order")
-    if not results["variants"].keys() >= {*names}:
-        return ""
-    logs = [
-        {seed: log(with_mean(score["perplexity"])[OVERALL]) for seed, score in of["seeds"].items()}
-        for of in map(results["variants"].__getitem__, names)
-    ]
-    found = over_seeds([logs[0][s] - logs[1][s] - logs[2][s] + logs[3][s] for s in logs[0]])
-    values = (100 * (exp(x) - 1) for x in (found.mean, found.low, found.high))
-    return "\nGain in similar over gain in random order: {}, {} to {} over seeds.\n".format(
-        *map(signed, values)
-    )
-
-
-def signed(value: float) -> str:
+def percent(value: float) -> str:
     """A change in %."""
-    return f"{value:+.1f}".replace("-", "−")
+    return f"{100 * value:+.1f}".replace("-", "−")
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -136,30 +97,26 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def comparison(rows: Sequence[Row]) -> str:
-    """The table of compared variants; the baseline has a line of its own in the page's first table."""
-    several = len({row.baseline for row in rows}) > 1
+def comparison(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The table of compared variants; a change is bold where the interval over seeds and text excludes 0."""
+    several = len({row["baseline"] for row in rows}) > 1
     head = ["variant", *["compared with"] * several, "training loss", "perplexity"]
-    return table(
-        [*head, "change, %", "95 % over seeds", "over text"],
-        [
+    cells = []
+    for row in rows:
+        found = row["difference"][OVERALL]
+        intervals = [(found[over]["low"], found[over]["high"]) for over in ("seeds", "documents")]
+        change, decided = percent(found["change"]), over_seeds_and_text(found).decided
+        cells.append(
             [
-                row.name,
-                *[row.baseline] * several,
-                f"{row.training_loss:.3f}",
-                f"{row.perplexity:.1f}",
-                f"**{signed(row.change)}**" if decided(row) else signed(row.change),
-                *(" to ".join(map(signed, bounds)) for bounds in (row.seeds, row.text)),
+                row["name"],
+                *[row["baseline"]] * several,
+                f"{row['training_loss']:.3f}",
+                f"{row['perplexity']:.1f}",
+                f"**{change}**" if decided else change,
+                *(" to ".join(map(percent, bounds)) for bounds in intervals),
             ]
-            for row in rows
-        ],
-    )
-
-
-def decided(row: Row) -> bool:
-    """Whether both intervals exclude 0 on the same side."""
-    bounds = (*row.seeds, *row.text)
-    return min(bounds) > 0 or max(bounds) < 0
+        )
+    return table([*head, "change, %", "95 % over seeds", "over text"], cells)
 
 
 def rates(results: Results) -> str:
@@ -195,20 +152,9 @@ def agreements(results: Results) -> str:
     return table(["design", *(f"layer {i}" for i in range(1, len(rows[0]) if rows else 1))], rows)
 
 
-@plots.picture
-def forest(rows: Sequence[Row]) -> Figure:
-    """Changes with their intervals: over seeds a line, over text a wider faint one."""
-    figure, axes = plots.one_plot(0.6 + 0.3 * len(rows))
-    several = len({row.baseline for row in rows}) > 1
-    for y, row in enumerate(reversed(rows)):
-        axes.plot(row.text, (y, y), color=plots.LESS, linewidth=6, alpha=0.25, solid_capstyle="butt")
-        axes.plot(row.seeds, (y, y), color=plots.LESS, linewidth=1.5)
-        axes.plot(row.change, y, "o", color=plots.LESS, markersize=5)
-    axes.axvline(0, color=plots.DENSE_COLOR, linewidth=1)
-    names = [f"{row.name} / {row.baseline}" if several else row.name for row in reversed(rows)]
-    axes.set_yticks(range(len(rows)), names)
-    axes.set_title("Change of perplexity, %" if several else f"Perplexity relative to {rows[0].baseline}, %")
-    return figure
+def changes(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The picture of variants that are compared with one."""
+    return differences(rows, rows[0]["baseline"], {row["name"]: i + 1 for i, row in enumerate(rows)})
 
 
 @plots.picture
@@ -235,7 +181,6 @@ TABLES: dict[str, Callable[[Results], str]] = {
         name: lambda results, pairs=pairs: comparison(compared(results, pairs))
         for name, pairs in COMPARED.items()
     },
-    "order": lambda results: comparison(compared(results, COMPARED["order"])) + interaction(results),
     "rates": rates,
     "start-scales": start_scales,
     "agreement": agreements,
@@ -254,7 +199,7 @@ def with_tables(page: str, results: Results) -> str:
 def pictures(page: str, results: Results) -> Iterator[tuple[str, str]]:
     """The file and the SVG of each picture that a page shows."""
     for file, name in re.findall(r"pictures/(findings_([a-z-]+)\.svg)", page):
-        drawn = loss_by_rate(results) if name == "rates" else forest(compared(results, COMPARED[name]))
+        drawn = loss_by_rate(results) if name == "rates" else changes(compared(results, COMPARED[name]))
         yield file, drawn.replace("currentColor", GREY)
 
 
