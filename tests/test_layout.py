@@ -18,7 +18,7 @@ BUDGETS = {
     "routing": 1594,
     "model": 4305,
     "parallel": 867,
-    "data/read": 1809,
+    "data/read": 1811,
     "data/prepare": 3573,
     "data/jobs": 845,
     "data/convert": 448,

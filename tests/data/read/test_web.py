@@ -120,6 +120,20 @@ def test_resources_are_read_by_content_type(tmp_path: Path) -> None:
     assert dropped == [Dropped(None, f"{path}:3", "neither HTML nor plain text", "image/png")]
 
 
+def test_a_record_without_a_type_is_read_where_it_is_text(tmp_path: Path) -> None:
+    contents = [PAGE.encode(), b"\xef\xbb\xbf\r\n" + PAGE.encode(), "plain café".encode(), b"\x89PNG\x00"]
+    untyped = [
+        frame("response", i, b"HTTP/1.1 200 OK\r\n\r\n" + content) for i, content in enumerate(contents)
+    ]
+    resources = [frame("resource", i, content) for i, content in enumerate(contents, len(contents))]
+    path = tmp_path / "a.warc"
+    path.write_bytes(b"".join(untyped + resources))
+    dropped: list[Dropped] = []
+    page = f"Café\n{PARAGRAPH * 3}".strip()
+    assert [d.text for d in read(path, dropped)] == [page, page, "plain café"] * 2
+    assert [d.reason for d in dropped] == ["text that is not UTF-8"] * 2
+
+
 @pytest.mark.parametrize("kind", ["metadata", "response"])
 def test_a_record_above_the_size_limit_is_skipped(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch

@@ -80,9 +80,11 @@ def _text_of(record: Any) -> str:
         kind = record.http_headers.get_header("Content-Type", "")
     kind = record.rec_headers.get_header("WARC-Identified-Payload-Type", kind)
     form = "text/plain" if record.rec_type == "conversion" else kind.split(";")[0].strip().lower()
-    if form not in (*HTML, "text/plain"):
+    if form not in (*HTML, "text/plain", ""):
         raise BadRecord("neither HTML nor plain text", form, fix=None)
     content = _content_of(record)
+    if not form:
+        form = "text/html" if content.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<") else "text/plain"
     return _text_of_html(content) if form in HTML else _decoded(content)
 
 
