@@ -161,7 +161,7 @@ def test_texts_that_may_not_be_meant_for_training_are_warned_of(
             assert (warning in told) == warned
 
 
-def test_from_files(tmp_path: Path) -> None:
+def test_from_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "topics.jsonl"
     records = [{"body": d.text, "topic": d.domain} for d in topics.documents()]
     file.write_text("".join(json.dumps(record) + "\n" for record in records))
@@ -174,7 +174,11 @@ def test_from_files(tmp_path: Path) -> None:
         assert prepare.prepare(tmp_path / "corpus", settings).manifest == corpus.manifest
     assert corpus.instances.label_names == ("topic0", "topic1", "topic2", "topic3")
     assert corpus.manifest["settings"]["text_field"] == "body"
+    assert "domain field" not in capsys.readouterr().err
     with pytest.raises(InputError, match=r"other settings \(domain_field topic, not topik\)"):
         prepare.prepare(tmp_path / "corpus", replace(settings, domain_field="topik"))
+    assert "topik" not in capsys.readouterr().err  # a stored corpus's files are not opened for it
+    prepare.prepare(tmp_path / "by topik", replace(settings, domain_field="topik"))
+    assert capsys.readouterr().err.startswith("warning: the domain field 'topik' is in none of the first")
     with pytest.raises(InputError, match="no such file"):
         prepare.prepare(tmp_path / "other", replace(settings, documents=(str(tmp_path / "absent"),)))

@@ -1,6 +1,7 @@
 """Files and folders as streams of documents, readable or not."""
 
 import os
+import re
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -23,7 +24,7 @@ from reads import (
 )
 
 from loriini.common.errors import InputError
-from loriini.data.read import Dropped, ReadOptions, formats, read_documents
+from loriini.data.read import Dropped, Fields, ReadOptions, formats, read_documents
 from loriini.data.read.document import Document
 
 
@@ -146,6 +147,24 @@ def test_metadata_of_a_saved_data_set_is_skipped(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(data)
     assert read(tmp_path) == EXPECTED
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+def test_a_named_field_that_no_record_has_is_warned_of(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_bytes(ALL[name])
+    (tmp_path / "b.txt").write_text("a text has no fields")
+    for fields, warned in (
+        (Fields(), []),
+        (Fields(id="text", domain="id"), []),
+        (Fields(domain="topik"), ["domain field 'topik'"]),
+        (Fields(id="no", domain="topik"), ["id field 'no'", "domain field 'topik'"]),
+    ):
+        assert len(read(tmp_path, fields=fields)) == 4
+        *found, last = capsys.readouterr().err.splitlines()
+        assert [re.findall(r"the (\w+ field '\w+')", line)[0] for line in found] == warned
+        assert last.startswith(f"warning: {tmp_path}/b.txt: next to records")
 
 
 def test_dropped_records_are_counted_in_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

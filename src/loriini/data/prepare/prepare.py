@@ -38,7 +38,7 @@ from loriini.data.prepare.verify import (
 from loriini.data.read import Fields, ReadOptions
 from loriini.data.read.inputs import check_inputs, identity_of, input_files
 from loriini.data.read.names import heldout_files
-from loriini.data.read.read import warn_of_text_next_to_records
+from loriini.data.read.read import warn_of_absent_fields, warn_of_text_next_to_records
 from loriini.data.read.streams import DocumentStream, ReadDocuments, file_streams
 
 
@@ -76,6 +76,8 @@ def prepare(out: Path, settings: PrepareSettings) -> Corpus:
         max_document_characters=settings.max_document_characters,
     )
     files = input_files(settings.documents)
+    if not (out / "documents" / MANIFEST).exists():
+        warn_of_absent_fields(files, options.fields)
     identity = identity_of(files)
     _warn_of_heldout(identity)
     warn_of_text_next_to_records(files)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,9 @@ from loriini.data.read.records import (
     to_document,
 )
 
+FIRST_FILES, FIRST_RECORDS = 10, 100
+"""The files, and the records of each, in which `warn_of_absent_fields` looks."""
+
 
 def read_documents(inputs: Sequence[str | Path], options: ReadOptions | None = None) -> Iterator[Document]:
     """Stream the documents of `inputs`, in the order given.
@@ -54,6 +58,7 @@ def read_documents(inputs: Sequence[str | Path], options: ReadOptions | None = N
     """
     options = options or ReadOptions()
     found = [input_files([text]) for text in inputs]
+    warn_of_absent_fields(chain.from_iterable(found), options.fields)
     dropped = Counter[str]()
     for text, files in zip(inputs, found, strict=True):
         empty = True
@@ -67,6 +72,19 @@ def read_documents(inputs: Sequence[str | Path], options: ReadOptions | None = N
         dropped += dropped_here
     if dropped and options.on_drop is ignore_dropped:
         warn(describe_dropped(dropped))
+
+
+def warn_of_absent_fields(files: Iterable[InputFile], fields: Fields) -> None:
+    """Warn if none of the first records has the id or domain field, unless it is the default."""
+    first_files = list(islice(filter(has_records, files), FIRST_FILES))
+    for name, default, what in ((fields.id, Fields.id, "id"), (fields.domain, Fields.domain, "domain")):
+        if name == default:
+            continue
+        named = replace(Fields(), text=fields.text, id=name)
+        first = (islice(_until_failure(file, named), FIRST_RECORDS) for file in first_files)
+        records = [record for _, record in chain.from_iterable(first) if isinstance(record, Mapping)]
+        if records and all(named.of(record)[1] is None for record in records):
+            warn(f"the {what} field {name!r} is in none of the first records; check its name")
 
 
 def warn_of_text_next_to_records(files: Iterable[InputFile]) -> None:
