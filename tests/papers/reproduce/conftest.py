@@ -14,7 +14,7 @@ from compare.conftest import all_trained_here
 from loriini.cli import main
 from loriini.papers.reproduce import job, measures
 from loriini.papers.reproduce.experiments import timing, toy
-from loriini.papers.reproduce.experiments.toy import MAIN, Study
+from loriini.papers.reproduce.experiments.toy import Study
 from loriini.papers.reproduce.scales import SCALES, TINY, Scale
 from loriini.papers.reproduce.texts import waiting_lock
 
@@ -37,10 +37,6 @@ SOME = (
     "aoe-fig5",
 )
 """Items that train little and use every measure among them."""
-STUDIES = {
-    MAIN: Study(16, steps=4, every=2, seeds=2),
-    "width 8": Study(8, steps=4, every=2, seeds=2),
-}
 DOMAINS = ("arxiv", "books", "multi_de", "multi_fr", "python", "web", "wiki")
 
 
@@ -63,7 +59,7 @@ def tiny() -> Any:
         patch.setitem(SCALES, "tiny", TEST)
         patch.setitem(timing.TIMED, "tiny", TIMED)
         patch.setitem(timing.ROUNDS, "tiny", 2)
-        patch.setattr(toy, "STUDIES", STUDIES)
+        patch.setattr(toy, "STUDY", Study(16, steps=4, every=2, seeds=2))
         patch.setattr(job, "train_all", all_trained_here)
         patch.setattr(measures, "ANSWER", 8)
         yield

@@ -56,18 +56,8 @@ def item_runs(experiment: Experiment, scale: Scale) -> Iterator[ItemRun]:
     """The runs of an item, for the texts that the scale uses."""
     for i, (text, kind) in enumerate(islice(experiment.texts.items(), scale.texts)):
         for row, paper in experiment.runs.items():
-            if text not in experiment.left_out and not (i and row in experiment.only_first_text):
+            if not (i and row in experiment.only_first_text):
                 yield ItemRun(row, text, kind, paper)
-
-
-def without_same_texts(experiment: Experiment, texts: Texts) -> Experiment:
-    """The experiment without texts that have the domains of an earlier one: they would repeat it."""
-    used = dict(islice(experiment.texts.items(), texts.scale.texts)) if experiment.runs else {}
-    if len(used) < 2:
-        return experiment
-    first: dict[tuple[str, ...], str] = {}
-    firsts = {text: first.setdefault(texts.corpus_domains(kind), text) for text, kind in used.items()}
-    return replace(experiment, left_out={text: one for text, one in firsts.items() if one != text})
 
 
 def make_plans(
@@ -75,8 +65,7 @@ def make_plans(
 ) -> list[Plan]:
     """The plans of several items; their corpora are prepared, their runs not yet trained."""
     plans = []
-    for whole in experiments:
-        experiment = without_same_texts(whole, texts)
+    for experiment in experiments:
         wanted = list(item_runs(experiment, scale))
         runs = [texts.place(scaled_run(each.paper, scale), each.kind) for each in wanted]
         seeded = [

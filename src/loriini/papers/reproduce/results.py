@@ -38,8 +38,7 @@ def item_results(
     claims = [claim for _, claim in judged]
     found = verdicts(claims)
     charts = ({"text": m.text, **chart} for m in texts for chart in experiment.charts(m))
-    same = (f"{text} is left out: its domains are {other}'s" for text, other in experiment.left_out.items())
-    remarks = (item.here, *same, *later_tokens(trainings), *left_out(trainings))
+    remarks = (item.here, *later_tokens(trainings), *left_out(trainings))
     return {
         "item": item.id,
         "title": item.title,

@@ -135,10 +135,6 @@ class Texts:
             prepare_documents(out, lambda drop: self.documents(kind, TRAIN), identity, settings)
         return out.resolve()
 
-    def corpus_domains(self, kind: str) -> tuple[str, ...]:
-        """The domains of a kind's corpus, which stay the same where the text of this machine changes."""
-        return open_corpus(self.corpus(kind, "random")).instances.label_names
-
     def heldout(self, kind: str) -> Path:
         """The held-out documents of a kind of text as JSON lines."""
         path = self.folder / f"{kind}.heldout.jsonl"

@@ -15,8 +15,6 @@ from loriini.papers.reproduce.experiments.aoe import (
 )
 from loriini.papers.reproduce.measured import Measured
 
-SECONDS = {row: [2.0, 2.02, 1.98] for row in NODES} | {"router": [1.0, 1.0, 1.01]}
-
 
 def right(accuracy: float) -> dict[str, Any]:
     return {"right": {"web": [accuracy] * 2}}
@@ -36,10 +34,9 @@ def model(routed: float, node: float, best_row: str = "output") -> dict[int, dic
 
 def kept(routed: float, node: float) -> Claim:
     """The claim about accuracy."""
-    m = Measured({"router": model(routed, node)}, extra={"seconds": SECONDS})
-    accuracy, other_models, seconds = best_node(m)
+    accuracy, other_models, computed = best_node(Measured({"router": model(routed, node)}))
     assert "node of the lowest loss, output" in accuracy.quantity
-    assert seconds.judged() == HOLDS
+    assert computed.judged() == HOLDS
     assert other_models.judged() == UNDECIDED
     return accuracy
 

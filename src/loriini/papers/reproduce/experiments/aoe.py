@@ -1,22 +1,23 @@
 """The AoE paper's items: trained models."""
 
 from collections.abc import Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 
+from loriini.evaluate.runs import without_weights
+from loriini.evaluate.settings import RouterFree
 from loriini.papers.published import ITEMS, published_values
 from loriini.papers.reproduce.charts import Chart
-from loriini.papers.reproduce.claim import Claim, above, below, close
+from loriini.papers.reproduce.claim import Claim, above, below, close, exactly
 from loriini.papers.reproduce.experiments import common as c
 from loriini.papers.reproduce.experiments.experiment import Experiment
-from loriini.papers.reproduce.experiments.timing import forward_seconds, timed_runs
 from loriini.papers.reproduce.measured import Measured
 from loriini.papers.reproduce.measures import ROUTER_FREE, ROUTER_FREE_QUESTIONS
 from loriini.papers.reproduce.quantities import Values, difference, extreme, mean_of, ratio
-from loriini.papers.reproduce.scales import Scale
+from loriini.papers.reproduce.scales import paper_run
+from loriini.recipes import default_vocabulary
 
 NODES = {
     row: run.evaluate[-1].split(":")[0] for row, run in ITEMS["aoe-table1"].runs.items() if row != "router"
@@ -68,27 +69,25 @@ def lowest_loss(m: Measured) -> str:
 
 
 def best_node(m: Measured) -> Iterator[Claim]:
-    """The best node keeps most of the accuracy above chance; ranking takes longer than routing."""
+    """The best node keeps most of the accuracy above chance; ranking computes more than routing."""
     if best := lowest_loss(m):
         clear = c.is_above_chance(c.accuracy_of(m, "router"))
         kept = ratio(above_chance(m, best), above_chance(m, "router")) if clear else {}
         quantity = f"share of the accuracy above chance that is kept at the node of the lowest loss, {best}"
         yield Claim(quantity, kept, KEPT, unjudged="" if clear else f"with routers {c.AT_CHANCE}")
     yield Claim(ONE_MODEL, {})
-    fastest = extreme([node_seconds(m, row) for row in NODES], min)
-    quantity = "seconds at the fastest node over those with routers"
-    yield Claim(quantity, ratio(fastest, node_seconds(m, "router")), low=1.0)
+    least = min(map(active_parameters, NODES)) / active_parameters("router")
+    yield exactly("active parameters at the node with fewest over those with routers", least, low=1.0)
 
 
-def node_seconds(m: Measured, row: str) -> Values:
-    """Seconds of a forward pass with experts ranked at a row's node, by round."""
-    return m.computed("seconds", row)
-
-
-def router_free_seconds(scale: Scale, seeds: int) -> Mapping[str, Any]:
-    """Seconds of a forward pass with routers and with experts ranked at every node, in rounds."""
-    how = {row: f"{node}:2" for row, node in NODES.items()} | {"router": ""}
-    return {"seconds": forward_seconds(timed_runs("aoe-table1", scale)["router"], how, scale)}
+@cache
+def active_parameters(row: str) -> int:
+    """Active parameters of the paper's model with experts ranked at a row's node: what a token computes."""
+    run = paper_run(ITEMS["aoe-table1"].runs["router"])
+    model = without_weights(run.config(default_vocabulary(run)))
+    if row in NODES:
+        RouterFree(NODES[row], gates=RANKED_GATES).apply(model)
+    return model.config.parameters()[1]
 
 
 def l2_keeps_more(m: Measured, norm: str) -> Iterator[Claim]:
@@ -107,12 +106,12 @@ def perplexity_at_node(m: Measured, row: str, norm: str) -> Mapping[str, Values]
 
 
 def router_free_columns(m: Measured, row: str) -> Mapping[str, Values]:
-    """Accuracy, perplexity and seconds at a node by the L2 norm."""
+    """Accuracy, perplexity and active parameters at a node by the L2 norm."""
     accuracy = c.accuracy_of(m, "router", questions_at_node(row))
     return {
         "accuracy, %": c.scaled(accuracy, 100),
         **perplexity_at_node(m, row, "2"),
-        "seconds of a forward pass": node_seconds(m, row),
+        "active parameters": {0: active_parameters(row)},
     }
 
 
@@ -268,7 +267,6 @@ AOE_EXPERIMENTS = (
             *(of(row) for row in NODES for of in (partial(at_node, norm="2"), questions_at_node)),
         ),
         router_free_columns,
-        compute=router_free_seconds,
     ),
     with_other_norm("aoe-table6", "1"),
     with_other_norm("aoe-table7", "inf"),

@@ -36,8 +36,6 @@ class Experiment:
     """Kind of text in place of the item's."""
     only_first_text: tuple[str, ...] = ()
     """Runs that are trained on the item's first text alone."""
-    left_out: Mapping[str, str] = field(default_factory=dict)
-    """Texts that are not trained on → the earlier text with the same domains."""
 
     @property
     def runs(self) -> Mapping[str, PaperRun]:

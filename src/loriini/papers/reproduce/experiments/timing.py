@@ -1,4 +1,4 @@
-"""Training steps and forward passes, timed in turn on this machine, and the memory of training."""
+"""Training steps, timed in turn on this machine, and the memory of training."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -12,7 +12,6 @@ from loriini.bench.timing import Case, Work, in_rounds
 from loriini.common.hardware import pick_device
 from loriini.common.progress import progress
 from loriini.estimate.activations import saved_bytes
-from loriini.evaluate.settings import RouterFree
 from loriini.model import LoriiniForCausalLM
 from loriini.papers.published import ITEMS
 from loriini.papers.reproduce.scales import Scale, scaled_run
@@ -40,15 +39,6 @@ def step_rates(runs: Mapping[str, TrainConfig], scale: Scale) -> dict[str, list[
     builds = {row: partial(build_step, run, scale.vocab_size) for row, run in runs.items()}
     seconds = in_turns(builds, ROUNDS[scale.name])
     return {row: [run.batch_size * run.length / each for each in seconds[row]] for row, run in runs.items()}
-
-
-def forward_seconds(run: TrainConfig, how: Mapping[str, str], scale: Scale) -> dict[str, list[float]]:
-    """Seconds of a batch's forward pass by round.
-
-    `how` names NODE:NORM by which experts are ranked instead of by their routers, or nothing to keep these.
-    """
-    builds = {row: partial(build_forward, run, scale.vocab_size, by) for row, by in how.items()}
-    return in_turns(builds, ROUNDS[scale.name])
 
 
 def in_turns(builds: Mapping[str, Callable[[], Work]], rounds: int) -> dict[str, list[float]]:
@@ -83,17 +73,6 @@ def build_step(run: TrainConfig, vocab_size: int) -> Work:
 
     step()
     return step
-
-
-def build_forward(run: TrainConfig, vocab_size: int, how: str) -> Work:
-    """A new model's forward pass in evaluation, done once."""
-    model, ids_BL = new_model(run, vocab_size)
-    model.eval()
-    if how:
-        RouterFree.parse(how).apply(model)
-    work: Work = torch.no_grad()(partial(model, ids_BL))
-    work()
-    return work
 
 
 def memory(run: TrainConfig, vocab_size: int) -> float:
