@@ -24,7 +24,7 @@ BUDGETS = {
     "data/convert": 448,
     "data/batches": 360,
     "train": 3658,
-    "estimate": 880,
+    "estimate": 739,
     "evaluate": 1921,
     "compare": 2263,
     "analyze": 1421,

@@ -1,4 +1,4 @@
-"""What processes send each other: the bytes that are estimated."""
+"""What processes send each other, counted by hand."""
 
 from dataclasses import replace
 from typing import Any
@@ -10,26 +10,17 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from loriini import DESIGNS, LoriiniConfig
-from loriini.estimate.communication import (
-    GroupBytes,
-    RankStep,
-    expert_parallel_bytes,
-    expert_wise,
-    expert_wise_bytes,
-    fsdp,
-)
 from loriini.parallel.mesh import ParallelConfig, ShareExperts
 from loriini.parallel.sharding import build_model, reduce_gradients
+from loriini.routing.selection import fixed_counts
 from sharded import LENGTH, backward, batch, joined
 from tiny import SEGMENT, label_arguments, tiny_config
 from together import in_one_group, job
 
 PRECISIONS = {"fp32": 4, "bf16": 2}
 """Precision → the bytes of a number in it."""
-FSDP, EXPERTS = ParallelConfig(), ParallelConfig(experts=2)
-STEP = RankStep(instances=1, length=LENGTH, micro_batches=1, itemsize=4)
+FSDP = ParallelConfig()
 BLOCKS = [tiny_config("lory", block=block) for block in ("llama", "gpt2")]
-SPLIT = [tiny_config(design) for design in ("mixtral", "aoe")]  # AoE calls its experts twice
 SENDING = [tiny_config(design) for design in ("lory", "smear", "mixtral", "aoe", "label", "ec-token")]
 SENDING.append(tiny_config("lory", intermediate_size=48))
 SOFT = replace(DESIGNS["lory"], combination="outputs", segment_length=SEGMENT)
@@ -90,14 +81,12 @@ def sent_in_group(
     return counts
 
 
-def sent_by_fsdp(
-    configs: list[LoriiniConfig], reduced: tuple[bool, ...] = (True,), mesh: ParallelConfig = FSDP
-) -> list[dict[str, int]]:
+def sent_by_fsdp(configs: list[LoriiniConfig], reduced: tuple[bool, ...] = (True,)) -> list[dict[str, int]]:
     """What this process sends to gather shards and to reduce gradients.
 
     In one forward and backward pass for each of `reduced`, whether it reduces the gradients.
     """
-    counts, parallel = [], joined(mesh)
+    counts, parallel = [], joined(FSDP)
     for config in configs:
         model = build_model(config, parallel, "fp32")
         with SentBytes(*(one.get_group() for one in parallel.fsdp_meshes)) as mode:
@@ -120,26 +109,14 @@ def two_processes() -> dict[str, Any]:
     return dict(zip(TWO_PROCESSES, job(2, in_one_group, list(TWO_PROCESSES.values()))[0], strict=True))
 
 
-def test_fsdp_sends_what_the_estimate_says_to_1_percent(two_processes: dict[str, Any]) -> None:
-    for config, count in zip(BLOCKS, two_processes["sent"], strict=True):
-        expected = fsdp(config, STEP, 2)
-        assert count["_allgather_base_"] == pytest.approx(expected.parameters, rel=0.01)
-        assert count["_reduce_scatter_base_"] == pytest.approx(expected.gradients, rel=0.01)
-
-
-def test_gradients_reduced_once_are_sent_once(two_processes: dict[str, Any]) -> None:
-    step = replace(STEP, micro_batches=3)
-    for config, count in zip(BLOCKS, two_processes["accumulated"], strict=True):
-        expected = fsdp(config, step, 2)
-        assert count["_allgather_base_"] == pytest.approx(expected.parameters, rel=0.01)
-        assert count["_reduce_scatter_base_"] == pytest.approx(expected.gradients / 3, rel=0.01)
-
-
-def test_split_experts_are_gathered_once_for_both_calls_of_a_forward_pass() -> None:
-    (counts,) = job(4, in_one_group, [(sent_by_fsdp, SPLIT, (True,), EXPERTS)])[0]
-    for config, count in zip(SPLIT, counts, strict=True):
-        expected = expert_wise(config, STEP, ranks=4, group=2).parameters
-        assert count["_allgather_base_"] == pytest.approx(expected, rel=0.01)
+def test_fsdp_sends_all_gradients_once_a_step(two_processes: dict[str, Any]) -> None:
+    for config, once, of_three in zip(
+        BLOCKS, two_processes["sent"], two_processes["accumulated"], strict=True
+    ):
+        gradients = 4 * config.parameters()[0] / 2
+        assert once["_reduce_scatter_base_"] == pytest.approx(gradients, rel=0.01)
+        assert of_three["_reduce_scatter_base_"] == once["_reduce_scatter_base_"]
+        assert of_three["_allgather_base_"] == 3 * once["_allgather_base_"]
 
 
 @pytest.fixture(scope="module")
@@ -157,10 +134,19 @@ def test_expert_wise_parallelism_sends_activations_only(
     """But for AoE's W_down, whose gradients DTensor sums: `SentBytes` does not see it."""
     for returned in sent_in_groups:
         for config, count in zip(SENDING, returned[task], strict=True):
-            step = RankStep(2, LENGTH, 1, state_bytes)
-            expected = expert_wise_bytes(config, 3, step)
-            assert GroupBytes(count["_allgather_base_"], count["_reduce_scatter_base_"]) == expected
+            units, span = units_of(config)
+            states = 2 * units * span * config.hidden_size * state_bytes
+            gates, learned = units * config.num_experts * 4, config.routing.data_dependent
+            exchanges = 2 * config.num_hidden_layers  # with each of two others
+            assert count["_allgather_base_"] == exchanges * (states + gates)
+            assert count["_reduce_scatter_base_"] == exchanges * (states + (gates if learned else 0))
             assert len(count) == 2
+
+
+def units_of(config: LoriiniConfig) -> tuple[int, int]:
+    """The units of two instances, and the tokens of each; the last one of an instance is filled up."""
+    span = config.design.unit_length(LENGTH)
+    return 2 * -(-LENGTH // span), span
 
 
 def test_expert_parallelism_sends_pairs_there_and_back(sent_in_groups: list[Any]) -> None:
@@ -169,8 +155,14 @@ def test_expert_parallelism_sends_pairs_there_and_back(sent_in_groups: list[Any]
         counts = [returned[2][i] for returned in sent_in_groups]
         assert all(count.keys() == {ALL_TO_ALL} for count in counts)
         sent = [count[ALL_TO_ALL] for count in counts]
-        step = RankStep(2, LENGTH, 1, PRECISIONS["bf16"])
-        expected = expert_parallel_bytes(config, 3, step)
+        (units, span), experts = units_of(config), config.num_experts
+        fixed = fixed_counts(config.routing, units, experts, training=True, padded=False).per_expert
+        pairs = units * config.experts_per_token if fixed is None else experts * fixed
+        numbers = (
+            0 if fixed is not None else 4 * experts
+        )  # which are sent first, if the design leaves them open
+        states = 4 * pairs * span * config.hidden_size * PRECISIONS["bf16"]
+        expected = config.num_hidden_layers * (states + numbers) * 2 / 3
         assert sum(sent) / len(sent) == pytest.approx(expected, rel=1e-9)
         if config.routing.selection in ("expert_choice", "all"):
             assert len(set(sent)) == 1

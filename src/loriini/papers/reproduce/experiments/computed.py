@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
-from loriini.estimate.communication import RankStep, expert_parallel, expert_wise, fsdp
+from loriini.estimate.communication import count_parameters
 from loriini.papers.published import ITEMS, published_values
 from loriini.papers.reproduce.charts import Chart, dots
 from loriini.papers.reproduce.claim import Claim, below, exactly
@@ -17,7 +17,7 @@ from loriini.papers.reproduce.experiments.timing import memory, step_rates, time
 from loriini.papers.reproduce.measured import Measured
 from loriini.papers.reproduce.quantities import Values, ratio
 from loriini.papers.reproduce.scales import Scale, paper_run
-from loriini.recipes import default_vocabulary, with_design
+from loriini.recipes import default_vocabulary
 
 CLOSE_TO_PRINTED = 0.03
 """Relative difference of a size to the printed one, which has two digits."""
@@ -67,20 +67,36 @@ def sizes_of(item: str) -> Experiment:
 
 
 def bytes_sent(scale: Scale, seeds: int) -> Mapping[str, Any]:
-    """GB that each of GPUS ranks sends in a step of one micro-batch, by parallelism and model."""
+    """GB that each of GPUS ranks receives in a step of one micro-batch in bfloat16 (Lory section 6).
+
+    Ring algorithms send as much. ZeRO gathers all parameters and reduces all gradients. Expert-wise
+    parallelism gathers the states of all ranks and scatters the sums of outputs in place of the experts;
+    expert parallelism sends the states of each token and expert there, and the outputs back.
+    """
     gigabytes: dict[str, dict[str, float]] = {ZERO: {}, EXPERT_PARALLEL: {}, EXPERT_WISE: {}}
     for row, paper in ITEMS["lory-table3"].runs.items():
         run = paper_run(paper)
-        step = RankStep(MICRO_BATCH, run.length, 1, 2)
         config = run.config(default_vocabulary(run))
-        gigabytes[ZERO][row] = fsdp(config, step, GPUS).total / 1e9
+        counts, layers = count_parameters(config), config.num_hidden_layers
+        gigabytes[ZERO][row] = zero_bytes(counts.experts + counts.layers, counts.root) / 1e9
         if run.is_mixture:
-            routed = with_design(run, "mixtral").config(default_vocabulary(run))
-            whole = expert_parallel(routed, step, GPUS, GPUS)
-            assert whole is not None
-            gigabytes[EXPERT_PARALLEL][row] = whole.total / 1e9
-            gigabytes[EXPERT_WISE][row] = expert_wise(config, step, GPUS, GPUS).total / 1e9
+            rest = zero_bytes(counts.layers, counts.root)
+            tokens = MICRO_BATCH * run.length
+            states = 4 * 2 * tokens * config.hidden_size  # and outputs, and the gradients of both
+            gates = 2 * 4 * tokens // run.routing.segment_length * config.num_experts
+            others = GPUS - 1
+            gigabytes[EXPERT_PARALLEL][row] = (rest + layers * others / GPUS * 2 * states) / 1e9
+            gigabytes[EXPERT_WISE][row] = (rest + layers * others * (states + gates)) / 1e9
     return {"rows": list(gigabytes), "bytes": gigabytes}
+
+
+def zero_bytes(layers: int, root: int) -> float:
+    """Bytes of a step of ZeRO, for parameters in the layers and outside of them.
+
+    Layers are gathered in bfloat16 for the forward and for the backward pass, the rest once in float32, as
+    gradients are reduced.
+    """
+    return (GPUS - 1) / GPUS * (2 * 2 * layers + 4 * root + 4 * (layers + root))
 
 
 def sent_by_experts(m: Measured) -> Iterator[Claim]:
