@@ -23,7 +23,7 @@ BUDGETS = {
     "data/jobs": 845,
     "data/convert": 448,
     "data/batches": 360,
-    "train": 3658,
+    "train": 3654,
     "estimate": 739,
     "evaluate": 1921,
     "compare": 2263,

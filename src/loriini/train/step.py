@@ -136,14 +136,10 @@ class StartedStep:
         self.learning_rate = state.optimizer.param_groups[0]["lr"]
         self._outcome = [*outcome.losses, *outcome.use, outcome.norm, outcome.taken]
         values = flatten(self._outcome)
-        self._arrived: torch.cuda.Event | None = None
-        if values.device.type == "cuda":
-            self._values = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-            self._values.copy_(values, non_blocking=True)
-            self._arrived = torch.cuda.Event()
+        self._values = values.to("cpu", non_blocking=True)  # into pinned memory
+        self._arrived = torch.cuda.Event() if values.device.type == "cuda" else None
+        if self._arrived is not None:
             self._arrived.record()
-        else:
-            self._values = values
 
     def outcome(self) -> StepOutcome:
         """What the step measured, on the CPU; waits for the device."""
