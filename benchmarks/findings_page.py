@@ -41,9 +41,15 @@ def beside(baseline: str, *names: str) -> Pairs:
 
 
 COMPARED: dict[str, Pairs] = {
-    "readme": beside("dense", "lory", "mixtral", "lory, copies", "lory, dense warm-up"),
-    "designs": beside("dense", "lory", "mixtral", "deepseek-v3", "ec-token", "aoe", "switch", "relu"),
-    "starts": beside("dense", "lory", "lory, copies", "lory, dense warm-up"),
+    "readme": (
+        *beside("dense", "mixtral", "lory"),
+        *beside("lory", "lory, dense warm-up", "lory, routed by the prompt"),
+    ),
+    "designs": beside("dense", "mixtral", "lory", "deepseek-v3", "ec-token", "aoe", "switch", "relu"),
+    "starts": (
+        *beside("dense", "lory", "lory, copies", "lory, dense warm-up"),
+        *beside("lory", "lory, copies", "lory, dense warm-up"),
+    ),
     "units": beside("lory", "prefix", "ec-token", "ec-segment"),
     "routers": beside("mixtral", "frozen", "random", "aoe"),
     "segments": beside("lory", "lory, segments of 64", "lory, segments of 32"),
@@ -74,6 +80,7 @@ def compare(results: Results, name: str, baseline: str) -> dict[str, Any]:
     return {
         "name": name,
         "baseline": baseline,
+        "parameters": results["variants"][name]["parameters"],
         "training_loss": over_seeds([score["training_loss"] for score in of_seeds]).mean,
         "perplexity": geometric([with_mean(score["perplexity"])[OVERALL] for score in of_seeds]).mean,
         "difference": difference(*scores, seeds, partial(differences_by_domain, tokens=results["tokens"])),
@@ -100,7 +107,13 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def comparison(rows: Sequence[Mapping[str, Any]]) -> str:
     """The table of compared variants; a change is bold where the interval over seeds and text excludes 0."""
     several = len({row["baseline"] for row in rows}) > 1
-    head = ["variant", *["compared with"] * several, "training loss", "perplexity"]
+    head = [
+        "variant",
+        *["compared with"] * several,
+        "active (all) parameters, k",
+        "training loss",
+        "perplexity",
+    ]
     cells = []
     for row in rows:
         found = row["difference"][OVERALL]
@@ -110,6 +123,7 @@ def comparison(rows: Sequence[Mapping[str, Any]]) -> str:
             [
                 row["name"],
                 *[row["baseline"]] * several,
+                "{active:.0f} ({total:.0f})".format(**{k: n / 1000 for k, n in row["parameters"].items()}),
                 f"{row['training_loss']:.3f}",
                 f"{row['perplexity']:.1f}",
                 f"**{change}**" if decided else change,
@@ -117,6 +131,18 @@ def comparison(rows: Sequence[Mapping[str, Any]]) -> str:
             ]
         )
     return table([*head, "change, %", "95 % over seeds", "over text"], cells)
+
+
+def in_lines(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A line for each compared variant, with the interval over seeds and text."""
+    lines = []
+    for row in rows:
+        both = over_seeds_and_text(row["difference"][OVERALL])
+        bounds = " to ".join(map(percent, (both.low, both.high)))
+        lines.append(
+            f"- **{row['name']}** relative to {row['baseline']}: {percent(both.change)} % ({bounds})\n"
+        )
+    return "".join(lines)
 
 
 def rates(results: Results) -> str:
@@ -152,8 +178,9 @@ def agreements(results: Results) -> str:
     return table(["design", *(f"layer {i}" for i in range(1, len(rows[0]) if rows else 1))], rows)
 
 
-def changes(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The picture of variants that are compared with one."""
+def changes(every: Sequence[Mapping[str, Any]]) -> str:
+    """The picture of variants that are compared with the first one's baseline."""
+    rows = [row for row in every if row["baseline"] == every[0]["baseline"]]
     return differences(rows, rows[0]["baseline"], {row["name"]: i + 1 for i, row in enumerate(rows)})
 
 
@@ -181,6 +208,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
         name: lambda results, pairs=pairs: comparison(compared(results, pairs))
         for name, pairs in COMPARED.items()
     },
+    "readme": lambda results: in_lines(compared(results, COMPARED["readme"])),
     "rates": rates,
     "start-scales": start_scales,
     "agreement": agreements,

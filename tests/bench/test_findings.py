@@ -114,7 +114,8 @@ def test_tables_and_pictures_are_made_of_the_results(results: Mapping[str, Any])
     assert "old" not in text
     assert "| lory | dense |" not in text  # one baseline is no column
     row = page.compare(results, "lory", "dense")
-    assert f"| lory | {row['training_loss']:.3f} | {row['perplexity']:.1f} |" in text
+    assert f" | {row['training_loss']:.3f} | {row['perplexity']:.1f} | " in text
+    assert "- **lory** relative to dense: " in text
     assert page.with_tables(text, results) == text
     drawn = dict(
         page.pictures("![](pictures/findings_rates.svg) ![](pictures/findings_designs.svg)", results)
