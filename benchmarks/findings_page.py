@@ -43,14 +43,15 @@ def beside(baseline: str, *names: str) -> Pairs:
 COMPARED: dict[str, Pairs] = {
     "readme": (
         *beside("dense", "mixtral", "lory"),
-        *beside("lory", "lory, dense warm-up", "lory, routed by the prompt"),
+        *beside("lory", "ec-token", "lory, dense warm-up", "lory, routed by the prompt"),
     ),
     "designs": beside("dense", "mixtral", "lory", "deepseek-v3", "ec-token", "aoe", "switch", "relu"),
     "starts": (
         *beside("dense", "lory", "lory, copies", "lory, dense warm-up"),
         *beside("lory", "lory, copies", "lory, dense warm-up"),
     ),
-    "units": beside("lory", "prefix", "ec-token", "ec-segment"),
+    "units": beside("lory", "prefix"),
+    "expert-choice": beside("lory", "ec-token", "ec-segment"),
     "routers": beside("mixtral", "frozen", "random", "aoe"),
     "segments": beside("lory", "lory, segments of 64", "lory, segments of 32"),
     "experts": beside("dense", "lory, 4 experts", "lory", "lory, 16 experts"),
@@ -65,7 +66,7 @@ COMPARED: dict[str, Pairs] = {
     ),
 }
 """The rows of each table."""
-AGREEING = ("lory", "mixtral", "deepseek-v3", "aoe", "switch", "relu")
+AGREEING = ("lory", "mixtral", "deepseek-v3", "ec-token", "aoe", "switch", "relu")
 """Variants of the table of agreement."""
 
 
