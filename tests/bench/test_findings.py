@@ -130,10 +130,11 @@ def test_a_comparison_is_paired_by_seed_and_by_document() -> None:
     for name, gain in (("dense", 0.0), ("lory", 0.1)):
         by_seed = {seed: [loss - gain for loss in of_seed] for seed, of_seed in losses.items()}
         results["variants"][name] = {
+            "parameters": {"active": 1000, "total": 1000},
             "seeds": {
                 seed: {"training_loss": 1.0, "perplexity": {"text": 2.0**-gain}, "losses": {"text": of_seed}}
                 for seed, of_seed in by_seed.items()
-            }
+            },
         }
     found = script("findings_page").compare(results, "lory", "dense")["difference"]["text"]
     assert found["seeds"]["low"] == pytest.approx(2**-0.1 - 1)
