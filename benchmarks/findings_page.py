@@ -45,7 +45,9 @@ COMPARED: dict[str, Pairs] = {
         *beside("dense", "mixtral", "lory"),
         *beside("lory", "ec-token", "lory, dense warm-up", "lory, routed by the prompt"),
     ),
-    "designs": beside("dense", "mixtral", "lory", "deepseek-v3", "ec-token", "aoe", "switch", "relu"),
+    "designs": beside(
+        "dense", "dense", "mixtral", "lory", "deepseek-v3", "ec-token", "aoe", "switch", "relu"
+    ),
     "starts": (
         *beside("dense", "lory", "lory, copies", "lory, dense warm-up"),
         *beside("lory", "lory, copies", "lory, dense warm-up"),
@@ -106,7 +108,10 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def comparison(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The table of compared variants; a change is bold where the interval over seeds and text excludes 0."""
+    """The table of compared variants; a change is bold where the interval over seeds and text excludes 0.
+
+    A variant beside itself is the baseline, without a change.
+    """
     several = len({row["baseline"] for row in rows}) > 1
     head = [
         "variant",
@@ -120,6 +125,8 @@ def comparison(rows: Sequence[Mapping[str, Any]]) -> str:
         found = row["difference"][OVERALL]
         intervals = [(found[over]["low"], found[over]["high"]) for over in ("seeds", "documents")]
         change, decided = percent(found["change"]), over_seeds_and_text(found).decided
+        differs = [f"**{change}**" if decided else change]
+        differs += [" to ".join(map(percent, bounds)) for bounds in intervals]
         cells.append(
             [
                 row["name"],
@@ -127,8 +134,7 @@ def comparison(rows: Sequence[Mapping[str, Any]]) -> str:
                 "{active:.0f} ({total:.0f})".format(**{k: n / 1000 for k, n in row["parameters"].items()}),
                 f"{row['training_loss']:.3f}",
                 f"{row['perplexity']:.1f}",
-                f"**{change}**" if decided else change,
-                *(" to ".join(map(percent, bounds)) for bounds in intervals),
+                *([""] * 3 if row["name"] == row["baseline"] else differs),
             ]
         )
     return table([*head, "change, %", "95 % over seeds", "over text"], cells)
@@ -181,8 +187,9 @@ def agreements(results: Results) -> str:
 
 def changes(every: Sequence[Mapping[str, Any]]) -> str:
     """The picture of variants that are compared with the first one's baseline."""
-    rows = [row for row in every if row["baseline"] == every[0]["baseline"]]
-    return differences(rows, rows[0]["baseline"], {row["name"]: i + 1 for i, row in enumerate(rows)})
+    baseline = every[0]["baseline"]
+    rows = [row for row in every if row["baseline"] == baseline != row["name"]]
+    return differences(rows, baseline, {row["name"]: i + 1 for i, row in enumerate(rows)})
 
 
 @plots.picture
