@@ -30,14 +30,13 @@ from loriini.compare.measures import training_measures
 from loriini.compare.running import refuse_failures, threads_of, train_all
 from loriini.compare.trainings import Training, place
 from loriini.data.prepare.prepare import open_corpus, prepare_documents
-from loriini.data.prepare.settings import PrepareSettings
 from loriini.data.prepare.text.documents import document_line
 from loriini.data.read import input_identity
-from loriini.data.read.document import Document
 from loriini.data.read.local_text import collect_local_text
 from loriini.data.read.names import HELDOUT, TRAIN
 from loriini.data.read.split import split_documents
 from loriini.evaluate.heldout import HeldOut
+from loriini.evaluate.intervals import numbered
 from loriini.evaluate.runs import evaluate_on, shared_heldout
 from loriini.evaluate.settings import EvaluationRouting, EvaluationSettings
 from loriini.model.weights.loading import load_model
@@ -89,13 +88,13 @@ QUESTIONS = {
     "prompt": (Variant("lory, routed by the prompt", rate_of="lory", routing="prompt"),),
     "designs": designs("switch", "prefix"),
     "more-designs": designs("deepseek-v3", "aoe"),
-    "expert-choice": designs("ec-token"),
+    "expert-choice": (*designs("ec-token"), *designs("ec-segment", rate_of="ec-token")),
     "routers": designs("frozen", "random", rate_of="mixtral"),
     "segments": (
         Variant("lory, segments of 32", ("--routing.segment_length=32",), rate_of="lory"),
         Variant("lory, segments of 64", ("--routing.segment_length=64",), rate_of="lory"),
     ),
-    "relu": (*designs("relu"), *designs("ec-segment", rate_of="ec-token")),
+    "relu": designs("relu"),
     "experts": (
         Variant("lory, 4 experts", ("--model.num_experts=4",), rate_of="lory"),
         Variant("lory, 16 experts", ("--model.num_experts=16",), rate_of="lory"),
@@ -122,20 +121,14 @@ class Study:
     instances: int
 
     @cached_property
-    def sources(self) -> tuple[dict[str, list[Document]], dict[str, str], PrepareSettings]:
-        """The documents of both sides, what identifies them, and how they become a corpus."""
-        if self.text:
-            sides = split_documents(self.text, CHARACTERS, CHARACTERS // 10)
-            return sides, input_identity(self.text), Quickstart().prepare_settings()
-        return collect_local_text(), input_identity(()), Quickstart().prepare_settings()
-
-    @cached_property
     def corpus(self) -> Path:
         """The corpus; the held-out documents become a file."""
-        sides, identity, settings = self.sources
+        part = CHARACTERS // 10
+        sides = split_documents(self.text, CHARACTERS, part) if self.text else collect_local_text()
         self.out.mkdir(parents=True, exist_ok=True)
         lines = map(document_line, sides[HELDOUT])
         write_text(self.out / "heldout.jsonl", b"".join(lines).decode())
+        identity, settings = input_identity(self.text), Quickstart().prepare_settings()
         corpus = prepare_documents(self.out / "corpus", lambda drop: sides[TRAIN], identity, settings)
         return corpus.folder.resolve()
 
@@ -213,10 +206,8 @@ def by_document(scored: Mapping[str, Any], heldout: Mapping[str, HeldOut]) -> tu
     for domain, text in heldout.items():
         of_instance = np.asarray(scored["instance_tokens"][domain])
         kept = of_instance > 0
-        weights, number = (
-            of_instance[kept],
-            np.unique(np.asarray(text.documents)[kept], return_inverse=True)[1],
-        )
+        weights, documents = of_instance[kept], [text.documents[i] for i in np.flatnonzero(kept)]
+        number = numbered(documents, len(weights))
         counted = np.bincount(number, weights)
         summed = np.bincount(number, weights * np.asarray(scored["instance_losses"][domain])[kept])
         losses[domain], tokens[domain] = np.round(summed / counted, 5).tolist(), counted.tolist()

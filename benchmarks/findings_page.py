@@ -15,7 +15,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from findings import RESULTS
+from findings import RESULTS, best_rate
 from loriini.common.atomic import write_text
 from loriini.compare.figures import differences
 from loriini.compare.report import over_seeds_and_text
@@ -152,17 +152,18 @@ def in_lines(rows: Sequence[Mapping[str, Any]]) -> str:
     return "".join(lines)
 
 
+def rates_of(results: Results) -> list[float]:
+    """All learning rates that were tried."""
+    return sorted({float(rate) for tried in results["tried"].values() for rate in tried})
+
+
 def rates(results: Results) -> str:
     """The table of training losses by learning rate."""
-    every = sorted({float(rate) for tried in results["tried"].values() for rate in tried})
-    rows = []
+    every, rows = rates_of(results), []
     for name, tried in results["tried"].items():
-        by_rate = {float(rate): loss for rate, loss in tried.items()}
-        best = min(loss for loss in by_rate.values() if loss is not None)
-        cells = ["" if (loss := by_rate.get(rate)) is None else f"{loss:.2f}" for rate in every]
-        rows.append(
-            [name, *(f"**{c}**" if by_rate.get(r) == best else c for r, c in zip(every, cells, strict=True))]
-        )
+        losses = {float(rate): "" if loss is None else f"{loss:.2f}" for rate, loss in tried.items()}
+        best = float(best_rate(tried))
+        rows.append([name, *(f"**{losses[r]}**" if r == best else losses.get(r, "") for r in every)])
     return table(["variant", *(f"{rate:g}" for rate in every)], rows)
 
 
@@ -202,7 +203,7 @@ def loss_by_rate(results: Results) -> Figure:
             *zip(*points, strict=True), "--" if "AdamW" in name else "-", marker="o", markersize=3, label=name
         )
     axes.set_xscale("log")
-    every = sorted({float(rate) for tried in results["tried"].values() for rate in tried})
+    every = rates_of(results)
     axes.set_xticks(every, [f"{rate:g}" for rate in every])
     axes.minorticks_off()
     axes.set_xlabel("learning rate")

@@ -14,7 +14,7 @@ from loriini.parallel.sharding import divided_dim
 from loriini.train.optimizer import hidden_matrices
 
 FLOAT32 = 4
-"""Bytes of master weights, reduced gradients, and gates."""
+"""Bytes of master weights and reduced gradients."""
 BFLOAT16 = 2
 """Bytes of a number that Muon gathers on a GPU."""
 
