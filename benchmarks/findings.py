@@ -1,6 +1,7 @@
 """What decides the loss of a small model: the trainings behind docs/findings.md.
 
-python benchmarks/findings.py --out WORK [--text PATH…] [--results FILE] [QUESTION…]
+python benchmarks/findings.py --out WORK [--results FILE] [QUESTION…]
+python benchmarks/findings.py --out WORK order --text PATH… --longest 2000 --results FILE
 
 The learning rate of every variant is chosen by shorter trainings with a seed of their own. The variant is
 then trained with SEEDS and scored on held-out text. What the results hold already is not trained again, on
@@ -30,8 +31,10 @@ from loriini.compare.measures import training_measures
 from loriini.compare.running import refuse_failures, threads_of, train_all
 from loriini.compare.trainings import Training, place
 from loriini.data.prepare.prepare import open_corpus, prepare_documents
+from loriini.data.prepare.settings import OrderMethod
 from loriini.data.prepare.text.documents import document_line
-from loriini.data.read import input_identity
+from loriini.data.read import MAX_DOCUMENT_CHARACTERS, input_identity
+from loriini.data.read.document import Document
 from loriini.data.read.local_text import collect_local_text
 from loriini.data.read.names import HELDOUT, TRAIN
 from loriini.data.read.split import split_documents
@@ -48,7 +51,7 @@ from loriini.train.overrides.apply import override
 RESULTS = Path(__file__).parent / "results" / "findings.json"
 RATES = ("4e-3", "8e-3")
 """The learning rates tried at first; while the best is the least or the greatest, another is."""
-RATE_SEED, SEEDS = 0, (100, 101, 102)
+RATE_SEED, SEEDS = 0, (100, 101, 102, 103, 104)
 """The seed that chooses the rate, whose losses are too low, and those that are reported."""
 SKIPPED_TOKENS = 128
 """Tokens at the start of a document that no perplexity counts: the longest segment of the designs."""
@@ -65,6 +68,10 @@ class Variant:
     overrides: tuple[str, ...] = ()
     rate_of: str = ""
     """The variant whose rate it has; empty: one of its own is chosen."""
+    seeds: int = 3
+    """How many of SEEDS it is trained with."""
+    order: OrderMethod = "similar"
+    """The order of the documents that it is trained on."""
     routing: EvaluationRouting = "training"
     """How it is scored."""
 
@@ -80,21 +87,21 @@ def designs(*names: str, **settings: Any) -> tuple[Variant, ...]:
 
 ADAMW, INITIALIZER = "--optimizer.name=adamw", "--model.expert_scale=initializer"
 QUESTIONS = {
-    "mixtures": designs("dense", "lory", "mixtral"),
+    "mixtures": designs("dense", "lory", "mixtral", seeds=5),
     "starts": (
         Variant("lory, copies", ("--model.expert_scale=copies",)),
         Variant("lory, dense warm-up", ("--warmup.dense_share=0.05",)),
     ),
     "prompt": (Variant("lory, routed by the prompt", rate_of="lory", routing="prompt"),),
-    "designs": designs("switch", "prefix"),
-    "more-designs": designs("deepseek-v3", "aoe"),
-    "expert-choice": (*designs("ec-token"), *designs("ec-segment", rate_of="ec-token")),
+    "units": designs("prefix", seeds=5),
+    "designs": designs("deepseek-v3", "aoe", seeds=5),
+    "more-designs": designs("switch", "relu", seeds=5),
+    "expert-choice": (*designs("ec-token", seeds=5), *designs("ec-segment", rate_of="ec-token")),
     "routers": designs("frozen", "random", rate_of="mixtral"),
     "segments": (
         Variant("lory, segments of 32", ("--routing.segment_length=32",), rate_of="lory"),
         Variant("lory, segments of 64", ("--routing.segment_length=64",), rate_of="lory"),
     ),
-    "relu": designs("relu"),
     "experts": (
         Variant("lory, 4 experts", ("--model.num_experts=4",), rate_of="lory"),
         Variant("lory, 16 experts", ("--model.num_experts=16",), rate_of="lory"),
@@ -102,6 +109,11 @@ QUESTIONS = {
     "scales": (
         Variant("lory, initializer", (INITIALIZER,)),
         Variant("ec-token, initializer", (INITIALIZER,)),
+    ),
+    "order": (
+        *designs("dense", "lory"),
+        Variant("dense, random order", rate_of="dense", order="random"),
+        Variant("lory, random order", rate_of="lory", order="random"),
     ),
     "optimizers": tuple(Variant(f"{name}, AdamW", (ADAMW,)) for name in ("dense", "lory", "mixtral")),
 }
@@ -113,6 +125,7 @@ class Study:
     """Where text, trainings and results are, and how long trainings are."""
 
     text: tuple[str, ...]
+    longest: int
     out: Path
     results: Path
     steps: int
@@ -121,22 +134,29 @@ class Study:
     instances: int
 
     @cached_property
-    def corpus(self) -> Path:
-        """The corpus; the held-out documents become a file."""
-        part = CHARACTERS // 10
-        sides = split_documents(self.text, CHARACTERS, part) if self.text else collect_local_text()
+    def sides(self) -> Mapping[str, Sequence[Document]]:
+        """The documents for training and the held-out ones, which become a file."""
+        if not self.text:
+            sides = collect_local_text()
+        else:
+            sides = split_documents(self.text, CHARACTERS, CHARACTERS // 10, self.longest)
         self.out.mkdir(parents=True, exist_ok=True)
         lines = map(document_line, sides[HELDOUT])
         write_text(self.out / "heldout.jsonl", b"".join(lines).decode())
-        identity, settings = input_identity(self.text), Quickstart().prepare_settings()
-        corpus = prepare_documents(self.out / "corpus", lambda drop: sides[TRAIN], identity, settings)
-        return corpus.folder.resolve()
+        return sides
+
+    def corpus(self, order: OrderMethod = "similar") -> Path:
+        """The corpus in this order."""
+        identity = input_identity(self.text)
+        settings = replace(Quickstart().prepare_settings(), order=order)
+        folder = self.out / f"corpus-{order}"
+        return prepare_documents(folder, lambda drop: self.sides[TRAIN], identity, settings).folder.resolve()
 
     def training(self, variant: Variant, rate: str, steps: int, seed: int) -> Training:
         """A training of a variant."""
         run = quickstart_run(variant.design, "small", steps, seed)
         rated = (f"--optimizer.learning_rate={rate}", *variant.overrides)
-        return Training(variant.name, replace(override(run, rated), corpus=(self.corpus,)))
+        return Training(variant.name, replace(override(run, rated), corpus=(self.corpus(variant.order),)))
 
     def train(self, trainings: Iterable[Training]) -> list[Training]:
         """Train those that are not done; WorkerDied where one fails."""
@@ -253,14 +273,14 @@ def branch_rms(corpus: Path) -> dict[str, dict[str, float]]:
 
 
 def answer(study: Study, found: dict[str, Any], variants: Sequence[Variant]) -> None:
-    """Train the variants that `found` lacks, add them to it, and write it after each."""
-    variants = [variant for variant in variants if variant.name not in found["variants"]]
+    """Train the variants and seeds that `found` lacks, add them to it, and write it after each variant."""
+    known = {v.name: found["variants"].get(v.name, {}).get("seeds", {}) for v in variants}
+    lacking = [(v, seed) for v in variants for seed in SEEDS[: v.seeds] if str(seed) not in known[v.name]]
+    variants = [variant for variant in variants if any(variant is of for of, seed in lacking)]
     tried = found["tried"]
     tried |= study.choose_rates([v for v in variants if not v.rate_of and v.name not in tried])
     rates = {v.name: best_rate(tried[v.rate_of or v.name]) for v in variants}
-    done = study.train(
-        study.training(v, rates[v.name], study.steps, seed) for seed in SEEDS for v in variants
-    )
+    done = study.train(study.training(v, rates[v.name], study.steps, seed) for v, seed in lacking)
     for variant in variants:
         own = [training for training in done if training.variant == variant.name]
         scores = list(study.score(own, variant.routing))
@@ -268,6 +288,7 @@ def answer(study: Study, found: dict[str, Any], variants: Sequence[Variant]) -> 
             if (tokens := score.pop("tokens")) != found.setdefault("tokens", tokens):
                 raise InputError(f"{variant.name}: scored on other tokens than {study.results}")
         result = result_of(own, scores)
+        result["seeds"] = {**known[variant.name], **result["seeds"]}
         found["variants"][variant.name] = {"rate": rates[variant.name], **result}
         write(study, found)
 
@@ -287,7 +308,7 @@ def result_of(trainings: Sequence[Training], scores: Sequence[dict[str, Any]]) -
 def results_so_far(study: Study) -> dict[str, Any]:
     """The results file, or one without variants. InputError where it is of other text or other settings."""
     about = {
-        "corpus": read_corpora((study.corpus,)).digest,
+        "corpus": read_corpora((study.corpus(),)).digest,
         "steps": study.steps,
         "rate_steps": study.rate_steps,
         "rate_seed": RATE_SEED,
@@ -315,6 +336,7 @@ def main() -> None:
     add = parser.add_argument
     add("questions", nargs="*", metavar="QUESTION", help=f"all by default: {', '.join(QUESTIONS)}")
     add("--text", nargs="+", default=(), metavar="PATH", help="documents; *.heldout.* are held out")
+    add("--longest", type=int, default=MAX_DOCUMENT_CHARACTERS, help="leave out longer documents of --text")
     add("--out", type=Path, required=True, help="where corpora and runs are made")
     add("--results", type=Path, default=RESULTS, help="the JSON to add to")
     add("--steps", type=int, default=1000)
@@ -327,7 +349,7 @@ def main() -> None:
         parser.error(f"no such question: {', '.join(sorted(unknown))}")
     study = Study(**{**given, "text": tuple(given["text"])})
     found = results_so_far(study)
-    found.setdefault("branch_rms", branch_rms(study.corpus))
+    found.setdefault("branch_rms", branch_rms(study.corpus()))
     for question in questions:
         answer(study, found, QUESTIONS[question])
 
