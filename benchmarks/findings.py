@@ -69,7 +69,7 @@ class Variant:
     rate_of: str = ""
     """The variant whose rate it has; empty: one of its own is chosen."""
     seeds: int = 3
-    """How many of SEEDS it is trained with."""
+    """How many of SEEDS it is trained with; 0: only its rate is chosen."""
     order: OrderMethod = "similar"
     """The order of the documents that it is trained on."""
     routing: EvaluationRouting = "training"
@@ -83,6 +83,12 @@ class Variant:
 def designs(*names: str, **settings: Any) -> tuple[Variant, ...]:
     """The quickstart's models of these designs."""
     return tuple(Variant(name, **settings) for name in names)
+
+
+def wide(width: int) -> tuple[str, ...]:
+    """The overrides of a model of this width, with heads of 32."""
+    shape = {"hidden_size": width, "intermediate_size": 11 * width // 4, "num_attention_heads": width // 32}
+    return tuple(f"--model.{name}={value}" for name, value in shape.items())
 
 
 ADAMW, INITIALIZER = "--optimizer.name=adamw", "--model.expert_scale=initializer"
@@ -114,6 +120,10 @@ QUESTIONS = {
         *designs("dense", "lory"),
         Variant("dense, random order", rate_of="dense", order="random"),
         Variant("lory, random order", rate_of="lory", order="random"),
+    ),
+    "widths": (
+        *(Variant(f"{name}, width 128", wide(128), seeds=0) for name in ("dense", "lory")),
+        Variant("dense, width 256", wide(256), seeds=0),
     ),
     "optimizers": tuple(Variant(f"{name}, AdamW", (ADAMW,)) for name in ("dense", "lory", "mixtral")),
 }
@@ -276,12 +286,12 @@ def answer(study: Study, found: dict[str, Any], variants: Sequence[Variant]) -> 
     """Train the variants and seeds that `found` lacks, add them to it, and write it after each variant."""
     known = {v.name: found["variants"].get(v.name, {}).get("seeds", {}) for v in variants}
     lacking = [(v, seed) for v in variants for seed in SEEDS[: v.seeds] if str(seed) not in known[v.name]]
-    variants = [variant for variant in variants if any(variant is of for of, seed in lacking)]
     tried = found["tried"]
     tried |= study.choose_rates([v for v in variants if not v.rate_of and v.name not in tried])
+    write(study, found)
     rates = {v.name: best_rate(tried[v.rate_of or v.name]) for v in variants}
     done = study.train(study.training(v, rates[v.name], study.steps, seed) for v, seed in lacking)
-    for variant in variants:
+    for variant in (v for v in variants if any(v is of for of, seed in lacking)):
         own = [training for training in done if training.variant == variant.name]
         scores = list(study.score(own, variant.routing))
         for score in scores:
