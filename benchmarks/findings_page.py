@@ -27,6 +27,8 @@ from loriini.reporting import plots
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "docs" / "findings.md", ROOT / "README.md")
 PICTURES = ROOT / "docs" / "pictures"
+OF_OTHER_TEXT = ("order",)
+"""Tables with results of their own, `findings_TABLE.json`."""
 GREY = "#7d8590"
 """Legible on white and on black, for a picture that has no page around it whose colour it could take."""
 
@@ -53,6 +55,12 @@ COMPARED: dict[str, Pairs] = {
         *beside("lory", "lory, copies", "lory, dense warm-up"),
     ),
     "units": beside("lory", "prefix"),
+    "order": (
+        *beside("dense", "lory"),
+        ("dense", "dense, random order"),
+        ("lory", "lory, random order"),
+        ("lory, random order", "dense, random order"),
+    ),
     "expert-choice": beside("lory", "ec-token", "ec-segment"),
     "routers": beside("mixtral", "frozen", "random", "aoe"),
     "segments": beside("lory", "lory, segments of 64", "lory, segments of 32"),
@@ -68,6 +76,8 @@ COMPARED: dict[str, Pairs] = {
     ),
 }
 """The rows of each table."""
+RATES_DRAWN = tuple(f"{name}{ending}" for ending in ("", ", AdamW") for name in ("dense", "lory", "mixtral"))
+"""Variants of the picture of learning rates."""
 AGREEING = ("lory", "mixtral", "deepseek-v3", "ec-token", "aoe", "switch", "relu")
 """Variants of the table of agreement."""
 
@@ -90,10 +100,20 @@ def compare(results: Results, name: str, baseline: str) -> dict[str, Any]:
     }
 
 
-def compared(results: Results, pairs: Pairs) -> list[dict[str, Any]]:
-    """The rows of a table: of the pairs that are measured."""
+def compared(results: Results, table: str) -> list[dict[str, Any]]:
+    """The rows of a table: of its pairs that are measured."""
+    results = results.get(table, results)
     measured = results["variants"].keys()
-    return [compare(results, *pair) for pair in pairs if measured >= {*pair}]
+    return [compare(results, *pair) for pair in COMPARED[table] if measured >= {*pair}]
+
+
+def read_results(path: Path) -> dict[str, Any]:
+    """The results at a path, and those OF_OTHER_TEXT next to it under the names of their tables."""
+    others = {name: path.with_name(f"{path.stem}_{name}.json") for name in OF_OTHER_TEXT}
+    results: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return results | {
+        name: json.loads(other.read_text("utf-8")) for name, other in others.items() if other.exists()
+    }
 
 
 def percent(value: float) -> str:
@@ -152,14 +172,14 @@ def in_lines(rows: Sequence[Mapping[str, Any]]) -> str:
     return "".join(lines)
 
 
-def rates_of(results: Results) -> list[float]:
-    """All learning rates that were tried."""
-    return sorted({float(rate) for tried in results["tried"].values() for rate in tried})
+def rates_of(tried: Mapping[str, Mapping[str, Any]]) -> list[float]:
+    """All learning rates that were tried for some variant."""
+    return sorted({float(rate) for of_variant in tried.values() for rate in of_variant})
 
 
 def rates(results: Results) -> str:
     """The table of training losses by learning rate."""
-    every, rows = rates_of(results), []
+    every, rows = rates_of(results["tried"]), []
     for name, tried in results["tried"].items():
         losses = {float(rate): "" if loss is None else f"{loss:.2f}" for rate, loss in tried.items()}
         best = float(best_rate(tried))
@@ -195,15 +215,16 @@ def changes(every: Sequence[Mapping[str, Any]]) -> str:
 
 @plots.picture
 def loss_by_rate(results: Results) -> Figure:
-    """Training loss over the learning rate, a line a variant."""
+    """Training loss over the learning rate, a line for each of RATES_DRAWN."""
     figure, axes = plots.one_plot(3.2)
-    for name, tried in results["tried"].items():
+    drawn = {name: results["tried"][name] for name in RATES_DRAWN if name in results["tried"]}
+    for name, tried in drawn.items():
         points = sorted((float(rate), loss) for rate, loss in tried.items() if loss)
         axes.plot(
             *zip(*points, strict=True), "--" if "AdamW" in name else "-", marker="o", markersize=3, label=name
         )
     axes.set_xscale("log")
-    every = rates_of(results)
+    every = rates_of(drawn)
     axes.set_xticks(every, [f"{rate:g}" for rate in every])
     axes.minorticks_off()
     axes.set_xlabel("learning rate")
@@ -213,11 +234,8 @@ def loss_by_rate(results: Results) -> Figure:
 
 
 TABLES: dict[str, Callable[[Results], str]] = {
-    **{
-        name: lambda results, pairs=pairs: comparison(compared(results, pairs))
-        for name, pairs in COMPARED.items()
-    },
-    "readme": lambda results: in_lines(compared(results, COMPARED["readme"])),
+    **{name: lambda results, name=name: comparison(compared(results, name)) for name in COMPARED},
+    "readme": lambda results: in_lines(compared(results, "readme")),
     "rates": rates,
     "start-scales": start_scales,
     "agreement": agreements,
@@ -236,7 +254,7 @@ def with_tables(page: str, results: Results) -> str:
 def pictures(page: str, results: Results) -> Iterator[tuple[str, str]]:
     """The file and the SVG of each picture that a page shows."""
     for file, name in re.findall(r"pictures/(findings_([a-z-]+)\.svg)", page):
-        drawn = loss_by_rate(results) if name == "rates" else changes(compared(results, COMPARED[name]))
+        drawn = loss_by_rate(results) if name == "rates" else changes(compared(results, name))
         yield file, drawn.replace("currentColor", GREY)
 
 
@@ -244,7 +262,7 @@ def main() -> None:
     """Write tables and pictures."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--results", type=Path, default=RESULTS)
-    results = json.loads(parser.parse_args().results.read_text("utf-8"))
+    results = read_results(parser.parse_args().results)
     for path in PAGES:
         page = with_tables(path.read_text("utf-8"), results)
         write_text(path, page)

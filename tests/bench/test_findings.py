@@ -143,6 +143,6 @@ def test_a_comparison_is_paired_by_seed_and_by_document() -> None:
 
 def test_the_pages_are_made_of_the_committed_results() -> None:
     page = script("findings_page")
-    results = json.loads(page.RESULTS.read_text("utf-8"))
+    results = page.read_results(page.RESULTS)
     for path in page.PAGES:
         assert page.with_tables(path.read_text("utf-8"), results) == path.read_text("utf-8")
