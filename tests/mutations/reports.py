@@ -62,8 +62,8 @@ REPORTS = (
     Mutation(
         "the headline ignores the interval",
         "reporting/wording.py",
-        "difference.decided and not rounds",
-        "not rounds",
+        "difference.decided and round",
+        "round",
         "tests/quickstart/test_report.py",
     ),
     Mutation(

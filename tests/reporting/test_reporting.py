@@ -36,7 +36,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "gates": lambda: plots.shares_by_domain(GATES, ["a", "b"]),
     "entropy": lambda: plots.entropy_curves(steps(40)[5:], "gate_entropy", "experts"),
     "load": lambda: plots.load_bands(steps(40)),
-    "lengths": lambda: plots.histogram_bars({"counts": [1, 2], "edges": [4, 8, 16]}, "a", "b", True),
+    "lengths": lambda: plots.histogram_bars({"counts": [1, 2], "edges": [4, 8, 16]}, "a", "b"),
 }
 
 

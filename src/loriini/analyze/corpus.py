@@ -69,7 +69,9 @@ def write_corpus_page(folder: Path, numbers: Inspection, examples: Sequence[Mapp
     sections = {
         "Documents": documents_section(numbers),
         "Lengths": lengths_section(numbers),
-        "Order and neighbours": similarity_section(numbers) if numbers["neighbors"] else None,
+        "Order and neighbours": p.table(["", ""], _similarity(numbers).items())
+        if numbers["neighbors"]
+        else None,
         "Documents and their nearest neighbours": p.join(*map(document_and_nearest, examples))
         if examples
         else None,
@@ -103,18 +105,13 @@ def lengths_section(numbers: Inspection) -> Html:
     }
     columns = list(numbers["tokens_per_document"])
     rows = [[name, *(_short(spread[column]) for column in columns)] for name, spread in spreads.items()]
-    drawn = plots.histogram_bars(
-        numbers["histograms"]["tokens_per_document"], "documents by length", "tokens", True
-    )
+    histogram = numbers["histograms"]["tokens_per_document"]
+    drawn = plots.histogram_bars(histogram, "documents by length", "tokens")
     return p.join(p.table(["", *columns], rows), p.figure(drawn, "Documents by their length in tokens."))
 
 
-def similarity_section(numbers: Inspection) -> Html:
-    """The order, and the cosines of documents that share an instance."""
-    return p.table(["", ""], [list(row) for row in _similarity(numbers).items()])
-
-
 def _similarity(numbers: Inspection) -> dict[str, str]:
+    """The order, and the cosines of documents that share an instance."""
     order, neighbors = numbers["order"], numbers["neighbors"]
     ordered = numbers["documents"]["ordered"]
     values = {

@@ -101,7 +101,7 @@ class Analyze(OfModel):
         if not self.text.documents:
             raise InputError("--documents is missing: give held-out text")
         check_models(self.model)
-        from loriini.analyze.command import analyze_run
+        from loriini.analyze.report import analyze_run
 
         settings = replace(self.text, device=self.device)
         print(analyze_run(self.model, settings, self.out))

@@ -9,7 +9,7 @@ from pathlib import Path
 from resource import RUSAGE_CHILDREN, RUSAGE_SELF
 from typing import Any
 
-from loriini.analyze.command import measure_routes
+from loriini.analyze.report import measure_routes
 from loriini.analyze.routes import ROUTES
 from loriini.common.atomic import write_json, write_text
 from loriini.common.hardware import describe_machine, peak_resident

@@ -4,7 +4,9 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from html import escape
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -20,53 +22,7 @@ class Html(str):
 REPORT = "report.html"
 SENTENCE = 80
 """Characters of a cell above which it wraps."""
-STYLESHEET = """
-:root { color-scheme: light dark; --paper: #fdfcf9; --ink: #1f2328; --faint: #667080; --line: #dedbd2;
-        --card: #f4f2ec; --accent: #c4302b; }
-@media (prefers-color-scheme: dark) {
-  :root { --paper: #14171b; --ink: #e5e7ea; --faint: #97a1ae; --line: #32383f;
-          --card: #1d2227; --accent: #ff7b78; }
-}
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--paper); color: var(--ink); font: 1.0625rem/1.6 system-ui, sans-serif;
-       overflow-wrap: break-word; }
-main { max-width: 60rem; margin: 0 auto; padding: 2rem 1rem 4rem; }
-h1 { font-size: clamp(1.6rem, 5vw, 2.5rem); line-height: 1.2; margin: 0.3rem 0 1rem; text-wrap: balance; }
-h2 { font-size: 1.4rem; line-height: 1.3; margin: 3.5rem 0 0.5rem; }
-h3 { font-size: 1.0625rem; margin: 1.6rem 0 0.4rem; }
-p, ul { max-width: 44rem; }
-a { color: inherit; text-decoration-color: var(--accent); text-underline-offset: 0.2em; }
-nav { display: flex; flex-wrap: wrap; gap: 0.3rem 1.2rem; margin: 1.5rem 0; font-size: 0.95rem; }
-code, pre { font: 0.88em/1.5 ui-monospace, monospace; }
-pre { margin: 0; white-space: pre-wrap; overflow-wrap: anywhere; }
-figure { margin: 1rem 0; }
-figure svg { display: block; width: 100%; height: auto; max-width: 36rem; }
-figure text { font-family: system-ui, sans-serif !important; }
-figcaption, .note { color: var(--faint); font-size: 0.9rem; line-height: 1.5; }
-table { border-collapse: collapse; font-size: 0.95rem; font-variant-numeric: tabular-nums; }
-th, td { padding: 0.35rem 0.9rem 0.35rem 0; text-align: right; vertical-align: top; white-space: nowrap; }
-th { font-weight: 600; } tbody th { font-weight: 400; }
-tr > :first-child { text-align: left; white-space: normal; }
-td.words { text-align: left; white-space: normal; min-width: 20rem; }
-tr > :last-child { padding-right: 0; }
-thead th, tbody tr + tr > * { border-top: 1px solid var(--line); } thead th { border-top: 0; }
-thead th { border-bottom: 2px solid var(--line); }
-@media (max-width: 48rem) {
-  section:first-of-type :is(th, td) { white-space: normal; font-size: 0.8rem; padding-right: 0.5rem; }
-}
-.scroll { overflow-x: auto; margin: 1rem 0; }
-.kicker { color: var(--accent); font-weight: 600; margin: 0; }
-.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); gap: 0 2.5rem;
-        align-items: start; }
-.pair > * { min-width: 0; }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: 0.8rem;
-         margin: 1.5rem 0; }
-.cards div, .text { background: var(--card); border-radius: 0.5rem; padding: 0.8rem 1rem; }
-.cards dt { color: var(--faint); font-size: 0.9rem; }
-.cards dd { margin: 0; font-size: 1.7rem; font-weight: 600; }
-.text { margin: 0 0 0.8rem; } .text .note { margin: 0 0 0.3rem; }
-summary { cursor: pointer; margin: 0.8rem 0; }
-"""
+STYLESHEET = files("loriini.reporting").joinpath("page.css").read_text("utf-8")
 
 
 def join(*children: str) -> Html:
@@ -86,24 +42,11 @@ def element(name: str, /, *children: str, **attributes: str) -> Html:
     return Html(f"<{name}{written}>{join(*children)}{end}")
 
 
-def paragraph(*children: str) -> Html:
-    """`<p>`."""
-    return element("p", *children)
-
-
-def note(*children: str) -> Html:
-    """A paragraph in small, faint print."""
-    return element("p", *children, class_="note")
-
-
-def code(text: str) -> Html:
-    """A command or a name in monospace."""
-    return element("code", text)
-
-
-def strong(text: str) -> Html:
-    """Words in bold."""
-    return element("strong", text)
+paragraph = partial(element, "p")
+note = partial(element, "p", class_="note")
+"""A paragraph in small, faint print."""
+code = partial(element, "code")
+strong = partial(element, "strong")
 
 
 def items(children: Iterable[str]) -> Html:

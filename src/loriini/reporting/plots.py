@@ -119,20 +119,17 @@ def loss_curve(name: str, metrics: Metrics) -> Figure:
 
 
 @picture
-def histogram_bars(
-    values: Mapping[str, Sequence[float]], title: str, unit: str, doubling: bool = False
-) -> Figure:
-    """A histogram of `counts` between `edges`; `doubling` makes the axis logarithmic."""
+def histogram_bars(values: Mapping[str, Sequence[float]], title: str, unit: str) -> Figure:
+    """A histogram of `counts` between `edges`, over a logarithmic axis."""
     figure, axes = one_plot(2.4)
     axes.stairs(values["counts"], values["edges"], fill=True, color=MIXTURE_COLOR)
     axes.set_title(title)
     axes.set_xlabel(unit)
     axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
     axes.yaxis.set_major_formatter(EngFormatter(sep=" "))
-    if doubling:
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_locator(LogLocator(2, numticks=6))
-        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_locator(LogLocator(2, numticks=6))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     return figure
 
 

@@ -30,14 +30,9 @@ def percent(change: float) -> str:
     return minus(f"{100 * change + 0.0:+.1f} %")
 
 
-def rounds_to_nothing(change: float) -> bool:
-    """Whether a relative change is shown as 0.0 %."""
-    return round(100 * change, 1) == 0
-
-
 def is_clear(difference: Difference) -> bool:
     """Whether one model is called better: the interval excludes 0, and the change is not shown as 0.0 %."""
-    return difference.decided and not rounds_to_nothing(difference.change)
+    return difference.decided and round(100 * difference.change, 1) != 0
 
 
 def minus(text: str) -> str:
