@@ -33,10 +33,11 @@ from loriini.compare.trainings import Training, place
 from loriini.data.prepare.prepare import open_corpus, prepare_documents
 from loriini.data.prepare.settings import OrderMethod
 from loriini.data.prepare.text.documents import document_line
-from loriini.data.read import MAX_DOCUMENT_CHARACTERS, input_identity
 from loriini.data.read.document import Document
+from loriini.data.read.inputs import input_identity
 from loriini.data.read.local_text import collect_local_text
 from loriini.data.read.names import HELDOUT, TRAIN
+from loriini.data.read.records import MAX_DOCUMENT_CHARACTERS
 from loriini.data.read.split import split_documents
 from loriini.evaluate.heldout import HeldOut
 from loriini.evaluate.intervals import numbered

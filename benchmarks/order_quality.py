@@ -32,8 +32,9 @@ from loriini.data.prepare.similarity.walks import (
     similar_walk,
 )
 from loriini.data.prepare.tokenized.pieces import cut_instances
-from loriini.data.read import input_identity, read_documents
 from loriini.data.read.document import Document
+from loriini.data.read.inputs import input_identity
+from loriini.data.read.read import read_documents
 from loriini.data.read.sampling import hash_fraction
 from measuring import timed, write_results
 from published_order import CLUSTER, paths, published_order

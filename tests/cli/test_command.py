@@ -25,7 +25,7 @@ for arguments in sys.argv[1:]:
         main(arguments.split())
     except SystemExit:
         pass
-print(sorted({"torch", "transformers"} & sys.modules.keys()))
+print(sorted({"torch", "transformers", "pyarrow", "fsspec"} & sys.modules.keys()))
 """
 
 LIGHT_ERRORS = (

@@ -13,7 +13,7 @@ from transformers import MixtralConfig, MixtralForCausalLM, PreTrainedTokenizerF
 
 from loriini.common.checks import option_of
 from loriini.common.errors import InputError
-from loriini.data.read import read_documents
+from loriini.data.read.read import read_documents
 from loriini.evaluate.heldout import documents_of, tokenize_by_domain
 from loriini.evaluate.intervals import differences_by_domain
 from loriini.evaluate.perplexity import evaluate

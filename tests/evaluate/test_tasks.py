@@ -19,10 +19,10 @@ from lm_eval.models.huggingface import HFLM
 
 from loriini.common.errors import InputError
 from loriini.evaluate.harness import LoriiniLM
-from loriini.evaluate.settings import RouterFree
-from loriini.evaluate.tasks import TaskSettings, evaluate_tasks, loading, running, table_of
+from loriini.evaluate.settings import RouterFree, TaskSettings
+from loriini.evaluate.tasks import loading, running
 from loriini.evaluate.tasks.loading import FILES, FORMS, GROUPS, IN_CONTEXT, load_tasks, requested
-from loriini.evaluate.tasks.running import evaluate_task
+from loriini.evaluate.tasks.running import evaluate_task, evaluate_tasks, table_of
 from loriini.export.export import ExportSettings, export_model
 from runs import byte_tokenizer, write_tokenizer
 from tiny import tiny_model
@@ -323,9 +323,9 @@ def test_a_question_that_no_choice_answers_is_refused(
 @pytest.mark.parametrize(
     ("second", "message"),
     [
-        ("{", r"piqa.jsonl:2: not JSON"),
-        ("[" * 100_000, r"piqa.jsonl:2: not JSON"),
-        ("[]", r"piqa.jsonl:2: not a JSON object"),
+        ("{", r"piqa.jsonl:2: not valid JSON"),
+        ("[" * 100_000, r"piqa.jsonl:2: not valid JSON"),
+        ("1", r"piqa.jsonl:2: not a JSON object"),
         ('{"query": "Question: a", "gold": 0}', "task 'piqa': question 2"),
         ('{"query": "Question: a", "choices": 1, "gold": 0}', r"piqa.jsonl: its rows"),
     ],

@@ -11,7 +11,8 @@ import zstandard
 
 from hostile.files import MANY, arrow, parquet, response, texts_table, warc
 from loriini.common.errors import InputError
-from loriini.data.read import ReadOptions, read_documents
+from loriini.data.read.read import read_documents
+from loriini.data.read.records import ReadOptions
 
 NESTED = pa.table({"text": ["a", "b"] * 40, "meta": [{"n": i, "l": [1.5] * i} for i in range(80)]})
 CODED = texts_table().set_column(2, "domain", pa.array(["a", "b", "c"] * 20).dictionary_encode())

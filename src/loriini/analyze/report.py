@@ -7,7 +7,7 @@ from loriini.analyze.sections import expert_use_plots, learning_section, trainin
 from loriini.common.checks import by_dotted_name
 from loriini.common.errors import InputError
 from loriini.common.hub import RUN, name_of, page_folder
-from loriini.data.read import read_documents
+from loriini.data.read.read import read_documents
 from loriini.evaluate.heldout import tokenize_by_domain
 from loriini.evaluate.runs import read_options
 from loriini.evaluate.settings import EvaluationSettings

@@ -61,7 +61,7 @@ class Evaluate:
         return results, [_perplexity_table(results), *_differences(results)]
 
     def _answers(self) -> tuple[list[dict[str, Any]], list[str]]:
-        from loriini.evaluate.tasks import evaluate_tasks, table_of
+        from loriini.evaluate.tasks.running import evaluate_tasks, table_of
 
         results = evaluate_tasks(self.runs, self.questions)
         return results, [format_table(*table_of(results), align_right=True)]

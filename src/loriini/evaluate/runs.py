@@ -13,8 +13,9 @@ import torch
 from loriini.common.errors import InputError
 from loriini.common.progress import inform, warn
 from loriini.data.prepare.overlap import warn_of_overlap
-from loriini.data.read import Fields, ReadOptions, read_documents
 from loriini.data.read.document import Document
+from loriini.data.read.read import read_documents
+from loriini.data.read.records import Fields, ReadOptions
 from loriini.evaluate.heldout import (
     HeldOut,
     check_domains,

@@ -22,9 +22,10 @@ from loriini.data.jobs.lock import folder_lock
 from loriini.data.prepare.inspection import neighbor_examples
 from loriini.data.prepare.prepare import Corpus, prepare_documents
 from loriini.data.prepare.text.documents import document_line, parse_line
-from loriini.data.read import Fields, input_identity
 from loriini.data.read.document import Document
+from loriini.data.read.inputs import input_identity
 from loriini.data.read.local_text import collect_local_text
+from loriini.data.read.records import Fields
 from loriini.data.read.split import split_documents
 from loriini.evaluate.samples import continue_text
 from loriini.evaluate.settings import EvaluationSettings, Generation

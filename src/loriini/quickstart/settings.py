@@ -11,8 +11,8 @@ from loriini.common.errors import InputError
 from loriini.data.jobs.artifact import digest
 from loriini.data.jobs.lock import claim_folder
 from loriini.data.prepare.settings import PrepareSettings
-from loriini.data.read import OnError
 from loriini.data.read.document import Contexts
+from loriini.data.read.records import OnError
 
 if TYPE_CHECKING:
     from loriini.train.config import TrainConfig

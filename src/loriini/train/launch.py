@@ -8,7 +8,8 @@ from pathlib import Path
 from loriini.common.errors import InputError
 from loriini.common.hub import CHECKPOINTS, RUN, is_hub_id, kind_of
 from loriini.common.progress import warn
-from loriini.data.read import OnError, absolute_input
+from loriini.data.read.inputs import absolute_input
+from loriini.data.read.records import OnError
 from loriini.estimate.estimate import Estimate, estimate
 from loriini.estimate.memory import GpuCluster
 from loriini.parallel.mesh import on_first_rank, process_group

@@ -11,8 +11,8 @@ import torch
 from loriini.common.checks import Count, CountOrZero, check_fields
 from loriini.common.json_file import without_nan
 from loriini.common.settings import Needs, setting
-from loriini.data.read import OnError
 from loriini.data.read.document import Contexts
+from loriini.data.read.records import OnError
 from loriini.model import LoriiniForCausalLM
 from loriini.model.generate.mode import undisturbed
 

@@ -20,7 +20,8 @@ from loriini.common.hub import RUN
 from loriini.common.progress import inform, warn
 from loriini.common.settings import UNKNOWN, settings_of
 from loriini.data.prepare.overlap import warn_of_overlap
-from loriini.data.read import ReadOptions, read_documents
+from loriini.data.read.read import read_documents
+from loriini.data.read.records import ReadOptions
 from loriini.estimate.choice import choose, memory_here
 from loriini.estimate.memory import GIB, check_memory
 from loriini.evaluate.heldout import HeldOut, check_lengths, heldout_digest, tokenize_by_domain

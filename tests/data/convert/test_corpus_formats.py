@@ -21,6 +21,7 @@ from loriini.data.jobs.artifact import load_artifact
 from loriini.data.jobs.lock import folder_lock
 from loriini.data.prepare.prepare import Corpus, open_corpus, prepare_documents
 from loriini.data.prepare.settings import PrepareSettings
+from loriini.data.prepare.text.documents import DOMAIN_LIMIT
 from loriini.data.read.document import Document
 from runs import prepared, write_tokenizer
 
@@ -230,12 +231,10 @@ def test_wrong_sources_are_refused(
         import_corpus(tmp_path / "back", tmp_path / source, form, tokenizer or str(corpus.tokenizer), 3)
 
 
-def test_too_many_domains_are_refused(
-    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("loriini.data.prepare.text.documents.DOMAIN_LIMIT", 1)
-    path = write(tmp_path / "set.parquet", input_ids=[[1, 2], [3, 4]], domain=["a", "b"])
-    with pytest.raises(InputError, match="more than 1 domains"):
+def test_too_many_domains_are_refused(corpus: Corpus, tmp_path: Path) -> None:
+    names = [str(i) for i in range(DOMAIN_LIMIT + 1)]
+    path = write(tmp_path / "set.parquet", input_ids=[[1]] * len(names), domain=names)
+    with pytest.raises(InputError, match="more than 65,536 domains"):
         import_corpus(tmp_path / "back", path, "hf", str(corpus.tokenizer), 1)
 
 

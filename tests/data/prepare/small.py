@@ -21,8 +21,7 @@ SMALL = {
     (lsa, "MOST_DIMENSIONS"): 16,
     (neighbors, "CELL"): 60,
     (instances, "TOKENS_PER_TASK"): 2_000,
-    (streams, "TASK_BYTES"): 1,
-    (streams, "PART_BYTES"): 6_000,
+    (streams, "TASK_BYTES"): 6_000,
     (stored, "SLICE_CHARACTERS"): 2_000,
     (duplicates, "PAIRS_PER_TASK"): 50,
 }

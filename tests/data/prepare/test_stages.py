@@ -19,7 +19,8 @@ from loriini.data.jobs import tasks
 from loriini.data.jobs.artifact import Artifact, load_artifact
 from loriini.data.prepare.stages import STAGES
 from loriini.data.prepare.text.stored import stored_documents
-from loriini.data.read import ReadOptions, read_documents
+from loriini.data.read.read import read_documents
+from loriini.data.read.records import ReadOptions
 
 Texts = tuple[str, ...]
 

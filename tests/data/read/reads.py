@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from loriini.data.read import Dropped, ReadOptions, read_documents
 from loriini.data.read.document import Document
+from loriini.data.read.read import read_documents
+from loriini.data.read.records import Dropped, ReadOptions
 
 RECORDS = [{"id": f"d{i}", "text": f'text "{i}",\n\t{i}', "domain": "web"} for i in range(3)]
 EXPECTED = [Document(**record) for record in RECORDS]

@@ -11,8 +11,8 @@ import zstandard
 from reads import ALL, COMPRESSED, EXPECTED, FORMATS, GOOD, lines, read, skipping, texts, write_table
 
 from loriini.common.errors import InputError
-from loriini.data.read import Fields, formats
-from loriini.data.read.records import TOO_LONG
+from loriini.data.read import formats
+from loriini.data.read.records import TOO_LONG, Fields
 
 DAMAGED = "truncated or damaged file"
 REST = "misplaced quote or line end, and the rest of the file"

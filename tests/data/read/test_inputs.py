@@ -8,15 +8,15 @@ import fsspec
 import pytest
 
 from loriini.common.errors import InputError
-from loriini.data.read import (
+from loriini.data.read import inputs
+from loriini.data.read.inputs import (
     InputFile,
     absolute_input,
+    check_inputs,
     input_files,
     input_identity,
-    inputs,
     parse_input,
 )
-from loriini.data.read.inputs import check_inputs
 
 
 @pytest.mark.parametrize(

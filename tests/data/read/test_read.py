@@ -24,8 +24,10 @@ from reads import (
 )
 
 from loriini.common.errors import InputError
-from loriini.data.read import Dropped, Fields, ReadOptions, formats, read_documents
+from loriini.data.read import formats
 from loriini.data.read.document import Document
+from loriini.data.read.read import read_documents
+from loriini.data.read.records import Dropped, Fields, ReadOptions
 
 
 class Quiet(SimpleHTTPRequestHandler):

@@ -7,8 +7,8 @@ import pytest
 from reads import lines, read, texts, write_table
 
 from loriini.common.errors import InputError
-from loriini.data.read import Dropped, Fields, ReadOptions
 from loriini.data.read.document import Document
+from loriini.data.read.records import Dropped, Fields, ReadOptions
 
 
 def test_default_id_and_domain_come_from_the_file(tmp_path: Path) -> None:

@@ -10,15 +10,16 @@ import pytest
 from loriini.common.errors import InputError
 from loriini.data.prepare.text.documents import write_documents
 from loriini.data.prepare.text.stored import stored_documents
-from loriini.data.read import ReadOptions, read, streams
+from loriini.data.read import read, streams
 from loriini.data.read.inputs import identity_of, input_files
-from loriini.data.read.streams import FileStream, file_streams
+from loriini.data.read.records import ReadOptions
+from loriini.data.read.streams import DocumentStream, file_streams
 from runs import interrupt
 
 STOP, SKIP = ReadOptions(), ReadOptions(on_error="skip")
 
 
-def open_streams(inputs: Sequence[str], reading: ReadOptions) -> tuple[list[FileStream], dict[str, str]]:
+def open_streams(inputs: Sequence[str], reading: ReadOptions) -> tuple[list[DocumentStream], dict[str, str]]:
     """The streams of inputs, and the digests of their files."""
     files = input_files(inputs)
     identity = identity_of(files)
@@ -53,13 +54,13 @@ def lines(path: Path, *texts: str) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("task_bytes", [1, 1 << 26])
+@pytest.mark.parametrize(("task_bytes", "tasks"), [(58, 2), (40, 4), (1 << 26, 1)])
 def test_documents_are_in_the_order_of_the_inputs(
-    task_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    task_bytes: int, tasks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "TASK_BYTES", task_bytes)
     inputs = [lines(tmp_path / f"{name}.jsonl", name, f"{name} too") for name in "ba"]
-    assert len(open_streams(inputs, STOP)[0]) == (2 if task_bytes == 1 else 1)
+    assert len(open_streams(inputs, STOP)[0]) == tasks
     assert stored(tmp_path / "out", inputs) == ["b", "b too", "a", "a too"]
 
 
@@ -77,21 +78,21 @@ def json_lines(path: Path, end: str = "\n") -> str:
     return str(path)
 
 
-@pytest.mark.parametrize(("part_bytes", "end"), [(100, ""), (500, "\n\n")])
+@pytest.mark.parametrize(("task_bytes", "end"), [(100, ""), (500, "\n\n")])
 def test_the_parts_of_json_lines_give_the_texts_of_one_task(
-    part_bytes: int, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    task_bytes: int, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Repeated texts and dropped lines; records are counted from their part's start."""
     monkeypatch.setattr("loriini.data.prepare.text.documents.SHARD_CHARACTERS", 50)
     path = json_lines(tmp_path / "large.jsonl", end)
     inputs = [lines(tmp_path / "small.jsonl", "small"), path]
     built = stored(tmp_path / "whole", inputs, SKIP)
-    monkeypatch.setattr(streams, "PART_BYTES", part_bytes)
-    assert len(open_streams(inputs, SKIP)[0]) == -(-os.path.getsize(path) // part_bytes)
+    monkeypatch.setattr(streams, "TASK_BYTES", task_bytes)
+    assert len(open_streams(inputs, SKIP)[0]) == -(-os.path.getsize(path) // task_bytes)
     assert stored(tmp_path / "parts", inputs, SKIP) == built
     place, reason = dropped_places(tmp_path / "parts")[0]
     start, number = map(int, place.removeprefix(f"{path}@").split(":"))
-    assert (start % part_bytes, reason) == (0, "no text")
+    assert (start % task_bytes, reason) == (0, "no text")
     assert Path(path).read_bytes()[start - 1 :].split(b"\n")[number] == b'{"text": null}'
     with pytest.raises(InputError, match=rf"large\.jsonl@{start}:{number}: no text"):
         stored(tmp_path / "stop", inputs, STOP)
@@ -99,7 +100,7 @@ def test_the_parts_of_json_lines_give_the_texts_of_one_task(
 
 @pytest.mark.parametrize("name", ["a.jsonl.zst", "a.txt", "a.csv", "a.arrow", "a.parquet.gz"])
 def test_other_files_are_read_whole(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "PART_BYTES", 10)
+    monkeypatch.setattr(streams, "TASK_BYTES", 10)
     (tmp_path / name).write_text("text\n" * 20)
     assert len(open_streams([str(tmp_path / name)], STOP)[0]) == 1
 
@@ -107,7 +108,7 @@ def test_other_files_are_read_whole(name: str, tmp_path: Path, monkeypatch: pyte
 def test_files_read_before_a_bad_record_are_not_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "TASK_BYTES", 1)
+    monkeypatch.setattr(streams, "TASK_BYTES", 25)
     inputs = [lines(tmp_path / f"{name}.jsonl", name) for name in "abc"]
     (tmp_path / "c.jsonl").write_text("{\n")
     with pytest.raises(InputError, match=r"c\.jsonl:1"):
@@ -140,16 +141,16 @@ def fail(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOMEM, errno.EACCES])
-@pytest.mark.parametrize("part_bytes", [20, 1 << 20])
+@pytest.mark.parametrize("task_bytes", [20, 1 << 20])
 def test_a_machine_that_fails_ends_the_reading_and_loses_nothing(
-    number: int, part_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    number: int, task_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file that cannot be opened is a flaw, unless other tasks have read parts of it."""
     path = lines(tmp_path / "a.jsonl", "a", "b", "c")
-    monkeypatch.setattr(streams, "PART_BYTES", part_bytes)
+    monkeypatch.setattr(streams, "TASK_BYTES", task_bytes)
     with monkeypatch.context() as patch:
         fail(number, patch)
-        if number == errno.EACCES and part_bytes > 20:
+        if number == errno.EACCES and task_bytes > 20:
             assert stored(tmp_path / "skip", [path], SKIP) == ["a"]
         else:
             with pytest.raises(InputError, match=r"a\.jsonl: .*it fails; check disk and memory, and rerun"):

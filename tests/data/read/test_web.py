@@ -7,9 +7,10 @@ import pytest
 import zstandard
 
 from loriini.common.errors import InputError
-from loriini.data.read import Dropped, ReadOptions, read_documents, web
+from loriini.data.read import web
 from loriini.data.read.document import Document
-from loriini.data.read.records import TOO_LONG, ignore_dropped
+from loriini.data.read.read import read_documents
+from loriini.data.read.records import TOO_LONG, Dropped, ReadOptions, ignore_dropped
 
 PARAGRAPH = "Every parrot of the family drinks nectar, and its tongue is shaped like a brush for that. "
 PAGE = f"""<html><head><title>Lories</title><script>var x = 1</script></head>
@@ -103,7 +104,7 @@ def test_records_that_are_no_pages_or_have_no_text_are_no_errors(
     path.write_bytes(record + RECORDS[6])
     dropped: list[Dropped] = []
     assert [document.text for document in read(path, dropped, on_error)] == ["plain words"]
-    assert [(d.where, d.reason, d.is_flaw) for d in dropped] == [(f"{path}:1", reason, False)]
+    assert [(d.where, d.reason) for d in dropped] == [(f"{path}:1", reason)]
 
 
 def test_resources_are_read_by_content_type(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ TokenFormat = Literal["megatron", "hf"]
 Block = tuple[NDArray[np.integer], Sequence[int], Sequence[str], int]
 """Consecutive documents: their tokens, the length and domain of each, and how many tokens a mask left out."""
 MASKS = {"attention_mask": 0, "labels": -100}
-"""Columns that mark padding, and the value that does; the first that there is counts."""
+"""Columns that mark padding, and the value that marks it; the first one present is used."""
 GIVEN = "given"
 """The name of the order of imported documents."""
 LISTS = (pyarrow.ListArray, pyarrow.LargeListArray, pyarrow.FixedSizeListArray)
@@ -151,8 +151,9 @@ def _write_tokens(
             lengths.extend(length for length in lengths_D if length)
             empty += sum(not length for length in lengths_D)
             named = (name for name, length in zip(domains_D, lengths_D, strict=True) if length)
-            domains.extend(names.setdefault(name, len(names)) for name in named)
+            numbered = [names.setdefault(name, len(names)) for name in named]
             limit_domains(len(names), source)
+            domains.extend(numbered)
             advance(len(lengths_D))
     if not lengths:
         raise InputError(f"{source}: holds no tokens; check the path")
@@ -163,7 +164,8 @@ def _write_tokens(
         warn(f"{source}: no EOS in {of}, so a model cannot learn to end; end each with the id {eos_token_id}")
     lengths_N = np.asarray(lengths)
     ordered = sorted(names)  # as `prepare` numbers them, so that corpora can be joined
-    numbers = np.array([ordered.index(name) for name in names], np.uint16)
+    places = {name: place for place, name in enumerate(ordered)}
+    numbers = np.array([places[name] for name in names], np.uint16)
     sizes_N = _text_sizes(folder / TOKEN_FILE, lengths_N, tokenizer)
     write_document_arrays(folder, lengths_N, numbers[np.asarray(domains)], sizes_N)
     return {

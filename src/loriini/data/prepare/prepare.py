@@ -17,6 +17,7 @@ from loriini.common.progress import warn
 from loriini.data.jobs.artifact import (
     MANIFEST,
     Artifact,
+    digest,
     load_artifact,
     read_manifest,
     write_manifest,
@@ -35,10 +36,10 @@ from loriini.data.prepare.verify import (
     explained_damage,
     load_stages,
 )
-from loriini.data.read import Fields, ReadOptions
 from loriini.data.read.inputs import check_inputs, identity_of, input_files
 from loriini.data.read.names import heldout_files
 from loriini.data.read.read import warn_of_absent_fields, warn_of_text_next_to_records
+from loriini.data.read.records import Fields, ReadOptions
 from loriini.data.read.streams import DocumentStream, ReadDocuments, file_streams
 
 
@@ -86,7 +87,7 @@ def prepare(out: Path, settings: PrepareSettings) -> Corpus:
 
 def prepare_documents(
     out: Path,
-    documents: ReadDocuments | Iterable[DocumentStream],
+    documents: ReadDocuments,
     identity: Mapping[str, str],
     settings: PrepareSettings,
 ) -> Corpus:
@@ -94,13 +95,14 @@ def prepare_documents(
 
     Args:
         out: the corpus's folder.
-        documents: streams, each read by a task, or a function that yields them all and reports to its
-            argument what it drops. Read only if they are not stored yet.
+        documents: a function that yields them and reports to its argument what it drops. Called only if they
+            are not stored yet, by one task.
         identity: names and hashes of the documents: with another identity, `out` is refused.
         settings: all other settings.
     """
     _check(out, settings)
-    return _prepare_locked(out, documents, identity, settings)
+    streams = [DocumentStream(documents, digest([_content_settings(settings), dict(identity)]))]
+    return _prepare_locked(out, streams, identity, settings)
 
 
 def _warn_of_heldout(paths: Iterable[str]) -> None:
@@ -149,13 +151,13 @@ def _check_same_settings(out: Path, settings: PrepareSettings) -> None:
 
 def _prepare_locked(
     out: Path,
-    documents: ReadDocuments | Iterable[DocumentStream],
+    streams: Iterable[DocumentStream],
     identity: Mapping[str, str],
     settings: PrepareSettings,
 ) -> Corpus:
     out.mkdir(parents=True, exist_ok=True)
     with folder_lock(out), explained_damage(out):
-        stages = build_stages(out, documents, identity, settings)
+        stages = build_stages(out, streams, identity, settings)
         made = manifest_of(_content_settings(settings), stages)
         written = read_manifest(out / MANIFEST, CORPUS_PARTS) or {}
         if {key: written.get(key) for key in made} != made:

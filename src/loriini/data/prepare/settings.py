@@ -8,7 +8,7 @@ from loriini.common.checks import Bounds, Count, CountOrZero, FractionBelowOne, 
 from loriini.common.errors import InputError
 from loriini.common.hub import local_folder
 from loriini.data.jobs.executors import ExecutorName, make_executor
-from loriini.data.read import MAX_DOCUMENT_CHARACTERS, OnError
+from loriini.data.read.records import MAX_DOCUMENT_CHARACTERS, OnError
 
 OrderMethod = Literal["similar", "plain", "random"]
 Pooling = Literal["mean", "cls", "last"]

@@ -17,7 +17,7 @@ from loriini.data.prepare.text.heldout import write_heldout
 from loriini.data.prepare.tokenized.instances import check_enough, write_instances
 from loriini.data.prepare.tokenized.tokenizer import write_tokenizer
 from loriini.data.prepare.tokenized.tokens import write_tokens
-from loriini.data.read.streams import DocumentStream, ReadDocuments
+from loriini.data.read.streams import DocumentStream
 
 READ_SETTINGS = (
     "documents",
@@ -46,13 +46,13 @@ STAGES = {
 
 def build_stages(
     out: Path,
-    sources: ReadDocuments | Iterable[DocumentStream],
+    streams: Iterable[DocumentStream],
     identity: Mapping[str, str],
     settings: PrepareSettings,
 ) -> dict[str, Artifact]:
     """Build every stage below `out` that is not finished; returns their artifacts by name.
 
-    `sources` and `identity` are as in `prepare_documents`.
+    `identity` holds names and hashes of what the streams read.
     """
     s = settings
     execute = make_executor(s.executor, s.workers, s.executor_options)
@@ -61,7 +61,7 @@ def build_stages(
         return _build(out / stage, write, s.reuse)
 
     read = {name: getattr(s, name) for name in READ_SETTINGS}
-    documents = make("documents", lambda to: write_documents(to, sources, read, identity, execute))
+    documents = make("documents", lambda to: write_documents(to, streams, read, identity, execute))
     spec = (s.tokenizer, documents, s.heldout_share, s.eos)
     tokenizer = make("tokenizer", lambda to: write_tokenizer(to, *spec))
     tokens = make("tokens", lambda to: write_tokens(to, documents, tokenizer, execute))

@@ -34,7 +34,9 @@ UNREADABLE_ARCHIVES = re.compile(r"\.(7z|br|bz2|gz|gzip|lz4|rar|tar|tbz2?|tgz|tx
 """Suffixes of what is packed in other ways, or twice."""
 
 
-def read_json_lines(path: str, fields: Fields, span: Span = WHOLE) -> Records:
+def read_json_lines(
+    path: str, fields: Fields, span: Span = WHOLE
+) -> Iterator[tuple[int, dict[str, Any] | BadRecord]]:
     """JSON objects, one a line, numbered from the first line of the span; blank lines are skipped."""
     for number, line in enumerate(read_lines(path, span, MAX_RECORD_BYTES), 1):
         if line.strip():
@@ -137,16 +139,10 @@ def is_archive(path: str) -> bool:
 
 
 def reader_of(path: str, in_folder: bool) -> Callable[[str, Fields], Records] | None:
-    """The reader of a file of records; None for a text file."""
+    """The reader of a file of records; None for any other file."""
     suffix, compression = suffixes(path)
-    if is_archive(path):
-        return _refuse_archive
     # A .json file in a folder is far more often settings than JSON lines; settings are not compressed.
     return None if in_folder and suffix == ".json" and not compression else READERS.get(suffix)
-
-
-def _refuse_archive(path: str, fields: Fields) -> Records:
-    raise BadRecord("packed in a way that is not read", "unpack it, or pack it as .gz or .zst", "file")
 
 
 def _parse_object(line: bytes) -> dict[str, Any]:

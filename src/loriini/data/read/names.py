@@ -46,8 +46,8 @@ def is_marked(path: str) -> bool:
 def heldout_files(paths: Sequence[str], folders: int | None = 1) -> list[str]:
     """The files that are held out by name: `*.heldout.*`, or those of another split than `train`.
 
-    A split is named by a file or one of its last `folders` (None: all) that not all files share. It counts
-    only if a split `train` is there. Empty if all files would be held out.
+    A split's name is looked for in the file's name and its last `folders` folders (None: all), without those
+    all files share. It counts only if a split `train` is there. Empty if all files would be held out.
     """
     parts = [path.split("/") for path in paths]
     columns = zip(*(each[:-1] for each in parts), strict=False)

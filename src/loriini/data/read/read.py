@@ -13,12 +13,7 @@ from loriini.common.errors import InputError, first_few, is_system_error
 from loriini.common.progress import warn
 from loriini.data.read.document import Document
 from loriini.data.read.files import is_remote, is_special, machine_failed
-from loriini.data.read.formats import (
-    is_archive,
-    read_json_lines,
-    read_text_file,
-    reader_of,
-)
+from loriini.data.read.formats import is_archive, read_json_lines, read_text_file, reader_of
 from loriini.data.read.inputs import InputFile, input_files
 from loriini.data.read.records import (
     BadRecord,
@@ -28,6 +23,7 @@ from loriini.data.read.records import (
     Records,
     count_dropped,
     describe_dropped,
+    field_of,
     ignore_dropped,
     no_documents,
     to_document,
@@ -80,10 +76,9 @@ def warn_of_absent_fields(files: Iterable[InputFile], fields: Fields) -> None:
     for name, default, what in ((fields.id, Fields.id, "id"), (fields.domain, Fields.domain, "domain")):
         if name == default:
             continue
-        named = replace(Fields(), text=fields.text, id=name)
-        first = (islice(_until_failure(file, named), FIRST_RECORDS) for file in first_files)
+        first = (islice(_until_failure(file, fields), FIRST_RECORDS) for file in first_files)
         records = [record for _, record in chain.from_iterable(first) if isinstance(record, Mapping)]
-        if records and all(named.of(record)[1] is None for record in records):
+        if records and all(field_of(record, name) is None for record in records):
             warn(f"the {what} field {name!r} is in none of the first records; check its name")
 
 
@@ -105,7 +100,7 @@ def text_next_to_records(files: Iterable[InputFile]) -> list[InputFile]:
 
 def has_records(file: InputFile) -> bool:
     """Whether it holds records, as a table or JSON lines do: neither one text nor a refused archive."""
-    return not is_archive(file.path) and reader_of(file.path, file.in_folder) is not None
+    return reader_of(file.path, file.in_folder) is not None
 
 
 def read_files(files: Iterable[InputFile], options: ReadOptions) -> Iterator[Document]:
@@ -128,7 +123,7 @@ def read_file(file: InputFile, options: ReadOptions) -> Iterator[Document]:
             if options.on_error == "stop" and bad.fix:
                 remedy = f"fix the {bad.fix}, or pass --on-error skip to count and skip it"
                 raise InputError(f"{file.path}{place}: {' '.join(str(bad).split())}; {remedy}") from None
-            options.on_drop(Dropped(None, file.path + place, bad.reason, bad.detail, bool(bad.fix)))
+            options.on_drop(Dropped(None, file.path + place, bad.reason, bad.detail))
         else:
             if reason := options.reason_to_drop(document):
                 options.on_drop(Dropped(document.id, file.path + place, reason))
@@ -157,6 +152,8 @@ def _records(file: InputFile, fields: Fields) -> Records:
         return read_json_lines(file.path, fields, file.span)
     if is_special(file.path):
         raise BadRecord("neither file nor folder", fix=None)
+    if is_archive(file.path):
+        raise BadRecord("packed in a way that is not read", "unpack it, or pack it as .gz or .zst", "file")
     reader = reader_of(file.path, file.in_folder)
     return reader(file.path, fields) if reader else read_text_file(file.path, fields, file.in_folder)
 

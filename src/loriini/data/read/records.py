@@ -54,8 +54,6 @@ class Dropped:
     """The same text for all documents dropped for one reason, by which they are counted."""
     detail: str = ""
     """Details of this document."""
-    is_flaw: bool = False
-    """Whether it would have ended the reading with `on_error="stop"`."""
 
 
 OnDrop = Callable[[Dropped], None]
@@ -100,7 +98,7 @@ class Fields:
 
     def of(self, record: Mapping[str, Any]) -> tuple[Any, Any, Any]:
         """The text, id and domain of a record; None for an absent one."""
-        return _field(record, self.text), _field(record, self.id), _field(record, self.domain)
+        return field_of(record, self.text), field_of(record, self.id), field_of(record, self.domain)
 
     def columns_of(self, columns: Sequence[str]) -> list[str]:
         """Those of a table's columns that may hold the fields.
@@ -179,9 +177,10 @@ def _columns(field: str) -> tuple[str, str]:
     return field, field.split(".")[0]
 
 
-def _field(record: Mapping[str, Any], field: str) -> Any:
+def field_of(record: Mapping[str, Any], field: str) -> Any:
+    """The value of a field, of which `a.b` is field b of the object a; None if it is absent."""
     if field in record or "." not in field:
         return record.get(field)
     outer, inner = field.split(".", 1)
     value = record.get(outer)
-    return _field(value, inner) if isinstance(value, Mapping) else None
+    return field_of(value, inner) if isinstance(value, Mapping) else None

@@ -1,7 +1,8 @@
 """Inputs as streams of documents for tasks, each with an identity for what it reads."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import pairwise
 
 from loriini.data.jobs.artifact import digest
@@ -15,52 +16,27 @@ from loriini.data.read.read import read_file
 from loriini.data.read.records import Dropped, OnDrop, ReadOptions, count_dropped
 
 TASK_BYTES = 1 << 26
-"""Bytes of the files that one task reads; more only when one file is larger and is not cut."""
-PART_BYTES = 1 << 26
-"""Larger files of JSON lines are cut into parts of this size, each read by a task."""
+"""Files are grouped to about this many bytes a task; larger files of JSON lines are cut into parts of it."""
 
 ReadDocuments = Callable[[OnDrop], Iterable[Document]]
 """Yields documents, and calls its argument with what it drops."""
 
 
 @dataclass(frozen=True)
-class FunctionStream:
-    """Documents that a function yields, identified by `identity`."""
-
-    read: ReadDocuments
-    identity: str
-
-
-@dataclass(frozen=True)
-class FileStream:
-    """Documents of files that one task reads; the last may be a part of a large file.
+class DocumentStream:
+    """Documents that one task reads.
 
     `identity` identifies the documents and how they are read: a finished task is reused as long as it stays
     the same, even if other streams change.
     """
 
-    files: tuple[InputFile, ...]
-    options: ReadOptions
+    read: ReadDocuments
     identity: str
-
-    def read(self, on_drop: OnDrop) -> Iterator[Document]:
-        """The documents of its files, one after another."""
-        for file in self.files:
-            count, dropped = count_dropped(on_drop)
-            empty = True
-            for document in read_file(file, replace(self.options, on_drop=count)):
-                empty = False
-                yield document
-            if empty and not dropped and not file.span:
-                on_drop(Dropped(None, file.path, "empty file"))
-
-
-DocumentStream = FunctionStream | FileStream
 
 
 def file_streams(
     files: Iterable[InputFile], identity: Mapping[str, str], options: ReadOptions
-) -> Iterator[FileStream]:
+) -> Iterator[DocumentStream]:
     """The streams of `files`, from their digests by path (`identity_of`).
 
     Each part of a file after the first has a stream of its own.
@@ -71,16 +47,28 @@ def file_streams(
         first, *more = _parts(last)  # a file that is cut reaches TASK_BYTES, so it is the last of its group
         for group in ([*others, first], *([part] for part in more)):
             contents = [(asdict(replace(file, state={})), identity[file.path]) for file in group]
-            yield FileStream(tuple(group), options, digest([contents, settings]))
+            yield DocumentStream(partial(_read, group, options), digest([contents, settings]))
+
+
+def _read(files: Sequence[InputFile], options: ReadOptions, on_drop: OnDrop) -> Iterator[Document]:
+    """The documents of files, one file after another; the last may be a part of a large file."""
+    for file in files:
+        count, dropped = count_dropped(on_drop)
+        empty = True
+        for document in read_file(file, replace(options, on_drop=count)):
+            empty = False
+            yield document
+        if empty and not dropped and not file.span:
+            on_drop(Dropped(None, file.path, "empty file"))
 
 
 def _parts(file: InputFile) -> list[InputFile]:
-    """A large plain file of JSON lines on this machine in parts of PART_BYTES; others whole."""
+    """A large plain file of JSON lines on this machine in parts of TASK_BYTES; others whole."""
     size = file.size or 0
     is_cut = reader_of(file.path, file.in_folder) is read_json_lines and not suffixes(file.path)[1]
-    if size <= PART_BYTES or is_remote(file.path) or not is_cut:
+    if size <= TASK_BYTES or is_remote(file.path) or not is_cut:
         return [file]
-    return [replace(file, span=span) for span in pairwise([*range(0, size, PART_BYTES), size])]
+    return [replace(file, span=span) for span in pairwise([*range(0, size, TASK_BYTES), size])]
 
 
 def _size(file: InputFile) -> int:

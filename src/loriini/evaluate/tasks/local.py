@@ -1,6 +1,5 @@
 """Documents of tasks from files of JSON lines, one object a line, for the YAML in `files/`."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,8 @@ from datasets import Dataset
 from lm_eval.api.samplers import ContextSampler
 
 from loriini.common.errors import InputError
+from loriini.data.read.formats import read_json_lines
+from loriini.data.read.records import BadRecord, Fields
 
 ENDINGS = ("", "_test", "_validation", "_val", "_dev")
 """Of a task's files after their stem; the first that exists is read."""
@@ -95,19 +96,9 @@ def find_file(
 def read_rows(file: Path, only: Sequence[str] = ()) -> list[TaskRow]:
     """A file's objects; of those, where `only` is given, the ones that belong to the task."""
     rows = []
-    try:
-        lines = file.read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{file}: not a readable text file ({error}); check the path") from error
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{file}:{number}: not JSON ({error}); give one object a line") from error
-        if not isinstance(row, dict):
-            raise InputError(f"{file}:{number}: not a JSON object; give one object a line")
+    for number, row in read_json_lines(str(file), Fields()):
+        if isinstance(row, BadRecord):
+            raise InputError(f"{file}:{number}: {row}; give one object a line")
         if not only or str(row.get(only[0])).startswith(tuple(only[1:])):
             rows.append(row)
     if not rows:

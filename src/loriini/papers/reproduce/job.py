@@ -16,7 +16,7 @@ from loriini.common.options import Option
 from loriini.common.progress import inform, warn
 from loriini.compare.running import check_jobs, refuse_failures, train_all
 from loriini.data.jobs.lock import claim_folder, waiting_lock
-from loriini.data.read import OnError
+from loriini.data.read.records import OnError
 from loriini.evaluate.heldout import check_lengths
 from loriini.papers.reproduce.experiments.catalog import find_experiments
 from loriini.papers.reproduce.experiments.experiment import Experiment

@@ -12,10 +12,12 @@ from loriini.data.jobs.lock import waiting_lock
 from loriini.data.prepare.prepare import open_corpus, prepare_documents
 from loriini.data.prepare.settings import OrderMethod, PrepareSettings
 from loriini.data.prepare.text.documents import document_line
-from loriini.data.read import OnError, input_identity, read_documents
 from loriini.data.read.document import Document
+from loriini.data.read.inputs import input_identity
 from loriini.data.read.local_text import collect_local_text
 from loriini.data.read.names import HELDOUT, TRAIN
+from loriini.data.read.read import read_documents
+from loriini.data.read.records import OnError
 from loriini.data.read.split import split_documents
 from loriini.evaluate.heldout import HeldOut, tokenize_by_domain
 from loriini.model.weights.loading import tokenizer_in

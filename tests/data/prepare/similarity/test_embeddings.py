@@ -13,6 +13,7 @@ from loriini.data.prepare.similarity import embeddings, encoders, lsa
 from loriini.data.prepare.text.documents import write_documents
 from loriini.data.prepare.text.words import WORDS_AND_SIGNS
 from loriini.data.read.document import Document
+from loriini.data.read.streams import DocumentStream
 
 BIRDS = ["the lory eats nectar and fruit", "a parrot eats fruit and seeds", "the lorikeet drinks nectar"]
 CODE = [
@@ -24,7 +25,7 @@ CODE = [
 
 def documents_of(folder: Path, texts: Iterable[str]) -> Artifact:
     documents = [Document(str(i), text, "any") for i, text in enumerate(texts)]
-    return write_documents(folder, lambda drop: documents, {})
+    return write_documents(folder, [DocumentStream(lambda drop: documents, "made")], {})
 
 
 def write(

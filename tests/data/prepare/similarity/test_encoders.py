@@ -26,6 +26,7 @@ from loriini.data.prepare.similarity import encoders
 from loriini.data.prepare.similarity.embeddings import normalize_rows, write_embeddings
 from loriini.data.prepare.text.documents import write_documents
 from loriini.data.read.document import Document
+from loriini.data.read.streams import DocumentStream
 
 TEXTS = [
     "the lory eats nectar and fruit",
@@ -166,7 +167,7 @@ def test_the_number_of_threads_does_not_change_the_bytes(
 
     monkeypatch.setattr(encoders, "pooled", counted)
     made = [Document(str(i), f"{i} {text}", "any") for i, text in enumerate(TEXTS)]
-    stored = write_documents(tmp_path / "documents", lambda drop: made, {})
+    stored = write_documents(tmp_path / "documents", [DocumentStream(lambda drop: made, "made")], {})
     before = torch.get_num_threads()
     try:
         written = []

@@ -8,6 +8,7 @@ from loriini.data.prepare.text import documents, stored
 from loriini.data.prepare.text.documents import write_documents
 from loriini.data.prepare.text.stored import chosen_documents, slice_documents, slices
 from loriini.data.read.document import Document
+from loriini.data.read.streams import DocumentStream
 
 MADE = [Document(str(i), f"text {i} " * (i % 7 + 1), "ab"[i % 2]) for i in range(50)]
 
@@ -16,7 +17,7 @@ MADE = [Document(str(i), f"text {i} " * (i % 7 + 1), "ab"[i % 2]) for i in range
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Artifact:
     """Fifty documents in several shards."""
     monkeypatch.setattr(documents, "SHARD_CHARACTERS", 500)
-    built = write_documents(tmp_path / "documents", lambda _: MADE, {})
+    built = write_documents(tmp_path / "documents", [DocumentStream(lambda _: MADE, "made")], {})
     assert len(built.counts["shards"]) > 2
     return built
 

@@ -6,6 +6,7 @@ from loriini.data.jobs.artifact import Artifact
 from loriini.data.prepare.text.documents import write_documents
 from loriini.data.prepare.tokenized.tokenizer import write_tokenizer
 from loriini.data.read.document import Document
+from loriini.data.read.streams import DocumentStream
 
 TEXTS = ["Hello world  x", "  lead", "a\n\n  b\tc", "naïve 😀 <|endoftext|> x", " x", "don't, 12 345!"]
 
@@ -16,7 +17,9 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     made = [Document(f"d{i}", TEXTS[i % 6] * (i + 1), "ab"[i % 2]) for i in range(40)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("loriini.data.prepare.text.documents.SHARD_CHARACTERS", 1000)
-        written = write_documents(tmp_path_factory.mktemp("texts") / "documents", lambda _: made, {})
+        written = write_documents(
+            tmp_path_factory.mktemp("texts") / "documents", [DocumentStream(lambda _: made, "made")], {}
+        )
     assert len(written.counts["shards"]) > 2
     return written
 

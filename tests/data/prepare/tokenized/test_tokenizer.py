@@ -24,6 +24,7 @@ from loriini.data.prepare.tokenized.tokenizer import (
     write_tokenizer,
 )
 from loriini.data.read.document import Document
+from loriini.data.read.streams import DocumentStream
 from loriini.model.weights.loading import tokenizer_in
 
 
@@ -42,7 +43,7 @@ def test_a_sample_has_documents_of_kinds_that_take_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = [Document(f"d{i}", f"{'odd' if i % 2 else 'even'} " * 20 + str(i), "any") for i in range(60)]
-    documents = write_documents(tmp_path / "documents", lambda _: made, {})
+    documents = write_documents(tmp_path / "documents", [DocumentStream(lambda _: made, "made")], {})
     monkeypatch.setattr(
         "loriini.data.prepare.tokenized.tokenizer.TRAINING_CHARACTERS", documents.counts["characters"] // 2
     )
@@ -59,14 +60,16 @@ def test_where_none_is_drawn_all_texts_are_learned_from(
         "loriini.data.prepare.tokenized.tokenizer.is_held_out", lambda text, _: text.startswith("held")
     )
     made = [Document(f"d{i}", f"{start} " * 100 + "later " * 400, "any") for i, start in enumerate(starts)]
-    documents = write_documents(tmp_path / "documents", lambda _: made, {})
+    documents = write_documents(tmp_path / "documents", [DocumentStream(lambda _: made, "made")], {})
     learned = train_bpe(documents, 270).get_vocab().keys()
     assert {"first", "Ġfirst"} & learned
     assert not {"ld", "Ġheld"} & learned
 
 
 def test_a_vocabulary_smaller_than_asked_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    documents = write_documents(tmp_path / "documents", lambda _: [Document("d", "ab ab", "any")], {})
+    documents = write_documents(
+        tmp_path / "documents", [DocumentStream(lambda _: [Document("d", "ab ab", "any")], "made")], {}
+    )
     for size, warned in ((258, False), (300, True)):
         made = len(train_bpe(documents, size))
         told = capsys.readouterr().err

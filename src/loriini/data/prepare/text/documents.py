@@ -38,7 +38,7 @@ from loriini.data.prepare.text.distinct import first_of_text, id_hashes, new_nam
 from loriini.data.read.compressed import read_lines
 from loriini.data.read.document import Document
 from loriini.data.read.records import Dropped, count_dropped, no_documents
-from loriini.data.read.streams import DocumentStream, FunctionStream, ReadDocuments
+from loriini.data.read.streams import DocumentStream, ReadDocuments
 
 DOCUMENTS = "documents-{:05d}.jsonl.zst"
 DROPPED = "dropped.jsonl"
@@ -66,7 +66,7 @@ class _Chunk:
 
 def write_documents(
     folder: Path,
-    sources: ReadDocuments | Iterable[DocumentStream],
+    streams: Iterable[DocumentStream],
     settings: Mapping[str, Any],
     inputs: Mapping[str, str] | None = None,
     execute: Executor = SERIAL,
@@ -78,9 +78,8 @@ def write_documents(
 
     Args:
         folder: the artifact's folder.
-        sources: streams, each read by a task; or one function, read in this process. Not read when the
-            artifact is finished.
-        settings: how the sources are read, recorded in the manifest.
+        streams: each is read by a task; not read when the artifact is finished.
+        settings: how the streams are read, recorded in the manifest.
         inputs: names and hashes of what is read.
         execute: runs the tasks.
 
@@ -88,7 +87,7 @@ def write_documents(
         InputError: there are no documents, or too many domains.
     """
     inputs = inputs or {}
-    write = partial(_write, sources, settings, inputs, execute)
+    write = partial(_write, streams, inputs, execute)
     return build_artifact(folder, settings, inputs, write, named_parts=True)
 
 
@@ -109,19 +108,15 @@ def parse_line(line: bytes) -> Document:
 
 
 def _write(
-    sources: ReadDocuments | Iterable[DocumentStream],
-    settings: Mapping[str, Any],
-    inputs: Mapping[str, str],
-    execute: Executor,
-    folder: Path,
+    streams: Iterable[DocumentStream], inputs: Mapping[str, str], execute: Executor, folder: Path
 ) -> dict[str, Any]:
     parts, where = parts_folder(folder), first_few([str(path) for path in inputs or [folder]])
-    streams = [FunctionStream(sources, digest([settings, inputs]))] if callable(sources) else list(sources)
+    streams = list(streams)
     reads = [
         Task(name, partial(_read, stream.read, SHARD_CHARACTERS))
         for name, stream in zip(_task_names(streams), streams, strict=True)
     ]
-    read = list(run_tasks("read", reads, folder, SERIAL if callable(sources) else execute))
+    read = list(run_tasks("read", reads, folder, execute))
     skipped = sum((Counter(counts["skipped"]) for counts in read), Counter[str]())
     chunks = list(_chunks([(parts / task.name, counts) for task, counts in zip(reads, read, strict=True)]))
     if not chunks:
