@@ -7,9 +7,12 @@ import pytest
 
 from loriini.estimate.choice import choose
 from loriini.estimate.memory import GIB, micro_batch_activations, rank_memory
-from loriini.papers.published import TRAINING
+from loriini.papers.published import PAPERS
 from loriini.papers.recipes import RECIPES
 from loriini.recipes import VOCABULARY
+
+TRAINING = {size: values for paper in PAPERS for size, values in paper.get("training", {}).items()}
+"""How the models were trained, by the first part of a recipe's name: its size."""
 
 
 def published(name: str) -> Mapping[str, Any]:

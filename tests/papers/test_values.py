@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from loriini.evaluate.tasks.loading import GROUPS
-from loriini.papers.published import ITEMS, OUR_DOMAINS, PARAMETERS, SETUP, VALUES, published_values
+from loriini.papers.published import ITEMS, OUR_DOMAINS, PARAMETERS, VALUES, published_values
 
 AVERAGES = {"Avg": 0.1, "AVG.": 0.01}
 """The last digit printed: the mean of rounded cells, rounded, is at most this far from the printed one."""
@@ -58,7 +58,7 @@ def test_parameters_are_those_of_the_tables() -> None:
         ("aoe-table3", "aoe-table2"),
         ("aoe-table5", "aoe-table5"),
     ):
-        printed = cells(source, SETUP, "parameters")
+        printed = cells(source, "setup", "parameters")
         for row, run in ITEMS[item].runs.items():
             kept = ("total",) if row.startswith("top-p") else ("total", "active")
             assert PARAMETERS[run.recipe] == {column: printed[column] for column in kept}
@@ -176,5 +176,5 @@ def test_aoe_load_throughput_and_widths() -> None:
     equation_5 = (3 * 1280 * 5120 - low * 1280) / (low + 2 * 1280)
     assert equation_5 == pytest.approx(6469.2, abs=0.05)
     assert wide == pytest.approx(equation_5, abs=1)
-    capacity = cell("aoe-table3", SETUP, "capacity factor")
+    capacity = cell("aoe-table3", "setup", "capacity factor")
     assert cell("aoe-table3", "expert choice, AoE", "tokens of an expert") == 100 * capacity / 8

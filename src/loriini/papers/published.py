@@ -1,7 +1,7 @@
 """What the four papers print, read from `numbers/*.toml`: items, every table, sizes and training of models.
 
 A row of a published value is the row of the run of its item, so that a report can print a measurement next
-to it.
+to it, or `setup`: what holds for the whole item.
 """
 
 import math
@@ -12,8 +12,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-SETUP = "setup"
-"""The row of settings that hold for a whole item instead of one of its runs."""
 OUR_DOMAINS = {"arXiv": "arxiv", "Books": "books", "Wiki": "wiki", "C4": "web", "Python": "python"}
 """Domains of held-out text by the papers' names."""
 
@@ -108,10 +106,6 @@ PARAMETERS: Mapping[str, Mapping[str, float]] = {
     recipe: sizes for paper in PAPERS for recipe, sizes in paper.get("parameters", {}).items()
 }
 """`total` and `active` by recipe, as far as printed."""
-TRAINING: Mapping[str, Mapping[str, Any]] = {
-    size: settings for paper in PAPERS for size, settings in paper.get("training", {}).items()
-}
-"""How the models were trained, by the first part of a recipe's name: its size."""
 
 
 def published_values(

@@ -1,6 +1,7 @@
 """What is measured of a model: questions."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -10,7 +11,8 @@ import torch
 from loriini import LoriiniForCausalLM
 from loriini.evaluate.heldout import HeldOut
 from loriini.papers.reproduce import measures
-from loriini.papers.reproduce.measures import VERSION, LoadedModel, kept_measure, questions
+from loriini.papers.reproduce.measures import VERSION, LoadedModel, kept_measure, languages, questions
+from loriini.papers.reproduce.texts import LANGUAGES
 from tiny import SEGMENT, VOCABULARY, tiny_config
 
 
@@ -50,6 +52,13 @@ def test_a_question_is_answered_by_the_likeliest_passage(setting: LoadedModel) -
     assert fmean(found["log_likelihoods"]["birds"]) == pytest.approx(
         found["log_likelihood"]["birds"], rel=1e-5
     )
+
+
+def test_topics_are_not_measured_as_languages(setting: LoadedModel) -> None:
+    """The same text would be claimed to agree with experts as topics and not to as languages."""
+    assert not languages(replace(setting, of_kind=lambda kind: setting.heldout))
+    of_kind = {LANGUAGES: {"multi_de": setting.heldout["birds"]}}
+    assert languages(replace(setting, of_kind=lambda kind: of_kind.get(kind, setting.heldout)))["layers"]
 
 
 def test_a_measure_of_an_older_version_or_of_another_model_is_measured_again(tmp_path: Path) -> None:

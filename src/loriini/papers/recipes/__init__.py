@@ -20,12 +20,11 @@ def read_recipes() -> dict[str, Recipe]:
         text = Path(__file__).with_name(f"{file}.toml").read_text("utf-8")
         for name, values in tomllib.loads(text).items():
             runs[name] = replace(run_of_values(values, runs.__getitem__, name), name=name)
-    return {name: Recipe(run, **published(name)) for name, run in runs.items()}
-
-
-def published(name: str) -> dict[str, float]:
-    """The printed numbers of parameters of a recipe."""
-    return {f"published_{which}": number for which, number in PARAMETERS.get(name, {}).items()}
+    return {
+        name: Recipe(run, sizes.get("total"), sizes.get("active"))
+        for name, run in runs.items()
+        for sizes in [PARAMETERS.get(name, {})]
+    }
 
 
 RECIPES = read_recipes()

@@ -10,6 +10,7 @@ and if all seeds are equal and on a bound of the range. What is computed instead
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -135,10 +136,9 @@ def deciding(claims: Sequence[Claim], found: Sequence[str]) -> int | None:
 
 
 def judged_against_leak(claim: Claim, too_low: bool, why: str) -> Claim:
-    """A claim whose values are too low, or else too high, as a row of it sees later tokens.
+    """The claim, unjudged where the leak could explain its verdict.
 
-    It is judged only if no value beyond the measured ones would change the verdict: a row that sees later
-    tokens can only be shown to be worse.
+    One of its rows sees later tokens, which biases its values down (`too_low`) or up.
     """
     utmost = math.inf if too_low else -math.inf
     if not claim.finite or claim.side(float(np.mean(claim.finite))) == claim.side(utmost):
@@ -146,24 +146,28 @@ def judged_against_leak(claim: Claim, too_low: bool, why: str) -> Claim:
     return replace(claim, values={}, unjudged=why)
 
 
-def below(quantity: str, one: Values, other: Values, *, unit: str = "nats") -> Claim:
-    """That one quantity is below another, paired by seed."""
-    return Claim(quantity, difference(one, other), high=0.0, unit=unit)
+def differs(
+    quantity: str,
+    one: Values,
+    other: Values,
+    *,
+    low: float = -math.inf,
+    high: float = math.inf,
+    unit: str = "nats",
+) -> Claim:
+    """That one quantity minus another, paired by seed, lies in a range."""
+    return Claim(quantity, difference(one, other), low, high, unit)
 
 
-def well_below(quantity: str, one: Values, other: Values, *, unit: str = "nats") -> Claim:
-    """That one quantity is below another by at least what counts as about equal, paired by seed."""
-    return Claim(quantity, difference(one, other), high=-CLOSE, unit=unit)
-
-
-def above(quantity: str, one: Values, other: Values, *, unit: str = "nats") -> Claim:
-    """That one quantity is above another, paired by seed."""
-    return Claim(quantity, difference(one, other), low=0.0, unit=unit)
+above = partial(differs, low=0.0)
+below = partial(differs, high=0.0)
+well_below = partial(differs, high=-CLOSE)
+"""That one quantity is below another by at least what counts as about equal."""
 
 
 def close(quantity: str, one: Values, other: Values, within: float = CLOSE, *, unit: str = "nats") -> Claim:
     """That two quantities differ by at most `within`, paired by seed."""
-    return Claim(quantity, difference(one, other), -within, within, unit)
+    return differs(quantity, one, other, low=-within, high=within, unit=unit)
 
 
 def exactly(

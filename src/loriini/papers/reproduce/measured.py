@@ -56,9 +56,9 @@ class Measured:
         return self.on_text(row, measure, "instance_losses", domain=domain)
 
     def on_text(self, row: str, *path: str, domain: str | None = None) -> OnText:
-        """The mean over domains of what is measured of each held-out instance, or that of one domain.
+        """Mean over domains (or of one) of a value per held-out instance.
 
-        At the path of keys are lists by domain, one value an instance.
+        `path` leads to {domain: [one value per instance]}.
         """
         by_seed = {
             seed: {name: values for name, values in by_domain.items() if domain in (None, name)}

@@ -20,8 +20,7 @@ import torch
 from loriini.analyze.routes import routes_by_domain
 from loriini.common.atomic import write_json
 from loriini.common.json_file import read_object
-from loriini.compare.measures import last_part, learning_curve, mean_or_none, model_state
-from loriini.compare.running import training_seconds
+from loriini.compare.measures import model_state, training_measures
 from loriini.compare.trainings import Training
 from loriini.data.jobs.lock import waiting_lock
 from loriini.evaluate.heldout import HeldOut, documents_of
@@ -32,7 +31,7 @@ from loriini.model.generate.routing_inputs import prompt_routing, routing_inputs
 from loriini.model.weights.loading import load_model, run_precision
 from loriini.papers.reproduce.quantities import significant
 from loriini.papers.reproduce.texts import LANGUAGES, MIXED
-from loriini.reporting.curves import UTILISATION_WINDOW, Metrics, column, routed_steps, utilisation
+from loriini.reporting.curves import UTILISATION_WINDOW, Metrics, routed_steps, utilisation
 from loriini.train.config import TrainConfig
 from loriini.train.records.metrics import METRICS, read_records
 
@@ -40,7 +39,7 @@ POINTS = 60
 """Points of a curve of the use of experts."""
 ANSWER, CHOICES = 32, 4
 """Tokens of an answer, and answers to choose from."""
-VERSION = 10
+VERSION = 11
 """Version of the measures' definitions and files; what an earlier version measured is measured again."""
 ROUTER_FREE, ROUTER_FREE_QUESTIONS = "router-free", "router-free questions"
 ROUTE_MEASURES = ("routes", "topics", "languages")
@@ -62,26 +61,15 @@ class LoadedModel:
     skip: int
 
 
-def training(trial: Training) -> dict[str, Any]:
-    """Loss and use of experts over a run's training: values of at most POINTS steps or windows of each.
+def training_record(trial: Training) -> dict[str, Any]:
+    """`training_measures` and the use of experts over training, at most POINTS steps or windows.
 
-    - `training_loss`: mean of the last tenth of the steps, in nats a token.
-    - `curve`: `compare.measures.learning_curve` over tokens.
     - `active`: share of experts active at least once in ten steps, by window and layer (Lory, appendix G.1);
       `units` is how many units a window routes.
     - `load`: share of choices, by step, layer and expert; `norms`: mean activation norms, in the same form.
     """
-    metrics = read_records(trial.folder / METRICS)
-    tokens = column(metrics, "tokens")
-    measured: dict[str, Any] = {
-        "state": trial.state,
-        "training_loss": mean_or_none(m["loss"] for m in last_part(metrics)),
-        "steps": len(metrics),
-        "tokens": float(tokens[-1]),
-        "seconds": sum(training_seconds(metrics)),
-        "curve": learning_curve(column(metrics, "loss"), {"tokens": tokens}),
-    }
-    if routed := routed_steps(metrics):
+    measured = training_measures(trial)
+    if routed := routed_steps(read_records(trial.folder / METRICS)):
         measured["active"] = active(trial.run, routed, UTILISATION_WINDOW)
         for name, key in (("load", "load"), ("norms", "activation_norms")):
             recorded = thinned([m for m in routed if key in m])
@@ -139,6 +127,12 @@ def routes(loaded: LoadedModel, kind: str | None = None) -> dict[str, Any]:
     return routes_by_domain(loaded.model, text, run_precision(loaded.run)).to_dict()
 
 
+def languages(loaded: LoadedModel) -> dict[str, Any]:
+    """Routes of text by language; nothing where this text has domains of mixed text, its topics."""
+    apart = loaded.of_kind(LANGUAGES).keys().isdisjoint(loaded.of_kind(MIXED))
+    return routes(loaded, LANGUAGES) if apart else {}
+
+
 @torch.no_grad()
 def questions(loaded: LoadedModel, routing: EvaluationRouting = "prompt") -> dict[str, Any]:
     """Which of four passages continues a held-out text, by domain, routed by the text before it.
@@ -188,7 +182,7 @@ MEASURES: dict[str, Callable[[LoadedModel], dict[str, Any]]] = {
     "segment": partial(perplexity, routing="segment"),
     "routes": routes,
     "topics": partial(routes, kind=MIXED),
-    "languages": partial(routes, kind=LANGUAGES),
+    "languages": languages,
     "questions": questions,
     "questions by segment": partial(questions, routing="segment"),
     ROUTER_FREE: perplexity,
@@ -203,7 +197,7 @@ def measure(
 
     `kind` is that of the held-out text, whose instances begin in `documents`.
     """
-    found: dict[str, Any] = {"training": training(trial)}
+    found: dict[str, Any] = {"training": training_record(trial)}
     if found["training"]["state"] != "finished":
         return found
     routed = trial.run.is_mixture
@@ -222,7 +216,9 @@ def measure(
         if missing := [name for name, measured in kept.items() if measured is None]:
             loaded = LoadedModel(trial.folder, load_model(trial.folder)[0], heldout, of_kind, skip)
             for name in missing:
-                write_json(paths[name], {"of": of, **measure_one(name, loaded)})
+                base, how = parts_of(name)
+                measured = MEASURES[base](without_routers(loaded, how) if how else loaded)
+                write_json(paths[name], {"of": of, **measured})
                 kept[name] = kept_measure(paths[name], of)
     documents = {domain: list(of_domain) for domain, of_domain in documents_of(heldout).items()}
     return {**found, **kept, "documents": documents}
@@ -238,9 +234,3 @@ def parts_of(name: str) -> tuple[str, str]:
     """A measure's name in MEASURES, and how experts are ranked; empty where they are routed."""
     measure, _, how = name.rpartition(" ")
     return (measure, how) if ":" in how else (name, "")
-
-
-def measure_one(name: str, loaded: LoadedModel) -> dict[str, Any]:
-    """What a loaded model gives for a measure."""
-    measure, how = parts_of(name)
-    return MEASURES[measure](without_routers(loaded, how) if how else loaded)

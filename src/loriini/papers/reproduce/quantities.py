@@ -1,4 +1,4 @@
-"""Quantities by seed: sums, ratios and extremes of them, on the resamples of held-out text alike.
+"""Arithmetic on quantities by seed; whatever is done to the values is also done to their bootstrap resamples.
 
 Axes: R resamples.
 """

@@ -151,19 +151,15 @@ def caption(chart: Mapping[str, Any]) -> str:
 
 def measured_tables(results: Results) -> Iterator[Html]:
     """A heading and a table of means and half intervals for each text with measurements."""
+    marks = {cell["row"]: mark(cell) for cell in results["cells"]}
     for text, measured in results["measured"].items():
         if columns := list(dict.fromkeys(name for of_row in measured.values() for name in of_row)):
             yield p.element("h3", f"Measured{f', on text in place of {text}' if text else ''}")
             rows = (
-                [row + mark_of(results, row), *(plus_minus(of_row.get(name)) for name in columns)]
+                [row + marks.get(row, ""), *(plus_minus(of_row.get(name)) for name in columns)]
                 for row, of_row in measured.items()
             )
             yield p.table(["", *columns], rows)
-
-
-def mark_of(results: Results, row: str) -> str:
-    """The mark of a row whose routing sees later tokens."""
-    return next((mark(cell) for cell in results["cells"] if cell["row"] == row), "")
 
 
 def plus_minus(interval: Mapping[str, float | None] | None) -> str:

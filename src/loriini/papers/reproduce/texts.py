@@ -1,6 +1,5 @@
 """The text of a reproduction: documents gathered once, corpora and held-out files made when needed."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -94,7 +93,8 @@ class Texts:
         half = {side: self._share(side, len(domains)) / 2 for side in (TRAIN, HELDOUT)}
 
         def fills_half(domain: str, side: str) -> bool:
-            return characters(self._of_domain(SHORT, side, domain, len(domains))) >= half[side]
+            chosen = self._of_domain(SHORT, side, domain, len(domains))
+            return sum(len(document.text) for document in chosen) >= half[side]
 
         return [name for name in domains if all(fills_half(name, side) for side in half)] or domains
 
@@ -167,8 +167,3 @@ class Texts:
             names = open_corpus(corpus).instances.label_names
             run = replace(run, model=replace(run.model, num_experts=len(names)))
         return replace(run, corpus=(corpus,))
-
-
-def characters(documents: Iterable[Document]) -> int:
-    """Characters of all documents together."""
-    return sum(len(document.text) for document in documents)

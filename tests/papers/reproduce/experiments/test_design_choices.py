@@ -42,9 +42,8 @@ def test_agreement_is_claimed_where_there_are_domains_to_agree_with() -> None:
     assert verdicts["agreement of experts and language"] == FAILS
 
 
-def test_topics_that_stand_for_languages_decide_nothing() -> None:
-    """The same text would be claimed to agree with experts as topics and not to as languages."""
-    measures = {"topics": routes(0.1, 5), "languages": routes(0.1, 5)}
+def test_text_without_languages_decides_nothing_about_them() -> None:
+    measures = {"topics": routes(0.1, 5), "languages": {}}
     for row, finding in ((SEQUENCE_TOP2, weakly_in_topics), (TOKEN_TOP2, in_languages_not_topics)):
         m = Measured({row: {0: measures, 1: measures}})
         claims = {claim.quantity: claim for claim in finding(m)}

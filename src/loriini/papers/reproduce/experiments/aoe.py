@@ -24,8 +24,8 @@ NODES = {
 }
 """Where activations are ranked, by row of tables 1, 6 and 7."""
 RANKED_GATES = "uniform"
-"""Gates of experts that are ranked by norms. By the norms themselves they would be sharper with one norm than
-with another, and this would be compared instead of the ranking."""
+"""Gates of experts that are ranked by norms. With gates from the norms, one norm would give sharper gates
+than another, and the table would compare sharpness, not ranking."""
 CONFIGURATIONS = ITEMS["aoe-table2"].runs
 ONE_MODEL = "whether the best node differs between models: here is one"
 ARC = {value.row: value.value for value in published_values("aoe-table1", column="ARC-C, Phi-3.5")}
@@ -154,14 +154,10 @@ def other_selections(m: Measured) -> Iterator[Claim]:
         yield c.compare(above, "log-likelihood of right answers", partial(c.likelihood_of, m), *pair)
 
 
-def experts_per_token(m: Measured, row: str) -> Values:
-    """How many experts a token of held-out text gets, mean over layers."""
-    return c.layer_mean(m.per_layer(row, "experts_per_unit"))
-
-
 def selection_columns(m: Measured, row: str) -> Mapping[str, Values]:
-    """Answers and perplexity, and how many experts a token gets."""
-    return {**answers_and_perplexity(m, row), "experts of a token": experts_per_token(m, row)}
+    """Answers and perplexity, and how many experts a token gets, mean over layers."""
+    experts = c.layer_mean(m.per_layer(row, "experts_per_unit"))
+    return {**answers_and_perplexity(m, row), "experts of a token": experts}
 
 
 def larger_gain_at_4b(m: Measured) -> Iterator[Claim]:

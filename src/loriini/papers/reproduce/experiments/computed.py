@@ -7,13 +7,14 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
+from loriini.bench.models import step_bytes
 from loriini.estimate.communication import count_parameters
 from loriini.papers.published import ITEMS, published_values
 from loriini.papers.reproduce.charts import Chart, dots
 from loriini.papers.reproduce.claim import Claim, below, exactly
 from loriini.papers.reproduce.experiments import common as c
 from loriini.papers.reproduce.experiments.experiment import Experiment
-from loriini.papers.reproduce.experiments.timing import memory, step_rates, timed_runs
+from loriini.papers.reproduce.experiments.timing import step_rates, timed_runs
 from loriini.papers.reproduce.measured import Measured
 from loriini.papers.reproduce.quantities import Values, ratio
 from loriini.papers.reproduce.scales import Scale, paper_run
@@ -118,7 +119,7 @@ def bytes_chart(m: Measured) -> Iterator[Chart]:
 def throughput(scale: Scale, seeds: int, item: str, with_memory: bool = False) -> Mapping[str, Any]:
     """Tokens per second of every model of an item, and the GB that its training takes."""
     runs = timed_runs(item, scale)
-    gigabytes = {row: memory(run, scale.vocab_size) for row, run in runs.items()} if with_memory else {}
+    gigabytes = {row: step_bytes(run)["total"] / 1e9 for row, run in runs.items()} if with_memory else {}
     return {"rates": step_rates(runs, scale), "memory": gigabytes}
 
 

@@ -196,26 +196,11 @@ def one_or_two_layers(m: Measured) -> Iterator[Claim]:
     yield c.compare(about_as_good, "loss", m.loss, "two layers", "one layer")
 
 
-def domains_of(m: Measured, row: str, measure: str) -> set[str]:
-    """The domains of the held-out text of a measure of routes."""
-    found = m.each(row, measure, "layers").values()
-    return {domain for layers in found for domain in layers[0]["choice_shares"]}
-
-
-def are_topics(m: Measured, row: str, measure: str) -> bool:
-    """Whether this measure is of languages, and its text has domains of that of topics."""
-    return measure == "languages" and not domains_of(m, row, measure).isdisjoint(domains_of(m, row, "topics"))
-
-
 def agreement(m: Measured, row: str, measure: str) -> dict[int, float]:
-    """Adjusted mutual information of experts and domain, mean over layers.
-
-    None for a single domain, and for languages where these are topics.
-    """
-    found = {} if are_topics(m, row, measure) else m.each(row, measure, "layers")
+    """Adjusted mutual information of experts and domain, mean over layers; none for a single domain."""
     return {
         seed: float(np.mean([layer["domain_agreement"] for layer in layers]))
-        for seed, layers in found.items()
+        for seed, layers in m.each(row, measure, "layers").items()
         if len(layers[0]["choice_shares"]) > 1
     }
 
@@ -230,7 +215,8 @@ def agrees(
 
 def no_languages(m: Measured, row: str) -> str:
     """Why agreement with languages is not judged; empty where it can be."""
-    return NO_LANGUAGES if are_topics(m, row, "languages") else ""
+    topics, languages = (m.each(row, measure, "layers") for measure in TEXT_OF)
+    return NO_LANGUAGES if topics and not languages else ""
 
 
 def weakly_in_topics(m: Measured) -> Iterator[Claim]:
@@ -272,14 +258,10 @@ def assignment_charts(m: Measured) -> Iterator[Chart]:
     """Shares of the choices by topic and by language, and the agreement over layers."""
     for row in m.finished:
         for measure, what in TEXT_OF.items():
-            if m.each(row, measure, "layers") and not are_topics(m, row, measure):
+            if m.each(row, measure, "layers"):
                 yield c.route_tiles(m, row, "choice_shares", f"{row}: share by {what}", measure)
     for measure, what in TEXT_OF.items():
-        by_row = {
-            row: m.per_layer(row, "domain_agreement", measure)
-            for row in m.finished
-            if not are_topics(m, row, measure)
-        }
+        by_row = {row: m.per_layer(row, "domain_agreement", measure) for row in m.finished}
         yield c.layer_chart(by_row, f"agreement with {what}")
 
 

@@ -23,7 +23,11 @@ SEES_LATER_TOKENS = (
 )
 UNLIKE_TEXT = "whether the gain is largest on unlike text: here every domain is in the training text"
 FROM_SCRATCH = "Lory without warm-up"
-AGAINST_TOKEN_LEVEL = {"arxiv": below, "books": below, "python": below, "wiki": close, "web": above}
+AGAINST_TOKEN_LEVEL: dict[str, c.Relation] = {
+    **dict.fromkeys(("arxiv", "books", "python"), below),
+    "wiki": close,
+    "web": above,
+}
 """How Lory's loss compares with that of token-level Expert Choice by domain."""
 CLOSE_CURVES = 0.05
 """Nats up to which two training losses count as "close" where the paper shows a small gap."""

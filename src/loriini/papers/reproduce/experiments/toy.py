@@ -134,7 +134,7 @@ def toy(scale: Scale, seeds: int) -> Mapping[str, Any]:
     return {"rows": [f"width {STUDY.width}"], "runs": runs}
 
 
-def who_takes_what(m: Measured, row: str = "") -> dict[str, Values]:
+def who_takes_what(m: Measured) -> dict[str, Values]:
     """The quantities that the finding is about, by seed."""
     aoe, moe = (m.computed("runs", name) for name in ("AoE", "MoE"))
     lowest = {
@@ -201,7 +201,7 @@ def toy_charts(m: Measured) -> Iterator[Chart]:
 TOY_EXPERIMENT = Experiment(
     "aoe-fig5",
     who_classifies_what,
-    columns=who_takes_what,
+    columns=lambda m, row: who_takes_what(m),
     charts=toy_charts,
     trains=False,
     compute=toy,
