@@ -20,7 +20,7 @@ from loriini.compare.results import Results, compare_trainings
 from loriini.compare.running import check_jobs, refuse_failures, threads_of, train_all
 from loriini.compare.settings import CompareSettings
 from loriini.compare.trainings import Training, place
-from loriini.data.jobs.lock import waiting_lock
+from loriini.data.jobs.lock import folder_lock
 from loriini.data.prepare.overlap import warn_of_overlap
 from loriini.data.read.inputs import input_files
 from loriini.evaluate.heldout import check_domains, check_lengths, documents_of, tokenize_by_domain
@@ -134,7 +134,7 @@ def finish(
     """Evaluate the trainings, write `results.json` and `report.html` into `out`; the report's path."""
     results = measure_trainings(trainings, evaluation, failures, out / "evaluations")
     results |= {"date": time.strftime("%Y-%m-%d"), **about}
-    with waiting_lock(out):  # another command may end at the same time
+    with folder_lock(out, wait=True):  # another command may end at the same time
         write_json(out / RESULTS, results)
         return write_comparison(results, out)
 

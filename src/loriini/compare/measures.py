@@ -17,7 +17,7 @@ from loriini.common.json_file import read_object
 from loriini.compare.running import training_seconds
 from loriini.compare.trainings import Training
 from loriini.data.jobs.artifact import digest
-from loriini.data.jobs.lock import waiting_lock
+from loriini.data.jobs.lock import folder_lock
 from loriini.evaluate.heldout import HeldOut, heldout_digest
 from loriini.evaluate.perplexity import EVALUATION_VERSION
 from loriini.evaluate.runs import evaluate_on
@@ -152,7 +152,7 @@ def evaluate_trainings(
         how = [settings.skip, settings.routing, settings.contexts]
         key = digest([EVALUATION_VERSION, text, *how, model_state(training.folder)])
         path = cache / f"{training.folder.name}-{key[:8]}.json"
-        with waiting_lock(cache):  # another command may evaluate the same cells
+        with folder_lock(cache, wait=True):  # another command may evaluate the same cells
             if not path.exists():
                 write_json(path, evaluate_on(training.folder, heldout, settings, f"evaluate {training.name}"))
         evaluations[training.folder] = read_object(path, "remove it; it is made again")

@@ -53,7 +53,6 @@ def run_quickstart(settings: Quickstart, out: Path) -> None:
     InputError for wrong documents, for a folder of something else, and while another process works there.
     """
     identity = input_identity(settings.documents)  # before anything is written
-    out.mkdir(parents=True, exist_ok=True)
     with folder_lock(out):
         settings.claim(out, identity)
         inform(f"Everything goes to {out}")

@@ -7,7 +7,6 @@ from pathlib import Path
 from loriini.common.errors import InputError
 from loriini.data.batches.joined import InstanceSource, JoinedInstances
 from loriini.data.jobs.artifact import digest
-from loriini.data.jobs.lock import when_free
 from loriini.data.prepare.prepare import open_corpus, prepare_documents
 from loriini.data.prepare.settings import PrepareSettings
 from loriini.data.read.local_text import standard_library
@@ -74,15 +73,12 @@ def small_corpus_folder(parent: Path, length: int) -> Path:
 def small_corpus(folder: Path, length: int) -> Path:
     """Prepare a small corpus of the Python standard library's text; returns its folder.
 
-    Trainings that begin together share it: one makes it, and the others wait.
+    Trainings that begin together share it: one makes it, and the others wait for that.
     """
     documents = standard_library()
     settings = PrepareSettings(tokenizer=f"bpe:{SMALL_VOCABULARY}", length=length, order="similar")
     identity = {"standard library": digest([d.id for d in documents])}
-    return when_free(
-        lambda: prepare_documents(folder, lambda drop: documents, identity, settings).folder,
-        f"{folder}: another process makes this corpus; waiting for it",
-    )
+    return prepare_documents(folder, lambda drop: documents, identity, settings, wait=True).folder
 
 
 def model_config(run: TrainConfig, corpus: TrainingCorpus, num_experts: int | None = None) -> LoriiniConfig:

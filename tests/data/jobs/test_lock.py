@@ -2,13 +2,15 @@
 
 import subprocess
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from loriini.common.errors import InputError
 from loriini.data.jobs import lock
-from loriini.data.jobs.lock import FolderLocked, folder_lock, waiting_lock, when_free
+from loriini.data.jobs.lock import folder_lock
 
 HOLD = """
 import sys
@@ -20,37 +22,38 @@ with folder_lock(Path(sys.argv[1])):
 """
 
 
-def test_one_process_holds_the_lock_until_it_is_killed(tmp_path: Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as other:
+@contextmanager
+def another_process(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that holds the lock of a folder until its input ends."""
+    command = [sys.executable, "-c", HOLD, str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(FolderLocked, match=str(tmp_path)), folder_lock(tmp_path):
+        yield other
+
+
+def test_one_process_holds_the_lock_until_it_is_killed(tmp_path: Path) -> None:
+    with another_process(tmp_path) as other:
+        with pytest.raises(InputError, match=f"{tmp_path}: .* at work here; wait"), folder_lock(tmp_path):
             pass
         other.kill()
     for _ in range(2):
-        with folder_lock(tmp_path), pytest.raises(FolderLocked), folder_lock(tmp_path):
+        with folder_lock(tmp_path), pytest.raises(InputError), folder_lock(tmp_path):
             pass
 
 
 def test_a_folder_is_waited_for_and_that_is_said_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def work() -> str:
-        with folder_lock(tmp_path / "folder"):
-            return "done"
+    said = []
+    with another_process(tmp_path / "folder") as other:
 
-    waited = []
-    with ExitStack() as other:
-        other.enter_context(waiting_lock(tmp_path / "folder"))
+        def inform(text: str) -> None:
+            said.append(text)
+            assert other.stdin
+            other.stdin.close()  # it ends a little later
 
-        def sleep(seconds: float) -> None:
-            waited.append(seconds)
-            if len(waited) == 2:
-                other.close()
-
-        monkeypatch.setattr(lock.time, "sleep", sleep)
-        assert when_free(work, "waiting for another process") == "done"
-    assert len(waited) == 2
-    assert capsys.readouterr().err.count("waiting for another process") == 1
+        monkeypatch.setattr(lock, "inform", inform)
+        with folder_lock(tmp_path / "folder", wait=True):
+            pass
+    assert said == [f"{tmp_path / 'folder'}: another process is at work here; waiting for it"]

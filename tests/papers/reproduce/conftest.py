@@ -12,11 +12,11 @@ import pytest
 
 from compare.conftest import all_trained_here
 from loriini.cli import main
+from loriini.data.jobs.lock import folder_lock
 from loriini.papers.reproduce import job, measures
 from loriini.papers.reproduce.experiments import timing, toy
 from loriini.papers.reproduce.experiments.toy import Study
 from loriini.papers.reproduce.scales import SCALES, TINY, Scale
-from loriini.papers.reproduce.texts import waiting_lock
 
 SHAPES = dict.fromkeys(TINY.shapes, (16, 2, 2))
 TEST = replace(
@@ -69,7 +69,7 @@ def made_once(name: str, make: Callable[[Path], object], factory: pytest.TempPat
     """A folder's path, made by the first test process that needs it while the others wait."""
     base = factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    with waiting_lock(shared / f"{name}.lock"):
+    with folder_lock(shared / f"{name}.lock", wait=True):
         if not (shared / name).exists():
             make(shared / f"{name}.part")
             (shared / f"{name}.part").rename(shared / name)

@@ -88,7 +88,6 @@ def import_corpus(
     stored = root / "tokenizer"
     if holds_tokenizer(stored) and not same_vocabulary(stored, local_tokenizer(tokenizer)):
         raise InputError(f"{tokenizer}: has other tokens than {stored}, which encoded these; give that one")
-    out.mkdir(parents=True, exist_ok=True)
     with folder_lock(out):
         stages: dict[str, Artifact] = {}
         stages["tokenizer"] = write_tokenizer(out / "tokenizer", tokenizer, None, eos=eos)

@@ -27,12 +27,15 @@ from numpy.typing import NDArray
 
 from loriini.common.atomic import UNFINISHED, atomic, discard, write_json
 from loriini.common.errors import InputError, first_few
+from loriini.common.json_file import read_object
 
 MANIFEST = "manifest.json"
 DIGITS = 16
 PARTS = ("settings", "inputs", "counts", "files")
 OWN_HASH = "manifest"
 """Key of the hash of everything else in a manifest."""
+DAMAGED = "choose another folder, or remove this one if it is a damaged corpus, and make it again"
+"""The remedy for a manifest that is not as it was written."""
 
 
 class OtherContents(InputError):
@@ -165,16 +168,11 @@ def read_manifest(path: Path, parts: Sequence[str]) -> dict[str, Any] | None:
     Raises InputError when it is unreadable, lacks one of `parts`, which are objects, or is not what was
     written.
     """
-    try:
-        manifest = json.loads(path.read_bytes())
-    except FileNotFoundError:
+    if path.parent.is_file():
+        raise InputError(f"{path.parent}: is a file; give a folder that `loriini prepare` made")
+    if not path.exists():
         return None
-    except NotADirectoryError:
-        raise InputError(f"{path.parent}: is a file; give a folder that `loriini prepare` made") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise _unreadable(path, error) from None
-    if not isinstance(manifest, dict):
-        raise _unreadable(path, "not an object")
+    manifest = read_object(path, DAMAGED)
     if manifest.pop(OWN_HASH, None) != digest(manifest):
         raise _unreadable(path, "it was changed after it was written")
     for name in parts:
@@ -184,10 +182,7 @@ def read_manifest(path: Path, parts: Sequence[str]) -> dict[str, Any] | None:
 
 
 def _unreadable(path: Path, reason: object) -> InputError:
-    return InputError(
-        f"{path}: not a readable manifest ({reason}); choose another folder, or remove this one if "
-        "it is a damaged corpus, and make it again"
-    )
+    return InputError(f"{path}: not a readable manifest ({reason}); {DAMAGED}")
 
 
 def link_or_copy(source: Path, target: Path) -> None:
@@ -213,9 +208,9 @@ def file_hashes(folder: Path, names: Iterable[str]) -> dict[str, str]:
 
 
 def _changed(there: Mapping[str, Any], here: Mapping[str, Any]) -> set[str]:
-    """Names with other values; where there are none, names without a value in one of the two.
+    """Names whose values differ; if none do, names present on one side only.
 
-    A setting that is only there with some value of another follows from it.
+    A setting that exists only for some value of another follows from that one.
     """
     common = there.keys() & here.keys()
     return {name for name in common if there[name] != here[name]} or there.keys() ^ here.keys()

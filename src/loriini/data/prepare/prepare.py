@@ -90,6 +90,7 @@ def prepare_documents(
     documents: ReadDocuments,
     identity: Mapping[str, str],
     settings: PrepareSettings,
+    wait: bool = False,
 ) -> Corpus:
     """As `prepare`, with documents from any source.
 
@@ -99,10 +100,11 @@ def prepare_documents(
             are not stored yet, by one task.
         identity: names and hashes of the documents: with another identity, `out` is refused.
         settings: all other settings.
+        wait: wait while another process writes to `out`, instead of InputError.
     """
     _check(out, settings)
     streams = [DocumentStream(documents, digest([_content_settings(settings), dict(identity)]))]
-    return _prepare_locked(out, streams, identity, settings)
+    return _prepare_locked(out, streams, identity, settings, wait)
 
 
 def _warn_of_heldout(paths: Iterable[str]) -> None:
@@ -154,9 +156,9 @@ def _prepare_locked(
     streams: Iterable[DocumentStream],
     identity: Mapping[str, str],
     settings: PrepareSettings,
+    wait: bool = False,
 ) -> Corpus:
-    out.mkdir(parents=True, exist_ok=True)
-    with folder_lock(out), explained_damage(out):
+    with folder_lock(out, wait), explained_damage(out):
         stages = build_stages(out, streams, identity, settings)
         made = manifest_of(_content_settings(settings), stages)
         written = read_manifest(out / MANIFEST, CORPUS_PARTS) or {}
@@ -202,17 +204,8 @@ def open_corpus(out: str | Path) -> Corpus:
     check_recorded(out, manifest["stages"])
     try:
         with explained_damage(out):
-            _check_vocabularies(tokenizer, tokens, instances)
             return Corpus(out, open_instances(instances), open_tokens(tokens), tokenizer.folder, manifest)
     except (LookupError, TypeError, ValueError, AttributeError, OSError) as error:
         raise InputError(
             f"{out}: cannot be opened ({error!r}); remove the folder and make it again"
         ) from error
-
-
-def _check_vocabularies(*stages: Artifact) -> None:
-    """ValueError for stages with different vocabularies or EOS tokens."""
-    for name in ("vocab_size", "eos_token_id"):
-        values = [stage.counts[name] for stage in stages]
-        if values.count(values[0]) < len(values) or not isinstance(values[0], int):
-            raise ValueError(f"{name} is {' and '.join(map(str, values))}")

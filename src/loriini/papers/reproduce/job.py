@@ -15,7 +15,7 @@ from loriini.common.json_file import read_object
 from loriini.common.options import Option
 from loriini.common.progress import inform, warn
 from loriini.compare.running import check_jobs, refuse_failures, train_all
-from loriini.data.jobs.lock import claim_folder, waiting_lock
+from loriini.data.jobs.lock import claim_folder, folder_lock
 from loriini.data.read.records import OnError
 from loriini.evaluate.heldout import check_lengths
 from loriini.papers.reproduce.experiments.catalog import find_experiments
@@ -110,7 +110,7 @@ def check_heldout(plans: Sequence[Plan], texts: Texts) -> None:
 def claim(scale: Scale, texts: Texts, out: Path) -> None:
     """Record in the folder `out` the scale and text of its runs; see `claim_folder`."""
     settings = {"scale": asdict(scale), "text": texts.identity}
-    with waiting_lock(out):
+    with folder_lock(out, wait=True):
         begun = any((out / used).exists() for used in (RUNS, TEXT))
         claim_folder(out / SETTINGS, settings, begun, "loriini reproduce")
 
@@ -149,7 +149,7 @@ class ItemWriter:
             "date": time.strftime("%Y-%m-%d"),
         }
         results = item_results(experiment, measured, self.compute(experiment), about)
-        with waiting_lock(self.measures):
+        with folder_lock(self.measures, wait=True):
             folder.mkdir(exist_ok=True)
             write_json(folder / RESULTS, results, sort_keys=False)
             write_item_report(results, folder)
@@ -159,7 +159,7 @@ class ItemWriter:
 
     def overview(self) -> Path:
         """Write the overview of all items in the folder."""
-        with waiting_lock(self.measures):
+        with folder_lock(self.measures, wait=True):
             return write_overview(self.out)
 
     def compute(self, experiment: Experiment) -> Mapping[str, Any]:
@@ -170,7 +170,7 @@ class ItemWriter:
         if experiment.compute is None:
             return {}
         path = self.measures / (experiment.computed_as or experiment.item) / f"{self.seeds}-seeds.json"
-        with waiting_lock(path.parent):
+        with folder_lock(path.parent, wait=True):
             if not path.exists():
                 write_json(path, experiment.compute(self.texts.scale, self.seeds), sort_keys=False)
             return read_object(path, "remove it")

@@ -22,7 +22,7 @@ from loriini.common.atomic import write_json
 from loriini.common.json_file import read_object
 from loriini.compare.measures import model_state, training_measures
 from loriini.compare.trainings import Training
-from loriini.data.jobs.lock import waiting_lock
+from loriini.data.jobs.lock import folder_lock
 from loriini.evaluate.heldout import HeldOut, documents_of
 from loriini.evaluate.perplexity import EVALUATION_VERSION, evaluate, score_tokens
 from loriini.evaluate.settings import EvaluationRouting, RouterFree
@@ -210,7 +210,7 @@ def measure(
     if not paths:
         return found
     heldout = of_kind(kind)
-    with waiting_lock(folder):
+    with folder_lock(folder, wait=True):
         of = [VERSION, EVALUATION_VERSION, model_state(trial.folder)]
         kept = {name: kept_measure(path, of) for name, path in paths.items()}
         if missing := [name for name, measured in kept.items() if measured is None]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from loriini.common.atomic import write_text
 from loriini.common.errors import InputError
 from loriini.common.grouping import grouped
-from loriini.data.jobs.lock import waiting_lock
+from loriini.data.jobs.lock import folder_lock
 from loriini.data.prepare.prepare import open_corpus, prepare_documents
 from loriini.data.prepare.settings import OrderMethod, PrepareSettings
 from loriini.data.prepare.text.documents import document_line
@@ -133,14 +133,14 @@ class Texts:
             workers=self.workers,
         )
         identity = {**self.identity, "kind": kind, "scale": self.scale.name}
-        with waiting_lock(self.folder):
+        with folder_lock(self.folder, wait=True):
             prepare_documents(out, lambda drop: self.documents(kind, TRAIN), identity, settings)
         return out.resolve()
 
     def heldout(self, kind: str) -> Path:
         """The held-out documents of a kind of text as JSON lines."""
         path = self.folder / f"{kind}.heldout.jsonl"
-        with waiting_lock(self.folder):
+        with folder_lock(self.folder, wait=True):
             if not path.exists():
                 lines = map(document_line, self.documents(kind, HELDOUT))
                 write_text(path, b"".join(lines).decode())

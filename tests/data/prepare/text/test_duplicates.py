@@ -46,8 +46,8 @@ def test_letters_of_scripts_without_spaces_are_words() -> None:
 def test_candidates_are_similar_neighbors_once_each(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(duplicates, "ROWS_AT_ONCE", block)
     pairs = duplicates.candidates(SIMILARITIES, NEIGHBORS)
-    assert list(zip(pairs.kept_P, pairs.dropped_P, strict=True)) == [(0, 1), (0, 2), (1, 3)]
-    assert pairs.cosines_P.tolist() == SIMILARITIES[[0, 0, 1], [0, 1, 2]].tolist()
+    assert pairs[["kept", "dropped"]].tolist() == [(0, 1), (0, 2), (1, 3)]
+    assert pairs["cosine"].tolist() == SIMILARITIES[[0, 0, 1], [0, 1, 2]].tolist()
     assert len(duplicates.candidates(SIMILARITIES - np.float16(0.1), NEIGHBORS)) == 0
 
 
@@ -58,7 +58,7 @@ def test_a_similarity_of_exactly_the_least_is_enough() -> None:
 
 
 def test_one_duplicate_a_document_and_only_if_the_words_agree() -> None:
-    pairs = duplicates.Pairs(np.array([0, 0, 1]), np.array([1, 2, 2]), np.full(3, 1, np.float16))
+    pairs = np.array([(0, 1, 1), (0, 2, 1), (1, 2, 1)], duplicates.PAIR)
     assert duplicates.near_duplicates(pairs, np.array([0.9, 0.5, 0.8])).tolist() == [0, 2]
     assert duplicates.near_duplicates(pairs, np.array([0.9, 0.9, 0.9])).tolist() == [0, 1]
 

@@ -211,4 +211,10 @@ def _open_encoder(source: _Source) -> "Encoder":
     from loriini.data.prepare.similarity.encoders import load_encoder, one_thread  # imports torch
 
     with one_thread():
-        return one_thread()(load_encoder(*source))
+        encode = load_encoder(*source)
+
+    def on_one_thread(texts: list[str]) -> NDArray[np.float32]:
+        with one_thread():
+            return encode(texts)
+
+    return on_one_thread

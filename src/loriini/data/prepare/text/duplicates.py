@@ -28,7 +28,9 @@ from loriini.data.prepare.array_types import Hashes, Ids, Neighbors, Vectors
 from loriini.data.prepare.text.stored import Slice, slice_documents, slices
 from loriini.data.prepare.text.words import words
 
-PAIRS = ("kept_P", "dropped_P", "cosines_P")
+PAIR = np.dtype([("kept", np.int64), ("dropped", np.int64), ("cosine", np.float16)])
+"""Two documents that may repeat each other, the lower number first."""
+PAIRS = "pairs.npy"
 CANDIDATES, NAMES, HASH_OFFSETS, HASHES = "candidates.npy", "names.json", "offsets.npy", "hashes.bin"
 INDICES = "indices.npy"
 
@@ -40,19 +42,6 @@ ROWS_AT_ONCE = 1 << 16
 PAIRS_PER_TASK = 1 << 16
 MULTIPLIER = 0x9E3779B97F4A7C15
 """2^64 over the golden ratio, odd (Knuth, The Art of Computer Programming, §6.4)."""
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """Distinct pairs of documents that may repeat each other, in rising order."""
-
-    kept_P: Ids
-    """The lower id of each pair."""
-    dropped_P: Ids
-    cosines_P: Vectors
-
-    def __len__(self) -> int:
-        return len(self.kept_P)
 
 
 def write_duplicates(
@@ -71,12 +60,15 @@ def write_duplicates(
     return build_artifact(folder, settings, inputs, partial(_write, documents, neighbors, execute))
 
 
-def candidates(similarities_NK: Vectors, neighbors_NK: Neighbors) -> Pairs:
-    """The pairs of neighbours whose similarity is at least COSINE, each once."""
+def candidates(similarities_NK: Vectors, neighbors_NK: Neighbors) -> NDArray[np.void]:
+    """The pairs (P,) of neighbours whose similarity is at least COSINE, each once and in rising order."""
     blocks = _candidates(similarities_NK, neighbors_NK)
     codes, cosines = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
-    pairs, first = np.unique(codes, return_index=True)
-    return Pairs(*np.divmod(pairs, max(len(neighbors_NK), 1)), cosines[first])
+    codes, first = np.unique(codes, return_index=True)
+    pairs = np.empty(len(codes), PAIR)
+    pairs["kept"], pairs["dropped"] = np.divmod(codes, max(len(neighbors_NK), 1))
+    pairs["cosine"] = cosines[first]
+    return pairs
 
 
 def shingles(text: str) -> Hashes:
@@ -95,18 +87,18 @@ def jaccard_index(a: Hashes, b: Hashes) -> float:
     return common / (len(a) + len(b) - common)
 
 
-def near_duplicates(pairs: Pairs, indices_P: NDArray[np.float64]) -> Ids:
+def near_duplicates(pairs: NDArray[np.void], indices_P: NDArray[np.float64]) -> Ids:
     """The places of pairs whose Jaccard index is at least JACCARD, one for each later document, by its id."""
     confirmed = np.flatnonzero(indices_P >= JACCARD)
     # pairs are sorted: the first with a document has the lowest that it repeats
-    _, first = np.unique(pairs.dropped_P[confirmed], return_index=True)
+    _, first = np.unique(pairs["dropped"][confirmed], return_index=True)
     return confirmed[first]
 
 
 def _write(documents: Artifact, neighbors: Artifact, execute: Executor, folder: Path) -> dict[str, Any]:
     parts = parts_folder(folder)
     run_tasks("candidates", [Task("pairs", partial(_find_pairs, neighbors))], folder, execute)
-    pairs = _read_pairs(parts / "pairs")
+    pairs = np.load(parts / "pairs" / PAIRS, mmap_mode="r")
     run_tasks("shingles", _hash_tasks(documents, parts / "pairs"), folder, execute)
     bounds = pairwise([*range(0, len(pairs), PAIRS_PER_TASK), len(pairs)])
     comparing = [
@@ -116,11 +108,10 @@ def _write(documents: Artifact, neighbors: Artifact, execute: Executor, folder: 
     run_tasks("duplicates", comparing, folder, execute)
     indices_P = np.concatenate([np.load(parts / task.name / INDICES) for task in comparing] or [np.zeros(0)])
     chosen = near_duplicates(pairs, indices_P)
-    columns = (pairs.dropped_P, pairs.kept_P, pairs.cosines_P, indices_P)
-    rows = list(zip(*(column[chosen].tolist() for column in columns), strict=True))
-    names = _open_hashed(parts).names({number for row in rows for number in row[:2]})
+    found, indices = pairs[chosen], indices_P[chosen].tolist()
+    names = _open_hashed(parts).names({*found["kept"].tolist(), *found["dropped"].tolist()})
     with open(folder / "duplicates.jsonl", "w") as file:
-        for document, repeats, cosine, index in rows:
+        for (repeats, document, cosine), index in zip(found.tolist(), indices, strict=True):
             line = {
                 "document": document,
                 "repeats": repeats,
@@ -130,8 +121,8 @@ def _write(documents: Artifact, neighbors: Artifact, execute: Executor, folder: 
                 "repeats_id": names[repeats],
             }
             file.write(json.dumps(line) + "\n")
-    np.save(folder / "ids.npy", pairs.dropped_P[chosen])
-    return {"candidates": len(pairs), "duplicates": len(rows)}
+    np.save(folder / "ids.npy", found["dropped"])
+    return {"candidates": len(pairs), "duplicates": len(found)}
 
 
 def _candidates(similarities_NK: Vectors, neighbors_NK: Neighbors) -> Iterator[tuple[Ids, Vectors]]:
@@ -148,14 +139,9 @@ def _candidates(similarities_NK: Vectors, neighbors_NK: Neighbors) -> Iterator[t
 def _find_pairs(neighbors: Artifact, folder: Path, advance: Advance) -> dict[str, Any]:
     """Write the candidate pairs and the rising ids of the documents in them."""
     pairs = candidates(neighbors.array("similarities.npy"), neighbors.array("neighbors.npy"))
-    for name in PAIRS:
-        np.save(folder / f"{name}.npy", getattr(pairs, name))
-    np.save(folder / CANDIDATES, np.union1d(pairs.kept_P, pairs.dropped_P))
+    np.save(folder / PAIRS, pairs)
+    np.save(folder / CANDIDATES, np.union1d(pairs["kept"], pairs["dropped"]))
     return {"candidates": len(pairs)}
-
-
-def _read_pairs(folder: Path) -> Pairs:
-    return Pairs(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in PAIRS))
 
 
 @dataclass(frozen=True)
@@ -228,9 +214,8 @@ def _hash_slice(
 def _compare(parts: Path, start: int, stop: int, folder: Path, advance: Advance) -> dict[str, Any]:
     """Write the Jaccard index of each of some pairs."""
     hashes_of = lru_cache(maxsize=64)(_open_hashed(parts).of)  # a document's pairs follow each other
-    pairs = _read_pairs(parts / "pairs")
-    both = (ids_P[start:stop].tolist() for ids_P in (pairs.kept_P, pairs.dropped_P))
-    indices = [jaccard_index(hashes_of(a), hashes_of(b)) for a, b in zip(*both, strict=True)]
+    pairs = np.load(parts / "pairs" / PAIRS, mmap_mode="r")[start:stop].tolist()
+    indices = [jaccard_index(hashes_of(kept), hashes_of(dropped)) for kept, dropped, _ in pairs]
     np.save(folder / INDICES, indices)
     advance(len(indices))
     return {"pairs": len(indices)}
