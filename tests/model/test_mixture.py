@@ -10,16 +10,10 @@ from transformers import DynamicCache
 
 from loriini import LoriiniForCausalLM, RoutingConfig
 from loriini.model.mixture import Mixture
-from loriini.routing import Router, history
+from loriini.routing import Router
 from loriini.routing.unit import RoutingContext, unit_layout
 from model.inference import CASES, MERGING_CASES, PROMPTS, label_of, whole
 from tiny import CLOSE, LENGTH, SEGMENT, label_arguments, over_blocks, random_ids, tiny_model
-
-
-@pytest.fixture(autouse=True)
-def short_history(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sums states after few tokens, so that short sequences use the sums."""
-    monkeypatch.setattr(history, "REMOVABLE", SEGMENT + 1)
 
 
 def lory_layer(name: str = "lory", experts: int = 4) -> Mixture:
@@ -167,6 +161,20 @@ def test_cropped_tokens_of_a_prompt_are_passed_again(name: str) -> None:
         torch.testing.assert_close(found[b], whole(model, row, prompt, "prompt")[prompt - 2 :], **CLOSE)
 
 
+@pytest.mark.parametrize("prompt", [SEGMENT - 1, 3 * SEGMENT])
+@torch.no_grad()
+def test_in_segment_mode_others_may_replace_them(prompt: int) -> None:
+    """In one layer: in others, the token that stays was computed with what the removed ones decided."""
+    model, cache, ids = tiny_model(num_hidden_layers=1), DynamicCache(), random_ids(2, 4 * SEGMENT)
+    step = {"past_key_values": cache, "use_cache": True, "inference_routing": "segment"}
+    model(torch.cat([ids[:, :1], random_ids(2, prompt - 1)], dim=1), **step)
+    cache.crop(-prompt + 1)
+    parts = (ids[:, 1:prompt], ids[:, prompt:])
+    found = torch.cat([model(part, **step).logits for part in parts], dim=1)
+    for b, row in enumerate(ids):
+        torch.testing.assert_close(found[b], whole(model, row, prompt, "segment")[1:], **CLOSE)
+
+
 @pytest.mark.parametrize("emptied", ["crop", "reset"])
 @torch.no_grad()
 def test_an_emptied_cache_takes_a_new_prompt(emptied: str) -> None:
@@ -242,15 +250,3 @@ def test_a_sequence_without_tokens_in_a_call_keeps_its_decision() -> None:
     real = mask[1].bool()
     alone = whole(model, ids[1][real], first, "segment")
     torch.testing.assert_close(torch.cat(found, 1)[1][real], alone, **CLOSE)
-
-
-@torch.no_grad()
-def test_tokens_that_are_summed_cannot_be_cropped() -> None:
-    model, cache = tiny_model(), DynamicCache()
-    model(random_ids(1, 5 * SEGMENT), past_key_values=cache, use_cache=True, inference_routing="segment")
-    kept = cache.layers[0].history.removable
-    with pytest.raises(ValueError, match=f"cropped to {5 * SEGMENT - kept} tokens or more, not to"):
-        cache.crop(-kept - 1)
-    assert cache.get_seq_length() == 5 * SEGMENT
-    cache.crop(-kept)
-    assert cache.get_seq_length() == 5 * SEGMENT - kept

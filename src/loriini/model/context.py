@@ -120,11 +120,11 @@ def _decided(design: RoutingConfig, context: RoutingContext, first: RoutedCacheL
 
     A new decision is made where a segment begins, and while the prompt that routes segment 1 is incomplete.
     """
-    kept = context.past > 0 and first.decided_at > 0
-    if design.unit == "sequence" or (design.unit != "token" and context.prompt_routed):
-        return {"decided": kept, "decided_at": 1}
-    if not design.pooled:
+    if design.unit == "token":
         return {}
+    kept = context.past > 0 and first.decided_at > 0
+    if design.unit == "sequence" or context.prompt_routed:
+        return {"decided": kept, "decided_at": 1}
     assert context.prompt_lengths_B is not None
     T, start = design.segment_length, context.past if kept else 0
     positions = context.positions()[:, start:]

@@ -50,7 +50,7 @@ class Mixture(nn.Module):
         else:
             routing = self._route(x_BLD, activations, context, layout, cache)
         design = self.config.routing  # also of a dense model: its layers have the units of the whole model
-        if cache is not None and design.pooled and not context.decided:
+        if cache is not None and design.unit != "token" and not context.decided:
             cache.keep_decision(routing, layout, context)
         if self.num_experts == 1:
             y_BLD = self.experts(x_BLD)
@@ -82,16 +82,15 @@ class Mixture(nn.Module):
         design = self.config.routing
         if cache is not None and self.router.scorer is not None:
             cache.remember(x_BLD, context, design)
-        if cache is not None and context.decided and design.unit != "token":
+        if cache is not None and context.decided:
             return cache.last_routing(layout)
         if self.router.scorer is None:
             states = x_BLD[:, :1].expand(-1, layout.units, -1)  # gates do not depend on them
         elif activations is not None:
             states = activations
-        elif cache is None:
-            states = routing_states(x_BLD, context, design, layout)
         else:
-            states = cache.routing_states(x_BLD, context, design, layout)
+            states_BHD = x_BLD if cache is None or cache.states is None else cache.states
+            states = routing_states(states_BHD, context, design, layout)
         routing: Routing = self.router(states, context, design, layout)
         return routing
 

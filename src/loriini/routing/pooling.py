@@ -19,34 +19,30 @@ def routing_states(
     With `linear_segment` they are (B, L, 2D): each token's own, then the mean of the segment before its own.
     """
     if design.unit == "token":
-        tokens_BLD = states_BHD[:, context.past :]
-        if not design.pooled:
-            return tokens_BLD
-        # A packed row may have a segment for every token; counting them would stop a GPU or a compiled graph.
-        segments = states_BHD.shape[1] if context.packed else None
-        means_BND = segment_means(states_BHD, context, design.segment_length, segments)
-        return with_segment_before(tokens_BLD, means_BND, context, design)
+        if design.pooled:
+            return with_segment_before(states_BHD, context, design)
+        return states_BHD[:, -context.length :]
     if context.packed:
         return packed_routing_states(states_BHD, context, design, layout)
     if layout.segments_BU is None:
         return prompt_mean(states_BHD, context, context.prompt_lengths_B)[:, None]
+    return segment_routing_states(states_BHD, context, design, layout)
+
+
+def segment_routing_states(
+    states_BHD: Tensor, context: RoutingContext, design: RoutingConfig, layout: UnitLayout
+) -> Tensor:
+    """The mean state (B, U, D) that routes each unit of a call, a segment (Lory §3.1, Algorithm 1).
+
+    Segment k > 1 is routed by the mean of segment k-1; segment 1 by its own, in which only the prompt's
+    tokens count where there is a prompt. With `unit=prefix`, what routes segment 1 routes all.
+    """
+    assert layout.segments_BU is not None
     T = design.segment_length
     means_BND = segment_means(states_BHD, context, T)
     first_BD = means_BND[:, 0]
     if context.prompt_lengths_B is not None:
         first_BD = prompt_mean(states_BHD, context, context.prompt_lengths_B.clamp(max=T))
-    return segment_routing_states(means_BND, first_BD, context, design, layout)
-
-
-def segment_routing_states(
-    means_BND: Tensor, first_BD: Tensor, context: RoutingContext, design: RoutingConfig, layout: UnitLayout
-) -> Tensor:
-    """The mean state (B, U, D) that routes each unit of a call, a segment (Lory §3.1, Algorithm 1).
-
-    Segment k > 1 is routed by the mean of segment k-1; segment 1 by its own, `first_BD`, in which only the
-    prompt's tokens count where there is a prompt. With `unit=prefix`, what routes segment 1 routes all.
-    """
-    assert layout.segments_BU is not None
     if design.unit == "prefix":
         return first_BD[:, None].expand(-1, layout.units, -1)
     pooled_BND = torch.cat([first_BD[:, None], means_BND[:, :-1]], dim=1)
@@ -64,14 +60,9 @@ def prompt_mean(states_BHD: Tensor, context: RoutingContext, lengths_B: Tensor |
     counted_BH = positions_BH >= 0
     if lengths_B is not None:
         counted_BH = counted_BH & (positions_BH < lengths_B[:, None])
-    means_BD = masked_sum(states_BHD, counted_BH) / counted_BH.sum(1, keepdim=True).clamp(min=1)
-    return means_BD.to(states_BHD.dtype)
-
-
-def masked_sum(states_BHD: Tensor, counted_BH: Tensor) -> Tensor:
-    """The sum (B, D) of the states that count, at least float32, also under autocast."""
-    wide = torch.promote_types(states_BHD.dtype, torch.float32)
-    return states_BHD.masked_fill(~counted_BH[..., None], 0).sum(1, dtype=wide)
+    wide = torch.promote_types(states_BHD.dtype, torch.float32)  # also under autocast
+    sums_BD = states_BHD.masked_fill(~counted_BH[..., None], 0).sum(1, dtype=wide)
+    return (sums_BD / counted_BH.sum(1, keepdim=True).clamp(min=1)).to(states_BHD.dtype)
 
 
 def packed_routing_states(
@@ -86,11 +77,11 @@ def packed_routing_states(
     return means_BUD.gather(1, sources_BU[..., None].expand(-1, -1, means_BUD.shape[-1]))
 
 
-def with_segment_before(
-    tokens_BLD: Tensor, means_BND: Tensor, context: RoutingContext, design: RoutingConfig
-) -> Tensor:
+def with_segment_before(states_BHD: Tensor, context: RoutingContext, design: RoutingConfig) -> Tensor:
     """Each token's state, then the mean of the segment before its own (0 in segment 1); (B, L, 2D)."""
-    T = design.segment_length
+    T, tokens_BLD = design.segment_length, states_BHD[:, context.past :]
+    # A packed row may have a segment for every token; counting them would stop a GPU or a compiled graph.
+    means_BND = segment_means(states_BHD, context, T, states_BHD.shape[1] if context.packed else None)
     before_BL1 = context.segments(T)[:, context.past :, None] - 1
     gathered_BLD = means_BND.gather(1, before_BL1.clamp(min=0).expand(-1, -1, means_BND.shape[-1]))
     before_BLD = gathered_BLD.masked_fill(context.new_positions()[..., None] < T, 0)
@@ -116,16 +107,6 @@ def segment_means(states_BHD: Tensor, context: RoutingContext, T: int, segments:
     sums_BND = sums_by_segment(states_BHD, index_BH, segments)
     counts_BN1 = sums_by_segment(torch.ones_like(states_BHD[..., :1]), index_BH, segments)
     return (sums_BND / counts_BN1.clamp(min=1)).to(dtype)
-
-
-def segment_sums(
-    states_BLD: Tensor, positions_BL: Tensor, prompt_lengths_B: Tensor, T: int, segments: int
-) -> Tensor:
-    """Sums of states (B, 1+N, D), at least float32: of the prompt's tokens in segment 1, then by segment."""
-    index_BL = torch.where(positions_BL < 0, -1, positions_BL // T)
-    sums_BND = sums_by_segment(states_BLD, index_BL, segments)
-    in_prompt_BL = (positions_BL >= 0) & (positions_BL < prompt_lengths_B.clamp(max=T)[:, None])
-    return torch.cat([masked_sum(states_BLD, in_prompt_BL)[:, None], sums_BND], dim=1)
 
 
 def sums_by_segment(states_BLD: Tensor, index_BL: Tensor, segments: int) -> Tensor:

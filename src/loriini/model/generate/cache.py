@@ -11,8 +11,6 @@ from transformers.masking_utils import create_causal_mask
 
 from loriini.model.kernels.products import Kept
 from loriini.routing import Routing, RoutingConfig
-from loriini.routing.history import History
-from loriini.routing.pooling import routing_states, segment_routing_states, with_segment_before
 from loriini.routing.unit import RoutingContext, UnitLayout
 
 CACHE = "cache" if "cache" in inspect.signature(create_causal_mask).parameters else "past_key_values"
@@ -34,8 +32,7 @@ class RoutedCacheLayer(DynamicLayer):
     - `decision`: the last one.
     - `decided_at`: how many tokens must stay for it to hold, 1 for a prompt's; 0: there is none.
     - `merged`: the FFNs (B, …) merged by it, by the names of their weights.
-    - `means` (B, N, D): those of the segments before it, where they route single tokens.
-    - `history`: the sums by which later units are routed, where earlier tokens route them.
+    - `states` (B, H, D): those of its tokens so far, where they route later ones.
 
     And of the first layer only, for all: `prompt_lengths` (B,), and the `mode`, the `inference_routing` that
     the first call chose.
@@ -52,8 +49,7 @@ class RoutedCacheLayer(DynamicLayer):
         self.decision: Decision | None = None
         self.decided_at = 0
         self.merged: Mapping[str, Kept] = {}
-        self.means: Tensor | None = None
-        self.history: History | None = None
+        self.states: Tensor | None = None
         self.prompt_lengths: Tensor | None = None
         self.mode: str | None = None
 
@@ -76,27 +72,22 @@ class RoutedCacheLayer(DynamicLayer):
             if not torch.equal(selected.gates_BE, self.decision.gates_BE):
                 self.merged = {}
             self.decision = selected
-        self.means = None if self.means is None else function(self.means)
+        self.states = None if self.states is None else function(self.states)
         self.prompt_lengths = None if self.prompt_lengths is None else function(self.prompt_lengths)
-        if self.history is not None:
-            self.history.select(function)
 
     def crop(self, tokens_to_remove: int) -> None:
         """Remove the last tokens; a segment's decision is kept as long as the tokens it was made from.
 
         A prompt's decision survives any crop that leaves a token; removed prompt tokens must be passed again,
-        as assisted generation does. ValueError where the history has already summed tokens to be removed.
+        as assisted generation does.
         """
         removed = tokens_to_remove <= 0  # a positive number is what is left, before transformers 5.24
         length = self.get_seq_length() + tokens_to_remove if removed else tokens_to_remove
-        if self.history is not None and length > 0:
-            self.history.check_crop(length)
         super().crop(tokens_to_remove)
         if length <= 0:
             self._forget()
             return
-        if self.history is not None:
-            self.history.crop(length)
+        self.states = None if self.states is None else self.states[:, :length]
         if length < self.decided_at:
             self.decided_at, self.merged = 0, {}
 
@@ -107,27 +98,10 @@ class RoutedCacheLayer(DynamicLayer):
         self._forget()
 
     def remember(self, x_BLD: Tensor, context: RoutingContext, design: RoutingConfig) -> None:
-        """Add a call's states to the history, for designs and modes that route later units by them."""
+        """Add a call's states, for designs and modes that route later units by them."""
         by_segment = design.segmented and not context.prompt_routed
         if by_segment or design.scorer == "linear_segment":
-            self.history = self.history or History(design.segment_length)
-            self.history.add(x_BLD, context)
-
-    def routing_states(
-        self, x_BLD: Tensor, context: RoutingContext, design: RoutingConfig, layout: UnitLayout
-    ) -> Tensor:
-        """The states (B, U, D) that route the units of this call, which are remembered already."""
-        if not design.pooled:
-            return x_BLD
-        if self.history is None:
-            return routing_states(x_BLD, context, design, layout)
-        if design.unit == "token":
-            if not context.decided:
-                self.means = self.history.means(context)[0]
-            assert self.means is not None
-            return with_segment_before(x_BLD, self.means, context, design)
-        means_BND, first_BD = self.history.means(context)
-        return segment_routing_states(means_BND, first_BD, context, design, layout)
+            self.states = x_BLD if self.states is None else torch.cat([self.states, x_BLD], dim=1)
 
     def keep_decision(self, routing: Routing, layout: UnitLayout, context: RoutingContext) -> None:
         """Keep the decision of each sequence's last unit; one without tokens in the call keeps its own."""
