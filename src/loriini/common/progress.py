@@ -72,13 +72,17 @@ def progress(name: str, total: int | None = None, shown: bool = True) -> Iterato
     display = outer or _new_display(on_terminal)
     stage = display.add_task(name, total=total, note="")
     print_line = partial(_print_line, display, stage)
+
+    def advance(count: int = 1, note: str = "") -> None:
+        display.update(stage, advance=count, note=printable(note))
+
     token = _display.set(display)
     try:
         with (
             nullcontext() if outer else display,
             nullcontext() if on_terminal else repeated(SECONDS_BETWEEN_LINES, print_line),
         ):
-            yield _advance(display, stage)
+            yield advance
             if _find(display, stage).total is None:
                 display.update(stage, total=_find(display, stage).completed)
         if not (outer or on_terminal):
@@ -139,13 +143,6 @@ def warn(message: object) -> None:
 
 
 warn_once = cache(warn)
-
-
-def _advance(display: Progress, stage: TaskID) -> Advance:
-    def advance(count: int = 1, note: str = "") -> None:
-        display.update(stage, advance=count, note=printable(note))
-
-    return advance
 
 
 def _new_display(on_terminal: bool) -> Progress:

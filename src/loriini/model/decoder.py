@@ -191,7 +191,17 @@ class LoriiniModel(LoriiniPreTrainedModel):
         cache: Cache | None,
     ) -> tuple[Tensor, dict[str, Any]]:
         """States with their positions, and the mask and positions of every layer's attention."""
-        mask = self._causal_mask(x_BLD, context, attention_mask, cache)
+        if context.packed and attention_mask is not None and attention_mask.dim() == 2:
+            attention_mask = None  # positions separate documents and padding
+        mask = create_causal_mask(
+            config=self.config,
+            inputs_embeds=x_BLD,
+            attention_mask=attention_mask,
+            **{CACHE: cache},
+            # of one document a row transformers would ask the device whether they are several
+            position_ids=context.position_ids() if context.packed else None,
+        )
+        mask = additive_mask(mask, x_BLD)
         position_ids = context.position_ids() if position_ids is None else position_ids
         x_BLD, position_arguments = self.positions(x_BLD, position_ids)
         arguments = {"attention_mask": mask, "position_ids": position_ids, **position_arguments}
@@ -208,19 +218,3 @@ class LoriiniModel(LoriiniPreTrainedModel):
             x_BLD, routing = layer(x_BLD, context, layout, first, **attention)
             routings.append(routing)
         return self.norm(x_BLD), tuple(routings)
-
-    def _causal_mask(
-        self, x_BLD: Tensor, context: RoutingContext, attention_mask: Tensor | None, cache: Cache | None
-    ) -> Any:
-        """transformers' mask; in packed rows, positions separate documents and padding."""
-        if context.packed and attention_mask is not None and attention_mask.dim() == 2:
-            attention_mask = None
-        mask = create_causal_mask(
-            config=self.config,
-            inputs_embeds=x_BLD,
-            attention_mask=attention_mask,
-            **{CACHE: cache},
-            # of one document a row transformers would ask the device whether they are several
-            position_ids=context.position_ids() if context.packed else None,
-        )
-        return additive_mask(mask, x_BLD)

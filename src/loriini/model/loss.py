@@ -43,18 +43,6 @@ def call_loss(loss: Tensor, output_z: Tensor | None = None) -> CallLoss:
     return CallLoss(loss, (loss - output_z).detach(), output_z.detach())
 
 
-def kept_states(states_BLD: Tensor, logits_to_keep: int | Tensor) -> Tensor:
-    """The states whose logits are wanted: of all positions (0), of the last ones, or of some indices."""
-    if not isinstance(logits_to_keep, int):
-        return states_BLD[:, logits_to_keep]
-    return states_BLD[:, -logits_to_keep:]  # -0: all
-
-
-def next_tokens(labels: Tensor) -> Tensor:
-    """Labels (B, L) as the targets of each position: shifted by one, ignored for the last."""
-    return nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORE_INDEX)
-
-
 def reads_weights_alone(head: nn.Module) -> bool:
     """Whether an output head is nothing but its weights, as `fused_loss` takes it: no adapter, no hook."""
     of_forward, of_backward = head._forward_hooks, head._backward_hooks
@@ -113,20 +101,6 @@ def add_z_loss(
     squares_BL = logits_BLV.float().logsumexp(-1).square()
     z_loss = z * (squares_BL * (targets_BL != IGNORE_INDEX)).sum() / items
     return call_loss(loss + z_loss, z_loss)
-
-
-def loss_in_parts(
-    states_BLD: Tensor,
-    head: nn.Linear,
-    targets_BL: Tensor,
-    items: Tensor | int,
-    z: float,
-    of_rows: LossOfRows,
-) -> CallLoss:
-    """The summed loss of targets, divided by `items`, without holding all logits."""
-    if torch.is_grad_enabled() or z:
-        return fused_loss(states_BLD, head.weight, targets_BL, items, head.bias, z=z, of_rows=of_rows)
-    return call_loss(token_losses(states_BLD, head, targets_BL, head.out_features).sum() / items)
 
 
 def loss_of_rows(

@@ -2,6 +2,7 @@
 
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache
 
@@ -11,14 +12,13 @@ from loriini.model.decoder import LoriiniModel, LoriiniPreTrainedModel
 from loriini.model.generate.cache import CACHE
 from loriini.model.generate.generation import RoutedGenerationMixin
 from loriini.model.loss import (
+    IGNORE_INDEX,
     add_z_loss,
     call_loss,
     counted_items,
     counted_targets,
-    kept_states,
-    loss_in_parts,
+    fused_loss,
     loss_of_rows,
-    next_tokens,
     reads_weights_alone,
     share_of_batch,
     token_losses,
@@ -95,9 +95,10 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
             return_dict=True,
             **kwargs,
         )
-        states = kept_states(out.last_hidden_state, logits_to_keep)
+        at = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep  # -0: all
+        states = out.last_hidden_state[:, at]
         if shift_labels is None and labels is not None:
-            shift_labels = next_tokens(labels)
+            shift_labels = nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORE_INDEX)
         skips = reduction == "none" or (skip_logits and reads_weights_alone(self.lm_head))
         logits = None if skips and shift_labels is not None else self.lm_head(states)
         losses: dict[str, Any] = {}
@@ -132,10 +133,13 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         targets_BL = counted_targets(labels_BL, states_BLD, out.context, self.config, self.training)
         counted = counted_items(labels_BL, targets_BL, items)
         z = self.config.output_z if self.training else 0.0
-        if reduction == "none":
-            call = call_loss(token_losses(states_BLD, self.lm_head, targets_BL, self.vocab_size))
+        head = self.lm_head
+        if logits_BLV is None and reduction == "mean" and (torch.is_grad_enabled() or z):
+            of_rows = self.loss_of_rows
+            call = fused_loss(states_BLD, head.weight, targets_BL, counted, head.bias, z=z, of_rows=of_rows)
         elif logits_BLV is None:
-            call = loss_in_parts(states_BLD, self.lm_head, targets_BL, counted, z, self.loss_of_rows)
+            losses_BL = token_losses(states_BLD, head, targets_BL, self.vocab_size)
+            call = call_loss(losses_BL if reduction == "none" else losses_BL.sum() / counted)
         else:
             arguments = {"num_items_in_batch": counted, "shift_labels": targets_BL}
             mean: Tensor = self.loss_function(logits_BLV, None, self.vocab_size, **arguments)

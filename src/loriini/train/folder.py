@@ -1,5 +1,6 @@
 """A run's folder: which run owns it, its newest checkpoint, its record, and its final model."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -122,7 +123,9 @@ def own_checkpoint(run: TrainConfig, out: Path, problems: Problems) -> tuple[Pat
                 "undo the change, or start another run"
             )
         for damaged in (each for each, problem in problems.items() if problem is not None):
-            commit(damaged, damaged.with_name(f"damaged-{damaged.name}"))
+            kept = damaged.with_name(f"damaged-{damaged.name}")
+            shutil.rmtree(kept, ignore_errors=True)  # the same step was damaged before
+            commit(damaged, kept)
     return newest
 
 

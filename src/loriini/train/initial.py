@@ -48,8 +48,24 @@ class InitialModel:
 
     @cached_property
     def folder(self) -> Path:
-        """Where the weights are."""
-        return weights_folder(self.name)
+        """Where the weights are: a Hugging Face folder, or a checkpoint."""
+        path = local_folder(self.name)
+        if not path.is_dir():
+            raise InputError(
+                f"--init {self.name}: no such folder; give a run, a checkpoint, a model's folder or a Hub id"
+            )
+        if (path / STATE).exists():
+            if problem := problem_of(path):
+                raise InputError(f"--init {path}: a damaged checkpoint ({problem}); give another")
+            return path
+        if (path / RUN).exists() and not has_model(path):
+            newest = newest_checkpoint(path / CHECKPOINTS)
+            if newest is None:
+                raise InputError(
+                    f"--init {path}: a run without a checkpoint yet; train it first, or give another"
+                )
+            return newest[0]
+        return model_folder(path)
 
     @cached_property
     def config(self) -> LoriiniConfig:
@@ -143,27 +159,6 @@ class InitialModel:
         if self.is_checkpoint:
             return checkpoint_tokenizer(self.folder)
         return self.folder if holds_tokenizer(self.folder) else None
-
-
-def weights_folder(name: str) -> Path:
-    """The folder of a model's weights: a Hugging Face folder, or a checkpoint. InputError where none is."""
-    path = local_folder(name)
-    if not path.is_dir():
-        raise InputError(
-            f"--init {name}: no such folder; give a run, a checkpoint, a model's folder or a Hub id"
-        )
-    if (path / STATE).exists():
-        if problem := problem_of(path):
-            raise InputError(f"--init {path}: a damaged checkpoint ({problem}); give another")
-        return path
-    if (path / RUN).exists() and not has_model(path):
-        newest = newest_checkpoint(path / CHECKPOINTS)
-        if newest is None:
-            raise InputError(
-                f"--init {path}: a run without a checkpoint yet; train it first, or give another"
-            )
-        return newest[0]
-    return model_folder(path)
 
 
 def start_from(

@@ -125,7 +125,10 @@ def resume(
 
     InputError for overrides that would change what it trains, or nothing, and for other text.
     """
-    before = run_to_resume(out)
+    if not (out / RUN).exists():
+        why = kind_of(out) or f"no {RUN}"
+        raise InputError(f"{out}: no run to resume here ({why}); start one with `loriini train RECIPE`")
+    before, _ = read_run(out / RUN)
     run = with_text(override(before, overrides), corpora, heldout)
     recorded, kept = before.to_dict(), run.chosen_as(before).to_dict()
     if changed := changed_settings(recorded, kept):
@@ -142,14 +145,6 @@ def resume(
     if has_model(out) and not corpora:
         return report_finished(out)  # its corpus may be gone
     return train_run(run, out, deadline)
-
-
-def run_to_resume(folder: Path) -> TrainConfig:
-    """The run in a folder; InputError where there is none."""
-    if not (folder / RUN).exists():
-        why = kind_of(folder) or f"no {RUN}"
-        raise InputError(f"{folder}: no run to resume here ({why}); start one with `loriini train RECIPE`")
-    return read_run(folder / RUN)[0]
 
 
 def train_run(run: TrainConfig, out: Path, deadline: float = math.inf) -> Path:

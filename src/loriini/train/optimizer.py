@@ -77,19 +77,9 @@ class OptimizerConfig:
             )
 
 
-def warmup_steps(config: OptimizerConfig, steps: int) -> int:
-    """Steps over which the learning rate rises, at least one."""
-    return max(1, round(config.warmup * steps))
-
-
-def falling_steps(config: OptimizerConfig, steps: int) -> int:
-    """Steps at the end over which the rate of `warmup_stable_decay` falls, at least one."""
-    return max(1, round(config.decay * steps))
-
-
 def learning_rate_factor(config: OptimizerConfig, step: int, steps: int) -> float:
     """The learning rate of `step` (counted from 0) of `steps`, as a fraction of the peak."""
-    warmup = warmup_steps(config, steps)
+    warmup = max(1, round(config.warmup * steps))
     if step < warmup:
         return (step + 1) / warmup
     if config.schedule == "constant":
@@ -98,7 +88,7 @@ def learning_rate_factor(config: OptimizerConfig, step: int, steps: int) -> floa
         progress = (step - warmup) / max(1, steps - warmup)
         falling = 0.5 * (1 + math.cos(math.pi * progress))
     else:
-        falling = min(1.0, (steps - 1 - step) / falling_steps(config, steps))
+        falling = min(1.0, (steps - 1 - step) / max(1, round(config.decay * steps)))
     return config.final_rate + (1 - config.final_rate) * falling
 
 

@@ -45,12 +45,6 @@ from loriini.train.checkpoints.state import NAME, STATE, checkpoints_in, superse
 from loriini.train.run_progress import RunProgress
 
 
-def writes_milestones(checkpoint: "CheckpointConfig", evaluated_every: int) -> bool:
-    """Whether checkpoints are written at all multiples of `keep_every`."""
-    written = (checkpoint.every, evaluated_every)
-    return any(every and checkpoint.keep_every % every == 0 for every in written)
-
-
 @dataclass(frozen=True)
 class CheckpointConfig:
     """When checkpoints are written, and how many are kept."""
@@ -63,7 +57,10 @@ class CheckpointConfig:
         0,
         needs=Needs(
             "a multiple of --checkpoint.every or, with --heldout, of --evaluate.every",
-            lambda run: writes_milestones(run.checkpoint, run.evaluate.every if run.evaluate.heldout else 0),
+            lambda run: any(
+                every and run.checkpoint.keep_every % every == 0
+                for every in (run.checkpoint.every, run.evaluate.heldout and run.evaluate.every)
+            ),
         ),
     )
     """Steps between checkpoints that are kept besides the newest; 0: none."""
@@ -146,19 +143,15 @@ class CheckpointWriter:
         written = write_files(unfinished(final), tensors, state, self.parallel)
         self._pending = self._thread.submit(self._finish, written, final)
 
-    @staticmethod
-    def _wait_for_files(written: Future[Any]) -> None:
-        try:
-            written.result()
-        except CheckpointException as error:  # a BaseException; its causes are those of the processes
-            cause, _ = next(iter(error.failures.values()))
-            raise cause from error
-
     def _finish(self, written: Future[Any], final: Path) -> None:
         """Wait for all processes' files; then the first one renames their folder, and drops old ones."""
         temporary = unfinished(final)
         try:
-            self._wait_for_files(written)
+            try:
+                written.result()
+            except CheckpointException as error:  # a BaseException; its causes are those of the processes
+                cause, _ = next(iter(error.failures.values()))
+                raise cause from error
             if not self.parallel.first:
                 return
             shutil.rmtree(final, ignore_errors=True)
