@@ -6,8 +6,8 @@ CORE = (
     Mutation(
         "the gradient of a merge's kernel overwrites the total",
         "model/kernels/merge_kernels.py",
-        "main_grad_EP += dweight_EP",
-        "main_grad_EP.copy_(dweight_EP)",
+        "out_EP += gates_EN @ dmerged_NP",
+        "out_EP.copy_(gates_EN @ dmerged_NP)",
         "tests/model/experts/test_merge_kernels.py",
     ),
     Mutation(
@@ -69,8 +69,8 @@ CORE = (
     Mutation(
         "the last experts get the rows before theirs",
         "model/kernels/grouped.py",
-        "(x_PD[first:last] @ weight_EDO[expert])[start - first : end - first]",
-        "(x_PD[first:last] @ weight_EDO[expert])[: end - start]",
+        "(x_PD[first:last] @ weight_EOD[expert].T)[start - first : end - first]",
+        "(x_PD[first:last] @ weight_EOD[expert].T)[: end - start]",
         "tests/model/experts/test_grouped.py",
     ),
     Mutation(

@@ -303,8 +303,3 @@ def check_prompt(config: LoriiniConfig, lengths_B: Tensor, tokens_B: Tensor, tog
         if segment_problem(config) is None:
             remedy += ", or with inference_routing='segment' at least its first segment"
         raise ValueError(f"the first call has a part of the tokens that are routed together; {remedy}")
-
-
-def or_default(argument: bool | None, default: bool) -> bool:
-    """An argument of a call, or the configuration's value where it is None."""
-    return default if argument is None else argument

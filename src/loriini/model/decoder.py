@@ -12,7 +12,7 @@ from transformers.utils.output_capturing import capture_outputs
 
 from loriini.model.block import BLOCKS
 from loriini.model.configuration import LoriiniConfig
-from loriini.model.context import additive_mask, check_attention, check_names, or_default, routing_context
+from loriini.model.context import additive_mask, check_attention, check_names, routing_context
 from loriini.model.generate.cache import CACHE, routed_cache
 from loriini.model.mixture import Mixture
 from loriini.model.outputs import DecoderOutput
@@ -147,8 +147,8 @@ class LoriiniModel(LoriiniPreTrainedModel):
         **kwargs: Any,
     ) -> DecoderOutput:
         """Ids (B, L) or embeddings (B, L, D) to states; see `LoriiniForCausalLM.forward`."""
-        eager = self.config._attn_implementation == "eager"
-        if or_default(output_attentions, self.config.output_attentions) and not eager:
+        asked = self.config.output_attentions if output_attentions is None else output_attentions
+        if asked and self.config._attn_implementation != "eager":
             raise ValueError(
                 "output_attentions needs weights that only eager attention holds: "
                 "model.set_attn_implementation('eager')"

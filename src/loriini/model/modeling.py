@@ -5,9 +5,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache
+from transformers.utils import can_return_tuple
 
 from loriini.model.configuration import LoriiniConfig
-from loriini.model.context import or_default
 from loriini.model.decoder import LoriiniModel, LoriiniPreTrainedModel
 from loriini.model.generate.cache import CACHE
 from loriini.model.generate.generation import RoutedGenerationMixin
@@ -40,6 +40,7 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         self.loss_of_rows = loss_of_rows
         self.post_init()
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -58,9 +59,8 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         reduction: Literal["mean", "none"] = "mean",
         average: Average | None = None,
         num_items_in_batch: Tensor | int | None = None,
-        return_dict: bool | None = None,
         **kwargs: Any,
-    ) -> LoriiniOutput | tuple[Any, ...]:
+    ) -> LoriiniOutput:
         """Ids (B, L) to logits (B, L, V), a loss where there are labels, and every layer's `Routing`.
 
         - `position_ids` (B, L) or (1, L): a document begins wherever they start again within a row.
@@ -107,7 +107,7 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         if shift_labels is not None:
             labels_BL, auxiliary = shift_labels.contiguous(), losses["auxiliary_loss"]
             losses |= self._losses(states, logits, labels_BL, out, reduction, num_items_in_batch, auxiliary)
-        output = LoriiniOutput(
+        return LoriiniOutput(
             logits=logits,
             **losses,
             **{CACHE: getattr(out, CACHE)},
@@ -115,7 +115,6 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
             attentions=out.attentions,
             routings=out.routings,
         )
-        return output if or_default(return_dict, self.config.return_dict) else output.to_tuple()
 
     def _losses(
         self,

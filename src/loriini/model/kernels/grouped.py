@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from loriini.model.kernels.merge_kernels import save_inputs
 
 PARTS = 8
-"""How many numbers of rows there are from one power of two to the next.
+"""Row counts are rounded up to one of this many sizes per power of two.
 
 oneDNN, by which a CPU multiplies in bfloat16, compiles a product for every new number of rows, which takes
 several times as long as the product, and keeps the last thousand. Experts get other numbers in every step.
@@ -47,8 +47,19 @@ def grouped_linear_loop(x_PD: Tensor, weight_EOD: Tensor, ends_E: Tensor) -> Ten
 
 @torch.library.custom_op("loriini::rounded_groups", mutates_args=())
 def rounded_groups(x_PD: Tensor, weight_EOD: Tensor, ends_E: Tensor) -> Tensor:
-    """`grouped_linear` by products of few different numbers of rows."""
-    return _multiply(x_PD, weight_EOD.mT, ends_E)
+    """`grouped_linear` by products of few different numbers of rows.
+
+    A product runs on into the rows of the next experts, whose own products overwrite what it puts there; near
+    the last row it begins before its own rows instead, and only these are kept.
+    """
+    y_PO = x_PD.new_empty(len(x_PD), weight_EOD.shape[1])
+    for expert, start, end in _groups(ends_E):
+        first, last = _window(start, end, len(x_PD))
+        if first == start:
+            torch.mm(x_PD[first:last], weight_EOD[expert].T, out=y_PO[first:last])
+        else:
+            y_PO[start:end] = (x_PD[first:last] @ weight_EOD[expert].T)[start - first : end - first]
+    return y_PO
 
 
 @rounded_groups.register_fake
@@ -82,22 +93,6 @@ def _gradients(ctx: Any, dy_PO: Tensor) -> tuple[Tensor | None, Tensor | None, N
 
 
 rounded_groups.register_autograd(_gradients, setup_context=save_inputs)
-
-
-def _multiply(x_PD: Tensor, weight_EDO: Tensor, ends_E: Tensor) -> Tensor:
-    """Rows times their expert's weight; (P, O).
-
-    A product runs on into the rows of the next experts, whose own products overwrite what it puts there; near
-    the last row it begins before its own rows instead, and only these are kept.
-    """
-    y_PO = x_PD.new_empty(len(x_PD), weight_EDO.shape[2])
-    for expert, start, end in _groups(ends_E):
-        first, last = _window(start, end, len(x_PD))
-        if first == start:
-            torch.mm(x_PD[first:last], weight_EDO[expert], out=y_PO[first:last])
-        else:
-            y_PO[start:end] = (x_PD[first:last] @ weight_EDO[expert])[start - first : end - first]
-    return y_PO
 
 
 def _groups(ends_E: Tensor) -> Iterator[tuple[int, int, int]]:

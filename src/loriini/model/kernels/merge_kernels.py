@@ -87,47 +87,37 @@ def gradients(
     dmerged_NP: Tensor, gates_NE: Tensor, weight_EP: Tensor, main_grad_EP: Tensor | None = None
 ) -> tuple[Tensor, Tensor | None]:
     """The gradients of gates (N, E) and experts (E, P); None for the latter where `main_grad_EP` got it."""
-    if main_grad_EP is None:
-        return merge_gradients(dmerged_NP, gates_NE, weight_EP)
-    return add_merge_gradients(dmerged_NP, gates_NE, weight_EP, main_grad_EP), None
-
-
-@torch.library.custom_op("loriini::merge_gradients", mutates_args=())
-def merge_gradients(dmerged_NP: Tensor, gates_NE: Tensor, weight_EP: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradients of gates and experts, in their dtypes."""
-    if not runs_on(dmerged_NP.device, dmerged_NP.dtype, len(weight_EP)):
-        return merge_gradients_twin(dmerged_NP, gates_NE, weight_EP)
+    if main_grad_EP is not None:
+        return merge_gradients(dmerged_NP, gates_NE, weight_EP, main_grad_EP, add=True), None
     dweight_EP = torch.empty_like(weight_EP)
-    dgates_NE = launch(dmerged_NP, gates_NE, weight_EP, dweight_EP, add=False)
-    return dgates_NE.to(gates_NE.dtype), dweight_EP
+    return merge_gradients(dmerged_NP, gates_NE, weight_EP, dweight_EP, add=False), dweight_EP
+
+
+@torch.library.custom_op("loriini::merge_gradients", mutates_args={"out_EP"})
+def merge_gradients(
+    dmerged_NP: Tensor, gates_NE: Tensor, weight_EP: Tensor, out_EP: Tensor, add: bool
+) -> Tensor:
+    """The gradient of the gates; that of the experts is written or added to `out_EP`."""
+    on_gpu = runs_on(dmerged_NP.device, dmerged_NP.dtype, len(weight_EP))
+    compute = launch if on_gpu else merge_gradients_twin
+    return compute(dmerged_NP, gates_NE, weight_EP, out_EP, add).to(gates_NE.dtype)
 
 
 @merge_gradients.register_fake
-def _(dmerged_NP: Tensor, gates_NE: Tensor, weight_EP: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(gates_NE), torch.empty_like(weight_EP)
-
-
-@torch.library.custom_op("loriini::add_merge_gradients", mutates_args={"main_grad_EP"})
-def add_merge_gradients(
-    dmerged_NP: Tensor, gates_NE: Tensor, weight_EP: Tensor, main_grad_EP: Tensor
-) -> Tensor:
-    """The gradient of the gates; that of the experts is added to `main_grad_EP`."""
-    if not runs_on(dmerged_NP.device, dmerged_NP.dtype, len(weight_EP)):
-        dgates_NE, dweight_EP = merge_gradients_twin(dmerged_NP, gates_NE, weight_EP)
-        main_grad_EP += dweight_EP
-        return dgates_NE
-    return launch(dmerged_NP, gates_NE, weight_EP, main_grad_EP, add=True).to(gates_NE.dtype)
-
-
-@add_merge_gradients.register_fake
-def _(dmerged_NP: Tensor, gates_NE: Tensor, weight_EP: Tensor, main_grad_EP: Tensor) -> Tensor:
+def _(dmerged_NP: Tensor, gates_NE: Tensor, weight_EP: Tensor, out_EP: Tensor, add: bool) -> Tensor:
     return torch.empty_like(gates_NE)
 
 
-def merge_gradients_twin(dmerged_NP: Tensor, gates_NE: Tensor, weight_EP: Tensor) -> tuple[Tensor, Tensor]:
+def merge_gradients_twin(
+    dmerged_NP: Tensor, gates_NE: Tensor, weight_EP: Tensor, out_EP: Tensor, add: bool
+) -> Tensor:
     """The naive twin of the kernel: one matrix product for each gradient."""
-    # The copy of the few gates makes the second product 1.2 to 2.6 times as fast in bfloat16 on a CPU.
-    return dmerged_NP @ weight_EP.T, gates_NE.T.contiguous() @ dmerged_NP
+    gates_EN = gates_NE.T.contiguous()  # its product is 1.2 to 2.6 times as fast in bfloat16 on a CPU
+    if add:
+        out_EP += gates_EN @ dmerged_NP
+    else:
+        torch.mm(gates_EN, dmerged_NP, out=out_EP)
+    return dmerged_NP @ weight_EP.T
 
 
 def launch(

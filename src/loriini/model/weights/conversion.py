@@ -5,6 +5,8 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
+from loriini.common.settings import settings_of_kind
+from loriini.model.architecture import Architecture
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.mixture import names_within
 from loriini.model.modeling import LoriiniForCausalLM
@@ -12,25 +14,11 @@ from loriini.routing import Router, RoutingConfig
 from loriini.routing.registry import REGISTERED
 from loriini.routing.router import built_from
 
-MAY_DIFFER = frozenset(
-    {
-        "routing",
-        "recompute_merge",
-        "label_names",
-        "dropout",
-        "attention_dropout",
-        "initializer_range",
-        "expert_scale",
-        "output_z",
-        "rope_parameters",
-        "max_position_embeddings",
-        "use_cache",
-        "pretraining_tp",
-        "pad_token_id",
-        "bos_token_id",
-        "eos_token_id",
-    }
-)
+MAY_DIFFER = {
+    *settings_of_kind(Architecture, "training"),
+    *("routing", "recompute_merge", "label_names", "attention_dropout", "use_cache", "pretraining_tp"),
+    *("rope_parameters", "max_position_embeddings", "pad_token_id", "bos_token_id", "eos_token_id"),
+}
 """Fields that fit any weights: those of routing, training, texts and rotary positions."""
 
 
@@ -44,14 +32,7 @@ def copy_into_experts(dense: LoriiniForCausalLM, config: LoriiniConfig) -> Lorii
     """
     if problem := copy_problem(dense.config, config):
         raise ValueError(problem)
-    mixture = _like(dense, config)
-    source = dense.state_dict()
-    target = mixture.state_dict()
-    copied = {
-        name: source[name].expand_as(weight) if name in source else weight for name, weight in target.items()
-    }
-    mixture.load_state_dict(copied)
-    return mixture.train(dense.training)
+    return _carried(dense, config, routers=False)
 
 
 def copy_problem(dense: LoriiniConfig, config: LoriiniConfig) -> str | None:
@@ -68,7 +49,7 @@ def copy_problem(dense: LoriiniConfig, config: LoriiniConfig) -> str | None:
     return _difference(dense, config, MAY_DIFFER | {"num_experts"})
 
 
-def _difference(model: LoriiniConfig, config: LoriiniConfig, may_differ: frozenset[str]) -> str | None:
+def _difference(model: LoriiniConfig, config: LoriiniConfig, may_differ: set[str]) -> str | None:
     """The first field by which weights of one configuration do not fit the other; None: they fit."""
     unread = {"layer_norm_epsilon"}
     if model.block == config.block == "gpt2":
@@ -96,23 +77,26 @@ def change_design(mixture: LoriiniForCausalLM, config: LoriiniConfig) -> Loriini
             f"routing.num_shared_experts is {ours.num_shared_experts}, "
             f"but the mixture has {theirs.num_shared_experts}"
         )
-    changed = _like(mixture, config)
-    source = mixture.state_dict()
-    new = set() if keeps_routers(theirs, ours) else names_within(changed, Router)
-    weights = {
-        name: weight if name in new else source.get(name, weight)
-        for name, weight in changed.state_dict().items()
-    }
-    changed.load_state_dict(weights)
-    return changed.train(mixture.training)
+    return _carried(mixture, config, keeps_routers(theirs, ours))
 
 
-def _like(model: LoriiniForCausalLM, config: LoriiniConfig) -> LoriiniForCausalLM:
-    """A new model of `config` with a model's dtype, device and kernel of attention."""
-    new = LoriiniForCausalLM._from_config(
+def _carried(model: LoriiniForCausalLM, config: LoriiniConfig, routers: bool) -> LoriiniForCausalLM:
+    """A model's weights in a new one of `config`, of its dtype, device, mode and kernel of attention.
+
+    A dense model's FFN is copied into every expert. What the model lacks is newly initialised; without
+    `routers`, all of these are.
+    """
+    carried = LoriiniForCausalLM._from_config(
         config, dtype=model.dtype, attn_implementation=model.config._attn_implementation
-    )
-    return new.to(model.device)
+    ).to(model.device)
+    kept = model.state_dict()
+    new = set() if routers else names_within(carried, Router)
+    weights = {
+        name: kept[name].expand_as(weight) if name in kept and name not in new else weight
+        for name, weight in carried.state_dict().items()
+    }
+    carried.load_state_dict(weights)
+    return carried.train(model.training)
 
 
 def keeps_routers(old: RoutingConfig, new: RoutingConfig) -> bool:

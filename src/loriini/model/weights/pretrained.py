@@ -31,25 +31,10 @@ from loriini.model.modeling import LoriiniForCausalLM
 from loriini.routing import DESIGNS, RoutingConfig
 
 SHARED = (
-    "vocab_size",
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "head_dim",
-    "max_position_embeddings",
-    "initializer_range",
-    "rms_norm_eps",
-    "layer_norm_epsilon",
-    "rope_parameters",
-    "attention_bias",
-    "attention_dropout",
-    "lm_head_bias",
-    "tie_word_embeddings",
-    "pad_token_id",
-    "bos_token_id",
-    "eos_token_id",
+    *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
+    *("num_key_value_heads", "head_dim", "max_position_embeddings", "initializer_range", "rms_norm_eps"),
+    *("layer_norm_epsilon", "rope_parameters", "attention_bias", "attention_dropout", "lm_head_bias"),
+    *("tie_word_embeddings", "pad_token_id", "bos_token_id", "eos_token_id"),
 )
 """Settings with the same meaning in all configurations that have them."""
 
@@ -100,11 +85,6 @@ def gpt2_settings(theirs: PretrainedConfig) -> dict[str, Any]:
     return {"block": "gpt2", "intermediate_size": width, "dropout": float(theirs.resid_pdrop)}
 
 
-def settings_of_all(**settings: Any) -> Callable[[PretrainedConfig], dict[str, Any]]:
-    """Settings that all models of a family have."""
-    return lambda theirs: settings
-
-
 @dataclass(frozen=True)
 class Family:
     """A kind of model in transformers, and our settings of it besides SHARED.
@@ -122,8 +102,10 @@ SILU = {"hidden_act": "silu"}
 FAMILIES = {
     "llama": Family(LlamaForCausalLM, required={**SILU, "mlp_bias": False}),
     "mistral": Family(MistralForCausalLM, required=SILU),
-    "qwen2": Family(Qwen2ForCausalLM, settings_of_all(attention_bias=True, attention_out_bias=False), SILU),
-    "qwen3": Family(Qwen3ForCausalLM, settings_of_all(qk_norm="head"), SILU),
+    "qwen2": Family(
+        Qwen2ForCausalLM, lambda theirs: {"attention_bias": True, "attention_out_bias": False}, SILU
+    ),
+    "qwen3": Family(Qwen3ForCausalLM, lambda theirs: {"qk_norm": "head"}, SILU),
     "gpt2": Family(
         GPT2LMHeadModel,
         gpt2_settings,
@@ -137,8 +119,10 @@ FAMILIES = {
         gpt2_weights,
     ),
     "mixtral": Family(MixtralForCausalLM, required={**SILU, "router_jitter_noise": 0.0}),
-    "olmoe": Family(OlmoeForCausalLM, settings_of_all(block="olmoe"), {**SILU, "clip_qkv": None}),
-    "phimoe": Family(PhimoeForCausalLM, settings_of_all(block="phimoe"), {**SILU, "num_experts_per_tok": 2}),
+    "olmoe": Family(OlmoeForCausalLM, lambda theirs: {"block": "olmoe"}, {**SILU, "clip_qkv": None}),
+    "phimoe": Family(
+        PhimoeForCausalLM, lambda theirs: {"block": "phimoe"}, {**SILU, "num_experts_per_tok": 2}
+    ),
     "qwen3_moe": Family(
         Qwen3MoeForCausalLM,
         lambda theirs: {"qk_norm": "head", "intermediate_size": theirs.moe_intermediate_size},

@@ -6,11 +6,12 @@ these files, which import them from the installed package, or report in one line
 
 from pathlib import Path
 
-AUTO_MAP = {
-    "AutoConfig": "configuration_loriini.LoriiniConfig",
-    "AutoModel": "modeling_loriini.LoriiniModel",
-    "AutoModelForCausalLM": "modeling_loriini.LoriiniForCausalLM",
+CLASSES = {
+    "configuration_loriini": {"AutoConfig": "LoriiniConfig"},
+    "modeling_loriini": {"AutoModel": "LoriiniModel", "AutoModelForCausalLM": "LoriiniForCausalLM"},
 }
+"""The modules and, by transformers' Auto class, what they import."""
+AUTO_MAP = {auto: f"{module}.{name}" for module, names in CLASSES.items() for auto, name in names.items()}
 """`auto_map` of a saved configuration."""
 
 SHIM = '''"""Part of a model saved by Loriini: its classes are those of the installed package."""
@@ -27,9 +28,5 @@ except ModuleNotFoundError as error:
 def write_shim(folder: Path) -> None:
     """Write the modules that AUTO_MAP names into a model's folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    names_of: dict[str, list[str]] = {}
-    for reference in AUTO_MAP.values():
-        module, name = reference.split(".")
-        names_of.setdefault(module, []).append(name)
-    for module, names in names_of.items():
-        (folder / f"{module}.py").write_text(SHIM.format(names=", ".join(sorted(names))))
+    for module, names in CLASSES.items():
+        (folder / f"{module}.py").write_text(SHIM.format(names=", ".join(sorted(names.values()))))
