@@ -16,7 +16,7 @@ from loriini.recipes import find_recipe, recipe_names
 from loriini.routing import DESIGNS
 from loriini.train.changes import MAY_CHANGE, NOT_OF_TRAINING
 from loriini.train.checkpoints.storage import CheckpointConfig
-from loriini.train.config import ModelShape, TrainConfig
+from loriini.train.config import ModelShape, TrainConfig, value_from_json
 from loriini.train.guard import GuardConfig
 from loriini.train.measures import EvaluateConfig
 from loriini.train.optimizer import OptimizerConfig
@@ -100,18 +100,18 @@ def test_a_refusal_names_the_settings(make: Any, named: str) -> None:
 def test_a_run_round_trips_through_json() -> None:
     for recipe in map(find_recipe, recipe_names()):
         run = replace(recipe, corpus=(Path("here"), Path("there")))
-        assert TrainConfig.from_dict(json.loads(json.dumps(run.to_dict()))) == run
+        assert value_from_json(TrainConfig, json.loads(json.dumps(run.to_dict()))) == run
 
 
 def test_whole_numbers_of_json_are_floats_where_a_field_is_one() -> None:
     settings = tiny_run("lory").to_dict()
     settings["model"] |= {"initializer_range": 1, "rope_theta": 10**4}
-    model = TrainConfig.from_dict(json.loads(json.dumps(settings))).model
+    model = value_from_json(TrainConfig, json.loads(json.dumps(settings))).model
     assert (type(model.initializer_range), type(model.rope_theta)) == (float, float)
-    assert TrainConfig.from_dict(settings).config(300, 0).initializer_range == 1
+    assert value_from_json(TrainConfig, settings).config(300, 0).initializer_range == 1
     settings["routing"]["options"] = 3
     with pytest.raises(ValueError, match=r"routing\.options is 3; it must be a dict"):
-        TrainConfig.from_dict(settings)
+        value_from_json(TrainConfig, settings)
 
 
 def test_the_run_of_the_docs_can_be_trained(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from loriini.evaluate.perplexity import EVALUATION_VERSION
 from loriini.evaluate.runs import evaluate_on
 from loriini.evaluate.settings import EvaluationSettings
 from loriini.reporting.curves import Floats, Metrics, column, routed_steps, utilisation, with_load_entropy
-from loriini.train.config import read_run, recorded_corpus
+from loriini.train.config import RecordedCorpus, of_json, read_run
 from loriini.train.records.metrics import METRICS, read_records
 
 Row = Mapping[str, Any]
@@ -55,7 +55,7 @@ def training_measures(training: Training) -> dict[str, Any]:
     """
     metrics = _read_steps(training.folder)
     run, written = read_run(training.folder / RUN)
-    corpus = recorded_corpus(written, training.folder / RUN)
+    corpus = of_json(RecordedCorpus, written, training.folder / RUN)
     configs = {n: run.config(corpus.vocab_size, num_experts=n) for n in {m["experts"] for m in metrics}}
     flops = {n: config.flops_per_token(run.length) for n, config in configs.items()}
     tokens = column(metrics, "tokens")

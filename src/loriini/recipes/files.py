@@ -12,7 +12,7 @@ from loriini.common.errors import InputError
 from loriini.common.options import type_text
 from loriini.routing import DESIGNS, RoutingConfig
 from loriini.routing.design import design_and_fields
-from loriini.train.config import TrainConfig, run_of_json, value_from_json
+from loriini.train.config import TrainConfig, of_json, value_from_json
 from loriini.train.overrides.names import no_such_setting, setting_names
 
 READERS: dict[str, Callable[[str], Any]] = {".json": json.loads, ".toml": tomllib.loads}
@@ -28,7 +28,7 @@ def read_run_file(path: Path, recipe: Callable[[str], TrainConfig]) -> TrainConf
     """
     values = read_values(path)
     if "corpus_digest" in values:
-        return run_of_json(values, path)
+        return of_json(TrainConfig, values, path)
     try:
         return run_of_values(values, recipe, path.stem)
     except (InputError, ValueError, TypeError) as error:

@@ -31,14 +31,10 @@ def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[
     return [name for name in differing(before, now) if not f"{name}.".startswith(may_change)]
 
 
-def differing(before: Mapping[str, Any], now: Mapping[str, Any], section: str = "") -> Iterator[str]:
-    """The dotted names of the settings of `now` that `before` has with other values, or has not."""
-    for name, value in sorted(now.items()):
-        other = before.get(name)
-        if isinstance(value, dict) and isinstance(other, dict) and value.keys() == other.keys():
-            yield from differing(other, value, f"{section}{name}.")
-        elif value != other:
-            yield f"{section}{name}"
+def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The dotted names of the settings with other values, or that one of them lacks."""
+    then, today = map(by_dotted_name, (before, now))
+    return [name for name in sorted({*then, *today}) if then.get(name, ...) != today.get(name, ...)]
 
 
 def described_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """A run: everything that determines a training, as one value that is saved with its results."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from types import UnionType
@@ -146,14 +146,6 @@ class TrainConfig:
         values: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str))
         return values
 
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "TrainConfig":
-        """The run of a JSON object; unknown fields are ignored, absent ones take their defaults.
-
-        Raises InputError, ValueError or TypeError for values that a run cannot have.
-        """
-        return cast(TrainConfig, value_from_json(cls, values))
-
     @property
     def has_auto(self) -> bool:
         """Whether the micro-batch or the merge is still to be chosen."""
@@ -261,7 +253,7 @@ class TrainConfig:
 def read_run(path: Path) -> tuple[TrainConfig, dict[str, Any]]:
     """The run of a `run.json`, and the whole JSON object. InputError for a file that is not a run's."""
     values = read_object(path, "start another run")
-    return run_of_json(values, path), values
+    return of_json(TrainConfig, values, path), values
 
 
 @dataclass(frozen=True)
@@ -275,20 +267,13 @@ class RecordedCorpus:
         check_fields(self)
 
 
-def recorded_corpus(values: Mapping[str, Any], path: Path) -> RecordedCorpus:
-    """The corpus that the JSON object of a `run.json` records; InputError where it does not."""
-    recorded: Any = {field.name: values.get(field.name) for field in fields(RecordedCorpus)}
-    return _from_json(lambda: RecordedCorpus(**recorded), path)
+def of_json(kind: type[T], values: Any, path: Path) -> T:
+    """The dataclass whose fields a file holds; for anything else an InputError that names the file.
 
-
-def run_of_json(values: Any, path: Path) -> TrainConfig:
-    """The run whose settings a file holds; for anything else an InputError that names the file."""
-    return _from_json(lambda: TrainConfig.from_dict(values), path)
-
-
-def _from_json(make: Callable[[], T], path: Path) -> T:
+    Fields that it does not have are ignored, absent ones take their defaults.
+    """
     try:
-        return make()
+        return cast(T, value_from_json(kind, values))
     except (InputError, ValueError, TypeError, AttributeError, OverflowError) as error:
         message = " ".join(str(error).split())
         raise InputError(f"{path}: not the settings of a run ({message}); start another run") from error

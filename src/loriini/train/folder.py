@@ -23,7 +23,7 @@ from loriini.train.changes import (
     refuse_changes,
 )
 from loriini.train.checkpoints.state import STATE, Problems, newest_intact, read_state
-from loriini.train.config import TrainConfig, read_run, run_of_json
+from loriini.train.config import TrainConfig, of_json, read_run
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.records.metrics import EVALUATION, METRICS, read_records
 from loriini.train.run_progress import RunProgress
@@ -116,7 +116,7 @@ def own_checkpoint(run: TrainConfig, out: Path, problems: Problems) -> tuple[Pat
     newest = newest_intact(out / CHECKPOINTS, problems)
     if newest:
         path, _ = newest
-        written = run_of_json(read_state(path).get("run"), path / STATE)
+        written = of_json(TrainConfig, read_state(path).get("run"), path / STATE)
         if changed := changed_settings(written.chosen_as(run).to_dict(), run.chosen_as(written).to_dict()):
             raise InputError(
                 f"{out / RUN}: not the run of {path.name} (different: {', '.join(changed)}); "

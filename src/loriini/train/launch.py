@@ -136,7 +136,7 @@ def resume(
             f"--resume {out}: a resumed run keeps its {', '.join(changed)}; leave the override out, or start "
             f"a new run from its weights with --init {out}"
         )
-    overridden = list(differing(recorded, run.to_dict()))
+    overridden = differing(recorded, run.to_dict())
     if chosen := sorted({*overridden} - {*differing(recorded, kept)}):
         raise InputError(
             f"--{chosen[0]} auto: is for new runs, and {out / RUN} has a value; give another, or leave it out"

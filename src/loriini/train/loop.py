@@ -151,19 +151,18 @@ def save_final(
     checkpoints: CheckpointWriter, state: TrainingState, corpus: TrainingCorpus, out: Path
 ) -> None:
     """Save the final model after the last checkpoint, also where that could not be written."""
+
+    def save() -> None:
+        if (model := gather_model(state.model, state.parallel)) is not None:
+            save_model(model, corpus, out)
+
     try:
         checkpoints.wait()  # it then drops an old one: room for the model
     except OSError:
         with suppress(Exception):  # such as a disk that is full for the model, too
-            save_gathered(state, corpus, out)
+            save()
         raise
-    save_gathered(state, corpus, out)
-
-
-def save_gathered(state: TrainingState, corpus: TrainingCorpus, out: Path) -> None:
-    """Save the final model, gathered from all processes, into `out`."""
-    if (model := gather_model(state.model, state.parallel)) is not None:
-        save_model(model, corpus, out)
+    save()
 
 
 def reason_to_stop(

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from loriini.common.hardware import Precision, autocast, autocast_dtype, peak_flops, peak_memory
 from loriini.common.json_file import without_nan
@@ -44,8 +45,7 @@ class TrainingState:
     """When the metrics of the last step arrived, by `time.perf_counter`."""
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(NamedTuple):
     """This process's share of a batch, on the training device."""
 
     tokens_BL: Tensor
@@ -57,12 +57,7 @@ class Batch:
 
     def rows(self, here: slice) -> "Batch":
         """The part of the batch in these rows."""
-        labels_B, positions_BL = self.labels_B, self.positions_BL
-        return Batch(
-            self.tokens_BL[here],
-            None if labels_B is None else labels_B[here],
-            None if positions_BL is None else positions_BL[here],
-        )
+        return self._replace(**{name: x[here] for name, x in self._asdict().items() if x is not None})
 
 
 Reader = Callable[[int], tuple[Batch, int]]
@@ -124,30 +119,18 @@ def unflatten(values: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     return [part.view(tensor.shape) for part, tensor in zip(parts, like, strict=True)]
 
 
+@dataclass(frozen=True)
 class StartedStep:
-    """A step whose metrics are on their way to the CPU, in one transfer that nothing waits for.
+    """A step that a GPU may still be computing, and what its metrics need."""
 
-    On a GPU it may still be computing: the next step can be started before `outcome` waits for this one.
-    """
-
-    def __init__(self, state: TrainingState, outcome: StepOutcome, started: float) -> None:
-        self.number, self.tokens = state.progress.step, state.progress.tokens
-        self.model, self.started = state.model.config, started
-        self.learning_rate = state.optimizer.param_groups[0]["lr"]
-        self._outcome = [*outcome.losses, *outcome.use, outcome.norm, outcome.taken]
-        values = flatten(self._outcome)
-        self._values = values.to("cpu", non_blocking=True)  # into pinned memory
-        self._arrived = torch.cuda.Event() if values.device.type == "cuda" else None
-        if self._arrived is not None:
-            self._arrived.record()
-
-    def outcome(self) -> StepOutcome:
-        """What the step measured, on the CPU; waits for the device."""
-        if self._arrived is not None:
-            self._arrived.synchronize()
-        losses, parts = StepLosses._fields, unflatten(self._values, self._outcome)
-        *use, norm, taken = parts[len(losses) :]
-        return StepOutcome(StepLosses(*parts[: len(losses)]), ExpertUse(*use), norm, taken.bool())
+    number: int
+    tokens: int
+    model: LoriiniConfig
+    learning_rate: float
+    started: float
+    outcome: StepOutcome
+    """On its way to the CPU, into pinned memory: the next step can be started before it is there."""
+    arrived: torch.cuda.Event | None
 
 
 def start_step(state: TrainingState, run: TrainConfig, read: Reader) -> StartedStep:
@@ -161,12 +144,17 @@ def start_step(state: TrainingState, run: TrainConfig, read: Reader) -> StartedS
     outcome = optimizer_step(state, run, batch)
     tokens = before.tokens + run.batch_size * run.length
     state.progress = replace(before, step=before.step + 1, consumed=consumed, tokens=tokens)
-    return StartedStep(state, outcome, started)
+    rate = state.optimizer.param_groups[0]["lr"]
+    fetched = tree_map(lambda each: each.to("cpu", non_blocking=True), outcome)
+    arrived = torch.cuda.current_stream().record_event() if outcome.taken.is_cuda else None
+    return StartedStep(before.step + 1, tokens, state.model.config, rate, started, fetched, arrived)
 
 
 def finish_step(state: TrainingState, run: TrainConfig, step: StartedStep) -> dict[str, Any]:
     """The metrics of a started step; its skip, norm and use of experts count in `state` from now on."""
-    outcome = step.outcome()
+    if step.arrived is not None:
+        step.arrived.synchronize()
+    outcome = step.outcome
     now = time.perf_counter()
     seconds, state.finished = now - max(step.started, state.finished), now
     taken, progress = bool(outcome.taken), state.progress
@@ -182,7 +170,7 @@ def finish_step(state: TrainingState, run: TrainConfig, step: StartedStep) -> di
     )
     speed = run.batch_size * run.length / seconds
     return {
-        **loss_metrics(step, outcome),
+        **loss_metrics(step),
         **throughput(step.model, run.watch, run.length, speed, state.parallel.world_size),
         **expert_metrics(outcome.use, run.routing, recorded),
     }
@@ -206,19 +194,19 @@ def optimizer_step(state: TrainingState, run: TrainConfig, batch: Batch) -> Step
     return StepOutcome(losses, use, norm, taken)
 
 
-def loss_metrics(step: StartedStep, outcome: StepOutcome) -> dict[str, Any]:
+def loss_metrics(step: StartedStep) -> dict[str, Any]:
     """The metrics of a step without its speed and its use of experts."""
-    losses = outcome.losses
+    losses = step.outcome.losses
     return {
         "step": step.number,
         "loss": without_nan(losses.cross_entropy.item()),
         "tokens": step.tokens,
         "auxiliary_loss": without_nan(losses.auxiliary.item()),
         **({"output_z_loss": without_nan(losses.output_z.item())} if step.model.output_z else {}),
-        "gradient_norm": without_nan(outcome.norm.item()),
+        "gradient_norm": without_nan(step.outcome.norm.item()),
         "learning_rate": step.learning_rate,
         "experts": step.model.num_experts,
-        "skipped": not outcome.taken,
+        "skipped": not step.outcome.taken,
     }
 
 

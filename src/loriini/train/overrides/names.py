@@ -3,10 +3,12 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, is_dataclass
 from difflib import get_close_matches
+from itertools import accumulate
 from typing import Any, get_type_hints
 
 from loriini.common.checks import as_argument, the_nearest
 from loriini.common.options import field_meanings, type_text
+from loriini.common.settings import settings_of
 from loriini.routing import DESIGNS, RoutingConfig
 from loriini.train.config import TrainConfig
 
@@ -47,12 +49,10 @@ def _describe(config: Any, section: str) -> Iterator[Override]:
         yield from _describe(part, f"{section}{name}.")
 
 
-def setting_names(kind: Any, section: str = "") -> Iterator[str]:
-    """The dotted names of a dataclass's settings and sections."""
-    for name, hint in get_type_hints(kind).items():
-        yield f"{section}{name}"
-        if is_dataclass(hint):
-            yield from setting_names(hint, f"{section}{name}.")
+def setting_names(kind: type) -> list[str]:
+    """The dotted names of a dataclass's settings and of their sections, each before its settings."""
+    parts = (name.split(".") for name in settings_of(kind))
+    return list(dict.fromkeys(name for each in parts for name in accumulate(each, "{}.{}".format)))
 
 
 def setting_name(flag: str) -> str:
