@@ -46,7 +46,7 @@ KINDS = {
 
 
 def kind_of(folder: Path) -> str:
-    """What a folder is where something else was to be, for a message; empty for a folder of no kind."""
+    """What a folder turned out to be, for an error message; empty if unrecognised."""
     if not folder.exists():
         return "there is no such folder"
     return next((kind for files, kind in KINDS.items() if any(folder.glob(files))), "")

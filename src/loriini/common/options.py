@@ -63,7 +63,7 @@ def type_text(hint: Any) -> str:
 
 
 def refuse_given(settings: Any, names: tuple[str, ...], why: str) -> None:
-    """InputError for the first of these fields that has not its default, because it would have no effect."""
+    """InputError for the first of these fields that was changed, since it would have no effect."""
     for each in fields(settings):
         default = each.default if each.default_factory is MISSING else each.default_factory()
         if each.name in names and getattr(settings, each.name) != default:

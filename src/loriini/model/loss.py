@@ -77,7 +77,7 @@ def counted_targets(
 def counted_items(given_BL: Tensor, targets_BL: Tensor, items: Tensor | int | None) -> Tensor | int:
     """What the summed loss is divided by: the targets, at least 1, or a batch's `items`.
 
-    Of the latter a call ignores as large a share as of its `given` targets.
+    Where `skip_loss` drops targets, `items` shrinks by the same fraction.
     """
     if items is None:
         return (targets_BL != IGNORE_INDEX).sum().clamp(min=1)

@@ -40,7 +40,7 @@ RENORMALISED = ("softmax_selected", "softmax_twice", "sigmoid")
 """Gates of the selected experts that sum to 1, and so are 1 for a single one."""
 AUXILIARY_LOSSES = ("load_balance", "confidence_entropy", "router_z", "gate_l1")
 LARGEST_CAPACITY = 1 << 16
-"""Experts of a unit, by which a capacity is bounded before the number of experts is known."""
+"""Upper bound of `capacity_factor` while the number of experts is unknown."""
 
 
 def _choice(field: str, value: str) -> Needs:
@@ -225,8 +225,8 @@ class RoutingConfig:
         return min(self.top_k, num_experts) if self.selection == "top_k" else num_experts
 
     def active_ffns(self, num_experts: int) -> float:
-        """FFNs that a token passes through, shared ones included, as many as a dense model of the same active
-        size has side by side; `top_k` routed ones where their number varies."""
+        """How many FFNs side by side a dense model of the same active size has: shared plus routed (`top_k`
+        where the number varies)."""
         if num_experts == 1:
             return 1
         routed = self.experts_per_token(num_experts)

@@ -92,7 +92,7 @@ def segment_means(states_BHD: Tensor, context: RoutingContext, T: int, segments:
     """Mean state of each segment of the history (B, N, D); 0 for an empty one.
 
     N is `segments`, by default as many as H tokens of one document fill. Sums and counts are at least
-    float32: one that grows by 1 in bfloat16 stays at 256.
+    float32: in bfloat16 a sum of ones stops growing at 256.
     """
     B, H, D = states_BHD.shape
     dtype, wide = states_BHD.dtype, torch.promote_types(states_BHD.dtype, torch.float32)

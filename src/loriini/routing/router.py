@@ -37,7 +37,7 @@ torch.export.register_dataclass(Routing, serialized_type_name="loriini.Routing")
 class Router(nn.Module):
     """Makes the decisions of one layer; without a scorer where gates do not depend on logits.
 
-    The design of a call may be another than that it was built from, as long as `built_from` is the same.
+    A call may use another design than the router was built for, if `built_from` agrees.
     `balance_bias` (E,) is a buffer: `train.balance` moves it, no gradient reaches it. It is float32 in
     models of any dtype: in bfloat16, small steps would leave it where it is.
     """

@@ -1,6 +1,6 @@
 """Selection of experts, and their gates: two tables of functions of logits (units, E).
 
-Among equal scores a selection takes the lower expert, and an expert the earlier unit, on every device.
+Ties go to the lower expert index and, in expert choice, to the earlier unit, on every device.
 """
 
 from collections.abc import Callable

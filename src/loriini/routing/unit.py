@@ -46,7 +46,7 @@ class RoutingContext(Movable):
     - `inference_routing`: one decision from the whole prompt, or segment by segment after it.
     - `labels_B`: each sequence's expert, for the label scorer.
     - `decided`: every token continues a unit that was routed in an earlier call.
-    - `decided_at`: the tokens of the history without which this call's last decisions do not hold.
+    - `decided_at`: tokens the last decision depends on; cropping below this voids it.
     - `router_seed`: by which a random scorer draws its weights, () or one for each sequence (B,).
     - `device`: where the states are.
     """

@@ -60,7 +60,8 @@ def compares_micro_batches(routing: RoutingConfig) -> bool:
 
 
 def compares_within_processes(routing: RoutingConfig) -> bool:
-    """Whether these are over the units of each process: selections, and losses of extensions."""
+    """Whether a design compares units within each process (expert choice, extensions' losses); load balance
+    spans all processes."""
     return routing.compares_units or not routing.loss_weights.keys().isdisjoint(REGISTERED["loss"])
 
 

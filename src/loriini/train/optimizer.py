@@ -61,8 +61,8 @@ class OptimizerConfig:
     """After the warm-up: a cosine down to `final_rate`, the peak throughout, or the peak and then a linear
     fall to `final_rate` over the last `decay` of the steps."""
     final_rate: Fraction = setting(0.1, needs=A_SCHEDULE)
-    """Learning rate at the end, as a fraction of the peak: of the last step, or with a cosine of the one that
-    would be next."""
+    """Learning rate at the end, as a fraction of the peak. Reached at the last step (`warmup_stable_decay`),
+    or one step after it (`cosine`)."""
     decay: Annotated[float, Bounds(above=0, most=1)] = setting(0.2, needs=A_FALL)
     """Fraction of the steps over which `warmup_stable_decay` falls."""
 

@@ -39,7 +39,7 @@ from loriini.train.records.metrics import EVALUATION
 from loriini.train.records.trackers import check_trackers
 
 FOR_ANY_DESIGN = "routing.segment_length"
-"""The field of a design that is accepted where it changes nothing, for commands that differ in the design."""
+"""Accepted even without effect, so that one command line serves several designs."""
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ class SpeedConfig:
     compile: bool = False
     """Compile every layer and the loss with torch.compile; the first steps are slow."""
     collect_every: CountOrZero = 50
-    """Steps between collections of Python's garbage, at the same steps in all processes, which then wait for
-    none; 0: whenever Python decides."""
+    """Collect garbage every this many steps, in all processes at once so that none waits for another; 0:
+    leave it to Python."""
 
     def __post_init__(self) -> None:
         check_fields(self, "speed.")

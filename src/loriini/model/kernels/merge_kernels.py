@@ -4,9 +4,8 @@ The merged weights' gradient dW̄ (N, P) is the largest tensor of a layer's back
 gates, dW̄ Wᵀ, and of the experts, Gᵀ dW̄, read it once each as matrix products; the kernel reads it once for
 both, and adds the experts' to float32 gradients (Megatron's `main_grad`) where it is given some. It runs on a
 GPU where Triton can be imported, in 16-bit formats and for up to 64 experts. Its speed has not been measured:
-tests run it in Triton's interpreter and compile it for sm_80 and sm_90. On sm_90 a thread takes 151 to 187
-registers for up to 16 experts, beyond all 255, of which up to 40 bytes spill; on sm_80 always all, and 110 to
-250 bytes spill (Triton 3.7).
+tests run it in Triton's interpreter and compile it for sm_80 and sm_90. Registers a thread (Triton 3.7):
+sm_90 151–187 up to 16 experts, else 255 with up to 40 bytes spilled; sm_80 always 255, 110–250 bytes spilled.
 
 Axes: N units, E experts, P parameters of a matrix (output width · input width), flattened.
 """

@@ -98,7 +98,7 @@ class CheckpointWriter:
         self._thread = ThreadPoolExecutor(1)
         self._pending: Future[None] | None = None
         self._failed = False
-        """Whether the one before the last could not be written."""
+        """Whether the previous checkpoint failed; a second failure in a row is an error."""
 
     def __enter__(self) -> Self:
         for path in self.folder.glob(".step-*.unfinished") if self.parallel.first else ():
