@@ -26,12 +26,14 @@ def pytest_collection(session: pytest.Session) -> None:
     """Where tests are collected, and not in the process that hands them out, which needs none of this."""
     import torch
     from hypothesis import settings
+    from torch._functorch import config as functorch
 
     settings.register_profile("loriini", deadline=None)  # tests must pass on a loaded machine
     settings.load_profile("loriini")
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = True
+    functorch.enable_autograd_cache = False  # it would keep an operator's gradient as it was once written
 
 
 def pytest_xdist_auto_num_workers() -> int:
