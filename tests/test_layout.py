@@ -14,26 +14,26 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "loriini"
 FILES = sorted(SOURCE.rglob("*.py"))
 BUDGETS = {
-    "common": 1168,
+    "common": 1183,
     "routing": 1490,
     "model": 4193,
     "parallel": 867,
     "data/read": 1784,
-    "data/prepare": 3556,
+    "data/prepare": 3547,
     "data/jobs": 814,
     "data/convert": 449,
     "data/batches": 360,
     "train": 3597,
     "estimate": 739,
-    "evaluate": 1908,
+    "evaluate": 1890,
     "compare": 2263,
     "analyze": 1409,
     "reporting": 596,
     "quickstart": 611,
-    "export": 1026,
+    "export": 1013,
     "recipes": 392,
     "bench": 475,
-    "cli": 1359,
+    "cli": 1358,
     "papers": 3578,
 }
 """Lines of Python that a room may have; a room that shrinks has its budget lowered."""

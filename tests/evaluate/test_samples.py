@@ -6,11 +6,11 @@ from typing import Any, Literal
 import pytest
 import torch
 from tokenizers.processors import TemplateProcessing
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase, TextStreamer
 
 from loriini import LoriiniForCausalLM
 from loriini.common.errors import InputError
-from loriini.evaluate.samples import _Parts, check_room, continue_text
+from loriini.evaluate.samples import check_room, continue_text
 from loriini.evaluate.settings import Generation
 from loriini.model.weights.loading import opening_ids
 from runs import EOS, VOCABULARY
@@ -111,13 +111,13 @@ def test_sampling_follows_its_settings(tokenizer: PreTrainedTokenizerBase) -> No
 
 
 @pytest.mark.parametrize("prompt", [PROMPT, ""])
-def test_the_parts_add_up_to_the_text(prompt: str, tokenizer: PreTrainedTokenizerBase) -> None:
-    model, parts = model_of(), list[str]()
-    text = continue_text(model, tokenizer, prompt, Generation(12), parts.append)
-    assert "".join(parts) == text
-    assert len(parts) == len(text.split()) > 1
-    _Parts(tokenizer, parts.append).on_finalized_text("half a character", stream_end=True)
-    assert parts[-1] == "half a character"
+def test_a_streamer_prints_the_text(
+    prompt: str, tokenizer: PreTrainedTokenizerBase, capsys: pytest.CaptureFixture[str]
+) -> None:
+    streamer = TextStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True)
+    text = continue_text(model_of(), tokenizer, prompt, Generation(12), streamer)
+    assert capsys.readouterr().out == f"{text}\n"
+    assert len(text.split()) > 1
 
 
 def test_a_prompt_must_leave_room(tokenizer: PreTrainedTokenizerBase) -> None:

@@ -95,13 +95,6 @@ REPORTS = (
         "tests/analyze/test_lens.py",
     ),
     Mutation(
-        "the end of a streamed text is lost",
-        "evaluate/samples.py",
-        "if text:",
-        "if text and not stream_end:",
-        "tests/evaluate/test_samples.py",
-    ),
-    Mutation(
         "a moved corpus makes another run",
         "train/config.py",
         'corpus: tuple[Path, ...] = setting((), "path")',

@@ -32,6 +32,8 @@ class Generate(OfModel):
 
     def run(self) -> None:
         check_models(self.model)
+        from transformers import TextStreamer
+
         from loriini.common.hardware import autocast
         from loriini.common.progress import warn
         from loriini.evaluate.samples import check_generation, check_room, continue_text
@@ -50,13 +52,10 @@ class Generate(OfModel):
             asked = f"--max-new-tokens {how.max_new_tokens}"
             warn(f"{asked}: the context has room for {room:,}; beyond it, models write worse")
 
-        def write(text: str) -> None:
-            print(text, end="", flush=True)
-
-        write(self.prompt)
+        print(self.prompt, end="", flush=True)
+        streamer = TextStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True)
         with autocast(run_precision(self.model), model.device):
-            continue_text(model, tokenizer, self.prompt, how, write)
-        write("\n")
+            continue_text(model, tokenizer, self.prompt, how, streamer)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Snapshots of models and tokenizers: local folders, and ids on the Hugging Face Hub that are downloaded."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,9 @@ TOKENIZER_FILES = (
 )
 """Those of a tokenizer in the formats of tokenizers, SentencePiece and GPT-2, and what names its EOS."""
 
+BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
+OTHER_BPE = ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges")
+"""Settings of a BPE that GPT-2's does not have."""
 
 KINDS = {
     RUN: "it is a run",
@@ -64,6 +68,17 @@ def without_chance(tokenizer: Any, source: object) -> None:
         if getattr(model, name, None):
             setattr(model, name, None)
             warn_once(f"{source}: its tokenizer's {name}, which draws other ids at every call, is off")
+
+
+def splits_as_gpt2(contents: Mapping[str, Any]) -> bool:
+    """Whether a `tokenizer.json` is a byte-level BPE that splits text into words as GPT-2 does."""
+    words, model = contents["pre_tokenizer"] or {}, contents["model"]
+    return (
+        model["type"] == "BPE"
+        and not any(model.get(name) for name in OTHER_BPE)
+        and contents["normalizer"] is None
+        and all(words.get(name) == value for name, value in BYTE_LEVEL.items())
+    )
 
 
 def is_hub_id(name: str | Path) -> bool:

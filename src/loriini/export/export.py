@@ -22,7 +22,7 @@ from loriini.export.architectures import RoutedBy, convert, decide, not_dense
 from loriini.export.checkpoints import checkpoint_folder, load_checkpoint
 from loriini.export.formats import FORMATS, ExportSettings
 from loriini.export.gguf_file import FILE, check_gguf, import_gguf, write_gguf
-from loriini.export.probe import Probe, cast, probe
+from loriini.export.probe import Probe, cast_weights, probe
 from loriini.model import LoriiniForCausalLM
 from loriini.model.weights.card import Exported, TrainingRecord, model_card
 from loriini.model.weights.loading import find_device, load_model, run_of
@@ -141,7 +141,7 @@ def _finish(
     expected = probe(model, routed_by.prompt_BL, routed_by.labels_B)
     difference = 0.0 if exported is model else compare(expected, exported)
     if casts:
-        cast(exported, target)
+        cast_weights(exported, target)
         refused, remedy = f"--dtype {dtype}", "choose bfloat16 or float32"
         try:
             check_weights(exported)  # float16 ends at 65,504

@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from loriini.common.errors import InputError
+from loriini.common.hub import splits_as_gpt2
 
 FILE = "model.gguf"
 
@@ -183,10 +184,6 @@ def interleave_rotary(weight: Tensor, heads: int) -> Tensor:
 NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5
 """llama.cpp's types of tokens."""
 
-BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
-OTHER_BPE = ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges")
-"""Settings of a BPE that GPT-2's does not have."""
-
 
 @dataclass(frozen=True)
 class GgufVocabulary:
@@ -204,7 +201,7 @@ def gguf_vocabulary(tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> Gguf
     a hash of what they make of a test string, which no newly trained tokenizer can match.
     """
     parts = json.loads(tokenizer.backend_tokenizer.to_str())
-    if not _splits_as_gpt2(parts) or tokenizer.num_special_tokens_to_add():
+    if not splits_as_gpt2(parts) or tokenizer.num_special_tokens_to_add():
         raise InputError(
             "its tokenizer is not a byte-level BPE that splits text as GPT-2 does; use --to llama or --to "
             "mixtral, and llama.cpp's own convert_hf_to_gguf.py on that folder"
@@ -223,14 +220,4 @@ def gguf_vocabulary(tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> Gguf
         tokens=[texts.get(i, f"[UNUSED{i}]") for i in range(vocab_size)],
         types=[types.get(i, UNUSED) for i in range(vocab_size)],
         merges=[" ".join(pair) for pair in parts["model"]["merges"]],
-    )
-
-
-def _splits_as_gpt2(parts: dict[str, Any]) -> bool:
-    splits, model = parts["pre_tokenizer"] or {}, parts["model"]
-    return (
-        model["type"] == "BPE"
-        and not any(model.get(name) for name in OTHER_BPE)
-        and parts["normalizer"] is None
-        and all(splits.get(name) == value for name, value in BYTE_LEVEL.items())
     )

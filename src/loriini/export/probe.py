@@ -29,7 +29,7 @@ def _not_multiplied(weights: Mapping[str, Tensor]) -> str | None:
 
 
 @torch.no_grad()
-def cast(model: PreTrainedModel, dtype: torch.dtype) -> None:
+def cast_weights(model: PreTrainedModel, dtype: torch.dtype) -> None:
     """Cast a model's saved weights; the rest, such as rotary frequencies, keeps its type, as in loading."""
     computed = [
         (module, name, buffer)

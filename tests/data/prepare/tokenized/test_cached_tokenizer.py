@@ -47,7 +47,7 @@ def test_chunks_give_the_ids_of_whole_texts(
 ) -> None:
     monkeypatch.setattr(cached_tokenizer, "CACHED_CHARACTERS", cached)
     encode = CachedTokenizer(saved(gpt2, tmp_path), np.uint16)
-    assert encode.splits_like_gpt2
+    assert encode.in_chunks
     for seed in (1, 2):
         batch = texts(400, seed)
         assert encode(batch) == encode.encode_whole(batch)
@@ -73,7 +73,7 @@ def test_other_tokenizers_encode_whole_texts(gpt2: Tokenizer, tmp_path: Path) ->
     )
     for tokenizer in changed:
         encode = CachedTokenizer(saved(tokenizer, tmp_path), np.uint16)
-        assert not encode.splits_like_gpt2
+        assert not encode.in_chunks
         batch = ["the lory, eats 'fruit", "e\u0301 the"]
         whole = [np.array(tokenizer.encode(text, add_special_tokens=False).ids, np.uint16) for text in batch]
         assert encode(batch) == [ids.tobytes() for ids in whole]

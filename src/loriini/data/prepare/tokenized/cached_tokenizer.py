@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 from tokenizers import Tokenizer
 
+from loriini.common.hub import splits_as_gpt2
+
 CACHED_CHARACTERS = 1 << 21
 """The cache is emptied when it holds more: about 300,000 chunks, 60 MB."""
 
@@ -45,13 +47,14 @@ class CachedTokenizer:
         self.dtype = dtype
         contents = json.loads(self.library.to_str())
         self.unknown_id = _unknown_id(contents)
-        self.splits_like_gpt2 = _splits_like_gpt2(contents)
+        special = all(token["special"] for token in contents["added_tokens"])
+        self.in_chunks = special and splits_as_gpt2(contents)
         self.cache: dict[str, bytes] = {}
         self.cached_characters = 0
 
     def __call__(self, texts: list[str]) -> list[bytes]:
         """The bytes of each text's ids."""
-        if not self.splits_like_gpt2:
+        if not self.in_chunks:
             return self.encode_whole(texts)
         chunked = [CHUNKS.findall(text) for text in texts]
         new = list(set(chain.from_iterable(chunked)).difference(self.cache))
@@ -67,18 +70,6 @@ class CachedTokenizer:
         """The naive twin: each text encoded by the library as a whole."""
         encodings = self.library.encode_batch_fast(texts, add_special_tokens=False)
         return [np.array(encoding.ids, self.dtype).tobytes() for encoding in encodings]
-
-
-def _splits_like_gpt2(contents: Mapping[str, Any]) -> bool:
-    model, words = contents["model"], contents["pre_tokenizer"] or {}
-    return bool(
-        model["type"] == "BPE"
-        and not model["dropout"]
-        and not contents["normalizer"]
-        and all(token["special"] for token in contents["added_tokens"])
-        and (words.get("type"), words.get("add_prefix_space"), words.get("use_regex"))
-        == ("ByteLevel", False, True)
-    )
 
 
 def _unknown_id(contents: Mapping[str, Any]) -> int | None:
