@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "loriini"
 FILES = sorted(SOURCE.rglob("*.py"))
 BUDGETS = {
-    "common": 1183,
+    "common": 1186,
     "routing": 1490,
     "model": 4193,
     "parallel": 867,
@@ -33,7 +33,7 @@ BUDGETS = {
     "export": 1013,
     "recipes": 392,
     "bench": 475,
-    "cli": 1358,
+    "cli": 1352,
     "papers": 3578,
 }
 """Lines of Python that a room may have; a room that shrinks has its budget lowered."""

@@ -162,6 +162,13 @@ def test_the_commands_have_the_options_that_scripts_rely_on(
     parsed(line.split())
 
 
+def test_an_option_sets_every_field_of_its_name() -> None:
+    """Also one that its settings hide, as `--device` of a model is that of what is measured on it."""
+    assert parsed(["analyze", "RUN", "--device", "cpu"]).text.device == "cpu"
+    compared = parsed(["compare", "lory", "--out", "DIR", "--steps", "3"])
+    assert compared.training.overrides == compared.overrides == ("--steps=3",)
+
+
 def test_help_errors_and_the_version_import_nothing_heavy() -> None:
     light = [name for name in COMMANDS if name != "reproduce"]
     calls = [*LIGHT_ERRORS, "--help", "--version", *(f"{name} --help" for name in light)]

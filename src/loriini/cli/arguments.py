@@ -31,8 +31,10 @@ def output_file(*marks: str) -> Callable[[str], Path]:
     def parse(text: str) -> Path:
         path = _output(text, is_file=True)
         path = _output(os.path.realpath(path), is_file=True) if path.is_symlink() else path
-        content = path.read_bytes() if path.exists() else b""
-        if content and not any(mark.encode() in content for mark in marks):
+        start = b""
+        with suppress(FileNotFoundError), open(path, "rb") as file:
+            start = file.read(1 << 20)  # every output has its mark near the beginning
+        if start and not any(mark.encode() in start for mark in marks):
             raise InputError(f"--out {text}: exists, and is no output of this command; choose another file")
         return path
 

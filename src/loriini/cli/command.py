@@ -208,18 +208,16 @@ def _value(kind: Any, parse: Any, text: str) -> Any:
 def make_command(name: str, kind: type, arguments: list[str]) -> Any:
     """The command with the values of its arguments. InputError for a wrong one."""
     values = CommandParser(name, kind).values(arguments)
-    command = _build(kind, values, None)
+    command = _build(kind, values)
     check_fields(command, dashed=True)
     return command
 
 
-def _build(kind: type, values: Mapping[str, Any], only: tuple[str, ...] | None) -> Any:
+def _build(kind: type, values: Mapping[str, Any]) -> Any:
     arguments = dict[str, Any]()
     for field in _fields(kind):
-        if only is not None and field.name not in only:
-            continue
         if field.is_settings:
-            arguments[field.name] = _build(field.hint, values, field.only)
+            arguments[field.name] = _build(field.hint, values)
         elif field.name in values:
             value = values[field.name]
             together = field.option.parse or tuple

@@ -59,7 +59,7 @@ class Compare:
             return
         for name in self.names:
             check_design(name)
-        settings = replace(self.training, designs=self.names, overrides=self.overrides)
+        settings = replace(self.training, designs=self.names)
         if self.dry_run and self.commands:
             raise InputError("--commands: --dry-run makes no folders to train in; leave one of them out")
         if self.dry_run:

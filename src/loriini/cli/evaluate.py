@@ -39,12 +39,19 @@ class Evaluate:
     def run(self) -> None:
         if bool(self.text.documents) == bool(self.questions.tasks):
             raise InputError("give --documents PATH… or --tasks NAME…, one of them")
+        check_models(*self.runs)
         if self.text.documents:
             refuse_given(self.questions, OF_TASKS, "is for --tasks; leave it out")
+            from loriini.evaluate.runs import evaluate_runs
+
+            results = evaluate_runs(self.runs, self.text)
+            tables = [_perplexity_table(results), *_differences(results)]
         else:
             refuse_given(self.text, OF_DOCUMENTS, "is for --documents; leave it out")
-        check_models(*self.runs)
-        results, tables = self._perplexities() if self.text.documents else self._answers()
+            from loriini.evaluate.tasks.running import evaluate_tasks, table_of
+
+            results = evaluate_tasks(self.runs, self.questions)
+            tables = [format_table(*table_of(results), align_right=True)]
         written = results if len(results) > 1 else results[0]
         print(json.dumps(written, indent=1), flush=True)  # first, as the file may not be written
         print(*tables, sep="\n", file=sys.stderr)
@@ -53,18 +60,6 @@ class Evaluate:
 
             self.out.parent.mkdir(parents=True, exist_ok=True)
             write_json(self.out, written)
-
-    def _perplexities(self) -> tuple[list[dict[str, Any]], list[str]]:
-        from loriini.evaluate.runs import evaluate_runs
-
-        results = evaluate_runs(self.runs, self.text)
-        return results, [_perplexity_table(results), *_differences(results)]
-
-    def _answers(self) -> tuple[list[dict[str, Any]], list[str]]:
-        from loriini.evaluate.tasks.running import evaluate_tasks, table_of
-
-        results = evaluate_tasks(self.runs, self.questions)
-        return results, [format_table(*table_of(results), align_right=True)]
 
 
 def _perplexity_table(results: Sequence[Mapping[str, Any]]) -> str:

@@ -102,8 +102,7 @@ class Analyze(OfModel):
         check_models(self.model)
         from loriini.analyze.report import analyze_run
 
-        settings = replace(self.text, device=self.device)
-        print(analyze_run(self.model, settings, self.out))
+        print(analyze_run(self.model, self.text, self.out))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,7 +29,10 @@ class Option:
 
 
 class Only:
-    """Annotates a field of settings: these of its fields are options, the others keep their defaults."""
+    """Annotates a field of settings, which brings the options of these of its fields alone.
+
+    The others have their defaults, or the value of an option of the command that has their name.
+    """
 
     def __init__(self, *names: str) -> None:
         self.names = names
