@@ -14,11 +14,15 @@ from loriini.analyze.routes import (
     _information,
     mutual_information,
     routes_by_domain,
-    routes_of_sequences,
 )
 from loriini.common.errors import InputError
 from loriini.evaluate.heldout import HeldOut
 from tiny import random_ids, tiny_model
+
+
+def held(texts: list[Tensor]) -> HeldOut:
+    """Held-out text of which these are routed: the last token of an instance is not."""
+    return HeldOut([torch.cat([ids, ids[:1]]) for ids in texts], 1.0)
 
 
 def sums_by_hand(model: LoriiniForCausalLM, texts: list[Tensor]) -> dict[str, np.ndarray]:
@@ -43,8 +47,9 @@ def sums_by_hand(model: LoriiniForCausalLM, texts: list[Tensor]) -> dict[str, np
 @torch.no_grad()
 def test_texts_of_any_length_are_routed_as_one_at_a_time(design: str) -> None:
     model = tiny_model(design)
-    texts = {"a": [random_ids(1, n)[0] for n in (9, 3, 14, 1)], "b": [random_ids(1, 6)[0]], "none": []}
-    routes = routes_of_sequences(model.train(), texts, batch_size=3, precision="fp32")
+    texts = {"a": [random_ids(1, n)[0] for n in (9, 3, 14, 1)], "b": [random_ids(1, 6)[0]]}
+    heldout = {name: held(of) for name, of in texts.items()}
+    routes = routes_by_domain(model.train(), heldout, "fp32", batch_size=3)
     assert model.training
     assert routes.domains == ("a", "b")
     assert routes.sequences.tolist() == [4, 1]
@@ -53,14 +58,6 @@ def test_texts_of_any_length_are_routed_as_one_at_a_time(design: str) -> None:
             found = getattr(routes, field)
             found = found[i] if field == "units" else found[:, i]
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6, err_msg=field)
-
-
-def test_instances_are_routed_without_their_last_token() -> None:
-    model, ids = tiny_model("mixtral"), random_ids(5, 9)
-    routes = routes_by_domain(model, {"a": HeldOut(ids, 1.0)}, "fp32", batch_size=2)
-    expected = routes_of_sequences(model, {"a": list(ids[:, :-1])})
-    assert routes.units.tolist() == [5 * 8]
-    np.testing.assert_array_equal(routes.choices, expected.choices)
 
 
 def test_a_share_of_choices_is_no_mean_weight() -> None:
@@ -104,11 +101,12 @@ def test_texts_that_do_not_differ_agree_with_no_domain() -> None:
     """Of few texts chance alone gives bits; the permutations take them off."""
     model, rng = tiny_model("sequence-top1"), torch.Generator().manual_seed(0)
     texts = [torch.randint(3, 61, (6,), generator=rng) for _ in range(24)]
-    routes = routes_of_sequences(model, {"a": texts[:12], "b": texts[12:]})
+    routes = routes_by_domain(model, {"a": held(texts[:12]), "b": held(texts[12:])}, "fp32")
     assert (routes.chance_bits > 0.02).all()
     assert np.abs(routes.domain_agreement).max() < 0.25
     labels = tiny_model("label", label_names=["a", "b"])
-    assert routes_of_sequences(labels, {"b": texts[:12], "a": texts[12:]}).domain_agreement.min() > 0.99
+    routes = routes_by_domain(labels, {"b": held(texts[:12]), "a": held(texts[12:])}, "fp32")
+    assert routes.domain_agreement.min() > 0.99
 
 
 @pytest.mark.parametrize("alike", [False, True], ids=["sequences differ", "documents differ"])
@@ -144,7 +142,7 @@ def test_a_random_router_agrees_with_no_domain() -> None:
     """Of every sequence it is drawn anew; one draw for all would send each domain's words to experts."""
     model = tiny_model("random", num_hidden_layers=1)
     texts = {name: list(random_ids(60, 12) % 4 + first) for name, first in (("a", 0), ("b", 40))}
-    routes = routes_of_sequences(model, texts)
+    routes = routes_by_domain(model, {name: held(of) for name, of in texts.items()}, "fp32")
     assert abs(routes.domain_agreement).max() < 0.1
     one_draw = np.stack(
         [model(torch.stack(ids)).routings[0].gates.double().mean(0) for ids in texts.values()]

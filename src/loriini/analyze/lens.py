@@ -3,7 +3,7 @@
 Axes: N tokens of the text, U units of routing, layers L, experts E.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,8 +23,7 @@ from loriini.common.progress import progress, warn
 from loriini.evaluate.heldout import AS_IN_TRAINING
 from loriini.evaluate.perplexity import score_tokens
 from loriini.model import LoriiniForCausalLM
-from loriini.model.generate.routing_inputs import labels_of, refuse_unused_label
-from loriini.model.outputs import LoriiniOutput
+from loriini.model.generate.routing_inputs import refuse_unused_label, routing_inputs
 from loriini.model.weights.loading import (
     check_finite,
     check_ids,
@@ -78,8 +77,10 @@ def write_lens(
     length = min(context_length(path, each.config) for path, each in models.items())
     check_ids(ids_N, model)
     reading = read_text(model, ids_N, pieces, length, run_precision(run), label)
-    losses_N = None if dense is None else read_losses(models[dense], ids_N, length, run_precision(dense))
-    design, named = model.config.routing, None if dense is None else name_of(dense)
+    design, named, losses_N = model.config.routing, None, None
+    if dense is not None:
+        named = name_of(dense)
+        losses_N = read_text(models[dense], ids_N, pieces, length, run_precision(dense)).losses_N
     lens = Lens(name_of(run), design, reading, left_out, label, named, losses_N, _routes_of(run, reading))
     return write_lens_page(lens, out)
 
@@ -111,53 +112,31 @@ def read_text(
     precision: Precision = "auto",
     label: str | None = None,
 ) -> Reading:
-    """Route and predict a text in contexts of `length` predicted tokens, as `evaluate` does.
+    """Route and predict a text in contexts of `length` predictions, as `evaluate --contexts strung` does.
 
     The first token of a context is not predicted, and its last one is predicted but not routed.
     """
-    labels_B = labels_of(model, label, 1)
     unit_N = np.full(len(ids_N), -1)
     losses_N = np.full(len(ids_N), np.nan)
     gates: list[Floats] = []
     units = 0
-    for start, ids_L in _contexts(ids_N, length, shown=True):
-        out = score_tokens(model, ids_L[None], precision, routing_labels=labels_B)
-        stop = start + len(ids_L)
-        losses_N[start + 1 : stop] = _losses(out)
-        gates.append(torch.stack([routing.gates for routing in out.routings or ()]).double().cpu().numpy())
-        slots = unit_layout(model.config.routing, RoutingContext(1, len(ids_L) - 1)).slots_per_unit
-        unit_N[start : stop - 1] = units + np.arange(len(ids_L) - 1) // slots
-        units += gates[-1].shape[1]
-    starts = tuple(range(0, len(ids_N), length + 1))
-    return Reading(tuple(pieces), starts, unit_N, np.concatenate(gates, axis=1), losses_N)
-
-
-@torch.no_grad()
-def read_losses(
-    model: LoriiniForCausalLM, ids_N: Tensor, length: int, precision: Precision = "auto"
-) -> Floats:
-    """The losses (N,) in nats of a text in contexts of `length`; NaN for the first token of each."""
-    losses_N = np.full(len(ids_N), np.nan)
-    for start, ids_L in _contexts(ids_N, length):
-        losses_N[start + 1 : start + len(ids_L)] = _losses(score_tokens(model, ids_L[None], precision))
-    return losses_N
-
-
-def _contexts(ids_N: Tensor, length: int, shown: bool = False) -> Iterator[tuple[int, Tensor]]:
-    """The start and the ids of each context of `length` + 1 tokens, without a last one of a single token."""
-    parts = [(start, ids_N[start : start + length + 1]) for start in range(0, len(ids_N), length + 1)]
-    with progress("lens", len(parts), shown) as advance:
-        for start, ids_L in parts:
+    starts = range(0, len(ids_N), length + 1)
+    with progress("lens", len(starts)) as advance:
+        for number, start in enumerate(starts):
+            ids_L = ids_N[start : start + length + 1]
             if len(ids_L) > 1:
-                yield start, ids_L
+                stop, inputs = start + len(ids_L), routing_inputs(model, label, 1, number)
+                out = score_tokens(model, ids_L[None], precision, **inputs)
+                check_finite(out.loss, "the model's losses")
+                losses_N[start + 1 : stop] = out.loss[0].double().cpu().numpy()
+                gates.append(
+                    torch.stack([routing.gates for routing in out.routings or ()]).double().cpu().numpy()
+                )
+                slots = unit_layout(model.config.routing, RoutingContext(1, len(ids_L) - 1)).slots_per_unit
+                unit_N[start : stop - 1] = units + np.arange(len(ids_L) - 1) // slots
+                units += gates[-1].shape[1]
             advance()
-
-
-def _losses(out: LoriiniOutput) -> Floats:
-    """The losses of a single row, finite."""
-    check_finite(out.loss, "the model's losses")
-    losses_L: Floats = out.loss[0].double().cpu().numpy()
-    return losses_L
+    return Reading(tuple(pieces), tuple(starts), unit_N, np.concatenate(gates, axis=1), losses_N)
 
 
 def _load_dense(path: Path, device: str | None, text: str, ids_N: Tensor) -> LoriiniForCausalLM:

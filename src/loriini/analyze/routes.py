@@ -1,6 +1,6 @@
 """Which experts the held-out text of each domain is routed to, in every layer."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,8 @@ from torch.nn.utils.rnn import pad_sequence
 from loriini.common.atomic import atomic, write_json
 from loriini.common.errors import InputError
 from loriini.common.hardware import Precision, autocast
-from loriini.common.progress import Advance, progress
-from loriini.evaluate.heldout import HeldOut, documents_of
-from loriini.evaluate.intervals import Documents
+from loriini.common.progress import progress
+from loriini.evaluate.heldout import HeldOut
 from loriini.model import LoriiniForCausalLM
 from loriini.model.generate.mode import evaluation_mode
 from loriini.model.generate.routing_inputs import routing_inputs
@@ -151,6 +150,7 @@ class Routes:
         return dict(zip(self.domains, values.tolist(), strict=True))
 
 
+@torch.no_grad()
 def routes_by_domain(
     model: LoriiniForCausalLM,
     heldout: Mapping[str, HeldOut],
@@ -158,41 +158,27 @@ def routes_by_domain(
     batch_size: int = 8,
     field: str = "domain",
 ) -> Routes:
-    """The routes of held-out text by domain: of all tokens of an instance but the last, as it is scored."""
-    sequences = {domain: [ids[:-1] for ids in text.instances] for domain, text in heldout.items()}
-    return routes_of_sequences(model, sequences, batch_size, precision, field, documents_of(heldout))
+    """Route held-out text in evaluation mode, and sum what each domain's units choose.
 
-
-@torch.no_grad()
-def routes_of_sequences(
-    model: LoriiniForCausalLM,
-    sequences_by_domain: Mapping[str, Sequence[Tensor]],
-    batch_size: int = 8,
-    precision: Precision = "auto",
-    field: str = "domain",
-    documents: Documents | None = None,
-) -> Routes:
-    """Route sequences of token ids, of any lengths, in evaluation mode, and sum what each domain's choose.
-
-    All units that hold tokens count, those of segment 1 too. A domain without sequences is left out.
-    `documents` says which sequences of a domain begin in the same document; by default each is one.
-    ValueError when there are none at all, InputError for a domain that a label-routed model does not know.
+    All tokens of an instance but the last are routed, as it is scored. All units that hold tokens count,
+    those of segment 1 too. InputError for a domain that a label-routed model does not know.
     """
-    sequences = {domain: ids for domain, ids in sequences_by_domain.items() if len(ids)}
-    if not sequences:
-        raise ValueError("there are no sequences to route")
-    with evaluation_mode(model), progress("routes", sum(map(len, sequences.values()))) as advance:
-        parts: list[Tensor] = []
-        first = 0
-        for domain, ids in sequences.items():
-            parts += _sums_of_batches(model, ids, domain, first, batch_size, precision, advance)
-            first += len(ids)
-    counts = np.array([len(ids) for ids in sequences.values()])
-    per_sequence = torch.cat(parts).cpu().numpy()
+    counts_D = np.array([len(text.instances) for text in heldout.values()])
+    sums: list[Tensor] = []
+    routed = 0
+    with evaluation_mode(model), progress("routes", int(counts_D.sum())) as advance:
+        for domain, text in heldout.items():
+            for start in range(0, len(text.instances), batch_size):
+                batch = [ids[:-1] for ids in text.instances[start : start + batch_size]]
+                inputs = routing_inputs(model, domain, len(batch), routed)
+                sums.append(_batch_sums(model, batch, inputs, precision))
+                routed += len(batch)
+                advance(len(batch), domain)
+    per_sequence = torch.cat(sums).cpu().numpy()
     E = model.config.num_experts
-    totals_LDX = _sums_of_domains(per_sequence, np.repeat(np.arange(len(counts)), counts))
+    totals_LDX = _sums_of_domains(per_sequence, np.repeat(np.arange(len(counts_D)), counts_D))
     units_D = totals_LDX[0, :, -1]
-    document_of = [(documents or {}).get(domain) or range(len(ids)) for domain, ids in sequences.items()]
+    document_of = [text.documents or range(len(text.instances)) for text in heldout.values()]
     bits_L, chance_L = _information(shares(per_sequence[..., :E]), document_of)
     return Routes(
         choices=totals_LDX[..., :E],
@@ -201,33 +187,17 @@ def routes_of_sequences(
         domain_bits=bits_L,
         chance_bits=chance_L,
         units=units_D.astype(np.int64),
-        sequences=counts.astype(np.int64),
-        domains=tuple(sequences),
+        sequences=counts_D.astype(np.int64),
+        domains=tuple(heldout),
         field=field,
     )
 
 
-def _sums_of_batches(
-    model: LoriiniForCausalLM,
-    sequences: Sequence[Tensor],
-    domain: str,
-    first: int,
-    batch_size: int,
-    precision: Precision,
-    advance: Advance,
-) -> Iterator[Tensor]:
-    for start in range(0, len(sequences), batch_size):
-        batch = sequences[start : start + batch_size]
-        inputs = routing_inputs(model, domain, len(batch), first + start)
-        yield _batch_sums(model, batch, inputs, precision)
-        advance(len(batch), domain)
-
-
 def _batch_sums(
-    model: LoriiniForCausalLM, sequences: Sequence[Tensor], inputs: Mapping[str, Any], precision: Precision
+    model: LoriiniForCausalLM, sequences: list[Tensor], inputs: Mapping[str, Any], precision: Precision
 ) -> Tensor:
     """Sums over the units of each sequence (B, L, 2E+2): choices, gates, confidence entropy, units."""
-    ids_BL = pad_sequence(list(sequences), batch_first=True)
+    ids_BL = pad_sequence(sequences, batch_first=True)
     check_ids(ids_BL, model)
     ids_BL = ids_BL.to(model.device)
     lengths_B = torch.tensor([len(ids) for ids in sequences], device=model.device)

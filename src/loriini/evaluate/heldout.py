@@ -23,8 +23,8 @@ AS_IN_TRAINING = {"add_special_tokens": False, "split_special_tokens": True, "ve
 class HeldOut:
     """A domain's held-out text as instances (l+1,) of token ids, and its mean number of bytes a token.
 
-    `tokenize_by_domain` puts the longest first. `documents` numbers the document in which each begins; empty:
-    each has its own.
+    `tokenize_by_domain` puts the longest first. `documents[i]`: number of the document in which instance i
+    begins; empty: every instance is its own document.
     """
 
     instances: Sequence[Tensor]
@@ -32,7 +32,7 @@ class HeldOut:
     documents: tuple[int, ...] = ()
 
     def begin_in(self, skip: int = 0) -> int:
-        """In how many documents the instances of more than `skip` predictions begin."""
+        """Documents with at least one instance longer than `skip` predictions."""
         documents = self.documents or range(len(self.instances))
         pairs = zip(documents, self.instances, strict=True)
         return len({document for document, ids in pairs if len(ids) > skip + 1})
@@ -45,12 +45,6 @@ class HeldOut:
 def documents_of(heldout: Mapping[str, HeldOut]) -> Documents:
     """By domain, the document in which each instance begins."""
     return {domain: text.documents for domain, text in heldout.items()}
-
-
-def document_ids(document: Document, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """A document's token ids, as in training."""
-    ids: list[int] = tokenizer(document.text, **AS_IN_TRAINING)["input_ids"]
-    return ids
 
 
 def tokenize_by_domain(
@@ -79,12 +73,16 @@ def tokenize_by_domain(
             check_label(document, label_names)
         if most is not None and len(tokens[document.domain]) >= most * (length + 1):
             continue
-        tokens[document.domain] += [*document_ids(document, tokenizer), tokenizer.eos_token_id]
+        ids = tokenizer(document.text, **AS_IN_TRAINING)["input_ids"]
+        tokens[document.domain] += [*ids, tokenizer.eos_token_id]
         sizes[document.domain].append(len(document.text.encode()))
         ends[document.domain].append(len(tokens[document.domain]))
     if not tokens:
         raise InputError("there is no held-out document to evaluate on")
-    check_tokens({domain: len(ids) > len(ends[domain]) for domain, ids in tokens.items()})
+    if unknown := [domain for domain, ids in tokens.items() if len(ids) == len(ends[domain])]:
+        raise InputError(
+            f"domain {unknown[0]!r}: the tokenizer makes no token of its text; leave the domain out"
+        )
     heldout = {}
     for domain, ids in sorted(tokens.items()):
         spans = (_windows if contexts == "documents" else _strung)(ends[domain], length)[:most]
@@ -114,14 +112,6 @@ def _strung(ends: Sequence[int], length: int) -> list[range]:
     """The tokens of all documents cut into whole instances, or all of them if they are fewer."""
     starts = range(0, ends[-1] - length, length + 1)
     return [range(start, start + length + 1) for start in starts] or [range(ends[-1])]
-
-
-def check_tokens(known: Mapping[str, bool]) -> None:
-    """InputError for a domain of whose text the tokenizer makes no token; `known` says of which it does."""
-    if unknown := [domain for domain, has_tokens in known.items() if not has_tokens]:
-        raise InputError(
-            f"domain {unknown[0]!r}: the tokenizer makes no token of its text; leave the domain out"
-        )
 
 
 def check_label(document: Document, label_names: Sequence[str]) -> None:

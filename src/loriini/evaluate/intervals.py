@@ -43,8 +43,8 @@ class Difference:
 
     @property
     def decided(self) -> bool:
-        """Whether the interval excludes 0."""
-        return excludes_zero(self.low, self.high)
+        """Whether the interval excludes 0; an unknown one does not."""
+        return self.low > 0 or self.high < 0
 
     def to_dict(self) -> dict[str, float | None]:
         """The difference as a JSON object; bounds that are NaN become null."""
@@ -54,11 +54,6 @@ class Difference:
     def from_dict(cls, values: Mapping[str, Any]) -> "Difference":
         """The inverse of `to_dict`."""
         return cls(**{name: nan if value is None else value for name, value in values.items()})
-
-
-def excludes_zero(low: float | None, high: float | None) -> bool:
-    """Whether an interval is above 0 or below it; one that is unknown (None or NaN) is neither."""
-    return low is not None and high is not None and (low > 0 or high < 0)
 
 
 def differences_by_domain(
@@ -136,7 +131,8 @@ def resampled_means(
 ) -> _Floats:
     """Means of M quantities of the same N instances, weighted, over each resample of their documents (M, R).
 
-    A bootstrap of G documents shows (G - 1) / G of their mean's variance; the means are spread by as much.
+    A bootstrap of G documents underestimates the variance by the factor (G - 1)/G; deviations are scaled up
+    by √(G/(G - 1)).
     Domains are drawn independently; those of the same name and number of documents get the same resamples.
     """
     values_MN = np.asarray(values_MN, np.float64)
@@ -179,7 +175,7 @@ def t_quantile(freedom: float, confidence: float = CONFIDENCE) -> float:
 def widened(resampled: _Floats, measured: ArrayLike, documents: Sequence[int]) -> _Floats:
     """Resampled values (…, R) with their deviations from the measured ones (…) widened for few documents.
 
-    By how much Student's t interval is wider than a normal one; `documents` is how many each domain has.
+    They are scaled by the t quantile over the normal quantile; `documents` is how many each domain has.
     """
     measured = np.asarray(measured, np.float64)[..., None]
     factor = t_quantile(degrees_of_freedom(documents)) / t_quantile(inf)

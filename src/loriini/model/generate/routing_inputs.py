@@ -25,7 +25,9 @@ def labels_of(model: LoriiniForCausalLM, domain: str | None, batch: int) -> Tens
     return torch.full((batch,), names.index(domain), device=model.device)
 
 
-def routing_inputs(model: LoriiniForCausalLM, domain: str, batch: int, first: int = 0) -> dict[str, Any]:
+def routing_inputs(
+    model: LoriiniForCausalLM, domain: str | None, batch: int, first: int = 0
+) -> dict[str, Any]:
     """The model's arguments, besides the tokens, that route `batch` sequences of held-out text.
 
     Labels of their domain. For a random router, which training redraws every step: one seed a sequence,
