@@ -14,11 +14,11 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "loriini"
 FILES = sorted(SOURCE.rglob("*.py"))
 BUDGETS = {
-    "common": 1186,
+    "common": 1184,
     "routing": 1490,
     "model": 4195,
     "parallel": 867,
-    "data/read": 1784,
+    "data/read": 1786,
     "data/prepare": 3547,
     "data/jobs": 814,
     "data/convert": 449,
@@ -33,7 +33,7 @@ BUDGETS = {
     "export": 1013,
     "recipes": 392,
     "bench": 475,
-    "cli": 1352,
+    "cli": 1354,
     "papers": 3578,
 }
 """Lines of Python that a room may have; a room that shrinks has its budget lowered."""

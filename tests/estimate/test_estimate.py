@@ -182,6 +182,9 @@ def test_recipes_of_full_size_are_estimated(name: str) -> None:
     assert all(option["fits"] for option in read["options"])
     assert read["options"][0]["memory"]["total"] > 16 * total / 8
     assert f"{total:,}" in estimate_text(found)
+    assert f"{run.steps:,} steps: {run.steps * found.tokens_per_step / 1e9:,.1f} G tokens" in estimate_text(
+        found
+    )
 
 
 def test_one_gpu_holds_everything_whatever_the_mesh_of_several(single: Estimate) -> None:

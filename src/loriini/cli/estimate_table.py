@@ -13,13 +13,15 @@ VERDICT = {None: "", True: "fits", False: "too much"}
 
 def estimate_text(e: Estimate) -> str:
     """An estimate's sizes, and its tables: memory, and settings that fit."""
-    chosen = e.options[0]
+    chosen, steps = e.options[0], e.run["steps"]
     head = [
         f"{e.name} on {e.gpus} {'GPU' if e.gpus == 1 else 'GPUs'}",
         f"parameters {e.parameters_total:,}, active for a token {e.parameters_active:,}, "
         f"vocabulary {e.vocab_size:,}",
         f"{_number(e.flops_per_token / 1e9)} GFLOP a token, {_number(e.flops_per_step / 1e12)} TFLOP a step "
         f"of {e.tokens_per_step:,} tokens",
+        f"{steps:,} steps: {_number(steps * e.tokens_per_step / 1e9)} G tokens, "
+        f"{_number(steps * e.flops_per_step / 1e15)} PFLOP",
     ]
     if e.muon_bytes:
         head.append(

@@ -31,7 +31,7 @@ class Train:
     out: Annotated[Path | None, Option("RUN", parse=output_folder)] = None
     """The run's folder."""
     corpus: tuple[Path, ...] = ()
-    """Corpora to train on."""
+    """Corpora to train on (for a tiny recipe a small one of the standard library, made next to RUN)."""
     init: Annotated[str | None, Option("MODEL")] = None
     """Start from the weights of a run, a checkpoint, a model's folder or a Hub id (ORG/NAME)."""
     resume: Annotated[Path | None, Option("RUN")] = None
@@ -49,7 +49,7 @@ class Train:
     memory: Annotated[str | None, Option("SIZE")] = None
     """Memory of each of these GPUs, such as 80GiB or 80GB."""
     vocab_size: int | None = None
-    """Vocabulary of the estimate (that of the recipe's paper)."""
+    """Vocabulary of the estimate (the recipe's)."""
     json: bool = False
     """Print the estimate as JSON."""
     overrides: Annotated[tuple[str, ...], Option(rest=True)] = ()

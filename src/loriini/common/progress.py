@@ -126,10 +126,8 @@ def without_progress_bars() -> Iterator[None]:
 
 
 def announce(name: str, names: Sequence[str], kind: str = "stage") -> None:
-    """Print which of several parts of a job begins, and which are left."""
-    number = names.index(name) + 1
-    left = f" (left: {', '.join(names[number:])})" if number < len(names) else ""
-    inform(f"{kind} {number} of {len(names)}: {name}{left}")
+    """Print which of several parts of a job begins."""
+    inform(f"{kind} {names.index(name) + 1}/{len(names)}: {name}")
 
 
 def inform(message: object) -> None:

@@ -92,7 +92,7 @@ class LoriiniPreTrainedModel(PreTrainedModel):
 
 
 class LoriiniModel(LoriiniPreTrainedModel):
-    """The decoder without its output head."""
+    """The decoder without its output head; `LoriiniConfig` explains its settings."""
 
     def __init__(self, config: LoriiniConfig) -> None:
         super().__init__(config)

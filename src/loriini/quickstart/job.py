@@ -205,7 +205,7 @@ class Stages:
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
-        """Announce a stage and what is left, run it, and add its seconds to those of interrupted attempts."""
+        """Announce a stage, run it, and add its seconds to those of interrupted attempts."""
         announce(name, self.names)
         started = time.perf_counter()
         try:

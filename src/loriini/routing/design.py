@@ -50,7 +50,7 @@ def _choice(field: str, value: str) -> Needs:
 
 @dataclass(frozen=True)
 class RoutingConfig:
-    """One routing design. Raises ValueError for a field out of range and for fields that do not combine."""
+    """A routing design; `loriini train RECIPE --help` explains its fields. ValueError if they do not fit."""
 
     unit: Unit = "segment"
     """The tokens that share one routing decision: a single `token`; a `segment`, routed by the segment before

@@ -88,7 +88,7 @@ class ModelShape(Architecture):
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """One training run. Each section checks itself; `check` checks how they fit together."""
+    """A training run; `loriini train RECIPE --help` explains its fields. `check` checks how sections fit."""
 
     name: str = setting(kind="name")
     """Name in reports and trackers."""

@@ -91,7 +91,7 @@ def _build(folder: Path, write: Callable[[Path], Artifact], reuse: str | None) -
                 f"{folder}: was made with {other.how}; choose another name or --out "
                 f"(`prepare --reuse {corpus}` keeps what they do not change){remove}"
             ) from other
-    announce(folder.name, list(STAGES), "corpus stage")
+    announce(folder.name, list(STAGES), "corpus")
     earlier = Path(reuse, folder.name) if reuse else None
     if earlier and (earlier / MANIFEST).exists():
         try:

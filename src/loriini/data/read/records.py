@@ -81,11 +81,13 @@ def describe_dropped(counts: Mapping[str, int]) -> str:
 
 def no_documents(where: object, counts: Mapping[str, int]) -> InputError:
     """The error for an input without documents, with the counts of what was dropped."""
+    remedy = "give .jsonl, .csv, .tsv, .parquet, .arrow, .warc or text files"
     if counts:
         remedy = "correct what was left out, or give other files or limits"
-        return InputError(f"{where}: no document found ({describe_dropped(counts)}); {remedy}")
-    formats = ".jsonl, .csv, .tsv, .parquet, .arrow, .warc or text files"
-    return InputError(f"{where}: no document found; give {formats}")
+    elif str(where).endswith("heldout/documents.jsonl"):  # a corpus's, which trains on everything
+        remedy = "prepare the corpus with --heldout-share above 0"
+    left_out = f" ({describe_dropped(counts)})" if counts else ""
+    return InputError(f"{where}: no document found{left_out}; {remedy}")
 
 
 @dataclass(frozen=True)

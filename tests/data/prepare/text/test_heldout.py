@@ -47,6 +47,14 @@ def test_documents_are_in_training_or_held_out_or_near_duplicates(divided: Corpu
     assert set(divided.instances.pieces.documents_P.tolist()) <= ordered
 
 
+def test_reading_what_a_corpus_without_held_out_documents_holds_out_names_the_option(tmp_path: Path) -> None:
+    nothing = tmp_path / "heldout" / HELDOUT_DOCUMENTS
+    nothing.parent.mkdir()
+    nothing.touch()
+    with pytest.raises(InputError, match=f"{nothing}: no document found; .* --heldout-share"):
+        list(read_documents([nothing]))
+
+
 def test_what_is_held_out_is_read_as_documents(divided: Corpus) -> None:
     stored = list(stored_documents(load_artifact(divided.folder / "documents")))
     path = divided.folder / "heldout" / HELDOUT_DOCUMENTS
