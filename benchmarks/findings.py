@@ -69,7 +69,7 @@ class Variant:
     overrides: tuple[str, ...] = ()
     rate_of: str = ""
     """The variant whose rate it has; empty: one of its own is chosen."""
-    seeds: int = 3
+    seeds: int = len(SEEDS)
     """How many of SEEDS it is trained with; 0: only its rate is chosen."""
     order: OrderMethod = "similar"
     """The order of the documents that it is trained on."""
@@ -94,16 +94,28 @@ def wide(width: int) -> tuple[str, ...]:
 
 ADAMW, INITIALIZER = "--optimizer.name=adamw", "--model.expert_scale=initializer"
 QUESTIONS = {
-    "mixtures": designs("dense", "lory", "mixtral", seeds=5),
+    "mixtures": designs("dense", "lory", "mixtral"),
     "starts": (
         Variant("lory, copies", ("--model.expert_scale=copies",)),
         Variant("lory, dense warm-up", ("--warmup.dense_share=0.05",)),
     ),
     "prompt": (Variant("lory, routed by the prompt", rate_of="lory", routing="prompt"),),
-    "units": designs("prefix", seeds=5),
-    "designs": designs("deepseek-v3", "aoe", seeds=5),
-    "more-designs": designs("switch", "relu", seeds=5),
-    "expert-choice": (*designs("ec-token", seeds=5), *designs("ec-segment", rate_of="ec-token")),
+    "expert-choice": designs("ec-token"),
+    "units": designs("prefix"),
+    "designs": designs("deepseek-v3", "aoe"),
+    "widths": (
+        *(Variant(f"{name}, width 128", wide(128), seeds=0) for name in ("dense", "lory")),
+        Variant("dense, width 256", wide(256), seeds=0),
+    ),
+    "order": (
+        *designs("dense", "lory"),
+        Variant("dense, random order", rate_of="dense", order="random"),
+        Variant("lory, random order", rate_of="lory", order="random"),
+    ),
+    "optimizers": tuple(
+        Variant(f"{name}, AdamW", (ADAMW,), seeds=3) for name in ("dense", "lory", "mixtral")
+    ),
+    "more-designs": designs("relu", "switch"),
     "routers": designs("frozen", "random", rate_of="mixtral"),
     "segments": (
         Variant("lory, segments of 32", ("--routing.segment_length=32",), rate_of="lory"),
@@ -117,16 +129,7 @@ QUESTIONS = {
         Variant("lory, initializer", (INITIALIZER,)),
         Variant("ec-token, initializer", (INITIALIZER,)),
     ),
-    "order": (
-        *designs("dense", "lory"),
-        Variant("dense, random order", rate_of="dense", order="random"),
-        Variant("lory, random order", rate_of="lory", order="random"),
-    ),
-    "widths": (
-        *(Variant(f"{name}, width 128", wide(128), seeds=0) for name in ("dense", "lory")),
-        Variant("dense, width 256", wide(256), seeds=0),
-    ),
-    "optimizers": tuple(Variant(f"{name}, AdamW", (ADAMW,)) for name in ("dense", "lory", "mixtral")),
+    "expert-choice-by-segment": designs("ec-segment", rate_of="ec-token"),
 }
 """The variants of each question, in the order of their trainings: what decides most comes first."""
 
