@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import log
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -30,6 +31,7 @@ from loriini.common.json_file import read_object
 from loriini.compare.measures import training_measures
 from loriini.compare.running import refuse_failures, threads_of, train_all
 from loriini.compare.trainings import Training, place
+from loriini.data.batches.loader import BatchLoader
 from loriini.data.prepare.prepare import open_corpus, prepare_documents
 from loriini.data.prepare.settings import OrderMethod
 from loriini.data.prepare.text.documents import document_line
@@ -56,6 +58,8 @@ RATE_SEED, SEEDS = 0, (100, 101, 102, 103, 104)
 """The seed that chooses the rate, whose losses are too low, and those that are reported."""
 SKIPPED_TOKENS = 128
 """Tokens at the start of a document that no perplexity counts: the longest segment of the designs."""
+NEW_INSTANCES = 256
+"""Instances of its corpus that a training has not read, on which its loss is measured."""
 CHARACTERS = 20_000_000
 """Of `--text`, how much is read of each domain; held out is a tenth of it."""
 
@@ -103,10 +107,8 @@ QUESTIONS = {
     "expert-choice": designs("ec-token"),
     "units": designs("prefix"),
     "designs": designs("deepseek-v3", "aoe"),
-    "widths": (
-        *(Variant(f"{name}, width 128", wide(128), seeds=0) for name in ("dense", "lory")),
-        Variant("dense, width 256", wide(256), seeds=0),
-    ),
+    "width-128": tuple(Variant(f"{name}, width 128", wide(128), seeds=0) for name in ("dense", "lory")),
+    "width-256": (Variant("dense, width 256", wide(256), seeds=0),),
     "order": (
         *designs("dense", "lory"),
         Variant("dense, random order", rate_of="dense", order="random"),
@@ -201,6 +203,7 @@ class Study:
             losses, tokens = by_document(scored, heldout)
             yield {
                 "training_loss": loss_of(training),
+                "new_loss": new_loss(training, settings),
                 "perplexity": scored["perplexity"],
                 "losses": losses,
                 "tokens": tokens,
@@ -229,6 +232,19 @@ def loss_of(training: Training) -> float | None:
     """The training loss, None if it diverged."""
     loss: float | None = training_measures(training)["training_loss"]
     return loss if training.state == "finished" else None
+
+
+def new_loss(training: Training, settings: EvaluationSettings) -> float:
+    """The loss, after the first segment, on instances of the corpus that the training has not read.
+
+    All trainings of a seed and an order have the same.
+    """
+    run, instances = training.run, read_corpora(training.run.corpus).instances
+    read = run.steps * run.batch_size
+    ids = BatchLoader(instances, run.batch_size, run.seed).ids(np.arange(read, read + NEW_INSTANCES))
+    text = HeldOut([torch.from_numpy(row) for row in instances.read(ids)], 1.0)
+    scored = evaluate_on(training.folder, {"corpus": text}, settings, f"{training.name}, new instances")
+    return log(scored["perplexity"]["corpus"])
 
 
 Losses = dict[str, list[float]]

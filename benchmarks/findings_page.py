@@ -10,9 +10,11 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from math import exp, log
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from findings import RESULTS, best_rate
@@ -45,7 +47,7 @@ def beside(baseline: str, *names: str) -> Pairs:
 COMPARED: dict[str, Pairs] = {
     "readme": (
         *beside("dense", "mixtral", "lory"),
-        *beside("lory", "ec-token", "lory, dense warm-up", "lory, routed by the prompt"),
+        *beside("lory", "prefix", "ec-token"),
     ),
     "designs": beside(
         "dense", "dense", "mixtral", "lory", "deepseek-v3", "ec-token", "aoe", "switch", "relu"
@@ -55,12 +57,7 @@ COMPARED: dict[str, Pairs] = {
         *beside("lory", "lory, copies", "lory, dense warm-up"),
     ),
     "units": beside("lory", "prefix"),
-    "order": (
-        *beside("dense", "lory"),
-        ("dense", "dense, random order"),
-        ("lory", "lory, random order"),
-        ("lory, random order", "dense, random order"),
-    ),
+    "order": (("lory", "dense"), ("lory, random order", "dense, random order")),
     "expert-choice": beside("lory", "ec-token", "ec-segment"),
     "routers": beside("mixtral", "frozen", "random", "aoe"),
     "segments": beside("lory", "lory, segments of 64", "lory, segments of 32"),
@@ -84,19 +81,20 @@ AGREEING = ("lory", "mixtral", "deepseek-v3", "ec-token", "aoe", "switch", "relu
 
 def compare(results: Results, name: str, baseline: str) -> dict[str, Any]:
     """A variant's means over seeds, and its `difference` from another as in the results of a comparison."""
-    scores = [
+    base, own = (
         {int(seed): {**score, "instance_losses": score["losses"]} for seed, score in of["seeds"].items()}
         for of in (results["variants"][baseline], results["variants"][name])
-    ]
-    seeds = sorted(scores[0].keys() & scores[1].keys())
-    of_seeds = scores[1].values()
+    )
+    seeds = sorted(base.keys() & own.keys())
     return {
         "name": name,
         "baseline": baseline,
         "parameters": results["variants"][name]["parameters"],
-        "training_loss": over_seeds([score["training_loss"] for score in of_seeds]).mean,
-        "perplexity": geometric([with_mean(score["perplexity"])[OVERALL] for score in of_seeds]).mean,
-        "difference": difference(*scores, seeds, partial(differences_by_domain, tokens=results["tokens"])),
+        "seeds": len(seeds),
+        "loss": over_seeds([score["new_loss"] for score in own.values()]).mean,
+        "of_loss": over_seeds([own[seed]["new_loss"] - base[seed]["new_loss"] for seed in seeds]),
+        "perplexity": geometric([with_mean(score["perplexity"])[OVERALL] for score in own.values()]).mean,
+        "difference": difference(base, own, seeds, partial(differences_by_domain, tokens=results["tokens"])),
     }
 
 
@@ -116,9 +114,20 @@ def read_results(path: Path) -> dict[str, Any]:
     }
 
 
+def signed(value: float, digits: int) -> str:
+    """A number with its sign."""
+    return f"{value:+.{digits}f}".replace("-", "−")
+
+
 def percent(value: float) -> str:
     """A change in %."""
-    return f"{100 * value:+.1f}".replace("-", "−")
+    return signed(100 * value, 1)
+
+
+def with_interval(value: float, low: float, high: float, written: Callable[[float], str]) -> str:
+    """A difference and its interval, bold where that excludes 0."""
+    text = f"{written(value)} ({written(low)} to {written(high)})"
+    return f"**{text}**" if low > 0 or high < 0 else text
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -127,49 +136,73 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def comparison(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The table of compared variants; a change is bold where the interval over seeds and text excludes 0.
+def differences_of(row: Mapping[str, Any]) -> tuple[str, str]:
+    """The differences of the loss, in nats, and of perplexity, in %, with their intervals."""
+    of_loss, both = row["of_loss"], over_seeds_and_text(row["difference"][OVERALL])
+    return (
+        with_interval(of_loss.mean, of_loss.low, of_loss.high, partial(signed, digits=3)),
+        with_interval(both.change, both.low, both.high, percent),
+    )
 
-    A variant beside itself is the baseline, without a change.
+
+def comparison(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The table of compared variants; a difference is bold where its interval excludes 0.
+
+    A variant beside itself is the baseline, without a difference.
     """
     several = len({row["baseline"] for row in rows}) > 1
-    head = [
-        "variant",
-        *["compared with"] * several,
-        "active (all) parameters, k",
-        "training loss",
-        "perplexity",
-    ]
+    head = ["variant", *["compared with"] * several, "active (all) parameters, k", "loss"]
+    head += ["difference (95 %)", "perplexity", "change, % (95 %)", "seeds"]
     cells = []
     for row in rows:
-        found = row["difference"][OVERALL]
-        intervals = [(found[over]["low"], found[over]["high"]) for over in ("seeds", "documents")]
-        change, decided = percent(found["change"]), over_seeds_and_text(found).decided
-        differs = [f"**{change}**" if decided else change]
-        differs += [" to ".join(map(percent, bounds)) for bounds in intervals]
+        of_loss, of_perplexity = differences_of(row) if row["name"] != row["baseline"] else ("", "")
         cells.append(
             [
                 row["name"],
                 *[row["baseline"]] * several,
                 "{active:.0f} ({total:.0f})".format(**{k: n / 1000 for k, n in row["parameters"].items()}),
-                f"{row['training_loss']:.3f}",
+                f"{row['loss']:.3f}",
+                of_loss,
                 f"{row['perplexity']:.1f}",
-                *([""] * 3 if row["name"] == row["baseline"] else differs),
+                of_perplexity,
+                f"{row['seeds']}",
             ]
         )
-    return table([*head, "change, %", "95 % over seeds", "over text"], cells)
+    return table(head, cells)
 
 
-def in_lines(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A line for each compared variant, with the interval over seeds and text."""
-    lines = []
-    for row in rows:
-        both = over_seeds_and_text(row["difference"][OVERALL])
-        bounds = " to ".join(map(percent, (both.low, both.high)))
-        lines.append(
-            f"- **{row['name']}** relative to {row['baseline']}: {percent(both.change)} % ({bounds})\n"
-        )
-    return "".join(lines)
+def gain_of_order(results: Results) -> dict[str, tuple[str, str]]:
+    """How Lory's gain with similar documents side by side differs from that in random order."""
+    if "order" not in results:
+        return {}
+    results = results["order"]
+    variants = results["variants"]
+    names = ("lory", "dense", "dense, random order")
+    own, base, other = (variants[name]["seeds"] for name in names)
+
+    def moved(seed: str) -> dict[str, Any]:
+        """Scores that differ from those of `lory, random order` as one gain does from the other."""
+
+        def combined(of: Callable[[Mapping[str, Any]], Any]) -> Any:
+            return of(own[seed]) - of(base[seed]) + of(other[seed])
+
+        domains = own[seed]["losses"]
+        return {
+            "new_loss": combined(lambda score: score["new_loss"]),
+            "perplexity": {d: exp(combined(lambda score, d=d: log(score["perplexity"][d]))) for d in domains},
+            "losses": {d: combined(lambda score, d=d: np.array(score["losses"][d])) for d in domains},
+        }
+
+    made = {**variants["lory"], "seeds": {seed: moved(seed) for seed in own}}
+    row = compare({**results, "variants": {**variants, "": made}}, "", "lory, random order")
+    return {"lory's gain over dense, in similar relative to random order": differences_of(row)}
+
+
+def as_lines(differences: Mapping[str, tuple[str, str]]) -> str:
+    """A line for each comparison."""
+    return "".join(
+        f"- {what}: loss {of}, perplexity {change} %\n" for what, (of, change) in differences.items()
+    )
 
 
 def rates_of(tried: Mapping[str, Mapping[str, Any]]) -> list[float]:
@@ -203,7 +236,7 @@ def agreements(results: Results) -> str:
         rows.append(
             [name, *(f"{x.mean:.2f} ({x.low:.2f} to {x.high:.2f})".replace("-", "−") for x in layers)]
         )
-    return table(["design", *(f"layer {i}" for i in range(1, len(rows[0]) if rows else 1))], rows)
+    return table(["design", *(f"layer {i}" for i in range(len(rows[0]) - 1 if rows else 0))], rows)
 
 
 def changes(every: Sequence[Mapping[str, Any]]) -> str:
@@ -235,7 +268,14 @@ def loss_by_rate(results: Results) -> Figure:
 
 TABLES: dict[str, Callable[[Results], str]] = {
     **{name: lambda results, name=name: comparison(compared(results, name)) for name in COMPARED},
-    "readme": lambda results: in_lines(compared(results, "readme")),
+    "interaction": lambda results: as_lines(gain_of_order(results)),
+    "readme": lambda results: as_lines(
+        {
+            "{name} relative to {baseline}".format(**row): differences_of(row)
+            for row in compared(results, "readme")
+        }
+        | gain_of_order(results)
+    ),
     "rates": rates,
     "start-scales": start_scales,
     "agreement": agreements,

@@ -114,7 +114,8 @@ def test_tables_and_pictures_are_made_of_the_results(results: Mapping[str, Any])
     assert "old" not in text
     assert "| lory | dense |" not in text  # one baseline is no column
     row = page.compare(results, "lory", "dense")
-    assert f" | {row['training_loss']:.3f} | {row['perplexity']:.1f} | " in text
+    assert f" | {row['loss']:.3f} | " in text
+    assert f" | {row['perplexity']:.1f} | " in text
     assert "- **lory** relative to dense: " in text
     assert page.with_tables(text, results) == text
     drawn = dict(
@@ -132,7 +133,7 @@ def test_a_comparison_is_paired_by_seed_and_by_document() -> None:
         results["variants"][name] = {
             "parameters": {"active": 1000, "total": 1000},
             "seeds": {
-                seed: {"training_loss": 1.0, "perplexity": {"text": 2.0**-gain}, "losses": {"text": of_seed}}
+                seed: {"new_loss": 1.0, "perplexity": {"text": 2.0**-gain}, "losses": {"text": of_seed}}
                 for seed, of_seed in by_seed.items()
             },
         }

@@ -65,7 +65,7 @@ SIZES = {
 def quickstart_run(design: str, size: str, steps: int | None = None, seed: int = 0) -> TrainConfig:
     """One of the two models of `loriini quickstart`; by default with the size's number of steps.
 
-    Without a dense warm-up: Lory's experts gained by drawing their own weights (docs/findings.md).
+    Without a dense warm-up, which was not seen to gain (docs/findings.md).
     """
     chosen = SIZES[size]
     dense = TrainConfig(
