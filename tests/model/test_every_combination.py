@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from covering import cover
-from loriini.model.experts.stacked import Experts, by_outputs_loop, by_parameters_loop
 from loriini.routing import RoutingConfig
 from loriini.routing import design as axes
+from model.experts.twins import use_twins
 from tiny import assert_same_gradients, gradients, random_ids, tiny_model
 
 AXES = {
@@ -61,8 +61,7 @@ def test_a_combination_equals_its_naive_twin(design: RoutingConfig, monkeypatch:
         return out.logits.detach(), gradients(model)
 
     logits, found = outcome()
-    monkeypatch.setattr(Experts, "by_outputs", by_outputs_loop)
-    monkeypatch.setattr(Experts, "by_parameters", lambda e, x, gates, _: by_parameters_loop(e, x, gates))
+    use_twins(monkeypatch)
     expected, wanted = outcome()
     torch.testing.assert_close(logits, expected, rtol=1e-6, atol=1e-9)
     assert_same_gradients(found, wanted, rtol=1e-5, atol=1e-8)

@@ -11,7 +11,7 @@ from loriini.model.experts.stacked import Experts
 from model.inference import whole
 from tiny import SEGMENT, random_ids, tiny_model
 
-WAYS = {1: ["Merge", "Merged"], 2: ["Merge", "Merged"], 3: ["BySums"]}
+WAYS = {1: ["merge", "merged"], 2: ["merge", "merged"], 3: ["by_sums"]}
 """What experts are asked for in each layer of a call that decides, by batch size, with 2 experts."""
 
 
@@ -20,9 +20,9 @@ def calls_of(model: LoriiniForCausalLM, monkeypatch: pytest.MonkeyPatch) -> list
     called: list[str] = []
     original = Experts.forward
 
-    def recorded(self: Experts, x: Any, way: Any = None) -> Any:
-        called.append(type(way).__name__)
-        return original(self, x, way)
+    def recorded(self: Experts, x: Any, way: Any = Experts.single, *arguments: Any) -> Any:
+        called.append(way.__name__)
+        return original(self, x, way, *arguments)
 
     monkeypatch.setattr(Experts, "forward", recorded)
     return called
@@ -83,7 +83,7 @@ def test_a_dense_model_merges_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     called = calls_of(model, monkeypatch)
     for ids in (random_ids(2, 5), random_ids(2, 1)):
         model(ids, past_key_values=cache, use_cache=True)
-    assert called == ["NoneType"] * 4
+    assert called == ["single"] * 4
 
 
 @pytest.mark.parametrize("mode", ["prompt", "segment"])

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from loriini import DESIGNS, LoriiniForCausalLM, RoutingConfig
-from loriini.model.experts.stacked import Experts, by_outputs_loop, by_parameters_loop
+from model.experts.twins import use_twins
 from tiny import (
     EVERY,
     LENGTH,
@@ -80,8 +80,7 @@ def test_the_fast_path_equals_its_naive_twin(name: str, block: str, monkeypatch:
 
         logits, found = outcome()
         with monkeypatch.context() as patch:
-            patch.setattr(Experts, "by_outputs", by_outputs_loop)
-            patch.setattr(Experts, "by_parameters", lambda e, x, gates, _: by_parameters_loop(e, x, gates))
+            use_twins(patch)
             expected_logits, expected = outcome()
         torch.testing.assert_close(logits, expected_logits, **tolerance)
         assert_same_gradients(found, expected, **tolerance)

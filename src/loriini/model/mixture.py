@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from loriini.model.block import make_experts, make_shared_experts
 from loriini.model.configuration import LoriiniConfig
-from loriini.model.experts.stacked import Activations, ByOutputs, ByParameters, BySums, Merge, Merged
+from loriini.model.experts.stacked import Experts
 from loriini.model.generate.cache import RoutedCacheLayer
 from loriini.model.kernels.products import keep
 from loriini.routing import Router, Routing
@@ -66,7 +66,7 @@ class Mixture(nn.Module):
         """The activations (B, L, E, W) by which experts score themselves; None for other designs."""
         if not self.config.scored_by_norm:
             return None
-        a_MEW: Tensor = self.experts(x_BLD.flatten(0, 1), Activations(self.config.routing.node))
+        a_MEW: Tensor = self.experts(x_BLD.flatten(0, 1), Experts.activations, self.config.routing.node)
         return a_MEW.unflatten(0, x_BLD.shape[:2])
 
     def _route(
@@ -102,14 +102,15 @@ class Mixture(nn.Module):
         units, padded = gates_NE.shape[0], routing.valid is not None
         counts = fixed_counts(self.config.routing, units, self.num_experts, self.training, padded)
         if layout.slots_per_unit > 1 and layout.slots_BL is None:
-            y_NSD = self.experts(layout.group(x_BLD).flatten(0, 1), ByOutputs(gates_NE, known, counts))
+            x_NSD = layout.group(x_BLD).flatten(0, 1)
+            y_NSD = self.experts(x_NSD, Experts.by_outputs, gates_NE, known, counts)
             return layout.ungroup(y_NSD.unflatten(0, (-1, layout.units)), length)
         if layout.slots_BL is not None:  # units are not in the order of tokens, even where each is of one
             gates_BUSE = gates_NE.view(-1, layout.units, 1, gates_NE.shape[-1])
             gates_BUSE = gates_BUSE.expand(-1, -1, layout.slots_per_unit, -1)
             gates_NE = layout.ungroup(gates_BUSE, length).flatten(0, 1)
             counts = counts._replace(per_expert=None)
-        y_MD = self.experts(x_BLD.flatten(0, 1), ByOutputs(gates_NE, known, counts))
+        y_MD = self.experts(x_BLD.flatten(0, 1), Experts.by_outputs, gates_NE, known, counts)
         return y_MD.view_as(x_BLD)
 
     def _by_parameters(
@@ -117,16 +118,16 @@ class Mixture(nn.Module):
     ) -> Tensor:
         """One merged FFN for each unit; a cache keeps them for at most as many sequences as experts."""
         if cache is None or not self.experts_are_local or torch.is_grad_enabled():
-            return self.experts(x_NSD, ByParameters(gates_NE, self.config.recompute_merge))
+            return self.experts(x_NSD, Experts.by_parameters, gates_NE, self.config.recompute_merge)
         units, slots, _ = x_NSD.shape
         if layout.units > 1 or units > self.num_experts:  # kept, they would take more memory than experts
-            return self.experts(x_NSD, BySums(gates_NE) if slots == 1 else ByParameters(gates_NE))
+            return self.experts(x_NSD, Experts.by_sums if slots == 1 else Experts.by_parameters, gates_NE)
         if not cache.merged:
             assert cache.decision is not None
-            cache.merged = self.experts(cache.decision.gates_BE, Merge())
+            cache.merged = self.experts(cache.decision.gates_BE, Experts.merge)
         if slots == 1:  # one of many
             cache.merged = {name: keep(weight) for name, weight in cache.merged.items()}
-        return self.experts(x_NSD, Merged(cache.merged))
+        return self.experts(x_NSD, Experts.merged, cache.merged)
 
 
 def parts(model: nn.Module) -> dict[nn.Parameter, Part]:

@@ -10,12 +10,9 @@ from torch import Tensor
 
 from covering import grid
 from loriini.model.experts.stacked import (
-    BySums,
     Experts,
     FactorizedExperts,
     GeluExperts,
-    Merge,
-    Merged,
     SwigluExperts,
     by_outputs_loop,
     by_parameters_loop,
@@ -90,7 +87,7 @@ def test_sums_of_products_equal_the_merges_twin(
     module = make_experts(experts, 16, 24, dtype, kind)
     gates = torch.randn(5, experts).softmax(-1) * (torch.rand(5, experts) < 0.8)
     x = torch.randn(5, slots, 16, dtype=dtype)
-    found = module(x, BySums(gates))
+    found = module(x, Experts.by_sums, gates)
     assert found.dtype == dtype
     expected = by_parameters_loop(module.double(), x.double(), gates.double())
     tolerance = TOLERANCE.get(dtype, {"rtol": 0.05, "atol": 0.1})
@@ -104,9 +101,9 @@ def test_merges_that_are_kept_equal_the_merges_twin(
 ) -> None:
     module = make_experts(4, 16, 24, dtype, kind)
     gates, x = torch.randn(units, 4).softmax(-1), torch.randn(units, slots, 16, dtype=dtype)
-    merged = module(gates, Merge())
-    found = module(x, Merged(merged))
-    kept = module(x, Merged({name: keep(weight) for name, weight in merged.items()}))
+    merged = module(gates, Experts.merge)
+    found = module(x, Experts.merged, merged)
+    kept = module(x, Experts.merged, {name: keep(weight) for name, weight in merged.items()})
     torch.testing.assert_close(kept, found, rtol=0.02, atol=0.02)
     assert found.dtype == dtype
     expected = by_parameters_loop(module.double(), x.double(), gates.double())

@@ -7,10 +7,10 @@ Axes: N units, S slots in a unit, M tokens, P pairs of a unit and an expert it s
 width, F expert hidden width, R low rank, W the width of a node.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +26,7 @@ from loriini.model.experts.affine import (
     affine_by_unit,
 )
 from loriini.model.experts.dispatch import find_pairs
-from loriini.model.kernels.products import Kept, merged_weight
+from loriini.model.kernels.products import merged_weight
 from loriini.routing.selection import FixedCounts
 
 Tensors = Mapping[str, Tensor]
@@ -34,52 +34,11 @@ NOT_FIXED = FixedCounts()
 NO_ACTIVATIONS: Tensors = {}  # a plain dict: torch.compile takes an empty MappingProxyType for a full one
 
 
-class ByOutputs(NamedTuple):
-    """Combine the outputs of the experts that units select: the arguments of `Experts.by_outputs`."""
-
-    gates_NE: Tensor
-    known: Tensors = NO_ACTIVATIONS
-    counts: FixedCounts = NOT_FIXED
-
-
-class ByParameters(NamedTuple):
-    """Merge experts for each unit: the arguments of `Experts.by_parameters`."""
-
-    gates_NE: Tensor
-    recompute: bool = False
-
-
-class BySums(NamedTuple):
-    """The same by sums of products: the arguments of `Experts.by_sums`."""
-
-    gates_NE: Tensor
-
-
-class Merged(NamedTuple):
-    """Apply what was merged before: the arguments of `Experts.merged`."""
-
-    weights: Mapping[str, Kept]
-
-
-class Activations(NamedTuple):
-    """Every expert's activation of this name: the arguments of `Experts.activations`."""
-
-    node: str
-
-
-class Merge(NamedTuple):
-    """Merge experts by gates, which take the place of states, for calls of `Merged`."""
-
-
-Way = ByOutputs | ByParameters | BySums | Merged | Activations | Merge
-"""What experts are asked for; tuples, whose tensors FSDP and accelerate find."""
-
-
 class Experts(nn.Module):
     """E FFNs of one shape; every parameter is stacked, experts first.
 
-    Other modules use experts by calling them, `experts(x, ByOutputs(gates))`, because FSDP, offloading and
-    adapters prepare the parameters around `forward`.
+    Other modules call `experts(x, Experts.by_outputs, gates)` for `experts.by_outputs(x, gates)`, because
+    FSDP, offloading and adapters prepare the parameters around `forward`.
 
     `width_dims` gives the dimension of each parameter that is F, None for one without. `output_bias` is the
     parameter that is added to an FFN's output.
@@ -107,23 +66,9 @@ class Experts(nn.Module):
         finally:
             self._copies, self._main_grads = {}, {}
 
-    def forward(self, x: Tensor, way: Way | None = None) -> Any:
-        """Apply experts to states, or merge them; without a `way`, the only expert there is."""
-        match way:
-            case None:
-                return self.single(x)
-            case ByOutputs():
-                return self.by_outputs(x, *way)
-            case ByParameters():
-                return self.by_parameters(x, *way)
-            case BySums():
-                return self.by_sums(x, *way)
-            case Merged():
-                return self.merged(x, *way)
-            case Activations():
-                return self.activations(x, *way)
-            case Merge():
-                return self.merge(x)
+    def forward(self, x: Tensor, way: Callable[..., Any] | None = None, *arguments: Any) -> Any:
+        """Call the method `way`, as this kind of experts defines it; without one, apply the only expert."""
+        return self.single(x) if way is None else getattr(self, way.__name__)(x, *arguments)
 
     def node(
         self, name: str, x: Tensor, weights: Tensors, affine: Affine, known: Tensors = NO_ACTIVATIONS
