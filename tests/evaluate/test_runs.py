@@ -19,7 +19,7 @@ from loriini.evaluate.intervals import differences_by_domain
 from loriini.evaluate.perplexity import evaluate
 from loriini.evaluate.runs import ENOUGH, evaluate_runs
 from loriini.evaluate.settings import EvaluationSettings, RouterFree
-from loriini.model.weights.loading import find_device, load_config, load_model, run_precision
+from loriini.model.weights.loading import find_device, load_config, load_model, training_of
 from runs import EOS, VOCABULARY, write_tokenizer
 from tiny import SEGMENT, tiny_model
 
@@ -181,12 +181,12 @@ def test_a_model_is_placed_on_the_device_that_is_named(
 def test_the_precision_is_that_of_the_run(tmp_path: Path) -> None:
     run = tmp_path / "run"
     saved(run / "model", "lory")
-    assert run_precision(run) == run_precision(run / "model") == "auto"
+    assert training_of(run).evaluated_in == training_of(run / "model").evaluated_in == "auto"
     (run / "run.json").write_text('{"precision": "bf16"}')
-    assert run_precision(run) == "auto"  # in bfloat16 where the hardware has it
+    assert training_of(run).evaluated_in == "auto"  # in bfloat16 where the hardware has it
     (run / "run.json").write_text('{"precision": "fp32"}')
-    assert run_precision(run) == run_precision(run / "model") == "fp32"
-    assert run_precision(saved(run / "other", "lory")) == "auto"
+    assert training_of(run).evaluated_in == training_of(run / "model").evaluated_in == "fp32"
+    assert training_of(saved(run / "other", "lory")).evaluated_in == "auto"
 
 
 def test_what_is_given_twice_is_refused(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -277,7 +278,8 @@ def test_a_run_is_evaluated_in_its_precision_and_routed_as_asked(
     run, settings = model_of("lory"), TaskSettings(("jeopardy",), random_files(tmp_path))
     values = []
     for precision in ("fp32", "bf16"):
-        monkeypatch.setattr(running, "run_precision", lambda _, precision=precision: precision)
+        of_run = SimpleNamespace(evaluated_in=precision)
+        monkeypatch.setattr(running, "training_of", lambda _, of_run=of_run: of_run)
         (result,) = evaluate_tasks([run], settings)
         values.append(math.log(result["tasks"]["jeopardy"]["metrics"]["perplexity"]["value"]))
     assert values[0] != values[1]

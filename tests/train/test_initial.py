@@ -13,7 +13,7 @@ from transformers import AutoTokenizer, PreTrainedModel
 
 from loriini.common.errors import InputError
 from loriini.estimate.memory import GpuCluster
-from loriini.model.weights.loading import context_length, load_model
+from loriini.model.weights.loading import load_model, training_of
 from loriini.train.corpora import read_corpora
 from loriini.train.initial import InitialModel
 from loriini.train.launch import dry_run, resolve_recipe, resume, train_recipe
@@ -95,7 +95,7 @@ def test_a_dense_model_is_copied_into_the_designs_experts(
     for name in ("hidden_size", "num_key_value_heads", "qk_norm", "block", "rms_norm_eps"):
         assert getattr(model.config, name) == getattr(dense.config, name)
     values = recorded(tmp_path / "run")
-    assert context_length(tmp_path / "run", model.config) == 16 < model.config.max_position_embeddings
+    assert training_of(tmp_path / "run").length == 16 < model.config.max_position_embeddings
     assert values["init"] == str(folder)
     assert values["warmup"]["dense_share"] == 0
 

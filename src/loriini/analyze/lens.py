@@ -24,13 +24,7 @@ from loriini.evaluate.heldout import AS_IN_TRAINING
 from loriini.evaluate.perplexity import score_tokens
 from loriini.model import LoriiniForCausalLM
 from loriini.model.generate.routing_inputs import refuse_unused_label, routing_inputs
-from loriini.model.weights.loading import (
-    check_finite,
-    check_ids,
-    context_length,
-    load_model,
-    run_precision,
-)
+from loriini.model.weights.loading import check_finite, check_ids, load_model, training_of
 from loriini.reporting.curves import Floats
 from loriini.routing.unit import RoutingContext, unit_layout
 
@@ -74,13 +68,14 @@ def write_lens(
     models = {run: model}
     if dense is not None:
         models[dense] = _load_dense(dense, device, text, ids_N)
-    length = min(context_length(path, each.config) for path, each in models.items())
+    runs = {path: training_of(path) for path in models}
+    length = min(runs[path].length or each.config.max_position_embeddings for path, each in models.items())
     check_ids(ids_N, model)
-    reading = read_text(model, ids_N, pieces, length, run_precision(run), label)
+    reading = read_text(model, ids_N, pieces, length, runs[run].evaluated_in, label)
     design, named, losses_N = model.config.routing, None, None
     if dense is not None:
         named = name_of(dense)
-        losses_N = read_text(models[dense], ids_N, pieces, length, run_precision(dense)).losses_N
+        losses_N = read_text(models[dense], ids_N, pieces, length, runs[dense].evaluated_in).losses_N
     lens = Lens(name_of(run), design, reading, left_out, label, named, losses_N, _routes_of(run, reading))
     return write_lens_page(lens, out)
 

@@ -11,7 +11,7 @@ from loriini.data.read.read import read_documents
 from loriini.evaluate.heldout import tokenize_by_domain
 from loriini.evaluate.runs import read_options
 from loriini.evaluate.settings import EvaluationSettings
-from loriini.model.weights.loading import context_length, load_config, load_model, run_precision
+from loriini.model.weights.loading import load_config, load_model, training_of
 from loriini.reporting.page import REPORT, element, join, paragraph, strong, table, write_page
 from loriini.routing import causality_warning
 from loriini.train.changes import PATHS
@@ -44,10 +44,11 @@ def measure_routes(run: Path, settings: EvaluationSettings) -> Routes:
     model, tokenizer = load_model(run, settings.device)
     if not model.config.is_mixture:
         raise InputError(f"{run}: a dense model, so there is nothing to route; give the run of a mixture")
-    length, names = context_length(run, model.config), model.config.label_names
+    training, names = training_of(run), model.config.label_names
+    length = training.length or model.config.max_position_embeddings
     read = read_documents(settings.documents, read_options(settings))
     heldout = tokenize_by_domain(read, tokenizer, length, settings.instances, names, settings.contexts)
-    return routes_by_domain(model, heldout, run_precision(run), field=settings.domain_field)
+    return routes_by_domain(model, heldout, training.evaluated_in, field=settings.domain_field)
 
 
 def write_run_report(run: Path, out: Path, remark: str | None = None) -> Path:

@@ -38,7 +38,7 @@ class Generate(OfModel):
         from loriini.common.progress import warn
         from loriini.evaluate.samples import check_generation, check_room, continue_text
         from loriini.model.generate.routing_inputs import refuse_unused_label
-        from loriini.model.weights.loading import load_model, run_precision
+        from loriini.model.weights.loading import load_model, training_of
 
         how = self.how
         if how.greedy:
@@ -54,7 +54,7 @@ class Generate(OfModel):
 
         print(self.prompt, end="", flush=True)
         streamer = TextStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True)
-        with autocast(run_precision(self.model), model.device):
+        with autocast(training_of(self.model).evaluated_in, model.device):
             continue_text(model, tokenizer, self.prompt, how, streamer)
 
 

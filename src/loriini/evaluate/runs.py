@@ -31,14 +31,10 @@ from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.weights.loading import (
     check_finite,
     check_ids,
-    context_length,
-    corpora_of,
     load_config,
     load_model,
     load_tokenizer,
-    run_precision,
-    trained_tokens,
-    trained_with_document_mask,
+    training_of,
 )
 from loriini.routing import causality_warning
 
@@ -117,9 +113,9 @@ def warn_of_few_documents(heldout: Mapping[str, HeldOut], skip: int) -> None:
 
 def warn_of_unequal_tokens(runs: Sequence[Path]) -> None:
     """Warn where runs were trained on different numbers of tokens; other models have none recorded."""
-    trained = {run: tokens for run in runs if (tokens := trained_tokens(run))}
-    if len(set(trained.values())) > 1:
-        listed = ", ".join(f"{run} {tokens:,}" for run, tokens in trained.items())
+    read = {run: tokens for run in runs if (tokens := training_of(run).tokens)}
+    if len(set(read.values())) > 1:
+        listed = ", ".join(f"{run} {tokens:,}" for run, tokens in read.items())
         warn(
             f"the runs were trained on different numbers of tokens, which their difference includes: {listed}"
         )
@@ -133,7 +129,8 @@ def shared_heldout(
     InputError where the runs do not cut the documents into the same tokens, or a domain has a reserved name.
     """
     configs = {run: load_config(run) for run in runs}
-    length = settings.length or min(context_length(run, config) for run, config in configs.items())
+    lengths = {run: training_of(run).length or each.max_position_embeddings for run, each in configs.items()}
+    length = settings.length or min(lengths.values())
     longest = max(config.first_segment_length for config in configs.values())
     skip = longest if settings.skip is None else settings.skip
     settings = replace(settings, length=length, skip=skip)
@@ -143,10 +140,10 @@ def shared_heldout(
                 f"--length {length}: {run} has learned positions up to {config.max_position_embeddings}; "
                 "give no more"
             )
-        if (trained := context_length(run, config)) < length:
+        if lengths[run] < length:
             warn(
-                f"--length {length}: {run} was trained on {trained} tokens; it has not seen the positions "
-                "after them"
+                f"--length {length}: {run} was trained on {lengths[run]} tokens; it has not seen the "
+                "positions after them"
             )
         check_routing(config, settings.routing, skip)
         if settings.router_free:
@@ -170,7 +167,8 @@ def shared_heldout(
         )
     if len(runs) > 1:
         warn_of_few_documents(heldout, skip)
-    warn_of_overlap(dict.fromkeys(corpus for run in runs for corpus in corpora_of(run)), documents)
+    corpora = dict.fromkeys(str(corpus) for run in runs for corpus in training_of(run).corpus or ())
+    warn_of_overlap(map(Path, corpora), documents)
     return settings, heldout
 
 
@@ -192,7 +190,7 @@ def _same_tokens(
 
 def warn_of_conditions(run: Path, config: LoriiniConfig, settings: EvaluationSettings) -> None:
     """Warn of what makes a perplexity higher than in the model's own use, or lower than a causal model's."""
-    if trained_with_document_mask(run) and settings.contexts == "strung":
+    if training_of(run).document_mask and settings.contexts == "strung":
         warn(
             f"{run} was trained with document_mask, and here its documents attend to those before them; "
             "--contexts documents keeps them apart"
@@ -222,7 +220,7 @@ def evaluate_on(
         heldout,
         settings.skip,
         batch_size=settings.batch_size,
-        precision=run_precision(run),
+        precision=training_of(run).evaluated_in,
         routing=settings.routing,
         title=title,
     )

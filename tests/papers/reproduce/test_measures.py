@@ -10,6 +10,7 @@ import torch
 
 from loriini import LoriiniForCausalLM
 from loriini.evaluate.heldout import HeldOut
+from loriini.model.weights.loading import Trained
 from loriini.papers.reproduce import measures
 from loriini.papers.reproduce.measures import VERSION, LoadedModel, kept_measure, languages, questions
 from loriini.papers.reproduce.texts import LANGUAGES
@@ -19,7 +20,7 @@ from tiny import SEGMENT, VOCABULARY, tiny_config
 @pytest.fixture
 def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LoadedModel:
     monkeypatch.setattr(measures, "ANSWER", SEGMENT // 2)
-    monkeypatch.setattr(measures, "run_precision", lambda folder: "fp32")
+    monkeypatch.setattr(measures, "training_of", lambda folder: Trained("fp32"))
     ids = torch.randint(VOCABULARY, (6, 3 * SEGMENT))
     model = LoriiniForCausalLM(tiny_config("lory")).eval()
     return LoadedModel(tmp_path, model, {"birds": HeldOut(ids, 4.0)}, lambda kind: {}, SEGMENT)

@@ -26,7 +26,7 @@ from loriini.evaluate.settings import TaskSettings
 from loriini.evaluate.tasks.loading import Loaded, check_installed, load_tasks, requested
 from loriini.model import LoriiniConfig
 from loriini.model.generate.routing_inputs import labels_of, refuse_unused_label
-from loriini.model.weights.loading import load_config, load_model, run_precision
+from loriini.model.weights.loading import load_config, load_model, training_of
 from loriini.routing import causality_warning
 
 BOOTSTRAP = 1000
@@ -106,7 +106,7 @@ def _evaluate_run(
         batch_size=settings.batch_size,
         routing=settings.routing,
         label=settings.label,
-        mixed_precision_dtype=autocast_dtype(run_precision(run), model.device),
+        mixed_precision_dtype=autocast_dtype(training_of(run).evaluated_in, model.device),
     )
     results, started = {}, time.perf_counter()
     for key, task in tasks.items():

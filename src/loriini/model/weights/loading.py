@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from math import prod
+from dataclasses import dataclass, fields
 from pathlib import Path
 from textwrap import shorten
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +17,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from loriini.common.checks import Count, mismatch
+from loriini.common.checks import Count, wrong_fields
 from loriini.common.errors import InputError, is_system_error
 from loriini.common.hardware import Precision, pick_device
 from loriini.common.hub import (
@@ -156,44 +155,40 @@ def tokenizer_in(folder: Path) -> PreTrainedTokenizerBase:
         return tokenizer
 
 
-def run_precision(path: Path) -> Precision:
-    """The precision to evaluate a run in: that of its training, but bf16 only where the hardware has it."""
-    return "fp32" if _run_value(path, "precision", Precision) == "fp32" else "auto"
+@dataclass(frozen=True)
+class Trained:
+    """What the `run.json` next to a model says of its training; None where it says nothing."""
+
+    precision: Precision | None = None
+    length: Count | None = None
+    document_mask: bool | None = None
+    steps: Count | None = None
+    batch_size: Count | None = None
+    corpus: list[str] | None = None
+
+    @property
+    def tokens(self) -> int | None:
+        """Tokens that the model was trained on."""
+        if self.steps and self.batch_size and self.length:
+            return self.steps * self.batch_size * self.length
+        return None
+
+    @property
+    def evaluated_in(self) -> Precision:
+        """The precision to evaluate in: that of training, but bf16 only where the hardware has it."""
+        return "fp32" if self.precision == "fp32" else "auto"
 
 
-def context_length(path: Path, config: LoriiniConfig) -> int:
-    """The context that a run was trained with, or the longest of `config` where there is no run."""
-    return int(_run_value(path, "length", Count) or config.max_position_embeddings)
-
-
-def trained_with_document_mask(path: Path) -> bool:
-    """Whether a run kept the documents of an instance apart; false where there is no run."""
-    return bool(_run_value(path, "document_mask", bool))
-
-
-def trained_tokens(path: Path) -> int | None:
-    """Tokens that a run was trained on; None where there is no run."""
-    sizes = [_run_value(path, name, Count) for name in ("steps", "batch_size", "length")]
-    return None if None in sizes else prod(sizes)
-
-
-def corpora_of(path: Path) -> tuple[Path, ...]:
-    """The corpora that a run was trained on, where they were then; empty where there is no run."""
-    recorded = _run_value(path, "corpus", object)
-    paths = recorded if isinstance(recorded, list) else ()
-    return tuple(Path(path) for path in paths if isinstance(path, str))
-
-
-def _run_value(path: Path, name: str, kind: Any) -> Any:
-    """A setting in the `run.json` next to a model; None where there is none. InputError for another kind."""
+def training_of(path: Path) -> Trained:
+    """How a model was trained, as far as a run says it. InputError for values that a run cannot have."""
     folder = run_of(path)
     if folder is None:
-        return None
-    run = folder / RUN
-    value = read_object(run, f"give {folder / MODEL} without its run, or another run").get(name)
-    if value is not None and (expected := mismatch(value, kind)):
-        raise InputError(f"{run}: {name} is {value!r}; it must be {expected}")
-    return value
+        return Trained()
+    values = read_object(folder / RUN, f"give {folder / MODEL} without its run, or another run")
+    recorded = Trained(**{each.name: values.get(each.name) for each in fields(Trained)})
+    for name, value, expected in wrong_fields(recorded):
+        raise InputError(f"{folder / RUN}: {name} is {value!r}; it must be {expected}")
+    return recorded
 
 
 def run_of(path: Path) -> Path | None:

@@ -28,7 +28,7 @@ from loriini.evaluate.perplexity import EVALUATION_VERSION, evaluate, score_toke
 from loriini.evaluate.settings import EvaluationRouting, RouterFree
 from loriini.model import LoriiniForCausalLM
 from loriini.model.generate.routing_inputs import prompt_routing, routing_inputs
-from loriini.model.weights.loading import load_model, run_precision
+from loriini.model.weights.loading import load_model, training_of
 from loriini.papers.reproduce.quantities import significant
 from loriini.papers.reproduce.texts import LANGUAGES, MIXED
 from loriini.reporting.curves import UTILISATION_WINDOW, Metrics, routed_steps, utilisation
@@ -105,7 +105,7 @@ def perplexity(loaded: LoadedModel, routing: EvaluationRouting = "training") -> 
 
     `instance_losses` are those of `evaluate`, with six digits.
     """
-    precision = run_precision(loaded.run)
+    precision = training_of(loaded.run).evaluated_in
     evaluation = evaluate(
         loaded.model,
         loaded.heldout,
@@ -124,7 +124,7 @@ def perplexity(loaded: LoadedModel, routing: EvaluationRouting = "training") -> 
 def routes(loaded: LoadedModel, kind: str | None = None) -> dict[str, Any]:
     """Routes of the held-out text by domain, or those of a kind of text; see `Routes.to_dict`."""
     text = loaded.heldout if kind is None else loaded.of_kind(kind)
-    return routes_by_domain(loaded.model, text, run_precision(loaded.run)).to_dict()
+    return routes_by_domain(loaded.model, text, training_of(loaded.run).evaluated_in).to_dict()
 
 
 def languages(loaded: LoadedModel) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def questions(loaded: LoadedModel, routing: EvaluationRouting = "prompt") -> dic
     """
     context = loaded.skip + loaded.skip // 2
     measured = defaultdict[str, dict[str, Any]](dict)
-    precision, asked = run_precision(loaded.run), 0
+    precision, asked = training_of(loaded.run).evaluated_in, 0
     for domain, text in loaded.heldout.items():
         ids_BL = torch.stack([*text.instances])[:, : context + ANSWER]
         if len(ids_BL) < CHOICES or ids_BL.shape[1] < context + ANSWER:
