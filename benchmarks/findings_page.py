@@ -82,7 +82,11 @@ AGREEING = ("lory", "mixtral", "deepseek-v3", "ec-token", "aoe", "switch", "relu
 def compare(results: Results, name: str, baseline: str) -> dict[str, Any]:
     """A variant's means over seeds, and its `difference` from another as in the results of a comparison."""
     base, own = (
-        {int(seed): {**score, "instance_losses": score["losses"]} for seed, score in of["seeds"].items()}
+        {
+            int(seed): score
+            | {"perplexity": with_mean(score["perplexity"]), "instance_losses": score["losses"]}
+            for seed, score in of["seeds"].items()
+        }
         for of in (results["variants"][baseline], results["variants"][name])
     )
     seeds = sorted(base.keys() & own.keys())
@@ -93,7 +97,7 @@ def compare(results: Results, name: str, baseline: str) -> dict[str, Any]:
         "seeds": len(seeds),
         "loss": over_seeds([score["new_loss"] for score in own.values()]).mean,
         "of_loss": over_seeds([own[seed]["new_loss"] - base[seed]["new_loss"] for seed in seeds]),
-        "perplexity": geometric([with_mean(score["perplexity"])[OVERALL] for score in own.values()]).mean,
+        "perplexity": geometric([score["perplexity"][OVERALL] for score in own.values()]).mean,
         "difference": difference(base, own, seeds, partial(differences_by_domain, tokens=results["tokens"])),
     }
 

@@ -26,7 +26,7 @@ BUDGETS = {
     "train": 3597,
     "estimate": 739,
     "evaluate": 1874,
-    "compare": 2263,
+    "compare": 2250,
     "analyze": 1354,
     "reporting": 596,
     "quickstart": 611,

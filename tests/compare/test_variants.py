@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from loriini.compare.variants import chosen, differences_from
+from loriini.compare.variants import chosen, differences_from, with_mean
 from loriini.evaluate.intervals import differences_by_domain
 
 
@@ -41,7 +41,7 @@ def test_a_rate_at_which_seeds_diverged_is_not_chosen_for_its_survivors() -> Non
 
 def score(loss: float) -> dict[str, Any]:
     """A training on a domain of three instances."""
-    return {"perplexity": {"a": math.exp(loss)}, "instance_losses": {"a": [loss] * 3}}
+    return {"perplexity": with_mean({"a": math.exp(loss)}), "instance_losses": {"a": [loss] * 3}}
 
 
 def test_a_seed_whose_perplexity_is_not_finite_is_in_no_difference() -> None:

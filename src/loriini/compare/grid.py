@@ -148,7 +148,10 @@ def _design_run(design: str, base: TrainConfig, arguments: Sequence[str], width:
 
 
 def _may_read_options(plain: RoutingConfig, arguments: Sequence[str]) -> bool:
-    """Whether a design with these overrides may read options; true where no extension is loaded."""
+    """Whether anything here could use `routing.options`: a registered part or loss, or an overridden axis.
+
+    Without extensions True, so that the usual error is given.
+    """
     changed = any(text.startswith(f"--routing.{axis}=") for text in arguments for axis in AXES)
     return changed or bool(registered_values(plain) or REGISTERED["loss"]) or not any(REGISTERED.values())
 

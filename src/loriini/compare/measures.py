@@ -11,7 +11,6 @@ import numpy as np
 
 from loriini.common.atomic import write_json
 from loriini.common.errors import InputError
-from loriini.common.grouping import grouped
 from loriini.common.hub import RUN, model_folder
 from loriini.common.json_file import read_object
 from loriini.compare.running import training_seconds
@@ -86,10 +85,6 @@ def _read_steps(folder: Path) -> list[dict[str, Any]]:
     metrics = read_records(folder / METRICS, *READ)
     if not metrics:
         raise InputError(f"{folder}: has no {METRICS}, so nothing to compare; train it first")
-    for number, step in enumerate(metrics, 1):
-        if "active" in step and (absent := sorted({*ENTROPIES.values()} - step.keys())):
-            where = f"{folder / METRICS}: line {number}"
-            raise InputError(f"{where} is no step's record (without {absent[0]}); remove that line")
     return metrics
 
 
@@ -115,8 +110,8 @@ def learning_curve(loss: Floats, spent: Mapping[str, Floats]) -> dict[str, list[
 def expert_use_measures(metrics: Metrics, soft: bool) -> dict[str, Any]:
     """Means over layers and the last tenth of the mixture's steps; empty for a dense model.
 
-    - `experts_in_use`: exp of the load's entropy, E where the load is even; of the loads recorded meanwhile,
-      or else of the last one.
+    - `experts_in_use`: exp of the entropy of the load (E if even), mean over loads recorded in those steps;
+      if none was, of the last recorded one.
     - `experts_per_decision`: exp of the gates' entropy: over how many experts a decision spreads.
     - `experts_by_score`: exp of the confidence entropy, that of the softmax of the scores.
     - `utilisation`: share of experts active at least once in ten steps (Lory appendix G.1); not of a `soft`
@@ -163,11 +158,6 @@ def model_state(folder: Path) -> list[list[Any]]:
     """What identifies a run's model: names, sizes and modification times of its weight files."""
     weights = model_folder(folder).glob("*.safetensors")
     return sorted([file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in weights)
-
-
-def by_variant(cells: Rows) -> dict[str, list[Mapping[str, Any]]]:
-    """The cells of each variant, in their order."""
-    return grouped(cells, lambda cell: cell["name"])
 
 
 def is_number(value: float | None) -> bool:

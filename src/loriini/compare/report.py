@@ -64,7 +64,7 @@ def summary(results: Mapping[str, Any]) -> tuple[str, list[list[str]], str]:
 
 
 def labels(shown: Rows) -> dict[str, str]:
-    """By name of each variant, the name without the settings that a sweep chose, if these still differ."""
+    """Display name of each variant: without swept settings if these short names differ, else in full."""
     short = {v["name"]: " ".join(w for w in v["name"].split(" ") if w not in swept(v)) for v in shown}
     return short if len({*short.values()}) == len(short) else {name: name for name in short}
 
@@ -118,14 +118,14 @@ def headline(results: Mapping[str, Any], shown: Rows) -> str:
         NO_CLEAR_DIFFERENCE: f"{NO_CLEAR_DIFFERENCE} from {baseline}",
         UNTESTED: f"{UNTESTED} against {baseline}",
     }
+    of_all = {v["name"]: v["difference"][OVERALL] for v in compared}
     of_verdict = grouped(
-        compared, lambda v: UNTESTED if has_one_seed(v) else verdict_of(v["difference"][OVERALL])
+        of_all, lambda v: UNTESTED if of_all[v]["seeds"]["low"] is None else verdict_of(of_all[v])
     )
     best = ", at the best settings of each" if any(name != short for name, short in named.items()) else ""
-    of_all = {v["name"]: percent(v["difference"][OVERALL]["change"]) for v in compared}
-    changes = {name: f"{named[name]} ({change})" for name, change in of_all.items()}
+    changes = {name: f"{named[name]} ({percent(values['change'])})" for name, values in of_all.items()}
     parts = (
-        f"{text}: {listing([changes[v['name']] for v in of_verdict[verdict]])}"
+        f"{text}: {listing([changes[name] for name in of_verdict[verdict]])}"
         for verdict, text in texts.items()
         if verdict in of_verdict
     )
@@ -152,11 +152,6 @@ def over_seeds_and_text(intervals: Row) -> Difference:
     below, above = in_quadrature((change - low, high - change) for change, low, high in logs)
     change = logs[0][0]
     return Difference(*(expm1(clamped(x)) for x in (change, change - below, change + above)))
-
-
-def has_one_seed(variant: Row) -> bool:
-    """Whether the difference has no interval over seeds."""
-    return variant["difference"][OVERALL]["seeds"]["low"] is None
 
 
 def uncertainty(shown: Rows) -> str:

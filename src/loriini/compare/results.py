@@ -3,14 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from loriini.common.grouping import grouped
 from loriini.common.hub import RUN
 from loriini.common.json_file import without_nan
 from loriini.compare.fit import measure_ladder
-from loriini.compare.measures import Row, Rows, by_variant, training_measures
+from loriini.compare.measures import Row, Rows, training_measures
 from loriini.compare.remarks import counted_first_segments, remarks, unequal_settings
 from loriini.compare.trainings import Training
 from loriini.compare.variants import (
@@ -21,6 +23,7 @@ from loriini.compare.variants import (
     chosen,
     differences_from,
     summarize,
+    with_mean,
 )
 from loriini.evaluate.intervals import Documents, differences_by_domain
 from loriini.train.config import read_run
@@ -80,7 +83,7 @@ def variant_results(
     cells: Rows, scores: Mapping[str, Scores], differences_of: DifferencesOf, *, of_grid: bool = True
 ) -> list[Row]:
     """Every variant: over its seeds, whether a sweep chose it, and compared with its size's baseline."""
-    summaries = list(map(summarize, by_variant(cells).values()))
+    summaries = list(map(summarize, grouped(cells, itemgetter("name")).values()))
     best = chosen(summaries) if of_grid else {summary["name"] for summary in summaries}
     variants: list[Row] = [{**summary, "chosen": summary["name"] in best} for summary in summaries]
     differences = dict[str, dict[str, Any]]()
@@ -92,11 +95,12 @@ def variant_results(
 
 
 def scores_of(trainings: Sequence[Training], evaluations: Evaluations) -> Mapping[str, Scores]:
-    """The evaluations of each variant; empty for one without any."""
+    """The evaluations of each variant, the mean over domains added; empty for one without any."""
     scores: dict[str, dict[int, Mapping[str, Any]]] = {training.variant: {} for training in trainings}
     for training in trainings:
-        if training.folder in evaluations:
-            scores[training.variant][training.seed] = evaluations[training.folder]
+        if evaluation := evaluations.get(training.folder):
+            perplexity = with_mean(evaluation["perplexity"])
+            scores[training.variant][training.seed] = {**evaluation, "perplexity": perplexity}
     return scores
 
 

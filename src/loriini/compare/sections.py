@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from math import isnan
+from operator import itemgetter
 from typing import Any
 
+from loriini.common.grouping import grouped
 from loriini.compare import figures
-from loriini.compare.measures import Row, Rows, by_variant
+from loriini.compare.measures import Row, Rows
 from loriini.evaluate.intervals import OVERALL, Difference
 from loriini.reporting import page as p
 from loriini.reporting.page import Html
@@ -81,7 +83,7 @@ def sizes_rows(results: Mapping[str, Any], designs: Rows) -> list[list[str]]:
 
 def learning_section(results: Mapping[str, Any], shown: Rows) -> Html | None:
     """Training loss over tokens, FLOPs and seconds."""
-    trained = by_variant([cell for cell in results["cells"] if "curve" in cell])
+    trained = grouped((cell for cell in results["cells"] if "curve" in cell), itemgetter("name"))
     curves = {
         v["name"] + later_tokens_mark(v["training_causality"]): cells_with_equal_steps(trained[v["name"]])
         for v in shown

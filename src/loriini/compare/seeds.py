@@ -33,9 +33,9 @@ def t_factor(seeds: int, confidence: float = CONFIDENCE) -> float:
 
 
 def in_quadrature(reaches: Iterable[tuple[float, float]]) -> tuple[float, float]:
-    """How far an interval over several sources of chance reaches below and above its middle.
+    """Half-widths below and above of an interval that combines several independent sources of variation.
 
-    `reaches` are those of the intervals over each source, which take the other sources as fixed.
+    Each source is given by its own half-widths (`reaches`).
     """
     below, above = (math.hypot(*reach) for reach in zip(*reaches, strict=True))
     return below, above

@@ -34,7 +34,7 @@ class Training:
     width: int | None = None
     """Width of the model, where the comparison is a ladder of sizes."""
     of_grid: bool = True
-    """Whether `settings` are of a grid, whose sweeps choose; those of existing runs tell them apart."""
+    """False for existing runs: their `settings` only tell them apart, and no sweep chose among them."""
 
     @property
     def name(self) -> str:

@@ -13,7 +13,7 @@ from loriini.evaluate.intervals import OVERALL, Difference
 DifferencesOf = Callable[[InstanceLosses, InstanceLosses], Mapping[str, Difference]]
 """`differences_by_domain` of two models' losses on the held-out instances at hand."""
 Scores = Mapping[int, Mapping[str, Any]]
-"""A variant's evaluations on held-out text, with `perplexity` and `instance_losses`, by seed."""
+"""A variant's evaluations on held-out text by seed: `perplexity` (`with_mean`) and `instance_losses`."""
 
 COMMON_TO_SEEDS = (
     *("name", "design", "settings", "width", "causality", "training_causality"),
@@ -112,7 +112,10 @@ def differences_from(
 
     Seeds whose perplexity is not finite are left out, and so is a variant that shares none with the baseline.
     """
-    finite = {name: finite_scores(by_seed) for name, by_seed in scores.items()}
+    finite = {
+        name: {seed: score for seed, score in by_seed.items() if is_number(score["perplexity"][OVERALL])}
+        for name, by_seed in scores.items()
+    }
     base = finite[baseline]
     paired = {
         name: sorted(by_seed.keys() & base.keys()) for name, by_seed in finite.items() if name != baseline
@@ -124,25 +127,15 @@ def differences_from(
     }
 
 
-def finite_scores(scores: Scores) -> Scores:
-    """The scores whose perplexity is finite."""
-    return {
-        seed: score for seed, score in scores.items() if is_number(with_mean(score["perplexity"])[OVERALL])
-    }
-
-
 def difference(
     base: Scores, compared: Scores, seeds: Sequence[int], differences_of: DifferencesOf
 ) -> dict[str, dict[str, Any]]:
     """By domain, the `change` of perplexity, with its interval over `seeds` and that over the `documents`."""
     losses = ([scores[seed]["instance_losses"] for seed in seeds] for scores in (base, compared))
-    perplexities = [
-        {seed: with_mean(scores[seed]["perplexity"]) for seed in seeds} for scores in (base, compared)
-    ]
     differences = {}
     for domain, over_documents in differences_of(*map(mean_losses, losses)).items():
         over_training = paired_by_seed(
-            *({seed: by_domain[domain] for seed, by_domain in each.items()} for each in perplexities)
+            *({seed: scores[seed]["perplexity"][domain] for seed in seeds} for scores in (base, compared))
         )
         differences[domain] = {
             "change": over_training.change,

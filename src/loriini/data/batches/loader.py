@@ -60,9 +60,9 @@ class BatchLoader:
 
 
 def readings(instances: InstanceSource, count: int) -> list[tuple[InstanceSource, float]]:
-    """How often the first `count` places of the epochs read each instance, on average.
+    """Average times an instance is read in the first `count` places of the epochs.
 
-    The parts of a weighted mixture each have a number of their own; any other source has one.
+    One number per part of a weighted mixture, else one.
     """
     mixture = weighted_sources(instances)
     if mixture is None:
