@@ -116,7 +116,7 @@ def test_tables_and_pictures_are_made_of_the_results(results: Mapping[str, Any])
     row = page.compare(results, "lory", "dense")
     assert f" | {row['loss']:.3f} | " in text
     assert f" | {row['perplexity']:.1f} | " in text
-    assert "- **lory** relative to dense: " in text
+    assert "- lory relative to dense: loss " in text
     assert page.with_tables(text, results) == text
     drawn = dict(
         page.pictures("![](pictures/findings_rates.svg) ![](pictures/findings_designs.svg)", results)
