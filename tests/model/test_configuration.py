@@ -8,7 +8,9 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from covering import one_of_each
 from loriini import DESIGNS, LoriiniConfig, LoriiniForCausalLM, RoutingConfig
+from loriini.model.block import BLOCKS
 from loriini.model.configuration import resolve_routing
 from loriini.model.decoder import LoriiniModel
 from loriini.train.config import ModelShape
@@ -57,6 +59,27 @@ def test_parameters_of_other_sizes(block: str, changes: dict[str, int]) -> None:
     total, active = config.parameters()
     assert total == held_by(config)
     assert active <= total
+
+
+@one_of_each(design=["dense", "lory", "mixtral", "deepseek-v3"], block=list(BLOCKS))
+def test_parameters_by_where_they_are(design: str, block: str) -> None:
+    experts = 1 if design == "dense" else 4
+    config = tiny_config(design, block=block, num_experts=experts, lm_head_bias=block == "olmoe")
+    with torch.device("meta"):
+        model = LoriiniForCausalLM(config)
+    numbers = {name: p.numel() for name, p in model.named_parameters()}
+    sizes = config.sizes()
+    assert sizes.experts == sum(n for name, n in numbers.items() if ".experts." in name)
+    assert sizes.root == sum(n for name, n in numbers.items() if ".layers." not in name)
+    assert sizes.experts + sizes.layers + sizes.root == sum(numbers.values())
+
+
+def test_a_block_of_other_parts_is_counted_by_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = tiny_config("lory").parameters()
+    gpt2 = BLOCKS["gpt2"]
+    monkeypatch.setitem(BLOCKS, "llama", replace(BLOCKS["llama"], norm=gpt2.norm, experts=gpt2.experts))
+    config = tiny_config("lory")
+    assert config.parameters()[0] == held_by(config) != before[0]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +133,7 @@ def test_flops_of_routers_are_once_a_unit(design: str, routings: float) -> None:
         tiny_config(replace(DESIGNS[design], segment_length=4, scorer="mlp", scorer_width=width))
         for width in (7, 5)
     )
-    more = wide.parameters_of_routers() - narrow.parameters_of_routers()
+    more = wide.sizes().routers - narrow.sizes().routers
     assert wide.flops_per_token(100) - narrow.flops_per_token(100) == pytest.approx(6 * more * routings / 100)
 
 

@@ -55,8 +55,8 @@ TRAINING = (
     Mutation(
         "the estimate counts casts of experts that are merged again",
         "estimate/memory.py",
-        "(0 if again else counts.experts)",
-        "counts.experts",
+        "(0 if again else sizes.experts)",
+        "sizes.experts",
         "tests/estimate/test_activations.py",
     ),
     Mutation(

@@ -119,14 +119,14 @@ def test_a_selection_that_compares_units_is_not_causal_in_training() -> None:
 def test_routers_of_a_scorer_that_is_registered_again_are_counted_again() -> None:
     register_scorer("own", SCORERS["linear"])
     config = tiny_config(replace(DESIGNS["mixtral"], scorer="own"))
-    linear = config.parameters_of_routers()
+    linear = config.sizes().routers
     register_scorer("own", SCORERS["mlp"])
     counted = sum(
         weight.numel()
         for layer in tiny_model(config.routing).model.mixtures
         for weight in layer.router.parameters()
     )
-    assert config.parameters_of_routers() == counted > linear
+    assert config.sizes().routers == counted > linear
 
 
 class WideScorer(LinearScorer):

@@ -20,7 +20,8 @@ from loriini.train.checkpoints.storage import CheckpointConfig
 from loriini.train.config import TrainConfig
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.loop import start_or_resume, train
-from loriini.train.records.metrics import METRICS
+from loriini.train.records.metrics import METRICS, read_records
+from loriini.train.records.trackers import WatchConfig
 from loriini.train.step import TrainingState
 from loriini.train.upcycle import WarmupConfig
 from runs import (
@@ -115,6 +116,14 @@ def test_the_loss_falls_on_a_pattern_that_can_be_learnt(
     losses = [m["loss"] for m in metrics(tmp_path / "run")]
     assert abs(losses[0] - math.log(VOCABULARY)) < 0.2
     assert sum(losses[-5:]) / 5 < 0.75 * losses[0]
+
+
+def test_mfu_is_that_of_the_model_that_a_step_trained(corpus: TrainingCorpus, tmp_path: Path) -> None:
+    run = tiny_run("lory", watch=WatchConfig(peak_flops=1e12))
+    train(run, corpus, tmp_path)
+    for step in read_records(tmp_path / METRICS):
+        flops = run.config(VOCABULARY, num_experts=step["experts"]).flops_per_token(run.length)
+        assert step["mfu"] == pytest.approx(flops * step["tokens_per_second"] / 1e12)
 
 
 @pytest.mark.parametrize(("design", "step"), RESUMED)

@@ -24,7 +24,6 @@ from torch.overrides import TorchFunctionMode
 from loriini.common.errors import InputError
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.block import BLOCKS
-from loriini.model.configuration import BLOCK_SIZES
 from loriini.model.loss import rows_at_once
 from loriini.parallel.sharding import local_part
 
@@ -129,7 +128,7 @@ def merged_parameters(config: LoriiniConfig, instances: int, length: int) -> int
     if not config.merges:
         return 0
     units = -(-length // config.routing.unit_length(length))
-    return instances * units * BLOCK_SIZES[config.block](config).expert
+    return instances * units * config.sizes().expert
 
 
 def gradient_bytes(config: LoriiniConfig, merged: int, tokens: int, dtype: torch.dtype) -> int:
@@ -154,7 +153,7 @@ def merging_bytes(config: LoriiniConfig, merged: int, itemsize: int, cast: bool)
         return 0
     matrices = [name for name in BLOCKS[config.block].experts.width_dims if not name.endswith("bias")]
     share = 1 / len(matrices)  # they are of one size
-    experts = share * config.num_experts * BLOCK_SIZES[config.block](config).expert
+    experts = share * config.num_experts * config.sizes().expert
     of_merged, gradient = share * merged, experts * (itemsize + (4 if cast else 0))
     copy = experts * itemsize if cast else 0
     return round(of_merged + gradient + copy if config.recompute_merge else max(of_merged, gradient))

@@ -1,13 +1,11 @@
-"""A model's parameters by where processes hold them, and what whole matrices for Muon cost."""
+"""What whole matrices for Muon cost."""
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 
 from loriini.model import LoriiniConfig
-from loriini.model.configuration import BLOCK_SIZES
 from loriini.model.decoder import LoriiniDecoderLayer
 from loriini.parallel.mesh import ShareExperts
 from loriini.parallel.sharding import divided_dim
@@ -17,35 +15,6 @@ FLOAT32 = 4
 """Bytes of master weights and reduced gradients."""
 BFLOAT16 = 2
 """Bytes of a number that Muon gathers on a GPU."""
-
-
-@dataclass(frozen=True)
-class ParameterCounts:
-    """A model's parameters: in experts, elsewhere in the layers, and outside the layers."""
-
-    experts: int
-    layers: int
-    root: int
-    replicated: int = 0
-    """The part of `experts` that every rank of a group that shares them holds: AoE's W_down."""
-
-    @property
-    def total(self) -> int:
-        """All parameters."""
-        return self.experts + self.layers + self.root
-
-    def experts_in(self, group: int) -> float:
-        """The experts that each rank of a group of `group` holds or gathers."""
-        return (self.experts - self.replicated) / group + self.replicated
-
-
-def count_parameters(config: LoriiniConfig) -> ParameterCounts:
-    """A model's parameters by where they are."""
-    sizes = BLOCK_SIZES[config.block](config)
-    root = config.parameters_outside_layers()
-    experts = config.num_hidden_layers * config.num_experts * sizes.expert
-    low = config.num_hidden_layers * config.num_experts * (config.low_rank or 0) * config.hidden_size
-    return ParameterCounts(experts, config.parameters()[0] - experts - root, root, replicated=low)
 
 
 def matrix_numbers(config: LoriiniConfig) -> int:

@@ -8,7 +8,6 @@ from loriini.common.errors import InputError
 from loriini.estimate.activations import ActivationBytes, UnshardedGradients, count_activations
 from loriini.estimate.communication import (
     FLOAT32,
-    count_parameters,
     matrix_numbers,
     muon_transient_bytes,
 )
@@ -126,17 +125,18 @@ def rank_memory(
 ) -> RankMemory:
     """What each of `gpus` ranks holds; `activations` are those of its micro-batch."""
     itemsize, layers = compute_dtype(run).itemsize, config.num_hidden_layers
-    counts, (shard, group) = count_parameters(config), mesh_sizes(run, gpus)
+    sizes, (shard, group) = config.sizes(), mesh_sizes(run, gpus)
     share_width = run.parallel.share_experts == "width"
     others = others_states(config, group, micro_batch_size, run.length) * itemsize if share_width else 0
     kept_layers = 1 if checkpointing else layers
-    experts = counts.experts_in(group)
-    master = FLOAT32 * (group * experts + counts.layers + counts.root) / shard
+    low = layers * config.num_experts * (config.low_rank or 0) * config.hidden_size
+    experts = (sizes.experts - low) / group + low  # a rank's: all of a group hold AoE's W_down
+    master = FLOAT32 * (group * experts + sizes.layers + sizes.root) / shard
     if gpus == 1:
         gathered = 0.0 if itemsize == FLOAT32 else cast_parameters(config, kept_layers) * itemsize
         unsharded = None
     else:
-        layer, root = (experts + counts.layers) / layers, counts.root * FLOAT32
+        layer, root = (experts + sizes.layers) / layers, sizes.root * FLOAT32
         gathered = min(2, layers) * layer * itemsize + root
         unsharded = UnshardedGradients(layer * itemsize, layer * FLOAT32, root)
     kept, transient, merged = activations.peak(layers, checkpointing, unsharded)
@@ -146,7 +146,7 @@ def rank_memory(
         moments -= FLOAT32 * matrix_numbers(config) / shard
         of_muon = muon_transient_bytes(config, shard, group, run.parallel.share_experts)
         transient = max(transient, of_muon - kept - gathered)  # its step comes when these are freed
-    whole = experts + counts.layers + counts.root
+    whole = experts + sizes.layers + sizes.root
     accumulated = gpus > 1 and run.parallel.reduce_once and micro_batch_size < run.batch_size // gpus
     return RankMemory(
         parameters=master,
@@ -164,10 +164,10 @@ def cast_parameters(config: LoriiniConfig, layers: int) -> float:
 
     All experts are cast once a step, except those that are merged again, which are also cast again.
     """
-    counts = count_parameters(config)
+    sizes = config.sizes()
     again = config.recompute_merge and config.merges
-    of_layers = counts.layers * layers / config.num_hidden_layers
-    return of_layers + (0 if again else counts.experts) + config.vocab_size * config.hidden_size
+    of_layers = sizes.layers * layers / config.num_hidden_layers
+    return of_layers + (0 if again else sizes.experts) + config.vocab_size * config.hidden_size
 
 
 def others_states(config: LoriiniConfig, group: int, instances: int, length: int) -> float:

@@ -1,10 +1,10 @@
 """The model's configuration: a kind of transformer block, a number of experts and a routing design."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from huggingface_hub.dataclasses import strict
 from transformers import LlamaConfig
@@ -15,8 +15,10 @@ from loriini.model.rotary import rotary_problem
 from loriini.model.weights.shim import AUTO_MAP, write_shim
 from loriini.routing import DESIGNS, RoutingConfig
 from loriini.routing.design import design_and_fields
-from loriini.routing.router import router_parameters
 from loriini.routing.scorer import RouterSettings
+
+if TYPE_CHECKING:
+    from loriini.model.sizes import Sizes
 
 
 def resolve_routing(routing: "RoutingConfig | Mapping[str, Any] | str") -> RoutingConfig:
@@ -222,25 +224,17 @@ class LoriiniConfig(LlamaConfig):
         A merged FFN counts once, and so does a tied head. With top_p and positive the number of experts
         varies; all are counted.
         """
-        sizes, layers = BLOCK_SIZES[self.block](self), self.num_hidden_layers
-        rest = self.parameters_outside_layers() + layers * (sizes.attention + 2 * sizes.norm + sizes.shared)
-        rest += self.parameters_of_routers()
-        active = sizes.expert * self.experts_per_token
-        if self.scored_by_norm:  # unselected experts compute up to their node too
-            active += node_parameters(self) * (self.num_experts - self.experts_per_token)
-        return rest + layers * sizes.expert * self.num_experts, rest + round(layers * active)
+        sizes, chosen = self.sizes(), self.experts_per_token
+        rest = sizes.layers + sizes.root
+        # unselected experts that score themselves compute up to their node too
+        active = sizes.expert * chosen + sizes.scored * (self.num_experts - chosen)
+        return rest + sizes.experts, rest + round(self.num_hidden_layers * active)
 
-    def parameters_outside_layers(self) -> int:
-        """Parameters of embeddings, learned positions, last norm and output head; a tied head counts once."""
-        sizes = BLOCK_SIZES[self.block](self)
-        embeddings = self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
-        head_bias = self.vocab_size if self.lm_head_bias else 0
-        return embeddings + head_bias + sizes.positions + sizes.norm
+    def sizes(self) -> "Sizes":
+        """Parameters by where they are; a layer is built for each call."""
+        from loriini.model.sizes import count_sizes  # which imports this module
 
-    def parameters_of_routers(self) -> int:
-        """Parameters of all routers."""
-        routers = self.num_hidden_layers if self.routing.scope == "layer" else 1
-        return routers * router_parameters(self.router_settings(layer=0))
+        return count_sizes(self)
 
     def flops_per_token(self, length: int) -> float:
         """Training FLOPs a token (forward and backward, 6 a weight), attention and merging included.
@@ -249,14 +243,11 @@ class LoriiniConfig(LlamaConfig):
         counts the causal half. Routing and merging are once a unit: merging costs E/T of the FFN (Lory
         appendix B), or E/`length` where a unit is a whole sequence.
         """
-        routers = self.parameters_of_routers()
-        active = self.parameters()[1] - routers
-        sizes, layers = BLOCK_SIZES[self.block](self), self.num_hidden_layers
-        looked_up = sizes.positions + (0 if self.tie_word_embeddings else self.vocab_size * self.hidden_size)
-        attention = layers * sizes.queries * length
-        merging = layers * sizes.expert * self.num_experts if self.merges else 0
-        routed = (routers + merging) / self.routing.unit_length(length)
-        return 6 * (active - looked_up + attention + routed)
+        sizes, active = self.sizes(), self.parameters()[1]
+        attention = self.num_hidden_layers * self.num_attention_heads * self.head_dim * length
+        routed = sizes.routers + (sizes.experts if self.merges else 0)
+        once = active - sizes.routers - sizes.looked_up + attention
+        return 6 * (once + routed / self.routing.unit_length(length))
 
 
 FIELDS: dict[str, Any] = {
@@ -341,66 +332,3 @@ def _of_blocks(c: LoriiniConfig) -> Iterator[str]:
     rotated = int((c.head_dim or width) * part)
     if not gpt2 and (part > 1 or rotated < 2 or rotated % 2 != 0):
         yield f"head_dim · partial_rotary_factor is {rotated} of {c.head_dim or width}; make it even, above 0"
-
-
-@dataclass(frozen=True)
-class BlockSizes:
-    """Parameters of a block's attention, norm, expert and shared experts, and of all positions; the width of
-    all queries of a token."""
-
-    attention: int
-    norm: int
-    expert: int
-    shared: int
-    positions: int
-    queries: int
-
-
-def llama_sizes(c: LoriiniConfig) -> BlockSizes:
-    """Attention with optional biases and norms, SwiGLU or factorised experts."""
-    d, f, r = c.hidden_size, c.expert_width, c.low_rank
-    width = c.head_dim or d // c.num_attention_heads
-    keys = (c.num_key_value_heads or c.num_attention_heads) * width
-    queries = c.num_attention_heads * width
-    attention = 2 * d * (queries + keys)
-    attention += queries + 2 * keys if c.attention_bias else 0
-    attention += d if c.attention_out_bias else 0
-    attention += {None: 0, "head": 2 * width, "all": queries + keys}[c.qk_norm]
-    expert = 3 * d * f if r is None else r * (d + f) + 2 * d * f
-    return BlockSizes(attention, d, expert, 3 * d * c.shared_width, 0, queries)
-
-
-def phimoe_sizes(c: LoriiniConfig) -> BlockSizes:
-    """A Llama's, with a bias in every norm."""
-    return replace(llama_sizes(c), norm=2 * c.hidden_size)
-
-
-def gpt2_sizes(c: LoriiniConfig) -> BlockSizes:
-    """With a bias in every affine map and norm."""
-    d, f, shared = c.hidden_size, c.expert_width, c.shared_width
-    return BlockSizes(
-        attention=4 * d * d + 4 * d,
-        norm=2 * d,
-        expert=2 * d * f + f + d,
-        shared=2 * d * shared + shared + d if shared else 0,
-        positions=c.max_position_embeddings * d,
-        queries=d,
-    )
-
-
-BLOCK_SIZES: dict[str, Callable[[LoriiniConfig], BlockSizes]] = {
-    "llama": llama_sizes,
-    "olmoe": llama_sizes,
-    "phimoe": phimoe_sizes,
-    "gpt2": gpt2_sizes,
-}
-
-
-def node_parameters(c: LoriiniConfig) -> int:
-    """Parameters of an expert below the node by whose norm it is scored."""
-    d, f, node = c.hidden_size, c.expert_width, c.routing.node
-    if node == "output":
-        return BLOCK_SIZES[c.block](c).expert
-    if node == "low_rank":
-        return (c.low_rank or 0) * d
-    return d * f + f if c.block == "gpt2" else d * f * (2 if node == "hidden" else 1)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor, nn
 
 from loriini.routing.design import RoutingConfig, without_effect
 from loriini.routing.registry import REGISTERED
-from loriini.routing.scorer import SCORERS, RouterSettings, ScorerModule
+from loriini.routing.scorer import SCORERS, RouterSettings
 from loriini.routing.selection import GATES, SELECTIONS
 from loriini.routing.unit import Movable, RoutingContext, UnitLayout
 
@@ -115,16 +114,3 @@ def _first_segment(logits_BUE: Tensor, is_first_BU: Tensor, design: RoutingConfi
     uniform = design.first_segment == "uniform"
     instead = torch.zeros_like(logits_BUE) if uniform else logits_BUE.detach()
     return torch.where(is_first_BU[..., None], instead, logits_BUE)
-
-
-def router_parameters(settings: RouterSettings) -> int:
-    """Number of parameters of a layer's router; cached, since a step's FLOPs ask for it."""
-    return _parameters(settings, SCORERS[settings.design.scorer])
-
-
-@cache
-def _parameters(settings: RouterSettings, _: Callable[[RouterSettings], ScorerModule]) -> int:
-    """Cached by the scorer's class too: an extension may register another under its name."""
-    with torch.device("meta"):
-        router = Router(settings)
-    return sum(parameter.numel() for parameter in router.parameters())

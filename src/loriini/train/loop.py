@@ -222,7 +222,7 @@ def start_or_resume(
         restore(newest[0], model, optimizer, parallel)
     else:
         model.model.set_router_seed(run.seed)
-    return TrainingState(model, optimizer, at, parallel)
+    return TrainingState(model, optimizer, at, parallel, config.flops_per_token(run.length))
 
 
 def step_copies(state: TrainingState, run: TrainConfig) -> bool:
@@ -236,4 +236,5 @@ def copy_dense(state: TrainingState, run: TrainConfig, corpus: TrainingCorpus) -
     state.model, state.optimizer = upcycle(
         state.model, state.optimizer, config, run.optimizer, state.parallel, run.precision
     )
+    state.flops_per_token = config.flops_per_token(run.length)
     speed_up(state.model, run.speed)

@@ -41,6 +41,8 @@ class TrainingState:
     optimizer: torch.optim.AdamW
     progress: RunProgress
     parallel: Parallel = SINGLE_PROCESS
+    flops_per_token: float | None = None
+    """The model's, counted once; None: not counted."""
     finished: float = 0.0
     """When the metrics of the last step arrived, by `time.perf_counter`."""
 
@@ -126,6 +128,7 @@ class StartedStep:
     number: int
     tokens: int
     model: LoriiniConfig
+    flops_per_token: float | None
     learning_rate: float
     started: float
     outcome: StepOutcome
@@ -147,7 +150,9 @@ def start_step(state: TrainingState, run: TrainConfig, read: Reader) -> StartedS
     rate = state.optimizer.param_groups[0]["lr"]
     fetched = tree_map(lambda each: each.to("cpu", non_blocking=True), outcome)
     arrived = torch.cuda.current_stream().record_event() if outcome.taken.is_cuda else None
-    return StartedStep(before.step + 1, tokens, state.model.config, rate, started, fetched, arrived)
+    return StartedStep(
+        before.step + 1, tokens, state.model.config, state.flops_per_token, rate, started, fetched, arrived
+    )
 
 
 def finish_step(state: TrainingState, run: TrainConfig, step: StartedStep) -> dict[str, Any]:
@@ -171,7 +176,7 @@ def finish_step(state: TrainingState, run: TrainConfig, step: StartedStep) -> di
     speed = run.batch_size * run.length / seconds
     return {
         **loss_metrics(step),
-        **throughput(step.model, run.watch, run.length, speed, state.parallel.world_size),
+        **throughput(step.flops_per_token, run.watch, speed, state.parallel.world_size),
         **expert_metrics(outcome.use, run.routing, recorded),
     }
 
@@ -211,16 +216,16 @@ def loss_metrics(step: StartedStep) -> dict[str, Any]:
 
 
 def throughput(
-    model: LoriiniConfig, config: WatchConfig, length: int, rate: float, devices: int
+    flops_per_token: float | None, config: WatchConfig, rate: float, devices: int
 ) -> dict[str, Any]:
     """Speed and memory of training at `rate` tokens a second on all `devices` together.
 
-    `mfu` is the model's FLOPs as a fraction of the devices' peak; None where that is unknown.
+    `mfu` is the model's FLOPs as a fraction of the devices' peak; None where either is unknown.
     """
     peak = config.peak_flops or peak_flops()
     return {
         "tokens_per_second": rate,
-        "mfu": model.flops_per_token(length) * rate / (peak * devices) if peak else None,
+        "mfu": flops_per_token * rate / (peak * devices) if flops_per_token and peak else None,
         "peak_memory_bytes": peak_memory(),
     }
 

@@ -8,7 +8,6 @@ from functools import cache, partial
 from typing import Any
 
 from loriini.bench.models import step_bytes
-from loriini.estimate.communication import count_parameters
 from loriini.papers.published import ITEMS, published_values
 from loriini.papers.reproduce.charts import Chart, dots
 from loriini.papers.reproduce.claim import Claim, below, exactly
@@ -78,7 +77,7 @@ def bytes_sent(scale: Scale, seeds: int) -> Mapping[str, Any]:
     for row, paper in ITEMS["lory-table3"].runs.items():
         run = paper_run(paper)
         config = run.config(default_vocabulary(run))
-        counts, layers = count_parameters(config), config.num_hidden_layers
+        counts, layers = config.sizes(), config.num_hidden_layers
         gigabytes[ZERO][row] = zero_bytes(counts.experts + counts.layers, counts.root) / 1e9
         if run.is_mixture:
             rest = zero_bytes(counts.layers, counts.root)

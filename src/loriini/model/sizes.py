@@ -1,0 +1,74 @@
+"""A model's parameters, counted in one layer that has shapes but no numbers."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from loriini.model.block import BLOCKS
+from loriini.model.configuration import LoriiniConfig
+from loriini.model.decoder import LoriiniDecoderLayer
+from loriini.model.experts.stacked import Experts
+from loriini.model.mixture import parts
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Parameters by where they are; a tied head counts once."""
+
+    experts: int
+    """Routed experts of all layers."""
+    layers: int
+    """Elsewhere in the layers."""
+    root: int
+    """Outside the layers: embeddings, learned positions, last norm and output head."""
+    routers: int
+    """The part of `layers` in routers."""
+    looked_up: int
+    """The part of `root` that tokens and positions look up; a tied embedding is the head."""
+    expert: int
+    """One expert."""
+    scored: int
+    """One expert's below the node by whose norm it is scored; 0 for other scorers."""
+
+
+def count_sizes(config: LoriiniConfig) -> Sizes:
+    """The sizes of a configuration's model."""
+    block, layers = BLOCKS[config.block], config.num_hidden_layers
+    with torch.device("meta"):
+        layer, norm, positions = LoriiniDecoderLayer(config, 0), block.norm(config), block.positions(config)
+    held = Counter[str]()
+    for parameter, part in parts(layer).items():
+        held[part] += parameter.numel()
+    embedding = config.vocab_size * config.hidden_size
+    looked_up = _numbers(positions) + (0 if config.tie_word_embeddings else embedding)
+    head = embedding + (config.vocab_size if config.lm_head_bias else 0)
+    routers = held["router"] * (layers if config.routing.scope == "layer" else 1)
+    return Sizes(
+        experts=layers * held["experts"],
+        layers=layers * held["rest"] + routers,
+        root=looked_up + head + _numbers(norm),
+        routers=routers,
+        looked_up=looked_up,
+        expert=held["experts"] // config.num_experts,
+        scored=_below(config, layer.mlp.experts) if config.scored_by_norm else 0,
+    )
+
+
+def _numbers(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def _below(config: LoriiniConfig, experts: Experts) -> int:
+    """Parameters of an expert by which the node that scores it is computed."""
+    used: list[int] = []
+
+    def affine(x: Tensor, weight: Tensor, bias: Tensor | None = None, /) -> Tensor:
+        used.append(weight.numel() + (0 if bias is None else bias.numel()))
+        return linear(x, weight, bias)
+
+    weights = {name: weight[0] for name, weight in experts.stacked().items()}
+    experts.node(config.routing.node, torch.empty(1, config.hidden_size, device="meta"), weights, affine)
+    return sum(used)
