@@ -11,8 +11,8 @@ from loriini.train.upcycle import WarmupConfig
 
 
 def muon(width: int) -> OptimizerConfig:
-    """Muon at the rate that was best at width 64 (docs/findings.md), lower in proportion to √width."""
-    return OptimizerConfig(name="muon", learning_rate=8e-3 * (64 / width) ** 0.5)
+    """Muon at the rate that was best at widths 64 and 128 (docs/findings.md); beyond, it falls by √width."""
+    return OptimizerConfig(name="muon", learning_rate=8e-3 * min(1.0, (128 / width) ** 0.5))
 
 
 def tiny_dense() -> TrainConfig:
