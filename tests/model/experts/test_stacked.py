@@ -14,16 +14,14 @@ from loriini.model.experts.stacked import (
     FactorizedExperts,
     GeluExperts,
     SwigluExperts,
-    by_outputs_loop,
-    by_parameters_loop,
 )
 from loriini.model.kernels import products
 from loriini.model.kernels.products import (
     keep,
     linear_by_unit,
-    linear_by_unit_twin,
     merged_linear,
 )
+from model.experts.twins import by_outputs_loop, by_parameters_loop, linear_by_unit_twin
 from tiny import assert_same_gradients, gradients
 
 Path = Callable[[Tensor, Tensor], Tensor]
