@@ -192,10 +192,7 @@ class Study:
     def score(self, trainings: Sequence[Training], routing: EvaluationRouting) -> Iterator[dict[str, Any]]:
         """The scores of each training: all have the same documents, and `tokens` of them."""
         settings = EvaluationSettings(
-            (str(self.out / "heldout.jsonl"),),
-            skip=SKIPPED_TOKENS,
-            instances=self.instances,
-            routing=routing,
+            (str(self.out / "heldout.jsonl"),), skip=SKIPPED_TOKENS, instances=self.instances, routing=routing
         )
         settings, heldout = shared_heldout([training.folder for training in trainings], settings)
         for training in trainings:

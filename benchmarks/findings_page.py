@@ -45,10 +45,7 @@ def beside(baseline: str, *names: str) -> Pairs:
 
 
 COMPARED: dict[str, Pairs] = {
-    "readme": (
-        *beside("dense", "mixtral", "lory"),
-        *beside("lory", "prefix", "ec-token"),
-    ),
+    "readme": (*beside("dense", "mixtral", "lory"), *beside("lory", "prefix", "ec-token")),
     "designs": beside(
         "dense", "dense", "mixtral", "lory", "deepseek-v3", "ec-token", "aoe", "switch", "relu"
     ),

@@ -21,10 +21,7 @@ def timed(work: Callable[[], Result]) -> tuple[Result, dict[str, float]]:
     """What `work` returns, and its seconds on the wall and of all cores, finished children included."""
     wall, cpu = time.perf_counter(), cpu_seconds()
     result = work()
-    return result, {
-        "wall_s": round(time.perf_counter() - wall, 4),
-        "cpu_s": round(cpu_seconds() - cpu, 4),
-    }
+    return result, {"wall_s": round(time.perf_counter() - wall, 4), "cpu_s": round(cpu_seconds() - cpu, 4)}
 
 
 def cpu_seconds() -> float:

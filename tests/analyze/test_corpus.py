@@ -17,9 +17,7 @@ INSPECTED: dict[str, Any] = {
     "order": {"method": "similar", "restarts": 1, "jumps": 3},
     "neighbors": {"encoder": HOSTILE, "width": 20, "k": 4, "cells": 1},
     "shared_instance_cosine": {"random": 0.607, "similar": None},
-    "histograms": {
-        "tokens_per_document": {"counts": [2, 18], "edges": [4.0, 8.0, 16.0]},
-    },
+    "histograms": {"tokens_per_document": {"counts": [2, 18], "edges": [4.0, 8.0, 16.0]}},
 }
 
 

@@ -83,10 +83,7 @@ def test_the_report_of_one_run(trained: Path, tmp_path: Path) -> None:
 def test_the_report_of_a_model_folder_has_its_routes_alone(trained: Path, tmp_path: Path) -> None:
     folder = tmp_path / "some-model"
     folder.mkdir()
-    assert Page(write_run_report(folder, trained).read_text()).headings == [
-        "some-model",
-        "Who routes where",
-    ]
+    assert Page(write_run_report(folder, trained).read_text()).headings == ["some-model", "Who routes where"]
     with pytest.raises(InputError, match="some-model"):
         write_run_report(folder, folder)
     of_run = tmp_path / "a-run" / "model"

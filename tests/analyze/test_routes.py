@@ -9,12 +9,7 @@ import torch
 from torch import Tensor
 
 from loriini import LoriiniForCausalLM
-from loriini.analyze.routes import (
-    Routes,
-    _information,
-    mutual_information,
-    routes_by_domain,
-)
+from loriini.analyze.routes import Routes, _information, mutual_information, routes_by_domain
 from loriini.common.errors import InputError
 from loriini.evaluate.heldout import HeldOut
 from tiny import random_ids, tiny_model

@@ -84,11 +84,7 @@ lens RUN                                              | --text FILE
 
 @pytest.mark.parametrize("row", WRONG.strip("\n").splitlines(), ids=lambda row: " ".join(row.split()))
 def test_wrong_input_is_one_line_and_makes_nothing(
-    row: str,
-    made: Made,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    row: str, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     arguments, _, named = map(str.strip, row.partition("|"))

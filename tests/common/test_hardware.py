@@ -44,9 +44,7 @@ def test_glibc_keeps_freed_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert options == {mmap_max: 0, trim_threshold: -1, top_pad: 2**28}
 
 
-def test_memory_is_limited_by_every_control_group_around_the_process(
-    tmp_path: Path,
-) -> None:
+def test_memory_is_limited_by_every_control_group_around_the_process(tmp_path: Path) -> None:
     """As of a job in a slice of a node."""
     root, groups = tmp_path / "groups", tmp_path / "cgroup"
     for name, limit in (("", "9000"), ("slurm", "3000"), ("slurm/job/step", "max")):

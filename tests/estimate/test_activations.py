@@ -12,12 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from covering import grid
 from live_bytes import LiveBytes
 from loriini import DESIGNS, LoriiniConfig, LoriiniForCausalLM
-from loriini.estimate.activations import (
-    ActivationBytes,
-    KnownShapes,
-    count_activations,
-    saved_bytes,
-)
+from loriini.estimate.activations import ActivationBytes, KnownShapes, count_activations, saved_bytes
 from loriini.estimate.memory import cast_parameters
 from loriini.model.low_precision import experts_cast_once
 from loriini.recipes import find_recipe

@@ -145,8 +145,7 @@ def test_an_option_fits_in_at_least_its_memory(single: Estimate) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpus", "message"),
-    [(3, "batch_size is 8"), (0, "--gpus 0"), (16, "batch_size is 8")],
+    ("gpus", "message"), [(3, "batch_size is 8"), (0, "--gpus 0"), (16, "batch_size is 8")]
 )
 def test_a_batch_that_cannot_be_shared_out_is_refused(gpus: int, message: str) -> None:
     with pytest.raises(InputError, match=message):

@@ -5,12 +5,7 @@ from dataclasses import astuple
 import numpy as np
 import pytest
 
-from loriini.evaluate.intervals import (
-    Difference,
-    difference_of_means,
-    differences_by_domain,
-    widened,
-)
+from loriini.evaluate.intervals import Difference, difference_of_means, differences_by_domain, widened
 
 RNG = np.random.default_rng(0)
 A = {"prose": RNG.normal(3.0, 0.5, 40), "code": RNG.normal(2.0, 0.8, 25)}

@@ -151,10 +151,7 @@ def test_without_routers_it_is_reported_how(tmp_path: Path, documents: str) -> N
     assert routed["seconds"] > 0
     assert "router_free" not in routed
     perplexities = set()
-    for text, how in {
-        "hidden:2:uniform": "hidden:2:uniform",
-        "gate": "gate:2:softmax_selected",
-    }.items():
+    for text, how in {"hidden:2:uniform": "hidden:2:uniform", "gate": "gate:2:softmax_selected"}.items():
         settings = EvaluationSettings((documents,), router_free=RouterFree.parse(text))
         (free,) = evaluate_runs([tmp_path / "mixtral"], settings)
         assert free["router_free"] == how

@@ -8,14 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from export.exported import (
-    DENSE_CASES,
-    assert_equal,
-    case_name,
-    converted,
-    decided_by,
-    model_of,
-)
+from export.exported import DENSE_CASES, assert_equal, case_name, converted, decided_by, model_of
 from loriini import DESIGNS, RoutingConfig
 from loriini.common.errors import InputError
 from loriini.export.architectures import RoutedBy

@@ -17,9 +17,7 @@ from loriini.model.weights.loading import load_model, tokenizer_in
 from runs import byte_tokenizer
 
 
-def test_a_cast_leaves_the_biases_of_balancing_as_they_are(
-    tmp_path: Path,
-) -> None:
+def test_a_cast_leaves_the_biases_of_balancing_as_they_are(tmp_path: Path) -> None:
     model, biases = model_of(DESIGNS["deepseek-v3"]), torch.tensor([0.501, 0.502, 0.503, 0.504])
     for mixture in model.model.mixtures:
         mixture.router.balance_bias.copy_(biases)

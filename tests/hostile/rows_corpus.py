@@ -92,12 +92,7 @@ EDITS = {
     "hashes of another type": edited("files", {"instances.bin": 3}),
     "no counts": edited("counts", {}),
 }
-ARRAYS = {
-    "absent": Path.unlink,
-    "empty": replaced(b""),
-    "cut": halved,
-    "a folder": as_folder,
-}
+ARRAYS = {"absent": Path.unlink, "empty": replaced(b""), "cut": halved, "a folder": as_folder}
 NUMPY = {"of objects": of_objects, "garbage": replaced(b"\x93NUMPY\xff\xff" * 9)}
 OPENED = ("instances/instances.bin", "tokens/tokens.bin")
 OPENED_NUMPY = (

@@ -7,16 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from hostile.files import (
-    MANY,
-    MIB,
-    TEXTS,
-    parquet,
-    response,
-    texts_table,
-    unpacks_to,
-    write,
-)
+from hostile.files import MANY, MIB, TEXTS, parquet, response, texts_table, unpacks_to, write
 from hostile.runner import Harm, Row
 
 MADE = r"60 documents, [\d,]+ tokens"
@@ -179,10 +170,7 @@ BOMBS = [
     left_out("zeros.jsonl.zst", unpacks_to("zeros.jsonl.zst", ENDLESS, 600), "damaged file"),
     left_out(
         "body.warc",
-        write(
-            "body.warc",
-            lambda: response(gzip.compress(ENDLESS * 200), more="Content-Encoding: gzip\r\n"),
-        ),
+        write("body.warc", lambda: response(gzip.compress(ENDLESS * 200), more="Content-Encoding: gzip\r\n")),
         "longer than 64 MiB",
         drill=True,
     ),

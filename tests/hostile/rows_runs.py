@@ -97,10 +97,7 @@ STATES = {
     "no hashes": edited("sha256", value={}),
     "hashes that lead outside": edited("sha256", value={"../../../documents.jsonl": "0" * 64}),
 }
-SHARDS = {
-    "that is no safetensors": replaced(b"\xff" * 999),
-    "that is cut": halved,
-}
+SHARDS = {"that is no safetensors": replaced(b"\xff" * 999), "that is cut": halved}
 TENSORS = {
     "without a weight": tensors(lambda t: t.pop(EMBEDDING)),
     "of another shape": tensors(lambda t: t.update({EMBEDDING: torch.zeros(3, 5)})),

@@ -65,8 +65,7 @@ def test_without_a_cache_and_lengths_a_mode_changes_nothing(mode: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "meant"),
-    [("routing_label", "routing_labels"), ("promt_lengths", "prompt_lengths")],
+    ("given", "meant"), [("routing_label", "routing_labels"), ("promt_lengths", "prompt_lengths")]
 )
 def test_a_misspelt_keyword_is_refused(given: str, meant: str) -> None:
     with pytest.raises(TypeError, match=f"unexpected keyword {given}; do you mean {meant}"):

@@ -11,17 +11,7 @@ from loriini.model.weights.pretrained import from_transformers
 from model.families import tiny_gpt2, tiny_llama
 from tiny import SEGMENT, over_blocks, random_ids, run, tiny_config, tiny_model
 
-COPIED = [
-    "lory",
-    "prefix",
-    "smear",
-    "mixtral",
-    "label",
-    "sequence-top2",
-    "global-top2",
-    "frozen",
-    "random",
-]
+COPIED = ["lory", "prefix", "smear", "mixtral", "label", "sequence-top2", "global-top2", "frozen", "random"]
 
 
 @pytest.mark.parametrize(("name", "block"), over_blocks(COPIED))

@@ -38,11 +38,7 @@ def gradients_of_two(model: LoriiniForCausalLM, ids: Tensor, dtype: torch.dtype 
     into_main_grads=[False, True],
 )
 def test_gradients_are_those_of_casts_in_each_micro_batch(
-    design: str,
-    recompute: bool,
-    checkpointing: bool,
-    into_main_grads: bool,
-    monkeypatch: pytest.MonkeyPatch,
+    design: str, recompute: bool, checkpointing: bool, into_main_grads: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(merge_kernels, "adds_gradient", lambda *_: into_main_grads)
     model, ids = tiny_model(design, recompute_merge=recompute).train(), random_ids(4, 8)

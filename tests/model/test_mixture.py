@@ -192,12 +192,7 @@ def test_an_emptied_cache_takes_a_new_prompt(emptied: str) -> None:
 )
 @torch.no_grad()
 def test_routing_follows_what_happens_to_the_cache(
-    name: str,
-    mode: str,
-    block: str,
-    change: str,
-    prompt: int,
-    last: int,
+    name: str, mode: str, block: str, change: str, prompt: int, last: int
 ) -> None:
     """The prompt is short or long, or its last token follows alone."""
     model, ids, more = tiny_model(name, block=block), random_ids(2, prompt), random_ids(4, SEGMENT)

@@ -34,7 +34,7 @@ EXPORTS = (
     Mutation(
         "an export of another tokenizer is called current",
         "export/export.py",
-        "    *TOKENIZER_FILES,\n",
+        ", *TOKENIZER_FILES",
         "",
         "tests/export/test_export.py -k not_current",
     ),

@@ -97,10 +97,7 @@ def sent_by_fsdp(configs: list[LoriiniConfig], reduced: tuple[bool, ...] = (True
     return counts
 
 
-TWO_PROCESSES = {
-    "sent": (sent_by_fsdp, BLOCKS),
-    "accumulated": (sent_by_fsdp, BLOCKS, (False, False, True)),
-}
+TWO_PROCESSES = {"sent": (sent_by_fsdp, BLOCKS), "accumulated": (sent_by_fsdp, BLOCKS, (False, False, True))}
 
 
 @pytest.fixture(scope="module")

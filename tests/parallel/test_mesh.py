@@ -98,10 +98,7 @@ COMPILED = {
 """Runs of two processes that are compiled."""
 SINGLE = {of_design(name): run_in(of_design(name)) for runs in RUNS.values() for name in runs}
 SINGLE |= {name: shallow(of_design(name)) for name in COMPILED if name.endswith("shallow")}
-RESUMED = {
-    "lory": ((1, EXPERTS), (5, HYBRID_EXPERTS)),
-    "mixtral of 4": ((3, WHOLE), (6, EXPERTS)),
-}
+RESUMED = {"lory": ((1, EXPERTS), (5, HYBRID_EXPERTS)), "mixtral of 4": ((3, WHOLE), (6, EXPERTS))}
 """Steps after which two and four processes are stopped, and their meshes."""
 
 
@@ -315,12 +312,7 @@ def test_trainings_in_turn_find_each_others_processes() -> None:
 
 @pytest.mark.parametrize(
     ("device", "error", "ended"),
-    [
-        ("cuda", None, 1),
-        ("cuda", RuntimeError(), 0),
-        ("cuda", Interrupted(), 1),
-        ("cpu", RuntimeError(), 1),
-    ],
+    [("cuda", None, 1), ("cuda", RuntimeError(), 0), ("cuda", Interrupted(), 1), ("cpu", RuntimeError(), 1)],
 )
 def test_a_process_that_fails_alone_does_not_wait_for_the_others(
     device: str, error: BaseException | None, ended: int, monkeypatch: pytest.MonkeyPatch

@@ -35,12 +35,7 @@ from loriini.parallel.sharding import (
 )
 from loriini.routing.scorer import ScorerModule
 from loriini.train import muon
-from loriini.train.optimizer import (
-    OptimizerConfig,
-    hidden_matrices,
-    make_optimizer,
-    take_step,
-)
+from loriini.train.optimizer import OptimizerConfig, hidden_matrices, make_optimizer, take_step
 from loriini.train.upcycle import copy_into_sharded_experts
 from sharded import BATCH, LENGTH, backward, batch, joined
 from tiny import SEGMENT, assert_same_gradients, gradients, label_arguments, tiny_config

@@ -57,11 +57,7 @@ def test_a_design_that_needs_another_router_is_refused(name: str, changes: dict[
 
 @pytest.mark.parametrize(
     ("name", "changes"),
-    [
-        ("lory", {"norm": 1}),
-        ("lory", {"scorer_width": 7}),
-        ("dense", {"scorer": "mlp"}),
-    ],
+    [("lory", {"norm": 1}), ("lory", {"scorer_width": 7}), ("dense", {"scorer": "mlp"})],
     ids=str,
 )
 def test_fields_without_effect_may_change(name: str, changes: dict[str, Any]) -> None:

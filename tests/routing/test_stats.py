@@ -9,13 +9,7 @@ from loriini import Routing
 from loriini.routing import DESIGNS, stats
 from loriini.routing.selection import GATES, SELECTIONS
 
-STATISTICS = (
-    stats.units,
-    stats.choices,
-    stats.mean_gates,
-    stats.gate_entropy,
-    stats.active_experts,
-)
+STATISTICS = (stats.units, stats.choices, stats.mean_gates, stats.gate_entropy, stats.active_experts)
 
 
 def test_statistics_by_hand() -> None:

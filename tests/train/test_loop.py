@@ -24,17 +24,7 @@ from loriini.train.records.metrics import METRICS, read_records
 from loriini.train.records.trackers import WatchConfig
 from loriini.train.step import TrainingState
 from loriini.train.upcycle import WarmupConfig
-from runs import (
-    COPIED_AT,
-    STEPS,
-    VOCABULARY,
-    assert_same_bits,
-    kill,
-    metrics,
-    signal_self,
-    stop,
-    tiny_run,
-)
+from runs import COPIED_AT, STEPS, VOCABULARY, assert_same_bits, kill, metrics, signal_self, stop, tiny_run
 
 RESUMED = [
     ("lory", COPIED_AT - 1),

@@ -17,13 +17,7 @@ from loriini.train.loop import train
 from loriini.train.optimizer import make_optimizer
 from loriini.train.records.metrics import METRICS, read_records
 from loriini.train.run_progress import RunProgress
-from loriini.train.step import (
-    Batch,
-    TrainingState,
-    accumulate_gradients,
-    read_batch,
-    training_step,
-)
+from loriini.train.step import Batch, TrainingState, accumulate_gradients, read_batch, training_step
 from runs import EOS, VOCABULARY, tiny_run
 from tiny import assert_same_gradients, gradients
 

@@ -233,14 +233,8 @@ def loss_section(lens: Lens) -> Html:
         ),
         _unit_table(lens, gains_N, compared_N),
         p.pair(
-            p.join(
-                p.element("h3", "Where the mixture gains most"),
-                _token_table(lens, compared_N),
-            ),
-            p.join(
-                p.element("h3", "Where it loses most"),
-                _token_table(lens, -compared_N),
-            ),
+            p.join(p.element("h3", "Where the mixture gains most"), _token_table(lens, compared_N)),
+            p.join(p.element("h3", "Where it loses most"), _token_table(lens, -compared_N)),
         ),
         p.folded("Hardest tokens", hardest),
     )

@@ -41,10 +41,7 @@ def estimate_text(e: Estimate) -> str:
         for o in e.options
     ]
     limit = "" if e.gpu_memory is None else f"in {_gib(e.gpu_memory)} GiB"
-    tables = (
-        (["memory of a rank", "GiB"], memory),
-        ([*settings, "GiB a rank", limit], options),
-    )
+    tables = ((["memory of a rank", "GiB"], memory), ([*settings, "GiB a rank", limit], options))
     return "\n\n".join(["\n".join(head), *(format_table(*table, align_right=True) for table in tables)])
 
 

@@ -7,13 +7,7 @@ import os
 import sys
 import warnings
 
-from loriini.common.errors import (
-    DISK_ERRORS,
-    OUT_OF_RESOURCES,
-    is_disk_full,
-    is_out_of_memory,
-    printable,
-)
+from loriini.common.errors import DISK_ERRORS, OUT_OF_RESOURCES, is_disk_full, is_out_of_memory, printable
 
 NO_ACCESS = (errno.EACCES, errno.EPERM, errno.EROFS)
 WRONG_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)

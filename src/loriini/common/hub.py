@@ -124,10 +124,7 @@ def local_folder(name: str | Path, files: tuple[str, ...] = FILES) -> Path:
     repository, _, revision = str(name).partition("@")
     try:
         folder = snapshot_download(
-            repository,
-            revision=revision or None,
-            allow_patterns=list(files),
-            ignore_patterns=OTHER_FORMATS,
+            repository, revision=revision or None, allow_patterns=list(files), ignore_patterns=OTHER_FORMATS
         )
     except Exception as error:  # of the Hub, or of whatever HTTP library reaches it
         raise InputError(

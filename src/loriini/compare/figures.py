@@ -22,11 +22,7 @@ from loriini.evaluate.intervals import OVERALL
 from loriini.reporting.curves import seed_band
 from loriini.reporting.plots import COLORS, DASHES, INK, draw_curves, in_legend, legend, one_plot, picture
 
-AXIS_TITLES = {
-    "tokens": "tokens of training",
-    "flops": "training FLOPs",
-    "seconds": "seconds of training",
-}
+AXIS_TITLES = {"tokens": "tokens of training", "flops": "training FLOPs", "seconds": "seconds of training"}
 TITLE_WIDTH = 44
 """Characters of a title's line."""
 SMOOTHING = 20

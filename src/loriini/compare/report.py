@@ -23,14 +23,7 @@ from loriini.compare.seeds import in_quadrature, t_factor
 from loriini.evaluate.intervals import OVERALL, Difference, clamped
 from loriini.reporting import page as p
 from loriini.reporting.page import REPORT, Html, write_page
-from loriini.reporting.wording import (
-    NO_CLEAR_DIFFERENCE,
-    NO_VALUE,
-    is_clear,
-    listing,
-    percent,
-    scored_tokens,
-)
+from loriini.reporting.wording import NO_CLEAR_DIFFERENCE, NO_VALUE, is_clear, listing, percent, scored_tokens
 
 UNTESTED = "not tested across seeds"
 COLUMNS = ("", "perplexity", "difference", "over seeds", "over held-out text")

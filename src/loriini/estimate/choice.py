@@ -9,12 +9,7 @@ from functools import cache, partial
 from loriini.common.errors import InputError
 from loriini.common.hardware import JOBS_HERE, machine_memory, pick_device
 from loriini.estimate.activations import merged_parameters
-from loriini.estimate.memory import (
-    compute_dtype,
-    least_memory,
-    micro_batch_activations,
-    rank_memory,
-)
+from loriini.estimate.memory import compute_dtype, least_memory, micro_batch_activations, rank_memory
 from loriini.model import LoriiniConfig
 from loriini.train.config import AUTO, TrainConfig
 

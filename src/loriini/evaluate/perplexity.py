@@ -112,10 +112,7 @@ def _measures(losses: Sequence[Tensor], skip: int, bytes_per_token: float) -> di
 
 
 def score_tokens(
-    model: LoriiniForCausalLM,
-    ids_BL: Tensor,
-    precision: Precision = "auto",
-    **inputs: Any,
+    model: LoriiniForCausalLM, ids_BL: Tensor, precision: Precision = "auto", **inputs: Any
 ) -> LoriiniOutput:
     """What a model makes of instances (B, L+1): `loss` (B, L) in nats of each next token, and its routings.
 

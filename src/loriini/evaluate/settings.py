@@ -148,12 +148,7 @@ class Generation:
         """The arguments of transformers' `generate` that choose the next token."""
         if self.greedy:
             return {"do_sample": False}
-        return {
-            "do_sample": True,
-            "temperature": self.temperature,
-            "top_k": self.top_k,
-            "top_p": self.top_p,
-        }
+        return {"do_sample": True, "temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p}
 
 
 def _check_device(name: str | None) -> None:

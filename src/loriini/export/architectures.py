@@ -347,10 +347,7 @@ def convert(model: LoriiniForCausalLM, to: str, routed_by: RoutedBy) -> PreTrain
 
 
 def decide(
-    model: LoriiniForCausalLM,
-    tokenizer: PreTrainedTokenizerBase,
-    prompt: str | None,
-    label: str | None,
+    model: LoriiniForCausalLM, tokenizer: PreTrainedTokenizerBase, prompt: str | None, label: str | None
 ) -> RoutedBy:
     """The decision of a prompt and a label. InputError where one is missing, too long or without effect."""
     config = model.config

@@ -31,11 +31,7 @@ from loriini.train.checkpoints.state import read_state
 from loriini.train.folder import training_record
 
 SETTINGS = "export.json"
-SOURCE_FILES = (
-    "*.safetensors",
-    "chat_template*",
-    *TOKENIZER_FILES,
-)
+SOURCE_FILES = ("*.safetensors", "chat_template*", *TOKENIZER_FILES)
 """What of a model's folder an export is made of."""
 TOLERANCE = 1e-3
 """The largest logit difference of a float32 export, relative to the largest logit if that is above 1."""

@@ -249,11 +249,7 @@ def check_shapes(
         found = tuple(position_ids.shape)
         raise ValueError(f"position_ids are {found}; they must be ({batch}, {length}) or (1, {length})")
     seeds = router_seed if isinstance(router_seed, Tensor) and router_seed.dim() else None
-    of_sequences = {
-        "routing_labels": routing_labels,
-        "prompt_lengths": prompt_lengths,
-        "router_seeds": seeds,
-    }
+    of_sequences = {"routing_labels": routing_labels, "prompt_lengths": prompt_lengths, "router_seeds": seeds}
     for name, value in of_sequences.items():
         if value is None:
             continue

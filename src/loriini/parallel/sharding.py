@@ -177,10 +177,7 @@ def expand_into_experts(tensor: Tensor, parameter: Tensor) -> Tensor:
 
 
 def broadcast_weights(
-    model: LoriiniForCausalLM,
-    parallel: Parallel,
-    source: nn.Module | None,
-    leave_out: Container[str] = (),
+    model: LoriiniForCausalLM, parallel: Parallel, source: nn.Module | None, leave_out: Container[str] = ()
 ) -> None:
     """Give a sharded model the weights and buffers of the first process's `source`, tensor by tensor.
 

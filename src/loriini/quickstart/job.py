@@ -66,10 +66,7 @@ def _run_stages(settings: Quickstart, identity: Mapping[str, str], out: Path) ->
         documents = gather(settings, out)
     with stage(PREPARE):
         corpus = prepare_documents(
-            out / "corpus",
-            lambda drop: read_side(out, "train"),
-            identity,
-            settings.prepare_settings(),
+            out / "corpus", lambda drop: read_side(out, "train"), identity, settings.prepare_settings()
         )
     folder = (corpus.folder.resolve(),)
     trainings = [

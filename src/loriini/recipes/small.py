@@ -11,7 +11,7 @@ from loriini.train.upcycle import WarmupConfig
 
 
 def muon(width: int) -> OptimizerConfig:
-    """Muon at the rate that was best at widths 64 and 128 (docs/findings.md); beyond, it falls by √width."""
+    """Muon at the rate that was best at widths 64 and 128 (docs/findings.md); beyond, as 1/√width."""
     return OptimizerConfig(name="muon", learning_rate=8e-3 * min(1.0, (128 / width) ** 0.5))
 
 

@@ -14,12 +14,7 @@ from loriini.common.settings import settings_of_kind
 from loriini.data.jobs import artifact
 from loriini.data.prepare.tokenized.tokenizer import same_vocabulary
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.model.weights.conversion import (
-    change_design,
-    copy_into_experts,
-    copy_problem,
-    keeps_routers,
-)
+from loriini.model.weights.conversion import change_design, copy_into_experts, copy_problem, keeps_routers
 from loriini.model.weights.loading import read_config, read_model, readable
 from loriini.routing.design import design_name
 from loriini.train.checkpoints.model import checkpoint_config, checkpoint_tokenizer

@@ -97,10 +97,7 @@ def refuse_others(out: Path) -> None:
 
 
 def with_text(
-    run: TrainConfig,
-    corpora: Sequence[Path],
-    heldout: Sequence[str] = (),
-    on_error: OnError | None = None,
+    run: TrainConfig, corpora: Sequence[Path], heldout: Sequence[str] = (), on_error: OnError | None = None
 ) -> TrainConfig:
     """The run on these corpora and held-out documents, its own where none are given, by absolute paths.
 

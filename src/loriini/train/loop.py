@@ -199,10 +199,7 @@ def check_initial(initial: InitialModel, run: TrainConfig, corpus: TrainingCorpu
 
 
 def start_or_resume(
-    run: TrainConfig,
-    corpus: TrainingCorpus,
-    out: Path,
-    initial: InitialModel | None = None,
+    run: TrainConfig, corpus: TrainingCorpus, out: Path, initial: InitialModel | None = None
 ) -> TrainingState:
     """The state of the newest intact checkpoint, or a new one with the weights that the run starts from."""
     parallel = join_mesh(run.parallel)

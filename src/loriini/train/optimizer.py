@@ -156,11 +156,7 @@ def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Ada
 
 
 def take_step(
-    model: nn.Module,
-    optimizer: torch.optim.AdamW,
-    limit: float,
-    loss: Tensor,
-    largest: float = math.inf,
+    model: nn.Module, optimizer: torch.optim.AdamW, limit: float, loss: Tensor, largest: float = math.inf
 ) -> tuple[Tensor, Tensor]:
     """Step with gradients clipped to a norm of at most `limit`.
 

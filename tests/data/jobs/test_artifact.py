@@ -7,12 +7,7 @@ from typing import Any
 import pytest
 
 from loriini.common.errors import InputError, is_disk_full
-from loriini.data.jobs.artifact import (
-    MANIFEST,
-    build_artifact,
-    digest,
-    load_artifact,
-)
+from loriini.data.jobs.artifact import MANIFEST, build_artifact, digest, load_artifact
 
 SETTINGS = {"length": 8, "sizes": (1, 2)}
 INPUTS = {"documents": "abc"}

@@ -25,8 +25,7 @@ def compressed(tmp_path: Path, suffix: str, data: bytes) -> Path:
 
 
 @pytest.mark.parametrize(
-    "data",
-    [b"", b"one", b"one\n", b"\n\none\n\ntwo", b"x" * 3 * READ_BYTES + b"\ny\n" + b"z" * READ_BYTES],
+    "data", [b"", b"one", b"one\n", b"\n\none\n\ntwo", b"x" * 3 * READ_BYTES + b"\ny\n" + b"z" * READ_BYTES]
 )
 def test_streamed_lines_equal_those_of_the_whole_file(tmp_path: Path, suffix: str, data: bytes) -> None:
     path = compressed(tmp_path, suffix, data)

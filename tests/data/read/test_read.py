@@ -10,18 +10,7 @@ from typing import Any
 
 import fsspec
 import pytest
-from reads import (
-    ALL,
-    COMPRESSED,
-    EXPECTED,
-    GOOD,
-    RECORDS,
-    arrow,
-    lines,
-    read,
-    skipping,
-    texts,
-)
+from reads import ALL, COMPRESSED, EXPECTED, GOOD, RECORDS, arrow, lines, read, skipping, texts
 
 from loriini.common.errors import InputError
 from loriini.data.read import formats

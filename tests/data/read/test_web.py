@@ -178,12 +178,7 @@ def test_a_truncated_archive(tmp_path: Path, name: str, left_out: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "data",
-    [
-        b"plain text",
-        b"WARC/1.0\r\nWARC-Type: response\r\n\r\n",
-        b"WARC/1.0\r\nContent-Le",
-    ],
+    "data", [b"plain text", b"WARC/1.0\r\nWARC-Type: response\r\n\r\n", b"WARC/1.0\r\nContent-Le"]
 )
 def test_a_file_that_is_no_archive(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "a.warc"

@@ -9,26 +9,14 @@ import transformers
 from torch import Tensor
 
 from covering import grid
-from loriini.model.experts.stacked import (
-    Experts,
-    FactorizedExperts,
-    GeluExperts,
-    SwigluExperts,
-)
+from loriini.model.experts.stacked import Experts, FactorizedExperts, GeluExperts, SwigluExperts
 from loriini.model.kernels import products
-from loriini.model.kernels.products import (
-    keep,
-    linear_by_unit,
-    merged_linear,
-)
+from loriini.model.kernels.products import keep, linear_by_unit, merged_linear
 from model.experts.twins import by_outputs_loop, by_parameters_loop, linear_by_unit_twin
 from tiny import assert_same_gradients, gradients
 
 Path = Callable[[Tensor, Tensor], Tensor]
-TOLERANCE = {
-    torch.float64: {"rtol": 1e-10, "atol": 1e-10},
-    torch.float32: {"rtol": 1e-4, "atol": 1e-5},
-}
+TOLERANCE = {torch.float64: {"rtol": 1e-10, "atol": 1e-10}, torch.float32: {"rtol": 1e-4, "atol": 1e-5}}
 SIZES = [(16, 24), (13, 21)]
 """(D, F) with rows of a multiple of 16 bytes, which the grouped kernel takes, and without."""
 DTYPES = [torch.float64, torch.float32]

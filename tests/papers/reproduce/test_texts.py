@@ -49,8 +49,7 @@ def texts_of(folder: Path, lengths: dict[str, tuple[list[int], list[int]]]) -> T
 def test_domains_without_enough_short_documents_are_left_out(tmp_path: Path) -> None:
     enough = [10] * 30, [10] * 3
     texts = texts_of(
-        tmp_path,
-        {"arxiv": ([10] * 30, [6, 90]), "books": ([10, 900], [90]), "web": enough, "wiki": enough},
+        tmp_path, {"arxiv": ([10] * 30, [6, 90]), "books": ([10, 900], [90]), "web": enough, "wiki": enough}
     )
     assert texts.domains(MIXED) == ["arxiv", "books", "web", "wiki"]
     assert texts.domains(SHORT) == ["web", "wiki"]

@@ -22,11 +22,7 @@ from loriini.common.progress import Advance
 from loriini.common.signals import deferred_interrupts
 from loriini.data.jobs.tasks import SERIAL, Task, run_task
 
-WORKER_ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",
-    "RAYON_NUM_THREADS": "1",
-    "TOKENIZERS_PARALLELISM": "true",
-}
+WORKER_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "true"}
 """Environment variables of a worker: one thread, also in the pool of the tokenizers library."""
 WORKER = "LORIINI_WORKER"
 """The variable of a worker's number, from 0, by which workers take turns on several GPUs."""

@@ -45,10 +45,7 @@ STAGES = {
 
 
 def build_stages(
-    out: Path,
-    streams: Iterable[DocumentStream],
-    identity: Mapping[str, str],
-    settings: PrepareSettings,
+    out: Path, streams: Iterable[DocumentStream], identity: Mapping[str, str], settings: PrepareSettings
 ) -> dict[str, Artifact]:
     """Build every stage below `out` that is not finished; returns their artifacts by name.
 

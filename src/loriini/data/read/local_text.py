@@ -40,16 +40,7 @@ C_SUFFIXES = {".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp"}
 PROSE_SUFFIXES = {".md", ".rst", ".txt"}
 LEGAL_NAMES = ("authors", "copying", "copyright", "licence", "license", "metadata", "notice")
 # Test data is not prose, and a vendored package is a near-copy of one that may be on the other side.
-EXCLUDED = {
-    "_vendor",
-    "_vendored",
-    "externals",
-    "site-packages",
-    "test",
-    "tests",
-    "testdata",
-    "vendor",
-}
+EXCLUDED = {"_vendor", "_vendored", "externals", "site-packages", "test", "tests", "testdata", "vendor"}
 
 GENERATED = re.compile(r"generated\s+(by|from)\b", re.IGNORECASE)
 

@@ -20,12 +20,7 @@ TaskRow = dict[str, Any]
 
 
 def json_lines(
-    folder: str,
-    name: str,
-    shots: int,
-    stems: Sequence[str] = (),
-    only: Sequence[str] = (),
-    **_: Any,
+    folder: str, name: str, shots: int, stems: Sequence[str] = (), only: Sequence[str] = (), **_: Any
 ) -> dict[str, Dataset]:
     """A task's questions (`test`) and the `examples` from which `shots` are drawn.
 

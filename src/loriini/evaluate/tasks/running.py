@@ -86,11 +86,7 @@ def check_run(run: Path, config: LoriiniConfig, settings: TaskSettings) -> None:
 
 
 def _evaluate_run(
-    run: Path,
-    tasks: dict[str, Loaded],
-    settings: TaskSettings,
-    by_question: bool,
-    advance: Advance,
+    run: Path, tasks: dict[str, Loaded], settings: TaskSettings, by_question: bool, advance: Advance
 ) -> dict[str, Any]:
     from loriini.evaluate.harness import LoriiniLM
 

@@ -107,12 +107,7 @@ def perplexity(loaded: LoadedModel, routing: EvaluationRouting = "training") -> 
     """
     precision = training_of(loaded.run).evaluated_in
     evaluation = evaluate(
-        loaded.model,
-        loaded.heldout,
-        loaded.skip,
-        precision=precision,
-        routing=routing,
-        shown=False,
+        loaded.model, loaded.heldout, loaded.skip, precision=precision, routing=routing, shown=False
     )
     losses = {
         domain: list(map(significant, values)) for domain, values in evaluation["instance_losses"].items()

@@ -118,9 +118,7 @@ def made_small(run: TrainConfig, shape: Shape, scale: Scale) -> TrainConfig:
         ),
         routing=replace(run.routing, segment_length=scale.segment_length, scorer_width=scorer_width),
         optimizer=replace(
-            run.optimizer,
-            learning_rate=scale.learning_rate,
-            warmup=max(run.optimizer.warmup, scale.warmup),
+            run.optimizer, learning_rate=scale.learning_rate, warmup=max(run.optimizer.warmup, scale.warmup)
         ),
         precision="fp32",
         checkpoint=CheckpointConfig(every=0),

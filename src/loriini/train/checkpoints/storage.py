@@ -294,10 +294,7 @@ def restore(
     except ValueError as error:
         raise InputError(f"{path}: {error}; remove it to resume from an earlier checkpoint") from error
     load(
-        tensors,
-        storage_reader=reader,
-        process_group=parallel.checkpoint_group,
-        no_dist=parallel.mesh is None,
+        tensors, storage_reader=reader, process_group=parallel.checkpoint_group, no_dist=parallel.mesh is None
     )
     if f"random.{parallel.rank}" in tensors:
         torch.set_rng_state(tensors[f"random.{parallel.rank}"])

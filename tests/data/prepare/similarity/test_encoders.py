@@ -222,10 +222,7 @@ def test_code_in_an_encoders_folder_is_not_run(
     ("damage", "reason"),
     [
         (lambda found: found.pop("encoder.layer.0.output.dense.bias"), "it lacks encoder.layer.0.output"),
-        (
-            lambda found: found.update({"encoder.layer.0.output.dense.bias": torch.zeros(3)}),
-            "cannot be used",
-        ),
+        (lambda found: found.update({"encoder.layer.0.output.dense.bias": torch.zeros(3)}), "cannot be used"),
     ],
     ids=["without a tensor", "of another shape"],
 )

@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 
 from loriini.papers.reproduce.claim import FAILS, HOLDS, UNDECIDED, Claim
-from loriini.papers.reproduce.experiments.aoe import (
-    NODES,
-    at_node,
-    best_node,
-    norms_alike,
-    questions_at_node,
-)
+from loriini.papers.reproduce.experiments.aoe import NODES, at_node, best_node, norms_alike, questions_at_node
 from loriini.papers.reproduce.measured import Measured
 
 

@@ -39,12 +39,7 @@ _Source = Path | tuple[str, Pooling]
 
 
 def write_embeddings(
-    folder: Path,
-    documents: Artifact,
-    encoder: str,
-    seed: int,
-    pooling: Pooling,
-    execute: Executor = SERIAL,
+    folder: Path, documents: Artifact, encoder: str, seed: int, pooling: Pooling, execute: Executor = SERIAL
 ) -> Artifact:
     """Write `embeddings.npy`: float16 (N, D), one unit vector per stored document, in their order.
 

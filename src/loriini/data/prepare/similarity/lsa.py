@@ -60,11 +60,7 @@ def count_words(texts: Iterable[str], columns: int) -> Any:
     from sklearn.feature_extraction.text import HashingVectorizer
 
     return HashingVectorizer(
-        n_features=columns,
-        token_pattern=WORDS_AND_SIGNS,
-        norm=None,
-        alternate_sign=False,
-        dtype=np.float32,
+        n_features=columns, token_pattern=WORDS_AND_SIGNS, norm=None, alternate_sign=False, dtype=np.float32
     ).transform(texts)
 
 

@@ -26,14 +26,7 @@ from numpy.typing import NDArray
 from loriini.common.errors import InputError, first_few
 from loriini.common.progress import Advance
 from loriini.data.jobs.artifact import Artifact, build_artifact, digest, link_or_copy, parts_folder
-from loriini.data.jobs.tasks import (
-    SERIAL,
-    Executor,
-    Task,
-    concatenate_files,
-    group_by_size,
-    run_tasks,
-)
+from loriini.data.jobs.tasks import SERIAL, Executor, Task, concatenate_files, group_by_size, run_tasks
 from loriini.data.prepare.text.distinct import first_of_text, id_hashes, new_name, occurrences, text_hashes
 from loriini.data.read.compressed import read_lines
 from loriini.data.read.document import Document

@@ -247,11 +247,7 @@ def norm_charts(m: Measured) -> Iterator[Chart]:
         yield from c.expert_charts(m, row, "norms", "mean activation norm")
 
 
-by_answers = partial(
-    Experiment,
-    measures=("heldout", "questions"),
-    columns=answers_and_perplexity,
-)
+by_answers = partial(Experiment, measures=("heldout", "questions"), columns=answers_and_perplexity)
 
 AOE_EXPERIMENTS = (
     Experiment(
@@ -268,10 +264,7 @@ AOE_EXPERIMENTS = (
     with_other_norm("aoe-table7", "inf"),
     by_answers("aoe-table2", every_configuration),
     by_answers(
-        "aoe-table3",
-        other_selections,
-        measures=("heldout", "questions", "routes"),
-        columns=selection_columns,
+        "aoe-table3", other_selections, measures=("heldout", "questions", "routes"), columns=selection_columns
     ),
     by_answers("aoe-table5", larger_gain_at_4b, more_runs={row: CONFIGURATIONS[row] for row in (MOE, AOE)}),
     Experiment("aoe-fig2", loss_by_rank, columns=c.training_columns, charts=c.losses),

@@ -9,14 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loriini.papers.reproduce.charts import Chart
-from loriini.papers.reproduce.claim import (
-    HOLDS,
-    Claim,
-    above,
-    below,
-    close,
-    judged_against_leak,
-)
+from loriini.papers.reproduce.claim import HOLDS, Claim, above, below, close, judged_against_leak
 from loriini.papers.reproduce.experiments import common as c
 from loriini.papers.reproduce.experiments.experiment import Experiment
 from loriini.papers.reproduce.measured import Measured

@@ -325,18 +325,9 @@ LORY_EXPERIMENTS = (
     by_answers("lory-table1", partial(better_answers, pairs=BY_SIZE)),
     by_training_loss("lory-fig3", causal_against_prefix, ("heldout",)),
     Experiment(
-        "lory-fig4",
-        similar_against_random,
-        ("heldout",),
-        c.training_columns,
-        batching_charts,
-        kind=SHORT,
+        "lory-fig4", similar_against_random, ("heldout",), c.training_columns, batching_charts, kind=SHORT
     ),
-    by_training_loss(
-        "lory-fig5",
-        training_against_expert_choice,
-        more_runs=NO_WARMUP,
-    ),
+    by_training_loss("lory-fig5", training_against_expert_choice, more_runs=NO_WARMUP),
     by_perplexity("lory-table2", perplexity_against_expert_choice, more_runs=NO_WARMUP),
     by_routes("lory-fig6", specialised_at_three_layers),
     by_routes("lory-fig11", specialised_everywhere),
