@@ -18,6 +18,7 @@ from loriini.evaluate.settings import EvaluationSettings
 TABLES = {
     "RATES": ("1e-3", "2e-3"),
     "SEEDS": (100, 101),
+    "NEW_INSTANCES": 4,
     "CHARACTERS": 400_000,
     "branch_rms": lambda corpus: {"lory": {"initializer": 0.1, "dense": 1.0}},
 }

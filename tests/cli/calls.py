@@ -12,7 +12,7 @@ from loriini.cli import COMMANDS, main
 from loriini.cli.command import find_commands, load_command, make_command
 
 TRAIN = ["--steps", "24", "--batch_size", "2", "--length", "64", "--routing.segment_length", "16"]
-PROGRESS = re.compile(r"^(.*  \d+:\d\d:\d\d(, .* left)?|corpus stage \d of \d: .*)\n", re.MULTILINE)
+PROGRESS = re.compile(r"^(.*  \d+:\d\d:\d\d(, .* left)?|corpus \d/\d: .*)\n", re.MULTILINE)
 WORDS = {"birds": ("wren", "owl", "heron", "finch"), "tools": ("saw", "plane", "chisel", "awl")}
 
 
