@@ -16,7 +16,7 @@ from loriini.compare.trainings import Training
 from loriini.evaluate.settings import EvaluationSettings
 
 TABLES = {
-    "RATES": ("1e-3", "2e-3"),
+    "RATES": ("4e-3", "8e-3"),
     "SEEDS": (100, 101),
     "NEW_INSTANCES": 4,
     "CHARACTERS": 400_000,

@@ -13,8 +13,7 @@ from loriini import LoriiniForCausalLM
 from loriini.cli.estimate_table import estimate_text
 from loriini.common.errors import InputError
 from loriini.common.hardware import machine_memory
-from loriini.estimate import communication
-from loriini.estimate.communication import muon_transient_bytes
+from loriini.estimate import muon as estimate_muon
 from loriini.estimate.estimate import Estimate, estimate
 from loriini.estimate.memory import (
     GIB,
@@ -26,6 +25,7 @@ from loriini.estimate.memory import (
     parse_memory,
     rank_memory,
 )
+from loriini.estimate.muon import muon_transient_bytes
 from loriini.parallel.mesh import ParallelConfig
 from loriini.recipes import find_recipe
 from loriini.train import muon
@@ -77,7 +77,7 @@ def test_what_muons_step_needs_is_estimated(rows: int, columns: int, monkeypatch
     """Where it is the peak: with few activations, of which it begins after."""
     monkeypatch.setattr(muon, "iteration_dtype", lambda x: torch.bfloat16)
     monkeypatch.setattr(
-        communication, "_hidden_shapes", lambda config: [(torch.Size((8, rows, columns)), None)]
+        estimate_muon, "_hidden_shapes", lambda config: [(torch.Size((8, rows, columns)), None)]
     )
     of_gpu = muon_transient_bytes(TINY.config(64, 0), 1, 1, "width")
     weight = nn.Parameter(torch.randn(8, rows, columns))

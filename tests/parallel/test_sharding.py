@@ -18,8 +18,8 @@ from live_bytes import LiveBytes
 from loriini import DESIGNS, LoriiniConfig, LoriiniForCausalLM
 from loriini.common.errors import InputError
 from loriini.estimate.activations import saved_bytes
-from loriini.estimate.communication import BFLOAT16, muon_bytes
 from loriini.estimate.memory import others_states
+from loriini.estimate.muon import BFLOAT16, muon_bytes
 from loriini.model.experts.stacked import Experts
 from loriini.model.weights.conversion import copy_into_experts
 from loriini.parallel import sharding

@@ -1,1 +1,1 @@
-"""What a run needs before it starts: memory, computation and communication."""
+"""What a run needs before it starts: memory, computation, and the bytes of Muon's exchange."""

@@ -8,7 +8,6 @@ from loriini.common.checks import LARGEST
 from loriini.common.errors import InputError
 from loriini.common.hardware import resolve_precision
 from loriini.estimate.choice import choose, memory_here, with_recompute
-from loriini.estimate.communication import muon_bytes
 from loriini.estimate.memory import (
     GIB,
     MOST_MEMORY,
@@ -19,6 +18,7 @@ from loriini.estimate.memory import (
     micro_batch_activations,
     rank_memory,
 )
+from loriini.estimate.muon import muon_bytes
 from loriini.model import LoriiniConfig
 from loriini.train.config import TrainConfig
 

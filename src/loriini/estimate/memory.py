@@ -6,7 +6,7 @@ import torch
 
 from loriini.common.errors import InputError
 from loriini.estimate.activations import ActivationBytes, UnshardedGradients, count_activations
-from loriini.estimate.communication import FLOAT32, matrix_numbers, muon_transient_bytes
+from loriini.estimate.muon import FLOAT32, matrix_numbers, muon_transient_bytes
 from loriini.model import LoriiniConfig
 from loriini.train.config import AUTO, TrainConfig
 

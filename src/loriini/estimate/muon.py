@@ -1,4 +1,4 @@
-"""What whole matrices for Muon cost."""
+"""What Muon needs for whole matrices: bytes that it sends, and its transient memory."""
 
 import math
 from collections.abc import Iterator
