@@ -47,7 +47,7 @@ CAUSALITY = {
 }
 UNCERTAINTY = (
     "Intervals cover the choice of held-out documents (a paired bootstrap), not that of the seed: these are "
-    "single trainings, and another seed gives another difference, easily by a per cent or more at this size."
+    "single trainings, and another seed gives another difference, by some 3 per cent at this size."
 )
 MEAN = "The mean is over the domains' perplexities, in which hard domains weigh more."
 COLUMNS = ("domain", DENSE, "{design}", "difference", "95 % interval")
