@@ -224,11 +224,14 @@ class LoriiniConfig(LlamaConfig):
         A merged FFN counts once, and so does a tied head. With top_p and positive the number of experts
         varies; all are counted.
         """
-        sizes, chosen = self.sizes(), self.experts_per_token
-        rest = sizes.layers + sizes.root
+        sizes = self.sizes()
+        return sizes.experts + sizes.layers + sizes.root, self._active(sizes)
+
+    def _active(self, sizes: "Sizes") -> int:
+        chosen = self.experts_per_token
         # unselected experts that score themselves compute up to their node too
-        active = sizes.expert * chosen + sizes.scored * (self.num_experts - chosen)
-        return rest + sizes.experts, rest + round(self.num_hidden_layers * active)
+        experts = sizes.expert * chosen + sizes.scored * (self.num_experts - chosen)
+        return sizes.layers + sizes.root + round(self.num_hidden_layers * experts)
 
     def sizes(self) -> "Sizes":
         """Parameters by where they are; a layer is built for each call."""
@@ -243,10 +246,10 @@ class LoriiniConfig(LlamaConfig):
         counts the causal half. Routing and merging are once a unit: merging costs E/T of the FFN (Lory
         appendix B), or E/`length` where a unit is a whole sequence.
         """
-        sizes, active = self.sizes(), self.parameters()[1]
+        sizes = self.sizes()
         attention = self.num_hidden_layers * self.num_attention_heads * self.head_dim * length
         routed = sizes.routers + (sizes.experts if self.merges else 0)
-        once = active - sizes.routers - sizes.looked_up + attention
+        once = self._active(sizes) - sizes.routers - sizes.looked_up + attention
         return 6 * (once + routed / self.routing.unit_length(length))
 
 
