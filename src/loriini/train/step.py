@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from loriini.common.hardware import Precision, autocast, autocast_dtype, peak_flops, peak_memory
 from loriini.common.json_file import without_nan
@@ -131,9 +131,23 @@ class StartedStep:
     flops_per_token: float | None
     learning_rate: float
     started: float
-    outcome: StepOutcome
-    """On its way to the CPU, into pinned memory: the next step can be started before it is there."""
-    arrived: torch.cuda.Event | None
+    outcome: Callable[[], StepOutcome]
+    """Waits for the outcome, and returns it: the next step can be started before."""
+
+
+def fetch(outcome: StepOutcome) -> Callable[[], StepOutcome]:
+    """Send an outcome to the CPU, in one transfer that nothing waits for but the function returned."""
+    parts, structure = tree_flatten(outcome)
+    values = flatten(parts).to("cpu", non_blocking=True)  # into pinned memory
+    arrived = torch.cuda.current_stream().record_event() if outcome.taken.is_cuda else None
+
+    def wait() -> StepOutcome:
+        if arrived is not None:
+            arrived.synchronize()
+        fetched: StepOutcome = tree_unflatten(unflatten(values, parts), structure)
+        return fetched
+
+    return wait
 
 
 def start_step(state: TrainingState, run: TrainConfig, read: Reader) -> StartedStep:
@@ -148,18 +162,14 @@ def start_step(state: TrainingState, run: TrainConfig, read: Reader) -> StartedS
     tokens = before.tokens + run.batch_size * run.length
     state.progress = replace(before, step=before.step + 1, consumed=consumed, tokens=tokens)
     rate = state.optimizer.param_groups[0]["lr"]
-    fetched = tree_map(lambda each: each.to("cpu", non_blocking=True), outcome)
-    arrived = torch.cuda.current_stream().record_event() if outcome.taken.is_cuda else None
     return StartedStep(
-        before.step + 1, tokens, state.model.config, state.flops_per_token, rate, started, fetched, arrived
+        before.step + 1, tokens, state.model.config, state.flops_per_token, rate, started, fetch(outcome)
     )
 
 
 def finish_step(state: TrainingState, run: TrainConfig, step: StartedStep) -> dict[str, Any]:
     """The metrics of a started step; its skip, norm and use of experts count in `state` from now on."""
-    if step.arrived is not None:
-        step.arrived.synchronize()
-    outcome = step.outcome
+    outcome = step.outcome()
     now = time.perf_counter()
     seconds, state.finished = now - max(step.started, state.finished), now
     taken, progress = bool(outcome.taken), state.progress
@@ -175,7 +185,7 @@ def finish_step(state: TrainingState, run: TrainConfig, step: StartedStep) -> di
     )
     speed = run.batch_size * run.length / seconds
     return {
-        **loss_metrics(step),
+        **loss_metrics(step, outcome),
         **throughput(step.flops_per_token, run.watch, speed, state.parallel.world_size),
         **expert_metrics(outcome.use, run.routing, recorded),
     }
@@ -199,19 +209,19 @@ def optimizer_step(state: TrainingState, run: TrainConfig, batch: Batch) -> Step
     return StepOutcome(losses, use, norm, taken)
 
 
-def loss_metrics(step: StartedStep) -> dict[str, Any]:
+def loss_metrics(step: StartedStep, outcome: StepOutcome) -> dict[str, Any]:
     """The metrics of a step without its speed and its use of experts."""
-    losses = step.outcome.losses
+    losses = outcome.losses
     return {
         "step": step.number,
         "loss": without_nan(losses.cross_entropy.item()),
         "tokens": step.tokens,
         "auxiliary_loss": without_nan(losses.auxiliary.item()),
         **({"output_z_loss": without_nan(losses.output_z.item())} if step.model.output_z else {}),
-        "gradient_norm": without_nan(step.outcome.norm.item()),
+        "gradient_norm": without_nan(outcome.norm.item()),
         "learning_rate": step.learning_rate,
         "experts": step.model.num_experts,
-        "skipped": not step.outcome.taken,
+        "skipped": not outcome.taken,
     }
 
 
