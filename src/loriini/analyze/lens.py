@@ -69,7 +69,7 @@ def write_lens(
     if dense is not None:
         models[dense] = _load_dense(dense, device, text, ids_N)
     runs = {path: training_of(path) for path in models}
-    length = min(runs[path].length or each.config.max_position_embeddings for path, each in models.items())
+    length = min(runs[path].context(each.config) for path, each in models.items())
     check_ids(ids_N, model)
     reading = read_text(model, ids_N, pieces, length, runs[run].evaluated_in, label)
     design, named, losses_N = model.config.routing, None, None

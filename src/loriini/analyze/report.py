@@ -45,8 +45,8 @@ def measure_routes(run: Path, settings: EvaluationSettings) -> Routes:
     if not model.config.is_mixture:
         raise InputError(f"{run}: a dense model, so there is nothing to route; give the run of a mixture")
     training, names = training_of(run), model.config.label_names
-    length = training.length or model.config.max_position_embeddings
     read = read_documents(settings.documents, read_options(settings))
+    length = training.context(model.config)
     heldout = tokenize_by_domain(read, tokenizer, length, settings.instances, names, settings.contexts)
     return routes_by_domain(model, heldout, training.evaluated_in, field=settings.domain_field)
 

@@ -129,7 +129,7 @@ def shared_heldout(
     InputError where the runs do not cut the documents into the same tokens, or a domain has a reserved name.
     """
     configs = {run: load_config(run) for run in runs}
-    lengths = {run: training_of(run).length or each.max_position_embeddings for run, each in configs.items()}
+    lengths = {run: training_of(run).context(config) for run, config in configs.items()}
     length = settings.length or min(lengths.values())
     longest = max(config.first_segment_length for config in configs.values())
     skip = longest if settings.skip is None else settings.skip

@@ -173,6 +173,10 @@ class Trained:
             return self.steps * self.batch_size * self.length
         return None
 
+    def context(self, config: LoriiniConfig) -> int:
+        """The context in tokens that the model was trained with, or the longest of its `config`."""
+        return self.length or config.max_position_embeddings
+
     @property
     def evaluated_in(self) -> Precision:
         """The precision to evaluate in: that of training, but bf16 only where the hardware has it."""
