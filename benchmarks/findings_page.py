@@ -101,7 +101,7 @@ def compare(results: Results, name: str, baseline: str) -> dict[str, Any]:
 
 def compared(results: Results, table: str) -> list[dict[str, Any]]:
     """The rows of a table: of its pairs that are measured."""
-    results = results.get(table, results)
+    results = results.get(table, {"variants": {}}) if table in OF_OTHER_TEXT else results
     measured = results["variants"].keys()
     return [compare(results, *pair) for pair in COMPARED[table] if measured >= {*pair}]
 
