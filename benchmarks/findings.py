@@ -47,7 +47,7 @@ from loriini.evaluate.runs import evaluate_on, shared_heldout
 from loriini.evaluate.settings import EvaluationRouting, EvaluationSettings
 from loriini.model.weights.loading import load_model
 from loriini.quickstart.settings import Quickstart
-from loriini.recipes import quickstart_run
+from loriini.recipes.small import quickstart_run
 from loriini.train.corpora import read_corpora
 from loriini.train.overrides.apply import override
 

@@ -26,15 +26,15 @@ BUDGETS = {
     "train": 3594,
     "estimate": 698,
     "evaluate": 1857,
-    "compare": 2239,
+    "compare": 2233,
     "analyze": 1348,
     "reporting": 596,
     "quickstart": 608,
     "export": 1006,
-    "recipes": 392,
+    "recipes": 364,
     "bench": 475,
     "cli": 1345,
-    "papers": 3547,
+    "papers": 3546,
 }
 """Lines of Python that a room may have; a room that shrinks has its budget lowered."""
 

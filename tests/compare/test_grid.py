@@ -9,17 +9,19 @@ import pytest
 
 from compare.conftest import Compared
 from loriini.common.errors import InputError
-from loriini.compare.grid import base_run, make_trainings
+from loriini.compare.grid import make_trainings
 from loriini.compare.job import has_small_corpus
 from loriini.compare.settings import CompareSettings, parse_grid
 from loriini.compare.trainings import Training, place, run_digest
-from loriini.recipes import quickstart_run, with_design
+from loriini.recipes import find_recipe
+from loriini.recipes.redesign import with_design
+from loriini.recipes.small import quickstart_run
 from loriini.routing import DESIGNS
 from loriini.routing.registry import REGISTERED
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.overrides.apply import override
 
-TINY = base_run("tiny")
+TINY = find_recipe("tiny")
 
 
 def names(cells: list[Training]) -> list[tuple[str, int]]:

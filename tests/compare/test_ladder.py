@@ -8,13 +8,13 @@ import pytest
 
 from loriini.common.errors import InputError
 from loriini.compare.fit import points_and_line, power_law
-from loriini.compare.grid import at_width, base_run, make_trainings
+from loriini.compare.grid import at_width, make_trainings
 from loriini.compare.settings import parse_grid, parse_widths
 from loriini.recipes import find_recipe
 from loriini.train.config import ModelShape, TrainConfig
 from runs import tiny_run
 
-LARGE = base_run("large")
+LARGE = find_recipe("large")
 
 
 def of_shape(*sizes: int, **more: int) -> TrainConfig:

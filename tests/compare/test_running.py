@@ -26,10 +26,11 @@ from loriini.common.errors import InputError
 from loriini.common.hardware import JOBS_HERE
 from loriini.common.signals import Interrupted
 from loriini.compare import running
-from loriini.compare.grid import base_run, make_trainings
+from loriini.compare.grid import make_trainings
 from loriini.compare.running import train_all, training_commands
 from loriini.compare.trainings import Training, place
 from loriini.estimate.choice import memory_here
+from loriini.recipes import find_recipe
 from loriini.train.overrides.apply import override
 from loriini.train.records.metrics import METRICS, read_records
 
@@ -61,7 +62,7 @@ time.sleep(60)
 
 
 def trainings(compared: Compared, out: Path, designs: tuple[str, ...] = ("dense", "lory")) -> list[Training]:
-    base = replace(base_run("tiny"), corpus=(compared.corpus,))
+    base = replace(find_recipe("tiny"), corpus=(compared.corpus,))
     joined = [f"{name}={value}" for name, value in zip(overrides()[::2], overrides()[1::2], strict=True)]
     return place(make_trainings(designs, base, joined, {}, seeds=1), out)
 

@@ -10,7 +10,7 @@ import pytest
 from loriini.cli import main
 from loriini.data.prepare.similarity import lsa
 from loriini.quickstart import job
-from loriini.recipes import SIZES, Size
+from loriini.recipes.small import SIZES, Size
 from loriini.train.config import ModelShape
 
 STEPS = 12

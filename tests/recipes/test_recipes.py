@@ -10,7 +10,8 @@ from loriini.common.errors import InputError
 from loriini.estimate.memory import GpuCluster
 from loriini.papers.published import PARAMETERS
 from loriini.papers.recipes import RECIPES as PAPERS
-from loriini.recipes import RECIPES, SIZES, VOCABULARY, describe, find_recipe, quickstart_run, recipe_names
+from loriini.recipes import RECIPES, VOCABULARY, describe, find_recipe, recipe_names
+from loriini.recipes.small import SIZES, quickstart_run
 from loriini.train import launch
 from loriini.train.config import TrainConfig
 from loriini.train.corpora import SMALL_VOCABULARY

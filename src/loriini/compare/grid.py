@@ -10,14 +10,12 @@ from loriini.common.errors import InputError
 from loriini.common.grouping import grouped
 from loriini.compare.settings import Grid
 from loriini.compare.trainings import Training, variant_name
-from loriini.recipes import families, with_routing
-from loriini.recipes.redesign import scaled_shape
+from loriini.recipes.redesign import scaled_shape, with_routing
 from loriini.routing import DESIGNS, RoutingConfig
 from loriini.routing.design import without_effect
 from loriini.routing.registry import AXES, REGISTERED, registered_values
 from loriini.train.changes import NOT_OF_TRAINING
 from loriini.train.config import TrainConfig
-from loriini.train.launch import resolve_recipe
 from loriini.train.overrides.apply import override, override_pairs
 from loriini.train.overrides.names import setting_name
 
@@ -63,11 +61,6 @@ def make_trainings(
         for i in range(seeds)
         for training in variants
     ]
-
-
-def base_run(name: str) -> TrainConfig:
-    """A family's or a recipe's run; InputError for another name."""
-    return families()[name] if name in families() else resolve_recipe(name, [])
 
 
 def check_design(name: str) -> None:

@@ -13,7 +13,7 @@ from loriini.common.hardware import describe_machine
 from loriini.common.hub import kind_of
 from loriini.common.json_file import read_object
 from loriini.compare.existing import existing_trainings
-from loriini.compare.grid import base_run, make_trainings
+from loriini.compare.grid import make_trainings
 from loriini.compare.measures import evaluate_trainings
 from loriini.compare.report import write_comparison
 from loriini.compare.results import Results, compare_trainings
@@ -30,19 +30,20 @@ from loriini.model.weights.loading import tokenizer_in
 from loriini.recipes import default_vocabulary, is_tiny
 from loriini.reporting.page import REPORT
 from loriini.train.corpora import read_corpora, small_corpus, small_corpus_folder
+from loriini.train.launch import resolve_recipe
 
 RESULTS = "results.json"
 
 
 def has_small_corpus(settings: CompareSettings) -> bool:
     """Whether the trainings are on the standard library's text."""
-    return not settings.corpus and (settings.recipe == "tiny" or is_tiny(settings.recipe))
+    return not settings.corpus and is_tiny(settings.recipe)
 
 
 def trainings_of(settings: CompareSettings) -> list[Training]:
     """The trainings, without a corpus if they are to be on the standard library's text."""
     corpus = tuple(path.resolve() for path in settings.corpus)
-    base, grid = replace(base_run(settings.recipe), corpus=corpus), settings.grid
+    base, grid = replace(resolve_recipe(settings.recipe, []), corpus=corpus), settings.grid
     return make_trainings(settings.designs, base, settings.overrides, grid, settings.seeds, settings.ladder)
 
 

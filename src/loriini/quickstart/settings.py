@@ -53,7 +53,7 @@ class Quickstart:
                 raise InputError(f"{option_of(name)}: there are no --documents to read; leave it out")
         if self.design == DENSE:
             raise InputError("--design dense: the dense model is always trained; choose a mixture")
-        from loriini.recipes import SIZES
+        from loriini.recipes.small import SIZES
         from loriini.routing import DESIGNS
 
         mixtures = [name for name in DESIGNS if name != DENSE]
@@ -65,7 +65,7 @@ class Quickstart:
     @cached_property
     def runs(self) -> Mapping[str, "TrainConfig"]:
         """Both trainings by name: the dense model's, then the mixture's; without a corpus."""
-        from loriini.recipes import quickstart_run
+        from loriini.recipes.small import quickstart_run
 
         return {name: quickstart_run(name, self.size, self.steps, self.seed) for name in (DENSE, self.design)}
 
@@ -73,7 +73,7 @@ class Quickstart:
         """How the training documents become instances; documents stay whole."""
         import torch
 
-        from loriini.recipes import SIZES
+        from loriini.recipes.small import SIZES
 
         return PrepareSettings(
             documents=self.documents,

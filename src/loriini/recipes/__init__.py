@@ -11,8 +11,7 @@ from loriini.common.errors import InputError
 from loriini.common.hub import RUN
 from loriini.common.progress import warn
 from loriini.recipes.files import READERS, as_run, read_run_file, read_values
-from loriini.recipes.redesign import with_design, with_routing
-from loriini.recipes.small import SIZES, Size, families, quickstart_run, tiny_recipes
+from loriini.recipes.small import SIZES, quickstart_run, tiny_recipes
 from loriini.train.config import TrainConfig
 from loriini.train.corpora import SMALL_VOCABULARY
 
@@ -20,6 +19,8 @@ VOCABULARY = {"llama": 32_000, "gpt2": 50_257}
 """Sizes of the vocabularies of Llama and GPT-2, by the block of a model."""
 RECIPES = {run.name: run for run in tiny_recipes()}
 """The package's own recipes, which need no corpus: they prepare a small one."""
+BASES = {"tiny": RECIPES["tiny-lory"]} | {size: quickstart_run("lory", size) for size in SIZES}
+"""Models of the tiny recipes and the quickstart by names without a design; `loriini recipes` omits them."""
 GROUP = "loriini.recipes"
 """Entry points of installed packages. One is named as its recipe: a `TrainConfig`, a function that returns
 one, or a `Recipe`. One whose name ends in `*` is a mapping of recipes by names that begin with the rest."""
@@ -81,8 +82,8 @@ def find_recipe(name: str) -> TrainConfig:
 
 def named_recipe(name: str) -> Recipe:
     """The recipe of this name, ours or an installed package's. InputError for an unknown one."""
-    if name in RECIPES:
-        return Recipe(RECIPES[name])
+    if run := (RECIPES | BASES).get(name):
+        return Recipe(run)
     if found := installed_recipe(name):
         return found
     if Path(name, RUN).exists():
@@ -94,9 +95,9 @@ def named_recipe(name: str) -> Recipe:
 
 
 def is_tiny(name: str) -> bool:
-    """Whether a recipe, or the one that a file of values changes, is in RECIPES."""
+    """Whether a recipe, or the one that a file of values changes, is "tiny" or in RECIPES."""
     path = Path(name)
-    return (str(read_values(path).get("recipe")) if path.suffix in READERS else name) in RECIPES
+    return (str(read_values(path).get("recipe")) if path.suffix in READERS else name) in (*RECIPES, "tiny")
 
 
 def describe(name: str) -> dict[str, Any]:
@@ -121,21 +122,3 @@ def describe(name: str) -> dict[str, Any]:
 def default_vocabulary(run: TrainConfig, recipe: str = "") -> int:
     """A run's vocabulary where there is no corpus yet: the small corpus's for RECIPES, else its block's."""
     return SMALL_VOCABULARY if is_tiny(recipe) else VOCABULARY.get(run.model.block, VOCABULARY["llama"])
-
-
-__all__ = [
-    "RECIPES",
-    "SIZES",
-    "VOCABULARY",
-    "Recipe",
-    "Size",
-    "default_vocabulary",
-    "describe",
-    "families",
-    "find_recipe",
-    "is_tiny",
-    "quickstart_run",
-    "recipe_names",
-    "with_design",
-    "with_routing",
-]

@@ -15,9 +15,13 @@ def muon(width: int) -> OptimizerConfig:
     return OptimizerConfig(name="muon", learning_rate=8e-3 * min(1.0, (128 / width) ** 0.5))
 
 
-def tiny_dense() -> TrainConfig:
-    """A dense model that trains in seconds on a CPU."""
-    return TrainConfig(
+def tiny_recipes() -> Iterator[TrainConfig]:
+    """The recipes that need no corpus: they train on the Python standard library's text.
+
+    The Lory and the top-2 mixture have the active size of `tiny-dense`, and autonomous experts as many
+    parameters as `tiny-mixtral`.
+    """
+    dense = TrainConfig(
         name="tiny-dense",
         routing=DESIGNS["dense"],
         model=ModelShape(64, 176, 2, 2),
@@ -26,15 +30,6 @@ def tiny_dense() -> TrainConfig:
         batch_size=8,
         length=256,
     )
-
-
-def tiny_recipes() -> Iterator[TrainConfig]:
-    """The recipes that need no corpus: they train on the Python standard library's text.
-
-    The Lory and the top-2 mixture have the active size of `tiny-dense`, and autonomous experts as many
-    parameters as `tiny-mixtral`.
-    """
-    dense = tiny_dense()
     lory = replace(
         dense,
         name="tiny-lory",
@@ -80,9 +75,3 @@ def quickstart_run(design: str, size: str, steps: int | None = None, seed: int =
         seed=seed,
     )
     return with_design(dense, design)
-
-
-def families() -> dict[str, TrainConfig]:
-    """Base runs of `loriini compare --recipe` besides the recipes: the tiny models and the quickstart's."""
-    tiny = {run.name: run for run in tiny_recipes()}
-    return {"tiny": tiny["tiny-lory"]} | {size: quickstart_run("lory", size) for size in SIZES}

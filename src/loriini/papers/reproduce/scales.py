@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 
 from loriini.common.checks import check_choice
 from loriini.papers.published import PaperRun
-from loriini.recipes import with_design
-from loriini.recipes.redesign import multiple_of_8, scaled_shape
+from loriini.recipes.redesign import multiple_of_8, scaled_shape, with_design
 from loriini.train.checkpoints.storage import CheckpointConfig
 from loriini.train.config import TrainConfig
 from loriini.train.launch import resolve_recipe

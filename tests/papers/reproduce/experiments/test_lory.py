@@ -15,7 +15,7 @@ from loriini.papers.reproduce.experiments.lory import (
 )
 from loriini.papers.reproduce.measured import Measured
 from loriini.papers.reproduce.measures import active
-from loriini.recipes import with_design
+from loriini.recipes.redesign import with_design
 from loriini.train.launch import resolve_recipe
 
 
