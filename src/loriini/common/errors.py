@@ -19,13 +19,7 @@ OUT_OF_RESOURCES = (errno.ENOMEM, errno.EAGAIN, errno.EMFILE)
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 SYSTEM_ERRNOS = (*DISK_ERRORS, *OUT_OF_RESOURCES, *NO_SPACE)
 """Numbers of an OSError that does not come from a file's contents."""
-MEMORY_MESSAGES = (
-    "can't allocate memory",
-    "out of memory",
-    "failed to map segment",
-    "bad_alloc",
-    "ALLOC_FAILED",
-)
+NO_MEMORY = ("can't allocate memory", "out of memory", "failed to map segment", "bad_alloc", "ALLOC_FAILED")
 """Parts of messages by which libraries report that no memory is left."""
 FULL = (*NO_SPACE, errno.EFBIG)
 UNNUMBERED = rf"\d+ requested and \d+ written|\(os error ({'|'.join(map(str, FULL))})\)"
@@ -35,7 +29,7 @@ NAMES_SHOWN = 5
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error means that no memory is left."""
-    return isinstance(error, MemoryError) or any(part in str(error) for part in MEMORY_MESSAGES)
+    return isinstance(error, MemoryError) or any(part in str(error) for part in NO_MEMORY)
 
 
 def is_system_error(error: BaseException) -> bool:

@@ -15,9 +15,6 @@ import torch
 Precision = Literal["auto", "bf16", "fp32"]
 """bf16 computes in bfloat16 over float32 weights; auto: bf16 where the hardware has it."""
 
-CGROUPS = Path("/sys/fs/cgroup")
-"""Where control groups (of version 2) are."""
-
 
 def pick_device() -> torch.device:
     """This thread's GPU if there is one, else the CPU."""
@@ -131,8 +128,10 @@ def machine_memory() -> float:
     return min([*limits, *cgroup_limits()])
 
 
-def cgroup_limits(of_process: Path = Path("/proc/self/cgroup"), root: Path = CGROUPS) -> list[float]:
-    """The memory limits in bytes of this process's control group and of its parents.
+def cgroup_limits(
+    of_process: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")
+) -> list[float]:
+    """The memory limits in bytes of this process's control group (version 2) and of its parents.
 
     Within a container the named group may not be visible; the one of the container then is the root.
     """
@@ -149,19 +148,14 @@ def cgroup_limits(of_process: Path = Path("/proc/self/cgroup"), root: Path = CGR
 def describe_machine() -> dict[str, Any]:
     """Processor, cores, precision and versions, for reports and benchmark results."""
     device = pick_device()
+    cpu = torch.cpu.get_capabilities().get("cpu_name") or platform.processor() or platform.machine()
     return {
-        "processor": torch.cuda.get_device_name() if device.type == "cuda" else processor_name(),
+        "processor": torch.cuda.get_device_name() if device.type == "cuda" else str(cpu),
         "cores": os.cpu_count(),
         "precision": "bf16" if has_bf16(device) else "fp32",
         "torch": torch.__version__,
         "python": platform.python_version(),
     }
-
-
-def processor_name() -> str:
-    """The processor's name from the operating system."""
-    capabilities = torch.cpu.get_capabilities()
-    return str(capabilities.get("cpu_name") or platform.processor() or platform.machine())
 
 
 def keep_freed_memory() -> None:

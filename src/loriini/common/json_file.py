@@ -8,15 +8,12 @@ from typing import Any
 
 from loriini.common.errors import InputError
 
-UNREADABLE = (OSError, ValueError, RecursionError)
-"""What reading JSON from a file raises."""
-
 
 def read_object(path: Path, remedy: str) -> dict[str, Any]:
     """A file's JSON object; InputError with the remedy for a file that holds anything else."""
     try:
         value = json.loads(path.read_bytes())
-    except UNREADABLE as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: not readable JSON ({shorten(str(error), 200)}); {remedy}") from error
     if not isinstance(value, dict):
         raise InputError(f"{path}: not a JSON object; {remedy}")

@@ -25,7 +25,7 @@ from loriini.data.prepare.text.documents import document_line, parse_line
 from loriini.data.read.document import Document
 from loriini.data.read.inputs import input_identity
 from loriini.data.read.local_text import collect_local_text
-from loriini.data.read.records import Fields
+from loriini.data.read.records import Fields, ReadOptions
 from loriini.data.read.split import split_documents
 from loriini.evaluate.samples import continue_text
 from loriini.evaluate.settings import EvaluationSettings, Generation
@@ -118,13 +118,9 @@ def read_sides(settings: Quickstart) -> dict[str, list[Document]]:
     """The training and the held-out documents: the user's, or text that is on this machine."""
     if not settings.documents:
         return collect_local_text()
-    return split_documents(
-        settings.documents,
-        TRAIN_CHARACTERS,
-        HELDOUT_CHARACTERS,
-        on_error=settings.on_error,
-        fields=Fields(text=settings.text_field, domain=settings.domain_field),
-    )
+    fields = Fields(text=settings.text_field, domain=settings.domain_field)
+    options = ReadOptions(fields, settings.on_error)
+    return split_documents(settings.documents, TRAIN_CHARACTERS, HELDOUT_CHARACTERS, options)
 
 
 def read_side(out: Path, side: str) -> Iterator[Document]:

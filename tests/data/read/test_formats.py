@@ -146,7 +146,7 @@ def test_offsets_that_lead_outside_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_bomb_of_parquet_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formats, "BOMB_BYTES", 1000)
+    monkeypatch.setattr("loriini.data.read.compressed.BOMB_BYTES", 1000)
     pq.write_table(
         pa.table({"text": ["x" * 10_000_000]}),
         tmp_path / "a.parquet",

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from loriini.data.jobs.artifact import MANIFEST, Artifact, load_artifact
+from loriini.data.jobs.artifact import Artifact
 from loriini.data.prepare.prepare import Corpus
 from loriini.data.prepare.text.stored import chosen_documents
+from loriini.data.prepare.verify import load_stages
 
 PERCENTILES = (10, 50, 90, 99)
 EXCERPT = 240
@@ -25,7 +26,7 @@ def inspect_corpus(corpus: Corpus) -> dict[str, Any]:
     lengths_N = np.diff(corpus.tokens.offsets)
     doubling = 2.0 ** np.arange(0, int(lengths_N.max()).bit_length() + 1)
     sizes_I = np.diff(corpus.instances.pieces.starts_I)
-    counts = corpus.counts
+    counts, stages = corpus.counts, load_stages(corpus.folder)
     return {
         "documents": {
             "in": len(lengths_N),
@@ -42,8 +43,8 @@ def inspect_corpus(corpus: Corpus) -> dict[str, Any]:
         "domains": _domains(corpus, lengths_N),
         "tokens_per_document": summary_statistics(lengths_N),
         "documents_per_instance": summary_statistics(sizes_I),
-        "order": _order(corpus),
-        "neighbors": _neighbors(corpus),
+        "order": _order(stages["order"]),
+        "neighbors": _neighbors(stages, corpus.manifest["settings"].get("encoder")),
         "shared_instance_cosine": corpus.manifest["shared_instance_cosine"],
         "histograms": {"tokens_per_document": bin_counts(lengths_N, doubling)},
     }
@@ -54,9 +55,10 @@ def neighbor_examples(corpus: Corpus, shown: int = 4, neighbors: int = 3) -> lis
 
     Each is {"id", "domain", "text", "neighbors": [{"id", "domain", "text", "similarity"}, …]}.
     """
-    nearest, documents = load_stage(corpus, "neighbors"), load_stage(corpus, "documents")
-    if nearest is None or documents is None:
+    stages = load_stages(corpus.folder)
+    if "neighbors" not in stages:
         return []
+    nearest, documents = stages["neighbors"], stages["documents"]
     ids_NK, similarities_NK = nearest.array("neighbors.npy"), nearest.array("similarities.npy")
     queries = np.unique(np.linspace(0, len(ids_NK) - 1, shown + 2).astype(int)[1:-1]).tolist()
     wanted = {*queries, *(int(i) for q in queries for i in ids_NK[q, :neighbors] if i >= 0)}
@@ -88,12 +90,6 @@ def dropped_by_reason(counts: Mapping[str, Mapping[str, Any]]) -> dict[str, int]
     return {reason: count for reason, count in reasons.items() if count}
 
 
-def load_stage(corpus: Corpus, name: str) -> Artifact | None:
-    """A stage's artifact; None for a corpus without it."""
-    folder = corpus.folder / name
-    return load_artifact(folder) if (folder / MANIFEST).exists() else None
-
-
 def summary_statistics(values: ArrayLike) -> dict[str, float]:
     """Mean, percentiles and maximum."""
     values = np.asarray(values)
@@ -119,20 +115,19 @@ def _domains(corpus: Corpus, lengths_N: NDArray[np.int64]) -> dict[str, dict[str
     }
 
 
-def _order(corpus: Corpus) -> dict[str, Any]:
-    order = load_artifact(corpus.folder / "order")
+def _order(order: Artifact) -> dict[str, Any]:
     made = {name: order.counts.get(name) for name in ("restarts", "jumps")}
     settings = dict(order.settings)
     return {"method": settings.pop("order"), **settings, **made}
 
 
-def _neighbors(corpus: Corpus) -> dict[str, Any] | None:
-    nearest, embeddings = load_stage(corpus, "neighbors"), load_stage(corpus, "embeddings")
-    if nearest is None or embeddings is None:
+def _neighbors(stages: Mapping[str, Artifact], encoder: str | None) -> dict[str, Any] | None:
+    if "neighbors" not in stages:
         return None
+    nearest = stages["neighbors"]
     return {
         "k": min(nearest.settings["neighbors"], nearest.counts["documents"] - 1),
         "cells": nearest.counts["cells"],
-        "encoder": corpus.manifest["settings"]["encoder"],
-        "width": embeddings.counts["width"],
+        "encoder": encoder,
+        "width": stages["embeddings"].counts["width"],
     }

@@ -14,14 +14,7 @@ from typing import Any
 from loriini.common.errors import InputError, first_few
 from loriini.common.hub import RUN, kind_of
 from loriini.common.progress import warn
-from loriini.data.jobs.artifact import (
-    MANIFEST,
-    Artifact,
-    digest,
-    load_artifact,
-    read_manifest,
-    write_manifest,
-)
+from loriini.data.jobs.artifact import MANIFEST, Artifact, digest, load_artifact, write_manifest
 from loriini.data.jobs.lock import folder_lock
 from loriini.data.prepare.settings import EXECUTION, PrepareSettings, check_encoder
 from loriini.data.prepare.similarity.quality import instance_cosines
@@ -29,13 +22,7 @@ from loriini.data.prepare.stages import build_stages
 from loriini.data.prepare.tokenized.instances import Instances, open_instances
 from loriini.data.prepare.tokenized.tokenizer import check_tokenizer
 from loriini.data.prepare.tokenized.tokens import Tokens, open_tokens
-from loriini.data.prepare.verify import (
-    CORPUS_PARTS,
-    check_files,
-    check_recorded,
-    explained_damage,
-    load_stages,
-)
+from loriini.data.prepare.verify import check_files, check_recorded, explained_damage, finished, load_stages
 from loriini.data.read.inputs import check_inputs, identity_of, input_files
 from loriini.data.read.names import heldout_files
 from loriini.data.read.read import warn_of_absent_fields, warn_of_text_next_to_records
@@ -80,7 +67,11 @@ def prepare(out: Path, settings: PrepareSettings) -> Corpus:
     if not (out / "documents" / MANIFEST).exists():
         warn_of_absent_fields(files, options.fields)
     identity = identity_of(files)
-    _warn_of_heldout(identity)
+    if held := heldout_files(list(identity)):
+        warn(
+            f"{first_few(held)}: among the documents, so a model of this corpus is trained on them; to hold "
+            "them out, give the other files by name or pattern"
+        )
     warn_of_text_next_to_records(files)
     return _prepare_locked(out, file_streams(files, identity, options), identity, settings)
 
@@ -94,26 +85,13 @@ def prepare_documents(
 ) -> Corpus:
     """As `prepare`, with documents from any source.
 
-    Args:
-        out: the corpus's folder.
-        documents: a function that yields them and reports to its argument what it drops. Called only if they
-            are not stored yet, by one task.
-        identity: names and hashes of the documents: with another identity, `out` is refused.
-        settings: all other settings.
-        wait: wait while another process writes to `out`, instead of InputError.
+    `documents` yields them and reports to its argument what it drops; it is called only if they are not
+    stored yet, by one task. With another `identity`, names and hashes of the documents, `out` is refused.
+    With `wait`, this waits while another process writes there, instead of InputError.
     """
     _check(out, settings)
     streams = [DocumentStream(documents, digest([_content_settings(settings), dict(identity)]))]
     return _prepare_locked(out, streams, identity, settings, wait)
-
-
-def _warn_of_heldout(paths: Iterable[str]) -> None:
-    """Warn if held-out files are read with others, as from a folder that holds all splits."""
-    if held := heldout_files(list(paths)):
-        warn(
-            f"{first_few(held)}: among the documents, so a model of this corpus is trained on them; to hold "
-            "them out, give the other files by name or pattern"
-        )
 
 
 def _check(out: Path, settings: PrepareSettings) -> None:
@@ -133,7 +111,7 @@ def _check(out: Path, settings: PrepareSettings) -> None:
 
 def _check_same_settings(out: Path, settings: PrepareSettings) -> None:
     """InputError for a finished corpus of other settings, before a stage that it lost is made with these."""
-    manifest = read_manifest(out / MANIFEST, CORPUS_PARTS)
+    manifest = finished(out)
     if manifest is None:
         return
     recorded, given = manifest["settings"], _content_settings(settings)
@@ -161,7 +139,7 @@ def _prepare_locked(
     with folder_lock(out, wait), explained_damage(out):
         stages = build_stages(out, streams, identity, settings)
         made = manifest_of(_content_settings(settings), stages)
-        written = read_manifest(out / MANIFEST, CORPUS_PARTS) or {}
+        written = finished(out) or {}
         if {key: written.get(key) for key in made} != made:
             cosines = instance_cosines(stages, settings.order, settings.seed)
             write_manifest(out / MANIFEST, {**made, "shared_instance_cosine": cosines})
@@ -191,7 +169,7 @@ def open_corpus(out: str | Path) -> Corpus:
     The manifests, the sizes of the arrays and the tokenizer are checked. `verify` reads every file.
     """
     out = Path(out)
-    manifest = read_manifest(out / MANIFEST, CORPUS_PARTS)
+    manifest = finished(out)
     if manifest is None:
         inside = sorted(path.parent.name for path in out.glob(f"*/{MANIFEST}") if _is_corpus(path.parent))
         held = f"give the folder of a corpus in it: {', '.join(inside)}"

@@ -1,6 +1,7 @@
 """The stages of a corpus in the order in which `prepare` builds them: what each needs, how it is built."""
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
 from loriini.common.errors import InputError
@@ -53,10 +54,7 @@ def build_stages(
     """
     s = settings
     execute = make_executor(s.executor, s.workers, s.executor_options)
-
-    def make(stage: str, write: Callable[[Path], Artifact]) -> Artifact:
-        return _build(out / stage, write, s.reuse)
-
+    make = partial(_build, out, s.reuse)
     read = {name: getattr(s, name) for name in READ_SETTINGS}
     documents = make("documents", lambda to: write_documents(to, streams, read, identity, execute))
     spec = (s.tokenizer, documents, s.heldout_share, s.eos)
@@ -76,26 +74,26 @@ def build_stages(
     return {artifact.folder.name: artifact for artifact in made}
 
 
-def _build(folder: Path, write: Callable[[Path], Artifact], reuse: str | None) -> Artifact:
+def _build(out: Path, reuse: str | None, stage: str, write: Callable[[Path], Artifact]) -> Artifact:
     """Build a stage, or take it from the corpus to reuse, and report it; a finished one is loaded."""
+    folder = out / stage
     if (folder / MANIFEST).exists():
         try:
             return write(folder)
         except OtherContents as other:  # as have the stages that depend on it, so removing one does not help
-            corpus = folder.parent
-            remove = "" if (corpus / MANIFEST).exists() else f", or remove {corpus}, which is not finished"
+            remove = "" if (out / MANIFEST).exists() else f", or remove {out}, which is not finished"
             raise InputError(
                 f"{folder}: was made with {other.how}; choose another name or --out "
-                f"(`prepare --reuse {corpus}` keeps what they do not change){remove}"
+                f"(`prepare --reuse {out}` keeps what they do not change){remove}"
             ) from other
-    announce(folder.name, list(STAGES), "corpus")
-    earlier = Path(reuse, folder.name) if reuse else None
+    announce(stage, list(STAGES), "corpus")
+    earlier = Path(reuse, stage) if reuse else None
     if earlier and (earlier / MANIFEST).exists():
         try:
             finished = write(earlier)
         except OtherContents as other:
-            inform(f"{folder.name}: made anew; that of {reuse} has {other.how}")
+            inform(f"{stage}: made anew; that of {reuse} has {other.how}")
         else:
-            inform(f"{folder.name}: taken from {reuse}")
+            inform(f"{stage}: taken from {reuse}")
             return link_artifact(finished, folder)
     return write(folder)

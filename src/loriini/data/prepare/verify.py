@@ -18,9 +18,6 @@ from loriini.data.jobs.artifact import (
 )
 from loriini.data.prepare.stages import STAGES
 
-CORPUS_PARTS = ("settings", "stages", "shared_instance_cosine")
-"""Keys of a corpus's manifest that are objects."""
-
 
 def verify(out: Path) -> int:
     """Read every file of every stage of the corpus `out`; returns the number of files.
@@ -28,7 +25,7 @@ def verify(out: Path) -> int:
     Raises InputError for a stage that is absent or not the one that the corpus's manifest records, for the
     first file that differs from its stage's manifest, and where there is no stage.
     """
-    recorded = (read_manifest(out / MANIFEST, CORPUS_PARTS) or {"stages": {}})["stages"]
+    recorded = (finished(out) or {"stages": {}})["stages"]
     stages = load_stages(out)
     check_recorded(out, recorded)
     if not stages:
@@ -40,6 +37,11 @@ def verify(out: Path) -> int:
     for absent in sorted(recorded.keys() - stages.keys()):
         raise InputError(f"{out / absent}: is absent; the command that made the corpus makes it again")
     return files
+
+
+def finished(out: Path) -> dict[str, Any] | None:
+    """The manifest of a finished corpus; None for any other folder. InputError for a damaged one."""
+    return read_manifest(out / MANIFEST, ("settings", "stages", "shared_instance_cosine"))
 
 
 def load_stages(out: Path) -> dict[str, Artifact]:

@@ -36,10 +36,15 @@ def open_stream(path: str | Path) -> IO[bytes]:
     Reading past a damaged place raises OSError without a number, or EOFError for a decompression bomb.
     """
     file = open_binary(path)
-    compression = suffixes(path)[1]
-    return (
-        io.BufferedReader(_Unpacked(file, COMPRESSIONS[compression]), UNPACKED_BYTES) if compression else file
-    )
+    if compression := COMPRESSIONS.get(suffixes(path)[1]):
+        return io.BufferedReader(_Unpacked(file, compression), UNPACKED_BYTES)
+    return file
+
+
+def check_bomb(unpacked: int, packed: int) -> None:
+    """EOFError for so many bytes of a file of which `packed` bytes were read that it is a bomb."""
+    if unpacked > max(BOMB_BYTES, BOMB_RATIO * packed):
+        raise EOFError(f"it unpacks to more than {BOMB_RATIO} times its size")
 
 
 def read_lines(path: str | Path, span: Span = WHOLE, longest: int = sys.maxsize - 1) -> Iterator[bytes]:
@@ -84,8 +89,7 @@ class _Unpacked(io.RawIOBase):
         content = self.stream.read(len(buffer))
         buffer[: len(content)] = content
         self.unpacked += len(content)
-        if self.unpacked > max(BOMB_BYTES, BOMB_RATIO * self.file.tell()):
-            raise EOFError(f"it unpacks to more than {BOMB_RATIO} times its size")
+        check_bomb(self.unpacked, self.file.tell())
         return len(content)
 
     def close(self) -> None:

@@ -16,17 +16,7 @@ import fsspec
 from loriini.common.errors import InputError
 
 _LOCAL = ("file://", "local://")
-_OF_VERSION = {
-    "size",
-    "etag",
-    "lastmodified",
-    "mtime",
-    "modified",
-    "created",
-    "generation",
-    "md5hash",
-    "blobid",
-}
+_CHANGES = {"size", "etag", "lastmodified", "mtime", "modified", "created", "generation", "md5hash", "blobid"}
 """Metadata of a remote file that changes with its contents, by names without `-` and `_`."""
 
 
@@ -129,16 +119,19 @@ def is_special(path: str | Path) -> bool:
 def fingerprint(path: str | Path) -> dict[str, Any]:
     """What changes when a file does: its size and mtime; for a remote file, metadata such as the ETag.
 
-    OSError if the file cannot be read, or is a pipe or device.
+    `unreadable` for one that cannot be read, a pipe or a device, which reading reports.
     """
     if is_remote(path):
         system, name = _file_system(str(path))
         with _remote_errors(path):
             info = system.info(name)
-        return {key: str(info[key]) for key in info if re.sub("[-_]", "", key).lower() in _OF_VERSION}
+        return {key: str(info[key]) for key in info if re.sub("[-_]", "", key).lower() in _CHANGES}
+    try:
+        status = os.stat(local_path(path))
+    except OSError as error:
+        return {"unreadable": type(error).__name__}
     if is_special(path):
-        raise OSError("neither a file nor a folder")
-    status = os.stat(local_path(path))
+        return {"unreadable": "OSError"}
     return {"size": status.st_size, "mtime": status.st_mtime_ns}
 
 

@@ -13,15 +13,7 @@ import pyarrow
 import pyarrow.ipc
 import pyarrow.parquet
 
-from loriini.data.read.compressed import (
-    BOMB_BYTES,
-    BOMB_RATIO,
-    WHOLE,
-    Span,
-    open_stream,
-    read_lines,
-    suffixes,
-)
+from loriini.data.read.compressed import WHOLE, Span, check_bomb, open_stream, read_lines, suffixes
 from loriini.data.read.files import open_binary
 from loriini.data.read.records import MAX_RECORD_BYTES, TOO_LONG, BadRecord, Fields, Records
 from loriini.data.read.web import read_warc
@@ -79,8 +71,7 @@ def read_parquet(path: str, fields: Fields) -> Records:
 def batch_rows(table: pyarrow.parquet.ParquetFile, size: int) -> int:
     """Rows of a parquet file of `size` bytes to decode at once; EOFError for a decompression bomb."""
     groups = [table.metadata.row_group(i) for i in range(table.num_row_groups)]
-    if sum(group.total_byte_size for group in groups) > max(BOMB_BYTES, BOMB_RATIO * size):
-        raise EOFError(f"it unpacks to more than {BOMB_RATIO} times its size")
+    check_bomb(sum(group.total_byte_size for group in groups), size)
     row_bytes = max([1, *(group.total_byte_size // max(1, group.num_rows) for group in groups)])
     return max(1, min(BATCH_ROWS, BATCH_BYTES // row_bytes))
 

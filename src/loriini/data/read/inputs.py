@@ -128,7 +128,7 @@ def _files_of(name: str | None, given: str) -> Iterator[InputFile]:
         if found is None:
             file = as_utf8(os.path.basename(without_query(path).rstrip("/")))
             domain = name or domain_from_name(file, _folders_of_numbered(path))
-            yield InputFile(path, file, domain, state=_state(path))
+            yield InputFile(path, file, domain, state=fingerprint(path))
             continue
         if not found:
             raise no_documents(path, {})
@@ -158,14 +158,7 @@ def _file_in_folder(given: str | None, folder: str, path: str) -> InputFile:
     is_text = not reader_of(path, in_folder=True)
     domain = [*above, folder][0] if is_text else domain_from_name(name, [*reversed(above), folder])
     domain = given or as_utf8(domain)
-    return InputFile(path, as_utf8(name), domain, in_folder=True, state=_state(path))
-
-
-def _state(path: str) -> dict[str, Any]:
-    try:
-        return fingerprint(path)
-    except OSError as error:
-        return {"unreadable": type(error).__name__}  # reported when it is read
+    return InputFile(path, as_utf8(name), domain, in_folder=True, state=fingerprint(path))
 
 
 def _hash(file: InputFile) -> str:

@@ -27,7 +27,7 @@ from loriini.data.read.document import Document
 from loriini.data.read.files import as_utf8
 from loriini.data.read.sampling import hash_fraction
 
-MAX_CHARACTERS_PER_DOMAIN = 8_000_000
+DOMAIN_CHARACTERS = 8_000_000
 HELDOUT_SHARE = 0.1
 MIN_CHARACTERS = 200
 MAX_LINE = 1_000
@@ -59,9 +59,7 @@ class LocalFile:
     size: int
 
 
-def collect_local_text(
-    max_characters_per_domain: int = MAX_CHARACTERS_PER_DOMAIN,
-) -> dict[str, list[Document]]:
+def collect_local_text(max_characters_per_domain: int = DOMAIN_CHARACTERS) -> dict[str, list[Document]]:
     """Return text found on this machine as {"train": documents, "heldout": documents}, in hash order.
 
     A domain holds at most `max_characters_per_domain` characters, taken evenly from its groups; about
@@ -94,9 +92,7 @@ def standard_library(max_characters: int = 1_500_000) -> list[Document]:
     return documents
 
 
-def local_documents(
-    max_characters_per_domain: int = MAX_CHARACTERS_PER_DOMAIN,
-) -> Iterator[tuple[Document, str]]:
+def local_documents(max_characters_per_domain: int = DOMAIN_CHARACTERS) -> Iterator[tuple[Document, str]]:
     """Yield (document, group) for the text found, without near-copies; up to three times the limit each."""
     endings: set[str] = set()
     for kind, sources in sorted(grouped(_local_files(), lambda source: source.kind).items()):

@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from operator import itemgetter
 
@@ -13,30 +13,15 @@ from loriini.data.read.document import Document
 from loriini.data.read.inputs import InputFile, input_files
 from loriini.data.read.names import HELDOUT, HELDOUT_MARK, TRAIN, is_marked
 from loriini.data.read.read import read_files, text_next_to_records
-from loriini.data.read.records import (
-    MAX_DOCUMENT_CHARACTERS,
-    Dropped,
-    Fields,
-    OnError,
-    ReadOptions,
-    count_dropped,
-    describe_dropped,
-    ignore_dropped,
-)
+from loriini.data.read.records import Dropped, ReadOptions, count_dropped, describe_dropped, ignore_dropped
 from loriini.data.read.sampling import hash_fraction
 
-DEFAULT_FIELDS = Fields()
 HELDOUT_SHARE = 0.08
 """Fraction of documents held out if no input file is named `*.heldout.*`."""
 
 
 def split_documents(
-    paths: Sequence[str],
-    train_characters: int,
-    heldout_characters: int,
-    longest: int = MAX_DOCUMENT_CHARACTERS,
-    on_error: OnError = "stop",
-    fields: Fields = DEFAULT_FIELDS,
+    paths: Sequence[str], train_characters: int, heldout_characters: int, options: ReadOptions | None = None
 ) -> dict[str, list[Document]]:
     """Read `paths` as {"train": documents, "heldout": documents}, in the order of their texts' hashes.
 
@@ -46,8 +31,7 @@ def split_documents(
     - Of the copies of a text in one domain, only the first is kept.
     - A side has about `train_characters` or `heldout_characters`, divided equally among its domains, and at
       least one document per domain.
-    - Documents of more than `longest` characters are left out, and so are the text files of a folder that has
-      records.
+    - The text files of a folder that has records are left out.
 
     Memory holds little more than these characters, and a hash of each text in files named `*.heldout.*`.
 
@@ -63,7 +47,7 @@ def split_documents(
             on_drop(Dropped(None, file.path, "next to records; give the file by name to read it"))
         files += [file for file in found if file not in beside]
     marked, others = ([file for file in files if is_marked(file.name) == held] for held in (True, False))
-    options = ReadOptions(fields, on_error, on_drop=on_drop, max_document_characters=longest)
+    options = replace(options or ReadOptions(), on_drop=on_drop)
     sides = {TRAIN: Side(train_characters), HELDOUT: Side(heldout_characters)}
     heldout_ranks = set[float]()
     for document in read_files(marked, options):

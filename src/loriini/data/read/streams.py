@@ -43,7 +43,9 @@ def file_streams(
     """
     limits = (options.min_characters, options.max_document_characters)
     settings = [asdict(options.fields), options.on_error, *limits]
-    for *others, last in group_by_size(files, _size, TASK_BYTES):
+    # a file of unknown size gets its own task
+    groups = group_by_size(files, lambda f: TASK_BYTES if f.size is None else f.size, TASK_BYTES)
+    for *others, last in groups:
         first, *more = _parts(last)  # a file that is cut reaches TASK_BYTES, so it is the last of its group
         for group in ([*others, first], *([part] for part in more)):
             contents = [(asdict(replace(file, state={})), identity[file.path]) for file in group]
@@ -69,8 +71,3 @@ def _parts(file: InputFile) -> list[InputFile]:
     if size <= TASK_BYTES or is_remote(file.path) or not is_cut:
         return [file]
     return [replace(file, span=span) for span in pairwise([*range(0, size, TASK_BYTES), size])]
-
-
-def _size(file: InputFile) -> int:
-    """A file's size; one of unknown size gets its own task."""
-    return TASK_BYTES if file.size is None else file.size

@@ -85,7 +85,12 @@ def _text_of(record: Any) -> str:
     content = _content_of(record)
     if not form:
         form = "text/html" if content.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<") else "text/plain"
-    return _text_of_html(content) if form in HTML else _decoded(content)
+    if form in HTML:
+        return _text_of_html(content)
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise BadRecord("text that is not UTF-8", fix=None) from None
 
 
 def _content_of(record: Any) -> bytes:
@@ -102,13 +107,6 @@ def _content_of(record: Any) -> bytes:
     except Exception as error:  # responses can be anything, and so can warcio's errors
         raise BadRecord("response that cannot be parsed", error, fix=None) from None
     return bytes(content)
-
-
-def _decoded(content: bytes) -> str:
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        raise BadRecord("text that is not UTF-8", fix=None) from None
 
 
 def _text_of_html(html: bytes) -> str:

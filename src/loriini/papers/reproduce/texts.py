@@ -16,7 +16,7 @@ from loriini.data.read.inputs import input_identity
 from loriini.data.read.local_text import collect_local_text
 from loriini.data.read.names import HELDOUT, TRAIN
 from loriini.data.read.read import read_documents
-from loriini.data.read.records import OnError
+from loriini.data.read.records import OnError, ReadOptions
 from loriini.data.read.split import split_documents
 from loriini.evaluate.heldout import HeldOut, tokenize_by_domain
 from loriini.model.weights.loading import tokenizer_in
@@ -62,7 +62,7 @@ class Texts:
         if not self.source:
             return collect_local_text()
         most = MOST_DOMAINS * self.scale.characters  # kinds have budgets of their own
-        return split_documents(self.source, most, most // HELDOUT_PART, on_error=self.on_error)
+        return split_documents(self.source, most, most // HELDOUT_PART, ReadOptions(on_error=self.on_error))
 
     @cached_property
     def by_domain(self) -> dict[str, dict[str, list[Document]]]:

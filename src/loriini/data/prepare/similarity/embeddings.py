@@ -45,14 +45,8 @@ def write_embeddings(
 
     A document whose vector is zero or not finite (a blank one, for instance) gets the mean direction. A task
     encodes a slice of documents on one thread, whatever the executor, so that the bytes do not depend on it.
-
-    Args:
-        folder: the artifact's folder.
-        documents: the `documents` artifact.
-        encoder: `lsa`, or the path or name of a trained encoder (`loriini.data.prepare.similarity.encoders`).
-        seed: for `lsa`.
-        pooling: for a trained encoder.
-        execute: runs the tasks.
+    `encoder` is `lsa`, which is fitted with `seed`, or the path or name of a trained encoder, which uses
+    `pooling` (`loriini.data.prepare.similarity.encoders`).
 
     Raises:
         InputError: there is no such encoder.
@@ -203,13 +197,6 @@ def _open_encoder(source: _Source) -> "Encoder":
     """Open an encoder once per process."""
     if isinstance(source, Path):
         return LsaEncoder.load(source)
-    from loriini.data.prepare.similarity.encoders import load_encoder, one_thread  # imports torch
+    from loriini.data.prepare.similarity.encoders import load_encoder  # imports torch
 
-    with one_thread():
-        encode = load_encoder(*source)
-
-    def on_one_thread(texts: list[str]) -> NDArray[np.float32]:
-        with one_thread():
-            return encode(texts)
-
-    return on_one_thread
+    return load_encoder(*source)

@@ -64,12 +64,9 @@ class Network:
 def load_encoder(name: str, pooling: Pooling = "mean") -> Encoder:
     """Load an encoder by path or Hub id.
 
-    It computes in bfloat16 if the hardware supports it, on a GPU if there is one. A model with a
-    `modules.json` is a sentence-transformers model, which names its own pooling. No code of the model is run.
-
-    Args:
-        name: a folder, or an id on the Hugging Face Hub, ORG/NAME.
-        pooling: for any other model.
+    It computes on one thread, in bfloat16 if the hardware supports it, on a GPU if there is one. A model with
+    a `modules.json` is a sentence-transformers model and names its own pooling; `pooling` is for any other.
+    No code of the model is run.
 
     Raises:
         InputError: there is no such model, `pooling` has no effect on it, or it has other modules than an
@@ -77,12 +74,12 @@ def load_encoder(name: str, pooling: Pooling = "mean") -> Encoder:
     """
     check_encoder(name, pooling)
     folder = local_folder(os.path.expanduser(name))
-    with _readable(name), nullcontext() if console.is_terminal else without_progress_bars():
+    with _readable(name), one_thread(), nullcontext() if console.is_terminal else without_progress_bars():
         network = _network(folder, pooling)
         encode(network, ["a text"])
 
     def encoder(texts: list[str]) -> NDArray[np.float32]:
-        with _readable(name):
+        with _readable(name), one_thread():
             return encode(network, texts)
 
     return encoder

@@ -158,14 +158,13 @@ def _nearest_centroids(
     )
     with _one_thread():
         kmeans.train(vectors_ND[ids_R[np.sort(sample)]].astype(np.float32))
-    assign = partial(_assign, vectors_ND, ids_R, kmeans.index, overlap)
+
+    def assign(start: int) -> NDArray[np.int16]:
+        vectors_BD = vectors_ND[ids_R[start : start + ASSIGNED_AT_ONCE]].astype(np.float32)
+        with _one_thread():
+            return kmeans.index.search(vectors_BD, overlap)[1].T.astype(np.int16)
+
     return np.concatenate(list(pool.map(assign, range(0, len(ids_R), ASSIGNED_AT_ONCE))), axis=1)
-
-
-def _assign(vectors_ND: Vectors, ids_R: Ids, centroids: Any, overlap: int, start: int) -> NDArray[np.int16]:
-    vectors_BD = vectors_ND[ids_R[start : start + ASSIGNED_AT_ONCE]].astype(np.float32)
-    with _one_thread():
-        return centroids.search(vectors_BD, overlap)[1].T.astype(np.int16)
 
 
 def _cut(cell: SearchCell, largest: int) -> Iterator[SearchCell]:

@@ -27,7 +27,7 @@ from loriini.common.errors import InputError, first_few
 from loriini.common.progress import Advance
 from loriini.data.jobs.artifact import Artifact, build_artifact, digest, link_or_copy, parts_folder
 from loriini.data.jobs.tasks import SERIAL, Executor, Task, concatenate_files, group_by_size, run_tasks
-from loriini.data.prepare.text.distinct import first_of_text, id_hashes, new_name, occurrences, text_hashes
+from loriini.data.prepare.text.distinct import ID_BYTES, TEXT_BYTES, new_name, repetitions, sha256
 from loriini.data.read.compressed import read_lines
 from loriini.data.read.document import Document
 from loriini.data.read.records import Dropped, count_dropped, no_documents
@@ -67,14 +67,8 @@ def write_documents(
     """Build the `documents` artifact: shards of JSON lines in the order read, and `dropped.jsonl`.
 
     Documents with the text of an earlier one are dropped and recorded. From its second occurrence on, an id
-    gets its occurrence as a suffix (`id#2`).
-
-    Args:
-        folder: the artifact's folder.
-        streams: each is read by a task; not read when the artifact is finished.
-        settings: how the streams are read, recorded in the manifest.
-        inputs: names and hashes of what is read.
-        execute: runs the tasks.
+    gets its occurrence as a suffix (`id#2`). A task reads each stream; if the artifact is finished, none is
+    read. `settings` say how they are read, `inputs` are names and hashes of what is read.
 
     Raises:
         InputError: there are no documents, or too many domains.
@@ -82,11 +76,6 @@ def write_documents(
     inputs = inputs or {}
     write = partial(_write, streams, inputs, execute)
     return build_artifact(folder, settings, inputs, write, named_parts=True)
-
-
-def document_batches(documents: Iterable[Document], characters: int) -> Iterator[list[Document]]:
-    """Group consecutive documents; a batch ends with the document that brings it to `characters`."""
-    return group_by_size(documents, lambda document: len(document.text), characters)
 
 
 def document_line(document: Document) -> bytes:
@@ -151,14 +140,14 @@ def _read(read: ReadDocuments, characters: int, folder: Path, advance: Advance) 
     documents = []
     with open(folder / DROPPED, "w", encoding="utf-8") as file_of_dropped:
         drop, skipped = count_dropped(partial(_write_dropped, file_of_dropped))
-        for i, batch in enumerate(document_batches(read(drop), characters)):
+        for i, batch in enumerate(group_by_size(read(drop), lambda d: len(d.text), characters)):
             with zstandard.open(folder / f"{i:05d}.zst", "wb", zstandard.ZstdCompressor(1)) as file:
                 for document in batch:
                     file.write(document_line(document))
             np.savez(
                 folder / f"{i:05d}.npz",
-                texts_D2=text_hashes([document.text for document in batch]),
-                ids_D=id_hashes([document.id for document in batch]),
+                texts_D=sha256([document.text for document in batch], TEXT_BYTES),
+                ids_D=sha256([document.id for document in batch], ID_BYTES),
             )
             documents.append(len(batch))
             advance(len(batch))
@@ -180,16 +169,16 @@ def _compare(chunks: Sequence[_Chunk], folder: Path, advance: Advance) -> dict[s
     Writes `repeats.npy`, int64 (D,): number of the stored document with the same text, -1 to keep it;
     `numbers.npy`, int64 (D,): its own number among the stored;
     `occurrences.npy`, uint32 (D,): 1-based occurrence of its id among the stored;
-    `ids.npy`, uint64 (N,): hashes of the ids of the stored, rising.
+    `ids.npy`, 8 bytes (N,): hashes of the ids of the stored, rising.
     """
-    first_D = first_of_text(np.concatenate([chunk.array("texts_D2") for chunk in chunks]))
+    first_D, _ = repetitions(np.concatenate([chunk.array("texts_D") for chunk in chunks]))
     kept_D = first_D == np.arange(len(first_D))
     numbers_D = np.cumsum(kept_D) - 1
     np.save(folder / "repeats.npy", np.where(kept_D, -1, numbers_D[first_D]))
     np.save(folder / "numbers.npy", numbers_D)
     ids_N = np.concatenate([chunk.array("ids_D") for chunk in chunks])[kept_D]
     occurrences_D = np.zeros(len(kept_D), np.uint32)
-    occurrences_D[kept_D] = occurrences(ids_N)
+    occurrences_D[kept_D] = repetitions(ids_N)[1]
     np.save(folder / "occurrences.npy", occurrences_D)
     np.save(folder / "ids.npy", np.sort(ids_N))
     return {}

@@ -11,8 +11,6 @@ Axes: N documents, K neighbours, P pairs of candidates, C documents that are can
 import json
 import zlib
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -62,12 +60,19 @@ def write_duplicates(
 
 def candidates(similarities_NK: Vectors, neighbors_NK: Neighbors) -> NDArray[np.void]:
     """The pairs (P,) of neighbours whose similarity is at least COSINE, each once and in rising order."""
-    blocks = _candidates(similarities_NK, neighbors_NK)
-    codes, cosines = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
-    codes, first = np.unique(codes, return_index=True)
+    found, cosines = list[Ids](), list[Vectors]()
+    for start in range(0, max(len(neighbors_NK), 1), ROWS_AT_ONCE):
+        similarities_BK = similarities_NK[start : start + ROWS_AT_ONCE]
+        neighbors_BK = neighbors_NK[start : start + ROWS_AT_ONCE]
+        rows, columns = np.nonzero((similarities_BK >= COSINE) & (neighbors_BK >= 0))
+        ids, others = rows + start, neighbors_BK[rows, columns].astype(np.int64)
+        # lower id · N + higher id, twice if found from both sides
+        found.append(np.minimum(ids, others) * len(neighbors_NK) + np.maximum(ids, others))
+        cosines.append(similarities_BK[rows, columns])
+    codes, first = np.unique(np.concatenate(found), return_index=True)
     pairs = np.empty(len(codes), PAIR)
     pairs["kept"], pairs["dropped"] = np.divmod(codes, max(len(neighbors_NK), 1))
-    pairs["cosine"] = cosines[first]
+    pairs["cosine"] = np.concatenate(cosines)[first]
     return pairs
 
 
@@ -109,7 +114,7 @@ def _write(documents: Artifact, neighbors: Artifact, execute: Executor, folder: 
     indices_P = np.concatenate([np.load(parts / task.name / INDICES) for task in comparing] or [np.zeros(0)])
     chosen = near_duplicates(pairs, indices_P)
     found, indices = pairs[chosen], indices_P[chosen].tolist()
-    names = _open_hashed(parts).names({*found["kept"].tolist(), *found["dropped"].tolist()})
+    names = _Hashed(parts).names({*found["kept"].tolist(), *found["dropped"].tolist()})
     with open(folder / "duplicates.jsonl", "w") as file:
         for (repeats, document, cosine), index in zip(found.tolist(), indices, strict=True):
             line = {
@@ -125,17 +130,6 @@ def _write(documents: Artifact, neighbors: Artifact, execute: Executor, folder: 
     return {"candidates": len(pairs), "duplicates": len(found)}
 
 
-def _candidates(similarities_NK: Vectors, neighbors_NK: Neighbors) -> Iterator[tuple[Ids, Vectors]]:
-    """Candidates as lower id · N + higher id, twice if found from both sides, and their similarities."""
-    for start in range(0, max(len(neighbors_NK), 1), ROWS_AT_ONCE):
-        similarities_BK = similarities_NK[start : start + ROWS_AT_ONCE]
-        neighbors_BK = neighbors_NK[start : start + ROWS_AT_ONCE]
-        rows, columns = np.nonzero((similarities_BK >= COSINE) & (neighbors_BK >= 0))
-        ids, others = rows + start, neighbors_BK[rows, columns].astype(np.int64)
-        codes = np.minimum(ids, others) * len(neighbors_NK) + np.maximum(ids, others)
-        yield codes, similarities_BK[rows, columns]
-
-
 def _find_pairs(neighbors: Artifact, folder: Path, advance: Advance) -> dict[str, Any]:
     """Write the candidate pairs and the rising ids of the documents in them."""
     pairs = candidates(neighbors.array("similarities.npy"), neighbors.array("neighbors.npy"))
@@ -144,12 +138,12 @@ def _find_pairs(neighbors: Artifact, folder: Path, advance: Advance) -> dict[str
     return {"candidates": len(pairs)}
 
 
-@dataclass(frozen=True)
 class _Hashed:
     """The candidates' hashes: the folders of the tasks that wrote them, and the first document of each."""
 
-    folders: Sequence[Path]
-    firsts: Sequence[int]
+    def __init__(self, parts: Path) -> None:
+        self.folders = sorted(parts.glob("hashes-*"))
+        self.firsts = [int(folder.name.removeprefix("hashes-")) for folder in self.folders]
 
     def of(self, document: int) -> Hashes:
         """A candidate's hashes."""
@@ -172,11 +166,6 @@ class _Hashed:
 def _index(folder: Path) -> tuple[Ids, Ids]:
     """The documents that a task hashed, and where the hashes of each begin (C + 1,)."""
     return np.load(folder / CANDIDATES), np.load(folder / HASH_OFFSETS)
-
-
-def _open_hashed(parts: Path) -> _Hashed:
-    folders = sorted(parts.glob("hashes-*"))
-    return _Hashed(folders, [int(folder.name.removeprefix("hashes-")) for folder in folders])
 
 
 def _hash_tasks(documents: Artifact, pairs: Path) -> list[Task]:
@@ -213,7 +202,7 @@ def _hash_slice(
 
 def _compare(parts: Path, start: int, stop: int, folder: Path, advance: Advance) -> dict[str, Any]:
     """Write the Jaccard index of each of some pairs."""
-    hashes_of = lru_cache(maxsize=64)(_open_hashed(parts).of)  # a document's pairs follow each other
+    hashes_of = lru_cache(maxsize=64)(_Hashed(parts).of)  # a document's pairs follow each other
     pairs = np.load(parts / "pairs" / PAIRS, mmap_mode="r")[start:stop].tolist()
     indices = [jaccard_index(hashes_of(kept), hashes_of(dropped)) for kept, dropped, _ in pairs]
     np.save(folder / INDICES, indices)

@@ -4,7 +4,7 @@ Axes: N documents stored, R near-duplicates.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -56,14 +56,17 @@ def _write(
         Task(f"choose-{i:05d}", partial(_choose, documents, duplicates, share, shard, first), len(shard))
         for i, (shard, first) in enumerate(zip(shards, firsts, strict=False))
     ]
-    counts = _totals(run_tasks("heldout", tasks, folder, execute))
+    characters, domains = 0, Counter[str]()
+    for counts in run_tasks("heldout", tasks, folder, execute):
+        characters += counts["characters"]
+        domains.update(counts["domains"])
     parts = [parts_folder(folder) / task.name for task in tasks]
     concatenate_files((part / HELDOUT_DOCUMENTS for part in parts), folder / HELDOUT_DOCUMENTS)
     ids = [np.empty(0, np.int64), *(np.load(part / IDS) for part in parts)]
     np.save(folder / IDS, np.concatenate(ids))
     if share:
-        _check_domains(documents.counts, counts, share)
-    return counts
+        _check_domains(documents.counts, domains, share)
+    return {"documents": domains.total(), "characters": characters, "domains": domains}
 
 
 def _choose(
@@ -92,21 +95,12 @@ def _choose(
     return {"characters": characters, "domains": domains}
 
 
-def _totals(chosen: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """What the shards count together; holds the counts of one at a time."""
-    characters, domains = 0, Counter[str]()
-    for counts in chosen:
-        characters += counts["characters"]
-        domains.update(counts["domains"])
-    return {"documents": domains.total(), "characters": characters, "domains": domains}
-
-
-def _check_domains(stored: Mapping[str, Any], held: Mapping[str, Any], share: float) -> None:
+def _check_domains(stored: Mapping[str, Any], held: Counter[str], share: float) -> None:
     """Raise InputError if no document is held out; warn of domains without one."""
-    if not held["documents"]:
+    if not held:
         raise InputError(
             f"--heldout-share {share:g} holds out none of {stored['documents']:,} documents; give a larger "
             "share, or leave it out"
         )
-    if missing := sorted(stored["domains"].keys() - held["domains"].keys()):
+    if missing := sorted(stored["domains"].keys() - held.keys()):
         warn(f"no document of {first_few(missing)} is held out; give a larger --heldout-share")

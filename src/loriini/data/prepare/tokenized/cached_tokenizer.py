@@ -7,10 +7,8 @@ surrounding text. The chunks, most of them one word, are looked up, and only new
 
 import json
 import re
-from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -46,7 +44,11 @@ class CachedTokenizer:
         self.library.encode_special_tokens = True
         self.dtype = dtype
         contents = json.loads(self.library.to_str())
-        self.unknown_id = _unknown_id(contents)
+        model = contents["model"]
+        self.unknown_id: int | None = (
+            model["unk_id"] if model["type"] == "Unigram" else model["vocab"].get(model["unk_token"])
+        )
+        """The id of the token that stands for what the vocabulary does not spell; None without one."""
         special = all(token["special"] for token in contents["added_tokens"])
         self.in_chunks = special and splits_as_gpt2(contents)
         self.cache: dict[str, bytes] = {}
@@ -70,11 +72,3 @@ class CachedTokenizer:
         """The naive twin: each text encoded by the library as a whole."""
         encodings = self.library.encode_batch_fast(texts, add_special_tokens=False)
         return [np.array(encoding.ids, self.dtype).tobytes() for encoding in encodings]
-
-
-def _unknown_id(contents: Mapping[str, Any]) -> int | None:
-    """The id of the token that stands for what the vocabulary does not spell; None without one."""
-    model = contents["model"]
-    is_unigram = model["type"] == "Unigram"
-    found: int | None = model["unk_id"] if is_unigram else model["vocab"].get(model["unk_token"])
-    return found

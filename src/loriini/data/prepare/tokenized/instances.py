@@ -7,7 +7,6 @@ Axes: N documents, M ordered documents, I instances, P pieces (the parts of docu
 L = length + 1 tokens.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -35,7 +34,7 @@ TOKENS_PER_TASK = 1 << 24
 
 @dataclass(frozen=True)
 class Instances:
-    """Finished instances, mapped from disk; a pickle holds the folder, from which they are mapped again."""
+    """Finished instances, mapped from disk; a pickle holds the artifact, from which they are mapped again."""
 
     folder: Path
     tokens_IL: NDArray[np.unsignedinteger]
@@ -46,8 +45,8 @@ class Instances:
     vocab_size: int
     eos_token_id: int
 
-    def __reduce__(self) -> tuple[Callable[[Path], "Instances"], tuple[Path]]:
-        return _reopen, (Path(os.path.abspath(self.folder)),)  # numpy would copy what is mapped
+    def __reduce__(self) -> tuple[Callable[[Artifact], "Instances"], tuple[Artifact]]:
+        return open_instances, (load_artifact(self.folder.absolute()),)  # numpy would copy what is mapped
 
     def __len__(self) -> int:
         return len(self.tokens_IL)
@@ -119,11 +118,6 @@ def open_instances(artifact: Artifact) -> Instances:
     names, vocab_size, eos_token_id = (counts[key] for key in ("domains", "vocab_size", "eos_token_id"))
     tokens_IL = tokens.reshape(count, width)
     return Instances(artifact.folder, tokens_IL, pieces, domains_I, tuple(names), vocab_size, eos_token_id)
-
-
-def _reopen(folder: Path) -> Instances:
-    """The instances that a pickle names."""
-    return open_instances(load_artifact(folder))
 
 
 def _write(tokens: Artifact, order: Artifact, length: int, execute: Executor, folder: Path) -> dict[str, Any]:

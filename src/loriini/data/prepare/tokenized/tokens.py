@@ -18,8 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from loriini.common.progress import Advance, warn
 from loriini.data.jobs.artifact import Artifact, build_artifact, parts_folder
 from loriini.data.jobs.processes import environment_variables
-from loriini.data.jobs.tasks import SERIAL, Executor, Task, concatenate_files, run_tasks
-from loriini.data.prepare.text.documents import document_batches
+from loriini.data.jobs.tasks import SERIAL, Executor, Task, concatenate_files, group_by_size, run_tasks
 from loriini.data.prepare.text.stored import Slice, slice_documents, slices
 from loriini.data.prepare.tokenized.cached_tokenizer import CachedTokenizer
 from loriini.data.prepare.tokenized.tokenizer import ONE_THREAD
@@ -150,11 +149,13 @@ def _tokenize_slice(
     lengths, domains, sizes = array("q"), array("H"), array("q")
     characters = unknown = 0
     with open(folder / TOKEN_FILE, "wb") as file, environment_variables(threads):
-        for batch in document_batches(slice_documents(documents, part), BATCH_CHARACTERS):
+        stream = slice_documents(documents, part)
+        for batch in group_by_size(stream, lambda document: len(document.text), BATCH_CHARACTERS):
             texts = [document.text for document in batch]
             for ids in encode(texts):
                 lengths.append(file.write(ids + eos) // dtype.itemsize)
-                unknown += _count(ids, encode.unknown_id, dtype)
+                if encode.unknown_id is not None:
+                    unknown += int(np.count_nonzero(np.frombuffer(ids, dtype) == encode.unknown_id))
             domains.extend(index[document.domain] for document in batch)
             sizes.extend(len(text.encode()) for text in texts)
             characters += sum(map(len, texts))
@@ -162,11 +163,6 @@ def _tokenize_slice(
     for name, values in zip(PER_DOCUMENT, (lengths, domains, sizes), strict=True):
         np.save(folder / name, np.asarray(values))
     return {"documents": len(lengths), "characters": characters, "tokens": sum(lengths), "unknown": unknown}
-
-
-def _count(ids: bytes, wanted: int | None, dtype: np.dtype[Any]) -> int:
-    """How many of the ids are the wanted one."""
-    return 0 if wanted is None else int(np.count_nonzero(np.frombuffer(ids, dtype) == wanted))
 
 
 @lru_cache(maxsize=1)
