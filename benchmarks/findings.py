@@ -1,7 +1,7 @@
 """What decides the loss of a small model: the trainings behind docs/findings.md.
 
 python benchmarks/findings.py --out WORK [--results FILE] [QUESTION…]
-python benchmarks/findings.py --out WORK order --text PATH… --longest 2000 --results FILE
+python benchmarks/findings.py QUESTION --out WORK --results FILE --text PATH… [--longest N] [--unlike PATH…]
 
 The learning rate of every variant is chosen by shorter trainings with a seed of their own. The variant is
 then trained with SEEDS and scored on held-out text. What the results hold already is not trained again, on
@@ -39,6 +39,7 @@ from loriini.data.read.document import Document
 from loriini.data.read.inputs import input_identity
 from loriini.data.read.local_text import collect_local_text
 from loriini.data.read.names import HELDOUT, TRAIN
+from loriini.data.read.read import read_documents
 from loriini.data.read.records import MAX_DOCUMENT_CHARACTERS
 from loriini.data.read.split import split_documents
 from loriini.evaluate.heldout import HeldOut
@@ -109,11 +110,6 @@ QUESTIONS = {
     "designs": designs("deepseek-v3", "aoe"),
     "width-128": tuple(Variant(f"{name}, width 128", wide(128), seeds=0) for name in ("dense", "lory")),
     "width-256": (Variant("dense, width 256", wide(256), seeds=0),),
-    "order": (
-        *designs("dense", "lory"),
-        Variant("dense, random order", rate_of="dense", order="random"),
-        Variant("lory, random order", rate_of="lory", order="random"),
-    ),
     "optimizers": tuple(
         Variant(f"{name}, AdamW", (ADAMW,), seeds=3) for name in ("dense", "lory", "mixtral")
     ),
@@ -132,8 +128,20 @@ QUESTIONS = {
         Variant("ec-token, initializer", (INITIALIZER,)),
     ),
     "expert-choice-by-segment": designs("ec-segment", rate_of="ec-token"),
+    "order": (
+        *designs("dense", "lory"),
+        Variant("dense, random order", rate_of="dense", order="random"),
+        Variant("lory, random order", rate_of="lory", order="random"),
+    ),
+    "languages": (
+        *designs("dense", "mixtral", seeds=3),
+        *designs("sequence-top2", "global-top2", rate_of="mixtral", seeds=3),
+        Variant("label", ("--model.num_experts=4",), rate_of="dense", seeds=3),
+    ),
 }
 """The variants of each question, in the order of their trainings: what decides most comes first."""
+OF_OTHER_TEXT = ("order", "languages")
+"""Questions about a `--text`, with results of their own: `findings_QUESTION.json`."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +149,7 @@ class Study:
     """Where text, trainings and results are, and how long trainings are."""
 
     text: tuple[str, ...]
+    unlike: tuple[str, ...]
     longest: int
     out: Path
     results: Path
@@ -191,8 +200,9 @@ class Study:
 
     def score(self, trainings: Sequence[Training], routing: EvaluationRouting) -> Iterator[dict[str, Any]]:
         """The scores of each training: all have the same documents, and `tokens` of them."""
+        documents = (str(self.out / "heldout.jsonl"), *self.unlike)
         settings = EvaluationSettings(
-            (str(self.out / "heldout.jsonl"),), skip=SKIPPED_TOKENS, instances=self.instances, routing=routing
+            documents, skip=SKIPPED_TOKENS, instances=self.instances, routing=routing
         )
         settings, heldout = shared_heldout([training.folder for training in trainings], settings)
         for training in trainings:
@@ -239,9 +249,11 @@ def new_loss(training: Training, settings: EvaluationSettings) -> float:
     run, instances = training.run, read_corpora(training.run.corpus).instances
     read = run.steps * run.batch_size
     ids = BatchLoader(instances, run.batch_size, run.seed).ids(np.arange(read, read + NEW_INSTANCES))
-    text = HeldOut([torch.from_numpy(row) for row in instances.read(ids)], 1.0)
-    scored = evaluate_on(training.folder, {"corpus": text}, settings, f"{training.name}, new instances")
-    return log(scored["perplexity"]["corpus"])
+    rows, labels = torch.from_numpy(instances.read(ids)), instances.labels(ids)
+    of_label = {instances.label_names[i]: HeldOut([*rows[labels == i]], 1.0) for i in np.unique(labels)}
+    scored = evaluate_on(training.folder, of_label, settings, f"{training.name}, new instances")
+    losses = (len(of.instances) * log(scored["perplexity"][label]) for label, of in of_label.items())
+    return sum(losses) / len(ids)
 
 
 Losses = dict[str, list[float]]
@@ -339,6 +351,7 @@ def results_so_far(study: Study) -> dict[str, Any]:
         "steps": study.steps,
         "rate_steps": study.rate_steps,
         "rate_seed": RATE_SEED,
+        "unlike": sorted({document.domain for document in read_documents(study.unlike)}),
     }
     if not study.results.exists():
         run = study.training(Variant("dense"), RATES[0], study.steps, SEEDS[0]).run.to_dict()
@@ -361,8 +374,10 @@ def main() -> None:
     """Answer the questions, one after another, and write the results after each."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     add = parser.add_argument
-    add("questions", nargs="*", metavar="QUESTION", help=f"all by default: {', '.join(QUESTIONS)}")
+    listed, others = ", ".join(QUESTIONS), " and ".join(OF_OTHER_TEXT)
+    add("questions", nargs="*", metavar="QUESTION", help=f"{listed}; by default all but {others}")
     add("--text", nargs="+", default=(), metavar="PATH", help="documents; *.heldout.* are held out")
+    add("--unlike", nargs="+", default=(), metavar="PATH", help="documents of other domains to score too")
     add("--longest", type=int, default=MAX_DOCUMENT_CHARACTERS, help="leave out longer documents of --text")
     add("--out", type=Path, required=True, help="where corpora and runs are made")
     add("--results", type=Path, default=RESULTS, help="the JSON to add to")
@@ -371,10 +386,10 @@ def main() -> None:
     add("--jobs", type=int, default=2)
     add("--instances", type=int, default=160, help="held-out instances of each domain")
     given = vars(parser.parse_args())
-    questions = given.pop("questions") or [*QUESTIONS]
+    questions = given.pop("questions") or [name for name in QUESTIONS if name not in OF_OTHER_TEXT]
     if unknown := set(questions) - QUESTIONS.keys():
         parser.error(f"no such question: {', '.join(sorted(unknown))}")
-    study = Study(**{**given, "text": tuple(given["text"])})
+    study = Study(**{**given, "text": tuple(given["text"]), "unlike": tuple(given["unlike"])})
     found = results_so_far(study)
     found.setdefault("branch_rms", branch_rms(study.corpus()))
     for question in questions:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from findings import RESULTS, best_rate
+from findings import OF_OTHER_TEXT, RESULTS, best_rate
 from loriini.common.atomic import write_text
 from loriini.compare.figures import differences
 from loriini.compare.report import over_seeds_and_text
@@ -29,8 +29,6 @@ from loriini.reporting import plots
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "docs" / "findings.md", ROOT / "README.md")
 PICTURES = ROOT / "docs" / "pictures"
-OF_OTHER_TEXT = ("order",)
-"""Tables with results of their own, `findings_TABLE.json`."""
 GREY = "#7d8590"
 """Legible on white and on black, for a picture that has no page around it whose colour it could take."""
 
@@ -55,6 +53,7 @@ COMPARED: dict[str, Pairs] = {
     ),
     "units": beside("lory", "prefix"),
     "order": (("lory", "dense"), ("lory, random order", "dense, random order")),
+    "languages": beside("dense", "dense", "mixtral", "sequence-top2", "global-top2", "label"),
     "expert-choice": beside("lory", "ec-token", "ec-segment"),
     "routers": beside("mixtral", "frozen", "random", "aoe"),
     "segments": beside("lory", "lory, segments of 64", "lory, segments of 32"),
@@ -72,30 +71,50 @@ COMPARED: dict[str, Pairs] = {
 """The rows of each table."""
 RATES_DRAWN = tuple(f"{name}{ending}" for ending in ("", ", AdamW") for name in ("dense", "lory", "mixtral"))
 """Variants of the picture of learning rates."""
-AGREEING = ("lory", "mixtral", "deepseek-v3", "ec-token", "aoe", "switch", "relu")
-"""Variants of the table of agreement."""
+AGREEING = (
+    *("lory", "mixtral", "deepseek-v3", "ec-token", "aoe", "switch", "relu"),
+    *("sequence-top2", "global-top2"),
+)
+"""Variants of the tables of agreement."""
 
 
-def compare(results: Results, name: str, baseline: str) -> dict[str, Any]:
-    """A variant's means over seeds, and its `difference` from another as in the results of a comparison."""
+def compare(results: Results, name: str, baseline: str, unlike: bool = False) -> dict[str, Any]:
+    """A variant's means over seeds, and its `difference` from another as in the results of a comparison.
+
+    On the domains of the training text, or on those that are `unlike` it.
+    """
+    domains = [domain for domain in results["tokens"] if (domain in results["unlike"]) == unlike]
+
+    def within(of_domain: Mapping[str, Any]) -> dict[str, Any]:
+        return {domain: of_domain[domain] for domain in domains}
+
+    variant = results["variants"][name]
     base, own = (
         {
             int(seed): score
-            | {"perplexity": with_mean(score["perplexity"]), "instance_losses": score["losses"]}
+            | {
+                "perplexity": with_mean(within(score["perplexity"])),
+                "instance_losses": within(score["losses"]),
+            }
             for seed, score in of["seeds"].items()
         }
-        for of in (results["variants"][baseline], results["variants"][name])
+        for of in (results["variants"][baseline], variant)
     )
     seeds = sorted(base.keys() & own.keys())
+    tokens = within(results["tokens"])
     return {
         "name": name,
         "baseline": baseline,
-        "parameters": results["variants"][name]["parameters"],
+        "causal": variant["causality"] != "none",
+        "parameters": variant["parameters"],
         "seeds": len(seeds),
         "loss": over_seeds([score["new_loss"] for score in own.values()]).mean,
         "of_loss": over_seeds([own[seed]["new_loss"] - base[seed]["new_loss"] for seed in seeds]),
-        "perplexity": geometric([score["perplexity"][OVERALL] for score in own.values()]).mean,
-        "difference": difference(base, own, seeds, partial(differences_by_domain, tokens=results["tokens"])),
+        "perplexity": {
+            domain: geometric([score["perplexity"][domain] for score in own.values()]).mean
+            for domain in (*domains, OVERALL)
+        },
+        "difference": difference(base, own, seeds, partial(differences_by_domain, tokens=tokens)),
     }
 
 
@@ -139,11 +158,17 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def differences_of(row: Mapping[str, Any]) -> tuple[str, str]:
     """The differences of the loss, in nats, and of perplexity, in %, with their intervals."""
-    of_loss, both = row["of_loss"], over_seeds_and_text(row["difference"][OVERALL])
+    of_loss = row["of_loss"]
     return (
         with_interval(of_loss.mean, of_loss.low, of_loss.high, partial(signed, digits=3)),
-        with_interval(both.change, both.low, both.high, percent),
+        of_perplexity(row, OVERALL),
     )
+
+
+def of_perplexity(row: Mapping[str, Any], domain: str) -> str:
+    """The difference of perplexity on a domain, in %, with its interval."""
+    both = over_seeds_and_text(row["difference"][domain])
+    return with_interval(both.change, both.low, both.high, percent)
 
 
 def comparison(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -156,16 +181,16 @@ def comparison(rows: Sequence[Mapping[str, Any]]) -> str:
     head += ["difference (95 %)", "perplexity", "change, % (95 %)", "seeds"]
     cells = []
     for row in rows:
-        of_loss, of_perplexity = differences_of(row) if row["name"] != row["baseline"] else ("", "")
+        by_loss, by_perplexity = differences_of(row) if row["name"] != row["baseline"] else ("", "")
         cells.append(
             [
-                row["name"],
+                row["name"] if row["causal"] else f"{row['name']} (not causal)",
                 *[row["baseline"]] * several,
                 "{active:.0f} ({total:.0f})".format(**{k: n / 1000 for k, n in row["parameters"].items()}),
                 f"{row['loss']:.3f}",
-                of_loss,
-                f"{row['perplexity']:.1f}",
-                of_perplexity,
+                by_loss,
+                f"{row['perplexity'][OVERALL]:.1f}",
+                by_perplexity,
                 f"{row['seeds']}",
             ]
         )
@@ -199,6 +224,18 @@ def gain_of_order(results: Results) -> dict[str, tuple[str, str]]:
     return {"lory's gain over dense, in similar relative to random order": differences_of(row)}
 
 
+def by_domain(results: Results) -> str:
+    """The table of perplexity of Lory relative to dense in both orders, by domain."""
+    results, rows = results.get("order", {}), []
+    for unlike in (False, True) if results.get("unlike") else ():
+        every = [compare(results, *pair, unlike) for pair in COMPARED["order"]]
+        for domain in every[0]["perplexity"]:
+            name = "their mean" if domain == OVERALL else domain
+            changes = (of_perplexity(row, domain) for row in every)
+            rows.append([name, "no" if unlike else "yes", *changes])
+    return table(["domain", "in the training text", "similar order, %", "random order, %"], rows)
+
+
 def as_lines(differences: Mapping[str, tuple[str, str]]) -> str:
     """A line for each comparison."""
     return "".join(
@@ -230,9 +267,9 @@ def start_scales(results: Results) -> str:
 
 def agreements(results: Results) -> str:
     """The table of how far experts and domains agree, by layer."""
-    rows = []
-    for name in (name for name in AGREEING if name in results["variants"]):
-        by_seed = [score["agreement"] for score in results["variants"][name]["seeds"].values()]
+    variants, rows = results.get("variants", {}), []
+    for name in (name for name in AGREEING if name in variants):
+        by_seed = [score["agreement"] for score in variants[name]["seeds"].values()]
         layers = [over_seeds(of_layer) for of_layer in zip(*by_seed, strict=True)]
         rows.append(
             [name, *(f"{x.mean:.2f} ({x.low:.2f} to {x.high:.2f})".replace("-", "−") for x in layers)]
@@ -280,6 +317,8 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "rates": rates,
     "start-scales": start_scales,
     "agreement": agreements,
+    "agreement-languages": lambda results: agreements(results.get("languages", {})),
+    "domains": by_domain,
 }
 
 

@@ -33,13 +33,15 @@ def run_findings(folder: Path, *options: str, **tables: Any) -> list[str]:
         trained.extend(training.name for training in trainings if not training.is_done)
         return all_trained_here(trainings)
 
-    text = map(str, write_text(folder))
+    text, other = write_text(folder), folder / "other.jsonl"
+    other.write_text(text[-1].read_text().replace('"tales"', '"other"'))
+    inputs = ("--text", *map(str, text), "--unlike", str(other))
     where = ("--out", str(folder / "work"), "--results", str(folder / "findings.json"))
     sizes = ("--steps=3", "--rate-steps=2", "--jobs=1", "--instances=2")
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {**TABLES, "train_all": train_here, **tables}.items():
             patch.setattr(findings, name, value)
-        patch.setattr(sys, "argv", ["findings.py", *where, *sizes, *options, "--text", *text])
+        patch.setattr(sys, "argv", ["findings.py", *where, *sizes, *options, *inputs])
         findings.main()
     return trained
 
@@ -116,7 +118,7 @@ def test_tables_and_pictures_are_made_of_the_results(results: Mapping[str, Any])
     assert "| lory | dense |" not in text  # one baseline is no column
     row = page.compare(results, "lory", "dense")
     assert f" | {row['loss']:.3f} | " in text
-    assert f" | {row['perplexity']:.1f} | " in text
+    assert f" | {row['perplexity']['all']:.1f} | " in text
     assert "- lory relative to dense: loss " in text
     assert page.with_tables(text, results) == text
     drawn = dict(
@@ -126,21 +128,45 @@ def test_tables_and_pictures_are_made_of_the_results(results: Mapping[str, Any])
     assert all(svg.startswith("<svg") and "currentColor" not in svg for svg in drawn.values())
 
 
+def test_domains_unlike_the_training_text_have_rows_of_their_own(results: Mapping[str, Any]) -> None:
+    variants = results["variants"]
+    in_random_order = {f"{name}, random order": variants[name] for name in ("dense", "lory")}
+    study = {**results, "variants": {**variants, **in_random_order}}
+    table = script("findings_page").TABLES["domains"]({**results, "order": study})
+    assert [line.split(" | ")[:2] for line in table.splitlines()[2:]] == [
+        ["| sums", "yes"],
+        ["| tales", "yes"],
+        ["| their mean", "yes"],
+        ["| other", "no"],
+        ["| their mean", "no"],
+    ]
+
+
 def test_a_comparison_is_paired_by_seed_and_by_document() -> None:
     losses = {"100": [1.0, 2.0, 3.0], "101": [1.2, 2.2, 3.2]}
-    results = {"tokens": {"text": [4.0, 4.0, 4.0]}, "variants": {}}
+    results = {"tokens": {"text": [4.0, 4.0, 4.0], "new": [4.0] * 3}, "unlike": ["new"], "variants": {}}
     for name, gain in (("dense", 0.0), ("lory", 0.1)):
         by_seed = {seed: [loss - gain for loss in of_seed] for seed, of_seed in losses.items()}
         results["variants"][name] = {
             "parameters": {"active": 1000, "total": 1000},
+            "causality": "strict",
             "seeds": {
-                seed: {"new_loss": 1.0, "perplexity": {"text": 2.0**-gain}, "losses": {"text": of_seed}}
+                seed: {
+                    "new_loss": 1.0,
+                    "perplexity": {"text": 2.0**-gain, "new": 3.0},
+                    "losses": {"text": of_seed, "new": losses[seed]},
+                }
                 for seed, of_seed in by_seed.items()
             },
         }
-    found = script("findings_page").compare(results, "lory", "dense")["difference"]["text"]
-    assert found["seeds"]["low"] == pytest.approx(2**-0.1 - 1)
-    assert found["documents"]["low"] == pytest.approx(exp(-0.1) - 1)
+    compare = script("findings_page").compare
+    found = compare(results, "lory", "dense")["difference"]
+    assert found["all"] == found["text"]
+    assert found["text"]["seeds"]["low"] == pytest.approx(2**-0.1 - 1)
+    assert found["text"]["documents"]["low"] == pytest.approx(exp(-0.1) - 1)
+    unlike = compare(results, "lory", "dense", unlike=True)["difference"]
+    assert unlike.keys() == {"new", "all"}
+    assert unlike["all"]["change"] == 0
 
 
 def test_the_pages_are_made_of_the_committed_results() -> None:
