@@ -113,6 +113,10 @@ QUESTIONS = {
     "optimizers": tuple(
         Variant(f"{name}, AdamW", (ADAMW,), seeds=3) for name in ("dense", "lory", "mixtral")
     ),
+    "longer": tuple(
+        Variant(f"{name}, 1700 steps", ("--steps=1700",), rate_of=name, seeds=3)
+        for name in ("dense", "lory", "mixtral")
+    ),
     "more-designs": designs("relu", "switch"),
     "routers": designs("frozen", "random", rate_of="mixtral"),
     "segments": (
@@ -391,7 +395,8 @@ def main() -> None:
         parser.error(f"no such question: {', '.join(sorted(unknown))}")
     study = Study(**{**given, "text": tuple(given["text"]), "unlike": tuple(given["unlike"])})
     found = results_so_far(study)
-    found.setdefault("branch_rms", branch_rms(study.corpus()))
+    if not study.text:
+        found.setdefault("branch_rms", branch_rms(study.corpus()))
     for question in questions:
         answer(study, found, QUESTIONS[question])
 

@@ -51,6 +51,7 @@ COMPARED: dict[str, Pairs] = {
         *beside("dense", "lory", "lory, copies", "lory, dense warm-up"),
         *beside("lory", "lory, copies", "lory, dense warm-up"),
     ),
+    "longer": beside("dense, 1700 steps", *(f"{name}, 1700 steps" for name in ("dense", "lory", "mixtral"))),
     "units": beside("lory", "prefix"),
     "order": (("lory", "dense"), ("lory, random order", "dense, random order")),
     "languages": beside("dense", "dense", "mixtral", "sequence-top2", "global-top2", "label"),
@@ -261,7 +262,7 @@ def rates(results: Results) -> str:
 def start_scales(results: Results) -> str:
     """The table of the RMS of what untrained FFNs add."""
     scales = ("initializer", "dense")
-    rows = [[name, *(f"{of[s]:.3f}" for s in scales)] for name, of in results["branch_rms"].items()]
+    rows = [[name, *(f"{of[s]:.3f}" for s in scales)] for name, of in results.get("branch_rms", {}).items()]
     return table(["design", *(f"`{scale}`" for scale in scales)], rows)
 
 

@@ -20,7 +20,6 @@ TABLES = {
     "SEEDS": (100, 101),
     "NEW_INSTANCES": 4,
     "CHARACTERS": 400_000,
-    "branch_rms": lambda corpus: {"lory": {"initializer": 0.1, "dense": 1.0}},
 }
 """What the script has in these tests."""
 
