@@ -15,12 +15,7 @@ from loriini.common.errors import InputError
 from loriini.compare.trainings import Training
 from loriini.evaluate.settings import EvaluationSettings
 
-TABLES = {
-    "RATES": ("4e-3", "8e-3"),
-    "SEEDS": (100, 101),
-    "NEW_INSTANCES": 4,
-    "CHARACTERS": 400_000,
-}
+TABLES = {"RATES": ("4e-3", "8e-3"), "SEEDS": (100, 101), "NEW_INSTANCES": 4, "CHARACTERS": 400_000}
 """What the script has in these tests."""
 
 

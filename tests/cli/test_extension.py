@@ -46,7 +46,7 @@ def test_a_design_of_an_extension_is_trained_resumed_and_evaluated(
     own = ["--extension", example_file()]
     run = tmp_path / "run"
     train = ["train", "tiny-mixtral", "--corpus", made.corpus, "--out", run, *TRAIN]
-    small = ["--steps", 2, "--warmup.dense_share", 0]
+    small = ["--steps", 2]
     with tables_restored():
         assert json.loads(call(capsys, "designs", "--json", *own).out)[-1]["name"] == "cosine"
         assert resuming(Path("run")) == ["train", "--resume", "run", f"--extension={example_file()}"]

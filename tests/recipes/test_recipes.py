@@ -142,10 +142,10 @@ def test_routing_by_language_has_an_expert_for_each_of_four() -> None:
         run.check(("de", "en", "es", "fr", "it"))
 
 
-def test_tiny_recipes_make_twenty_steps_and_end_as_mixtures_of_equal_size() -> None:
+def test_tiny_recipes_make_twenty_steps_and_mixtures_of_equal_size() -> None:
     tiny = list(RECIPES.values())
     assert len(tiny) == 4
-    assert all(run.steps >= 20 and run.copy_step < 20 for run in tiny)
+    assert all(run.steps >= 20 for run in tiny)
     aoe, mixtral = (describe(f"tiny-{name}")["parameters_total"] for name in ("aoe", "mixtral"))
     assert aoe == pytest.approx(mixtral, rel=0.03)
 

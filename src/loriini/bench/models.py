@@ -22,7 +22,6 @@ from loriini.train.optimizer import make_optimizer, take_step
 from loriini.train.run_progress import RunProgress
 from loriini.train.speed import SpeedConfig, compile_layers, speed_up
 from loriini.train.step import Batch, Reader, TrainingState, training_step
-from loriini.train.upcycle import WarmupConfig
 
 WARMUP_STEPS = 3
 """Steps before the measured ones. The first allocates the optimizer's state in memory that the previous case
@@ -95,7 +94,6 @@ def bench_run(size: BenchSize, design: str, experts: int, **model: Any) -> Train
         name=design,
         routing=replace(DESIGNS[design], segment_length=size.segment_length),
         model=replace(size.shape, num_experts=experts, max_position_embeddings=longest, **model),
-        warmup=WarmupConfig(dense_share=0),
         speed=SpeedConfig(compile=pick_device().type == "cuda"),
         batch_size=size.batch_size,
         micro_batch_size=size.micro_batch_size,

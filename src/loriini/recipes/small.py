@@ -7,7 +7,6 @@ from loriini.recipes.redesign import with_design
 from loriini.routing import DESIGNS
 from loriini.train.config import ModelShape, TrainConfig
 from loriini.train.optimizer import OptimizerConfig
-from loriini.train.upcycle import WarmupConfig
 
 
 def muon(width: int) -> OptimizerConfig:
@@ -58,17 +57,13 @@ SIZES = {
 
 
 def quickstart_run(design: str, size: str, steps: int | None = None, seed: int = 0) -> TrainConfig:
-    """One of the two models of `loriini quickstart`; by default with the size's number of steps.
-
-    Without a dense warm-up, which was not seen to gain (docs/findings.md).
-    """
+    """One of the two models of `loriini quickstart`; by default with the size's number of steps."""
     chosen = SIZES[size]
     dense = TrainConfig(
         name="dense",
         routing=replace(DESIGNS["dense"], segment_length=128),
         model=chosen.shape,
         optimizer=muon(chosen.shape.hidden_size),
-        warmup=WarmupConfig(0.0),
         steps=chosen.steps if steps is None else steps,
         batch_size=chosen.batch_size,
         length=512,

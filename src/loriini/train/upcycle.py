@@ -19,7 +19,7 @@ class WarmupConfig:
     """The dense warm-up (Lory section 4.1): a dense model trains first, then is copied into the experts."""
 
     dense_share: FractionBelowOne = setting(
-        0.05, needs=Needs(A_MIXTURE.text, lambda run: run.is_mixture or run.warmup.dense_share == 0)
+        0.0, needs=Needs(A_MIXTURE.text, lambda run: run.is_mixture or run.warmup.dense_share == 0)
     )
     """Fraction of the steps that train the dense model; 0: none."""
 
