@@ -43,7 +43,7 @@ def beside(baseline: str, *names: str) -> Pairs:
 
 
 COMPARED: dict[str, Pairs] = {
-    "readme": (*beside("dense", "mixtral", "lory"), *beside("lory", "prefix", "ec-token")),
+    "readme": (*beside("dense", "mixtral", "deepseek-v3", "lory"), *beside("lory", "prefix", "ec-token")),
     "designs": beside(
         "dense", "dense", "mixtral", "lory", "deepseek-v3", "ec-token", "aoe", "switch", "relu"
     ),
@@ -313,7 +313,6 @@ TABLES: dict[str, Callable[[Results], str]] = {
             "{name} relative to {baseline}".format(**row): differences_of(row)
             for row in compared(results, "readme")
         }
-        | gain_of_order(results)
     ),
     "rates": rates,
     "start-scales": start_scales,
