@@ -85,10 +85,7 @@ def _plain(hint: Any) -> tuple[Any, list[Any]]:
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with its errors as InputError, and no abbreviated options."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(allow_abbrev=False, **settings)
+    """argparse with its errors as InputError."""
 
     def error(self, message: str) -> NoReturn:
         """Raise InputError in place of printing the usage and exiting."""
@@ -99,7 +96,8 @@ class CommandParser(Parser):
     """The parser of one command."""
 
     def __init__(self, name: str, kind: type) -> None:
-        super().__init__(prog=f"loriini {name}", description=inspect.getdoc(kind), add_help=False)
+        about = inspect.getdoc(kind)
+        super().__init__(prog=f"loriini {name}", description=about, add_help=False, allow_abbrev=False)
         self.kind = kind
         self.add_argument("-h", "--help", action=_Help, help="Show this help.")
         self.rest = self._add_fields(kind, None)
@@ -171,15 +169,11 @@ class CommandParser(Parser):
         values.pop("extension", None)
         for other in others:
             if not (self.rest and other.startswith("--")):
-                self.refuse(other)
+                name = other.partition("=")[0]
+                options = [each for each in self._option_string_actions if each not in ("-h", "--help")]
+                near = get_close_matches(name, options, 1)
+                self.error(f"unknown argument {name!r}" + (f", the nearest is {near[0]}" if near else ""))
         return values | ({self.rest: tuple(others)} if self.rest else {})
-
-    def refuse(self, argument: str) -> NoReturn:
-        """Raise InputError for an argument that the command does not have; it names the nearest."""
-        name = argument.partition("=")[0]
-        options = [option for option in self._option_string_actions if option not in ("-h", "--help")]
-        near = get_close_matches(name, options, 1)
-        self.error(f"unknown argument {name!r}" + (f", the nearest is {near[0]}" if near else ""))
 
 
 class _Help(argparse.Action):
@@ -255,7 +249,8 @@ def summary(entry: EntryPoint) -> str:
 
 def list_parser(commands: Mapping[str, EntryPoint]) -> Parser:
     """The parser of what comes before a command: `--help`, `--version` and wrong names."""
-    parser = Parser(prog="loriini", description="Pre-train mixture-of-experts language models.")
+    about = "Pre-train mixture-of-experts language models."
+    parser = Parser(prog="loriini", description=about, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"loriini {__version__}")
     added = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
     for name, entry in commands.items():

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loriini.data.jobs.arrays import new_array
+from loriini.data.jobs.artifact import new_array
 
 reserves = pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="this system reserves no room")
 

@@ -1,5 +1,6 @@
 """Slurm's jobs on stand-ins of its commands, and Ray on this machine."""
 
+import json
 import os
 import signal
 import sys
@@ -23,7 +24,7 @@ from loriini.common.progress import Advance, no_progress
 from loriini.data.jobs import executors
 from loriini.data.jobs.executors import make_executor
 from loriini.data.jobs.processes import WORKER_ENVIRONMENT
-from loriini.data.jobs.tasks import Executor, Task, result_of
+from loriini.data.jobs.tasks import RESULT, Executor, Task
 
 pytest.importorskip("datatrove", reason="the extra loriini[scale] is not installed")
 from loriini.data.jobs import cluster
@@ -138,7 +139,7 @@ def test_relative_paths_are_those_of_the_folder_where_it_was_started(
     monkeypatch.chdir(user)
     task = Task("task", read_relative)
     in_this_process(monkeypatch, run)([task], Path("parts"), no_progress)
-    assert result_of(task, user / "parts") == {"read": "user"}
+    assert json.loads((user / "parts" / task.name / RESULT).read_text()) == {"read": "user"}
 
 
 def test_options_are_parsed_to_their_types() -> None:

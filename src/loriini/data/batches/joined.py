@@ -20,24 +20,19 @@ class InstanceSource(Protocol):
     @property
     def length(self) -> int:
         """Tokens predicted in an instance: one fewer than it holds."""
-        ...
 
     def read(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
         """The tokens of the given instances, int64 (B, length + 1)."""
-        ...
 
     def positions(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
         """Each token's position in its piece of a document, int64 (B, length + 1); for document masking."""
-        ...
 
     def labels(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
         """The labels of the given instances, int64 (B,), indices into `label_names`."""
-        ...
 
     @property
     def label_names(self) -> tuple[str, ...]:
         """The names of the labels. Used only by routing by label."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from loriini.common.atomic import UNFINISHED, atomic, discard, write_json
 from loriini.common.errors import InputError, first_few
@@ -88,7 +88,6 @@ def build_artifact(
     """Return the artifact at `folder`, created by `write(temporary_folder) -> counts` if it is absent.
 
     Args:
-        folder: the artifact's folder.
         settings: JSON values that, with `inputs`, determine the contents, under the names of users' options.
         inputs: names to digests.
         write: writes the files and returns the counts for the manifest, JSON values.
@@ -191,6 +190,19 @@ def link_or_copy(source: Path, target: Path) -> None:
         os.link(source, target)
     except OSError:
         shutil.copyfile(source, target)
+
+
+def new_array(path: Path, dtype: DTypeLike, shape: tuple[int, ...]) -> np.memmap:
+    """Memory-map a new `.npy` file of zeros, to be written in any order.
+
+    Its space is reserved, so that a full disk is an OSError here. Writing to a page without space would kill
+    the process (SIGBUS).
+    """
+    array = np.lib.format.open_memmap(path, "w+", dtype, shape)
+    if hasattr(os, "posix_fallocate"):
+        with open(path, "r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    return array
 
 
 def file_hash(path: Path) -> str:

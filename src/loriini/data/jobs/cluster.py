@@ -11,7 +11,7 @@ import subprocess
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import chdir
+from contextlib import chdir, suppress
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
@@ -170,7 +170,9 @@ def cluster_executor(name: str, workers: int, options: Sequence[str]) -> Cluster
         if key.startswith("sbatch_args."):  # `--exclusive`, not `--exclusive=true`
             of_sbatch[key.removeprefix("sbatch_args.")] = "" if value == "true" else value
         else:
-            parsed[key] = _value(value)
+            parsed[key] = value
+            with suppress(ValueError):
+                parsed[key] = json.loads(value)  # a number, true or false
     if name == "slurm":
         parsed["sbatch_args"] = {**of_sbatch, "wait": ""}
     try:
@@ -190,11 +192,3 @@ def _arguments(kind: type, logs: Path, jobs: int, share: TaskShare | None = None
         "logging_dir": str(logs),
         "skip_completed": False,  # the tasks' own folders show what is finished
     }
-
-
-def _value(text: str) -> Any:
-    """A number, `true` or `false`, or else the text as it is."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

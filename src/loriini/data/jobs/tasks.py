@@ -78,7 +78,7 @@ def run_tasks(
         advance(sum(task.size for task in tasks) - sum(task.size for task in left))
         if left:
             execute(left, parts, advance)
-    return (result_of(task, parts) for task in tasks)
+    return (json.loads((parts / task.name / RESULT).read_text()) for task in tasks)
 
 
 def run_task(task: Task, parts: Path, advance: Advance) -> None:
@@ -104,12 +104,6 @@ def concatenate_files(sources: Iterable[Path], target: Path) -> None:
 def is_finished(task: Task, parts: Path) -> bool:
     """Whether the task's results are below `parts`."""
     return (parts / task.name / RESULT).exists()
-
-
-def result_of(task: Task, parts: Path) -> dict[str, Any]:
-    """The counts of a finished task."""
-    counts: dict[str, Any] = json.loads((parts / task.name / RESULT).read_text())
-    return counts
 
 
 def group_by_size(

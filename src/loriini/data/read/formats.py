@@ -124,11 +124,6 @@ READERS: dict[str, Callable[[str, Fields], Records]] = {
 """By the suffix before `.gz` or `.zst`. Any other file is one document of plain text."""
 
 
-def is_archive(path: str) -> bool:
-    """Whether a file is an archive or compressed in a way that is not read."""
-    return bool(UNREADABLE_ARCHIVES.fullmatch(suffixes(path)[0]))
-
-
 def reader_of(path: str, in_folder: bool) -> Callable[[str, Fields], Records] | None:
     """The reader of a file of records; None for any other file."""
     suffix, compression = suffixes(path)

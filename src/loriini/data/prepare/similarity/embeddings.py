@@ -15,8 +15,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from loriini.common.progress import Advance
-from loriini.data.jobs.arrays import new_array
-from loriini.data.jobs.artifact import Artifact, build_artifact, file_hashes, parts_folder
+from loriini.data.jobs.artifact import Artifact, build_artifact, file_hashes, new_array, parts_folder
 from loriini.data.jobs.tasks import SERIAL, Executor, Task, run_tasks
 from loriini.data.prepare.settings import LSA, Pooling
 from loriini.data.prepare.similarity import lsa

@@ -24,8 +24,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from loriini.common.progress import Advance
-from loriini.data.jobs.arrays import new_array
-from loriini.data.jobs.artifact import Artifact, build_artifact, parts_folder
+from loriini.data.jobs.artifact import Artifact, build_artifact, new_array, parts_folder
 from loriini.data.jobs.tasks import SERIAL, Executor, Task, group_by_size, run_tasks
 from loriini.data.prepare.array_types import Ids, Vectors
 

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from loriini.common.errors import InputError
 from loriini.common.progress import Advance
-from loriini.data.jobs.arrays import new_array
-from loriini.data.jobs.artifact import Artifact, build_artifact, load_artifact, parts_folder
+from loriini.data.jobs.artifact import Artifact, build_artifact, load_artifact, new_array, parts_folder
 from loriini.data.jobs.tasks import SERIAL, Executor, Task, concatenate_files, run_tasks
 from loriini.data.prepare.array_types import Ids
 from loriini.data.prepare.tokenized.pieces import Cut, Pieces, cut_instances, majority_domains

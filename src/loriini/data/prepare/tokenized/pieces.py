@@ -76,14 +76,10 @@ class Cut:
 
 
 def cut_instances(offsets: Ids, order_M: Ids, size: int) -> Cut:
-    """Cut the documents, concatenated in the given order, into instances of `size` tokens.
+    """Cut the documents with the ids `order_M`, each at most once, into instances of `size` tokens.
 
-    Memory: at most 16 bytes per document, in addition to the arguments.
-
-    Args:
-        offsets: where each document begins, and the end of the last, (N + 1,).
-        order_M: ids of documents, each at most once.
-        size: tokens of an instance, `length` + 1.
+    `offsets` (N + 1,) are where each document begins, and the end of the last. Memory: at most 16 bytes per
+    document, in addition to the arguments.
     """
     return Cut(order_M, np.cumsum(np.diff(offsets)[order_M]), size)
 

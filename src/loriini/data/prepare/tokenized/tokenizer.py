@@ -61,13 +61,9 @@ def write_tokenizer(
 ) -> Artifact:
     """Build the `tokenizer` artifact, a folder that transformers' AutoTokenizer loads.
 
-    Args:
-        folder: the artifact's folder.
-        spec: `bpe:SIZE` to train a byte-level BPE of SIZE tokens on `documents`; or a tokenizer's folder (see
-            FORMATS), its `tokenizer.json` or `.model` file, or an id on the Hugging Face Hub.
-        documents: the `documents` artifact; not needed with a path.
-        heldout_share: the share of texts, by `is_held_out`, that are not trained on.
-        eos: the token of a given tokenizer that ends a document; None: what its files say.
+    `spec` is `bpe:SIZE` to train a byte-level BPE of SIZE tokens on `documents`, without the `heldout_share`
+    of texts by `is_held_out`; or a tokenizer's folder (see FORMATS), its `tokenizer.json` or `.model` file,
+    or an id on the Hugging Face Hub, with the token `eos` that ends a document; None: what its files say.
 
     Raises:
         InputError: any other `spec`, or a tokenizer without an EOS token, or of which they say several.
