@@ -19,7 +19,7 @@ BUDGETS = {
     "model": 4125,
     "parallel": 864,
     "data/read": 1729,
-    "data/prepare": 3399,
+    "data/prepare": 3395,
     "data/jobs": 790,
     "data/convert": 449,
     "data/batches": 355,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from loriini.data.jobs.artifact import Artifact
+from loriini.data.jobs.artifact import load_artifact
 from loriini.data.prepare.prepare import Corpus
 from loriini.data.prepare.text.stored import chosen_documents
 from loriini.data.prepare.verify import load_stages
@@ -26,7 +26,7 @@ def inspect_corpus(corpus: Corpus) -> dict[str, Any]:
     lengths_N = np.diff(corpus.tokens.offsets)
     doubling = 2.0 ** np.arange(0, int(lengths_N.max()).bit_length() + 1)
     sizes_I = np.diff(corpus.instances.pieces.starts_I)
-    counts, stages = corpus.counts, load_stages(corpus.folder)
+    counts = corpus.counts
     return {
         "documents": {
             "in": len(lengths_N),
@@ -43,8 +43,8 @@ def inspect_corpus(corpus: Corpus) -> dict[str, Any]:
         "domains": _domains(corpus, lengths_N),
         "tokens_per_document": summary_statistics(lengths_N),
         "documents_per_instance": summary_statistics(sizes_I),
-        "order": _order(stages["order"]),
-        "neighbors": _neighbors(stages, corpus.manifest["settings"].get("encoder")),
+        "order": _order(corpus),
+        "neighbors": _neighbors(corpus),
         "shared_instance_cosine": corpus.manifest["shared_instance_cosine"],
         "histograms": {"tokens_per_document": bin_counts(lengths_N, doubling)},
     }
@@ -56,9 +56,9 @@ def neighbor_examples(corpus: Corpus, shown: int = 4, neighbors: int = 3) -> lis
     Each is {"id", "domain", "text", "neighbors": [{"id", "domain", "text", "similarity"}, …]}.
     """
     stages = load_stages(corpus.folder)
-    if "neighbors" not in stages:
+    nearest, documents = stages.get("neighbors"), stages.get("documents")
+    if nearest is None or documents is None:
         return []
-    nearest, documents = stages["neighbors"], stages["documents"]
     ids_NK, similarities_NK = nearest.array("neighbors.npy"), nearest.array("similarities.npy")
     queries = np.unique(np.linspace(0, len(ids_NK) - 1, shown + 2).astype(int)[1:-1]).tolist()
     wanted = {*queries, *(int(i) for q in queries for i in ids_NK[q, :neighbors] if i >= 0)}
@@ -115,19 +115,21 @@ def _domains(corpus: Corpus, lengths_N: NDArray[np.int64]) -> dict[str, dict[str
     }
 
 
-def _order(order: Artifact) -> dict[str, Any]:
+def _order(corpus: Corpus) -> dict[str, Any]:
+    order = load_artifact(corpus.folder / "order")
     made = {name: order.counts.get(name) for name in ("restarts", "jumps")}
     settings = dict(order.settings)
     return {"method": settings.pop("order"), **settings, **made}
 
 
-def _neighbors(stages: Mapping[str, Artifact], encoder: str | None) -> dict[str, Any] | None:
-    if "neighbors" not in stages:
+def _neighbors(corpus: Corpus) -> dict[str, Any] | None:
+    stages = load_stages(corpus.folder)
+    nearest, embeddings = stages.get("neighbors"), stages.get("embeddings")
+    if nearest is None or embeddings is None:
         return None
-    nearest = stages["neighbors"]
     return {
         "k": min(nearest.settings["neighbors"], nearest.counts["documents"] - 1),
         "cells": nearest.counts["cells"],
-        "encoder": encoder,
-        "width": stages["embeddings"].counts["width"],
+        "encoder": corpus.manifest["settings"]["encoder"],
+        "width": embeddings.counts["width"],
     }

@@ -110,7 +110,12 @@ def _write(
         Task(f"keep-{i:05d}-{all_read}", partial(_rewrite, chunk, parts / plan.name), chunk.documents)
         for i, chunk in enumerate(chunks)
     ]
-    tally, domains, sizes = _totals(run_tasks("documents", rewrites, folder, execute), where)
+    tally, domains, sizes = Counter[str](), Counter[str](), list[int]()
+    for counts in run_tasks("documents", rewrites, folder, execute):
+        tally.update(counts["tally"])
+        domains.update(counts["domains"])
+        limit_domains(len(domains), where)
+        sizes.append(counts["tally"].get("kept", 0))
     for i, task in enumerate(compress(rewrites, sizes)):
         link_or_copy(parts / task.name / "documents", folder / DOCUMENTS.format(i))
     concatenate_files((parts / task.name / DROPPED for task in (*reads, *rewrites)), folder / DROPPED)
@@ -211,17 +216,6 @@ def _rewrite(chunk: _Chunk, plan: Path, folder: Path, advance: Advance) -> dict[
                 domains[document.domain] += 1
     advance(chunk.documents)
     return {"tally": tally, "domains": domains}
-
-
-def _totals(kept: Iterable[Mapping[str, Any]], where: str) -> tuple[Counter[str], Counter[str], list[int]]:
-    """The sums of the shards' counts, held one at a time; documents by domain; documents kept of each."""
-    tally, domains, sizes = Counter[str](), Counter[str](), list[int]()
-    for counts in kept:
-        tally.update(counts["tally"])
-        domains.update(counts["domains"])
-        limit_domains(len(domains), where)
-        sizes.append(counts["tally"].get("kept", 0))
-    return tally, domains, sizes
 
 
 def limit_domains(count: int, where: object) -> None:
