@@ -42,7 +42,7 @@ def open_stream(path: str | Path) -> IO[bytes]:
 
 
 def check_bomb(unpacked: int, packed: int) -> None:
-    """EOFError for so many bytes of a file of which `packed` bytes were read that it is a bomb."""
+    """EOFError for a decompression bomb: more bytes than `packed` bytes of text can hold."""
     if unpacked > max(BOMB_BYTES, BOMB_RATIO * packed):
         raise EOFError(f"it unpacks to more than {BOMB_RATIO} times its size")
 

@@ -119,7 +119,7 @@ def is_special(path: str | Path) -> bool:
 def fingerprint(path: str | Path) -> dict[str, Any]:
     """What changes when a file does: its size and mtime; for a remote file, metadata such as the ETag.
 
-    `unreadable` for one that cannot be read, a pipe or a device, which reading reports.
+    A file that cannot be read, a pipe or a device has `unreadable` alone; reading it reports why.
     """
     if is_remote(path):
         system, name = _file_system(str(path))

@@ -45,10 +45,10 @@ class CachedTokenizer:
         self.dtype = dtype
         contents = json.loads(self.library.to_str())
         model = contents["model"]
+        # of the token that stands for what the vocabulary does not spell
         self.unknown_id: int | None = (
             model["unk_id"] if model["type"] == "Unigram" else model["vocab"].get(model["unk_token"])
         )
-        """The id of the token that stands for what the vocabulary does not spell; None without one."""
         special = all(token["special"] for token in contents["added_tokens"])
         self.in_chunks = special and splits_as_gpt2(contents)
         self.cache: dict[str, bytes] = {}

@@ -63,7 +63,7 @@ def write_tokenizer(
 
     `spec` is `bpe:SIZE` to train a byte-level BPE of SIZE tokens on `documents`, without the `heldout_share`
     of texts by `is_held_out`; or a tokenizer's folder (see FORMATS), its `tokenizer.json` or `.model` file,
-    or an id on the Hugging Face Hub, with the token `eos` that ends a document; None: what its files say.
+    or an id on the Hugging Face Hub. `eos` is its token that ends a document; None: what its files say.
 
     Raises:
         InputError: any other `spec`, or a tokenizer without an EOS token, or of which they say several.
