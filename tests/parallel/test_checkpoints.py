@@ -100,7 +100,6 @@ HARMED = {
     "second": [(1, 1)],
     "all": [(0, 0), (1, 1)],
     "unreadable": [],
-    "four": [(1, 1)],
     "one": [(1, 1)],
 }
 """The files that are damaged, by the places of their checkpoint in STEPS and of their process."""
@@ -164,12 +163,9 @@ def test_a_file_that_one_process_cannot_read_ends_all(two: dict[str, tuple[Any, 
 
 
 @pytest.mark.usefixtures("hashed_on_save")
-def test_another_number_of_processes_shares_the_files_too(folder: Path) -> None:
-    (more,) = zip(*job(4, in_one_group, [(resumed, folder / "four")]), strict=True)
-    shares = [[f"{step}/{file}" for step in STEPS[::-1]] for file in FILES]
-    assert [each[:2] for each in more] == [(1, share) for share in (*shares, [], [])]
-    alone = resumed(folder / "one")
-    assert alone[:2] == (1, [f"{step}/{file}" for step in STEPS[::-1] for file in FILES])
+def test_a_single_process_checks_all_files(folder: Path) -> None:
+    """`test_mesh.py` resumes in more processes than there are files."""
+    assert resumed(folder / "one")[:2] == (1, [f"{step}/{file}" for step in STEPS[::-1] for file in FILES])
 
 
 def test_a_process_that_cannot_hash_leaves_no_checkpoint(
