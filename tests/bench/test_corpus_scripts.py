@@ -11,15 +11,10 @@ GROUPS, EACH, WIDTH = 3, 20, 8
 LABELS_N = np.arange(GROUPS * EACH) % GROUPS
 
 
-@pytest.fixture(scope="module")
-def vectors_ND() -> np.ndarray:
-    """Unit vectors in groups far apart."""
-    rng = np.random.default_rng(0)
-    noise_ND = 0.1 * rng.standard_normal((len(LABELS_N), WIDTH))
-    return normalize_rows((np.eye(GROUPS, WIDTH)[LABELS_N] + noise_ND).astype(np.float32))
-
-
-def test_every_order_is_measured(vectors_ND: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_order_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On unit vectors in groups far apart."""
+    noise_ND = 0.1 * np.random.default_rng(0).standard_normal((len(LABELS_N), WIDTH))
+    vectors_ND = normalize_rows((np.eye(GROUPS, WIDTH)[LABELS_N] + noise_ND).astype(np.float32))
     quality = script("order_quality")
     monkeypatch.setattr(quality, "CELLS", GROUPS)
     monkeypatch.setattr(quality, "LENGTH", 50)

@@ -14,6 +14,7 @@ from compare.conftest import all_trained_here
 from loriini.common.errors import InputError
 from loriini.compare.trainings import Training
 from loriini.evaluate.settings import EvaluationSettings
+from quickstart.conftest import shrink
 
 TABLES = {"RATES": ("4e-3", "8e-3"), "SEEDS": (100, 101), "NEW_INSTANCES": 4, "CHARACTERS": 400_000}
 """What the script has in these tests."""
@@ -33,6 +34,7 @@ def run_findings(folder: Path, *options: str, **tables: Any) -> list[str]:
     where = ("--out", str(folder / "work"), "--results", str(folder / "findings.json"))
     sizes = ("--steps=3", "--rate-steps=2", "--jobs=1", "--instances=2")
     with pytest.MonkeyPatch.context() as patch:
+        shrink(patch)
         for name, value in {**TABLES, "train_all": train_here, **tables}.items():
             patch.setattr(findings, name, value)
         patch.setattr(sys, "argv", ["findings.py", *where, *sizes, *options, *inputs])

@@ -40,13 +40,17 @@ def text(domain: str, rng: np.random.Generator) -> str:
     return lines[domain] * int(rng.integers(12, 18))
 
 
+def shrink(patch: pytest.MonkeyPatch) -> None:
+    """Make the quickstart's small size smaller, and have a small encoder."""
+    patch.setitem(SIZES, "small", Size(ModelShape(32, 48, 2, 2), 384, 20, 4))
+    patch.setattr(lsa, "FEATURES", 1 << 10)
+    patch.setattr(lsa, "MOST_DIMENSIONS", 16)
+
+
 @pytest.fixture(scope="package", autouse=True)
 def smallest() -> Iterator[None]:
-    """The quickstart's small size made smaller, and a small encoder and samples."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(SIZES, "small", Size(ModelShape(32, 48, 2, 2), 384, 20, 4))
-        patch.setattr(lsa, "FEATURES", 1 << 10)
-        patch.setattr(lsa, "MOST_DIMENSIONS", 16)
+        shrink(patch)
         patch.setattr(job, "SAMPLE_TOKENS", 8)
         yield
 
