@@ -52,15 +52,6 @@ def test_the_bias_is_added_to_sigmoids_not_to_logits() -> None:
     assert (gates > 0).tolist() == [[True, False, True, False]]
 
 
-def test_the_bias_is_state_without_a_gradient(tmp_path: Path) -> None:
-    model, ids = tiny_model("deepseek-v3").train(), random_ids()
-    update_balance_bias(model, choices_of(model(ids).routings))
-    assert not any("balance_bias" in name for name, _ in model.named_parameters())
-    model.save_pretrained(tmp_path)
-    loaded = LoriiniForCausalLM.from_pretrained(tmp_path)
-    assert all(torch.equal(a, b) and a.any() for a, b in zip(biases(loaded), biases(model), strict=True))
-
-
 def test_the_bias_stays_float32_in_a_model_of_bfloat16(tmp_path: Path) -> None:
     model = tiny_model("deepseek-v3")
     biases(model)[0].fill_(0.5).add_(0.001)

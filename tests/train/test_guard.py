@@ -11,14 +11,14 @@ import torch.distributed as dist
 
 from loriini import LoriiniForCausalLM
 from loriini.common.errors import InputError
-from loriini.parallel.mesh import on_first_rank, process_group
+from loriini.parallel.mesh import on_first_rank
 from loriini.train import guard, loop
 from loriini.train.checkpoints.storage import CheckpointConfig
 from loriini.train.config import TrainConfig
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.guard import WINDOW, GuardConfig, largest_norm, with_norm
 from runs import assert_same_bits, kill, metrics, stop, tiny_corpus, tiny_run
-from together import job
+from together import in_one_group, job
 
 
 def spoil(patch: pytest.MonkeyPatch, *steps: int, factor: float = math.inf) -> None:
@@ -42,7 +42,7 @@ def spoil(patch: pytest.MonkeyPatch, *steps: int, factor: float = math.inf) -> N
 
 def train_spoiled_in_the_last(run: TrainConfig, folder: Path, step: int, factor: float) -> None:
     """Train with a step that is infinite, or a spike, in the last process only; the window is short."""
-    with process_group(), pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         corpus = on_first_rank(lambda: tiny_corpus(folder / "tokenizer"))
         patch.setattr(guard, "WINDOW", 6)
         if dist.get_rank() == dist.get_world_size() - 1:
@@ -115,9 +115,8 @@ def test_a_kill_within_the_window_changes_nothing(corpus: TrainingCorpus, tmp_pa
     assert_same_bits(tmp_path / "killed", tmp_path / "whole")
 
 
-@pytest.mark.parametrize(("run", "step", "factor"), [(tiny_run(), 3, math.inf), (SPIKING, 7, 1e4)])
-def test_what_one_process_skips_is_skipped_in_all(
-    run: TrainConfig, step: int, factor: float, tmp_path: Path
-) -> None:
-    job(2, train_spoiled_in_the_last, run, tmp_path, step, factor)
-    assert [m["step"] for m in metrics(tmp_path / "run") if m["skipped"]] == [step]
+def test_what_one_process_skips_is_skipped_in_all(tmp_path: Path) -> None:
+    cases = [(tiny_run(), tmp_path / "infinite", 3, math.inf), (SPIKING, tmp_path / "spiking", 7, 1e4)]
+    job(2, in_one_group, [(train_spoiled_in_the_last, *case) for case in cases])
+    for _, folder, step, _ in cases:
+        assert [m["step"] for m in metrics(folder / "run") if m["skipped"]] == [step]

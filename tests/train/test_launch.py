@@ -42,12 +42,6 @@ def results(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (out / "evaluation.jsonl").read_text().splitlines()]
 
 
-def test_an_unknown_recipe_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no recipe is named 'tiny-lori'; the nearest is tiny-lory"):
-        train_recipe("tiny-lori", tmp_path / "run", [], [])
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_tiny_recipe_makes_its_corpus_whatever_the_runs_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
+from test_other_trainers import arguments, losses
 from torch import Tensor, nn
-from transformers import Trainer, TrainingArguments
+from transformers import Trainer
 
 from covering import one_of_each
 from loriini import LoriiniForCausalLM
@@ -21,14 +22,12 @@ from loriini.train.loop import train
 from loriini.train.muon import MATRICES, Muon, orthogonal
 from loriini.train.optimizer import (
     OptimizerConfig,
-    carry_moments,
     hidden_matrices,
     make_optimizer,
     set_learning_rate,
     take_step,
 )
-from loriini.train.upcycle import WarmupConfig
-from runs import EOS, STEPS, VOCABULARY, Pattern, assert_same_bits, metrics, stop, tiny_run
+from runs import EOS, VOCABULARY, Pattern, assert_same_bits, stop, tiny_run
 from tiny import random_ids, run, tiny_model
 
 CONFIG = OptimizerConfig(name="muon", learning_rate=1e-2, matrix_rate=0.5, expert_rate=3.0, router_rate=2.0)
@@ -268,57 +267,14 @@ def test_an_interrupted_run_resumes_to_the_same_bits(
     assert_same_bits(out, whole)
 
 
-def test_another_optimizer_is_refused_when_a_run_is_resumed(corpus: TrainingCorpus, tmp_path: Path) -> None:
-    stop(muon_run(), corpus, tmp_path, 2)
-    adamw = muon_run(optimizer=OptimizerConfig(learning_rate=1e-2))
-    with pytest.raises(InputError, match=r"different: optimizer\.name\); choose another --out") as raised:
-        train(adamw, corpus, tmp_path)
-    assert "\n" not in str(raised.value)
-
-
-def test_the_mean_is_carried_as_the_gradients_scale() -> None:
-    dense, mixture = tiny_model("dense", num_experts=1), tiny_model("lory")
-    before, optimizer = make_optimizer(dense, CONFIG), make_optimizer(mixture, CONFIG)
-    run(dense, ids := random_ids(), labels=ids).loss.backward()
-    before.step()
-    carry_moments(dense, before, mixture, optimizer)
-    source, matrices = dict(dense.named_parameters()), hidden_matrices(mixture)
-    for name, parameter in mixture.named_parameters():
-        if parameter in matrices:
-            mean = optimizer.state[parameter]["exp_avg"]
-            assert optimizer.state[parameter].keys() == {"step", "exp_avg"}
-            share = 4 if ".experts." in name else 1
-            expected = before.state[source[name]]["exp_avg"].expand(mean.shape) / share
-            torch.testing.assert_close(mean, expected)
-
-
-def test_training_learns_a_pattern_after_a_warm_up(corpus: TrainingCorpus, tmp_path: Path) -> None:
-    train(muon_run(steps=2 * STEPS, batch_size=8, warmup=WarmupConfig(dense_share=0.1)), corpus, tmp_path)
-    losses = [m["loss"] for m in metrics(tmp_path)]
-    assert sum(losses[-5:]) / 5 < 0.75 * losses[0]
-
-
 def test_transformers_trainer_takes_it(tmp_path: Path) -> None:
     model = LoriiniForCausalLM(tiny_run("mixtral").config(VOCABULARY, EOS))
-    settings = TrainingArguments(
-        output_dir=str(tmp_path),
-        max_steps=20,
-        per_device_train_batch_size=8,
-        lr_scheduler_type="constant",
-        logging_steps=1,
-        report_to=[],
-        save_strategy="no",
-        disable_tqdm=True,
-        use_cpu=True,
-        label_names=["shift_labels"],
-        dataloader_pin_memory=False,
-    )
     optimizer = make_optimizer(model, CONFIG)
     before = {p: p.detach().clone() for p in model.parameters()}
     examples = InstanceDataset(Pattern())
+    settings = arguments(tmp_path, max_steps=20)
     trainer = Trainer(model, settings, train_dataset=examples, optimizers=(optimizer, None))
     trainer.train()
-    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    assert sum(losses[-5:]) / 5 < 0.7 * losses[0]
+    assert sum(losses(trainer)[-5:]) / 5 < 0.7 * losses(trainer)[0]
     assert not any(torch.equal(p, old) for p, old in before.items())
     assert {group["lr"] for group in optimizer.param_groups} == {1e-2, 0.5e-2, 1.5e-2, 2e-2}

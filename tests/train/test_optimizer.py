@@ -8,14 +8,7 @@ import torch
 from covering import one_of_each
 from loriini import LoriiniForCausalLM
 from loriini.model.mixture import parts
-from loriini.train.optimizer import (
-    OptimizerConfig,
-    carry_moments,
-    decays,
-    learning_rate_factor,
-    make_optimizer,
-    take_step,
-)
+from loriini.train.optimizer import OptimizerConfig, decays, learning_rate_factor, make_optimizer, take_step
 from tiny import BLOCKS, GRID, random_ids, run, tiny_model
 
 CONFIG = OptimizerConfig(learning_rate=1e-2, router_rate=3.0, expert_rate=0.5)
@@ -116,30 +109,3 @@ def test_a_step_that_is_not_finite_changes_nothing(loss: float, gradient: float)
     assert all(torch.equal(a, b) for a, b in zip(before, (weight, *state.values()), strict=True))
     assert step(0.0, 1.0)
     assert not torch.equal(before[0], weight)
-
-
-@one_of_each(experts=[2, 3], block=BLOCKS)
-def test_moments_are_carried_as_the_gradients_scale(experts: int, block: str) -> None:
-    dense = tiny_model("dense", num_experts=1, block=block)
-    mixture = tiny_model("lory", num_experts=experts, block=block)
-    dense_optimizer, optimizer = make_optimizer(dense, CONFIG), make_optimizer(mixture, CONFIG)
-    ids = random_ids()
-    run(dense, ids, labels=ids).loss.backward()
-    dense_optimizer.step()
-    carry_moments(dense, dense_optimizer, mixture, optimizer)
-    sources = dict(dense.named_parameters())
-    for name, parameter in mixture.named_parameters():
-        state = optimizer.state.get(parameter)
-        if ".router." in name:
-            assert state is None
-            continue
-        before = dense_optimizer.state[sources[name]]
-        share = experts if ".experts." in name else 1
-        assert state["step"] == before["step"] == 1
-        assert state["exp_avg"].shape == state["exp_avg_sq"].shape == parameter.shape
-        for copy in state["exp_avg"] if share > 1 else [state["exp_avg"]]:
-            torch.testing.assert_close(copy, before["exp_avg"].view_as(copy) / share)
-        for copy in state["exp_avg_sq"] if share > 1 else [state["exp_avg_sq"]]:
-            torch.testing.assert_close(copy, before["exp_avg_sq"].view_as(copy) / share**2)
-    before["exp_avg"].fill_(7)
-    assert not (state["exp_avg"] == 7).any()

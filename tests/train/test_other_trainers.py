@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-def arguments(folder: Path, **changes: Any) -> TrainingArguments:
+def arguments(folder: Path, kind: type = TrainingArguments, **changes: Any) -> Any:
     settings: dict[str, Any] = {
         "max_steps": 40,
         "per_device_train_batch_size": 8,
@@ -35,7 +35,7 @@ def arguments(folder: Path, **changes: Any) -> TrainingArguments:
         "label_names": ["shift_labels"],
         "dataloader_pin_memory": False,
     }
-    return TrainingArguments(output_dir=str(folder), **{**settings, **changes})
+    return kind(output_dir=str(folder), **{**settings, **changes})
 
 
 def losses(trainer: Trainer) -> list[float]:

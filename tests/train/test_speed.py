@@ -1,7 +1,6 @@
 """Trade-offs of memory and time leave losses and gradients unchanged."""
 
 import gc
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
@@ -22,7 +21,6 @@ from tiny import (
     assert_same_gradients,
     gradients,
     label_arguments,
-    needs_a_compiler,
     random_ids,
     restart_router_seed,
     tiny_model,
@@ -47,41 +45,30 @@ def test_activation_checkpointing_leaves_loss_routings_and_gradients(design: str
     assert_same_gradients(gradients(model), expected, rtol=1e-6, atol=1e-8)
 
 
-@needs_a_compiler
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute")  # torch's own
-def test_a_compiled_run_has_the_losses_of_an_eager_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The graphs are those that are compiled, run without code generation, which takes half a minute."""
-    compile_layer = Mock(side_effect=partial(torch.compile, backend="aot_eager"))
-    monkeypatch.setattr(torch, "compile", compile_layer)
-    corpus = tiny_corpus(tmp_path / "tokenizer")
-    for name in ("eager", "compiled"):
-        run = tiny_run("lory", steps=3, speed=SpeedConfig(compile=name == "compiled"))
-        run = replace(run, model=replace(run.model, num_hidden_layers=1), warmup=WarmupConfig(0.0))
-        loop.train(run, corpus, tmp_path / name)
-    assert compile_layer.call_count == 2  # the layer and the loss
-    eager, compiled = ([m["loss"] for m in metrics(tmp_path / name)] for name in ("eager", "compiled"))
-    assert compiled == pytest.approx(eager, rel=1e-5)
-    loaded = LoriiniForCausalLM.from_pretrained(tmp_path / "compiled" / "model")
-    assert loaded.config.num_experts == 3
-
-
 @torch._dynamo.config.patch(recompile_limit=1, fail_on_recompile_limit_hit=True)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute")  # torch's own
 def test_a_model_compiles_its_training_step_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With room for one graph: the dense model's makes way for the mixture's, and measures have none."""
-    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    """With room for one graph: the dense model's makes way for the mixture's, and measures have none.
+
+    `tests/parallel/test_mesh.py` runs the graphs that are compiled.
+    """
+    compiling = Mock(side_effect=partial(torch.compile, backend="eager"))
+    monkeypatch.setattr(torch, "compile", compiling)
 
     def measured(model: LoriiniForCausalLM) -> dict[str, float]:
         model.generate(random_ids(1, 5), max_new_tokens=2, do_sample=False, pad_token_id=0)
         return {"loss": model(ids := random_ids(1, 7), labels=ids).loss.item()}
 
-    run = tiny_run("lory", steps=4, speed=SpeedConfig(compile=True), warmup=WarmupConfig(0.5))
-    loop.train(run, tiny_corpus(tmp_path / "tokenizer"), tmp_path / "run", Measure("m.jsonl", 1, measured))
-    assert [m["experts"] for m in metrics(tmp_path / "run")] == [1, 1, 3, 3]
+    for name in ("eager", "compiled"):
+        speed = SpeedConfig(compile=name == "compiled")
+        run = tiny_run("lory", steps=4, speed=speed, warmup=WarmupConfig(0.5))
+        loop.train(run, tiny_corpus(tmp_path / "tokenizer"), tmp_path / name, Measure("m.jsonl", 1, measured))
+    assert compiling.call_count == 2 * 3  # two layers and the loss, of both models
+    eager, compiled = (metrics(tmp_path / name) for name in ("eager", "compiled"))
+    assert [m["experts"] for m in compiled] == [1, 1, 3, 3]
+    assert [m["loss"] for m in compiled] == pytest.approx([m["loss"] for m in eager], rel=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute:UserWarning")

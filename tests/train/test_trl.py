@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset
+from test_other_trainers import arguments, losses
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from loriini import LoriiniForCausalLM, PromptCollator
@@ -33,26 +34,15 @@ def model(design: str) -> LoriiniForCausalLM:
 
 def settings(kind: type, folder: Path, **changes: Any) -> Any:
     """Arguments of a trainer for two steps on a CPU."""
-    given: dict[str, Any] = {
-        "max_steps": 2,
-        "per_device_train_batch_size": 4,
-        "logging_steps": 1,
-        "report_to": [],
-        "save_strategy": "no",
-        "use_cpu": True,
-        "bf16": False,
-        "learning_rate": 1e-2,
-        "disable_tqdm": True,
-    }
-    return kind(output_dir=str(folder), **{**given, **changes})
+    own = {"max_steps": 2, "per_device_train_batch_size": 4, "bf16": False, "label_names": None}
+    return arguments(folder, kind, **{**own, **changes})
 
 
 def check(trainer: Any, before: LoriiniForCausalLM) -> None:
     """It trains: finite losses, and weights of experts that moved."""
     trainer.train()
-    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    assert len(losses) == 2
-    assert all(math.isfinite(loss) for loss in losses)
+    assert len(losses(trainer)) == 2
+    assert all(map(math.isfinite, losses(trainer)))
     moved = trainer.model.model.mixtures[0].experts.down_proj
     assert not torch.equal(moved, before.model.mixtures[0].experts.down_proj)
 

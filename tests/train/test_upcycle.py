@@ -46,20 +46,26 @@ def train(model: LoriiniForCausalLM, optimizer: torch.optim.Optimizer, steps: ra
     return losses
 
 
-def trained_dense(settings: OptimizerConfig) -> tuple[LoriiniForCausalLM, torch.optim.AdamW]:
-    dense = tiny_model("dense", num_experts=1, initializer_range=0.05).double()
+def trained_dense(
+    settings: OptimizerConfig, block: str = "llama"
+) -> tuple[LoriiniForCausalLM, torch.optim.AdamW]:
+    dense = tiny_model("dense", num_experts=1, initializer_range=0.05, block=block).double()
     optimizer = make_optimizer(dense, settings)
     train(dense, optimizer, range(BEFORE))
     return dense, optimizer
 
 
 def apart_after(
-    experts: int = 4, eps: float = 1e-8, scaled: bool = True, name: Literal["adamw", "muon"] = "adamw"
+    experts: int = 4,
+    eps: float = 1e-8,
+    scaled: bool = True,
+    name: Literal["adamw", "muon"] = "adamw",
+    block: str = "llama",
 ) -> tuple[float, float]:
     """Train a dense model, then it and its copy on; how far losses and merged weights come apart, at most."""
     settings = replace(OPTIMIZER, eps=eps, name=name)
-    dense, dense_optimizer = trained_dense(settings)
-    config = tiny_config(EQUAL_GATES, num_experts=experts)
+    dense, dense_optimizer = trained_dense(settings, block)
+    config = tiny_config(EQUAL_GATES, num_experts=experts, block=block)
     mixture, optimizer = upcycle(dense, dense_optimizer, config, settings)
     if not scaled:
         for group in optimizer.param_groups:
@@ -74,11 +80,11 @@ def apart_after(
     return max(abs(a - b) for a, b in losses), max(weights)
 
 
-@one_of_each(experts=[3, 8], eps=[1e-8, 1e-3], name=["adamw", "adamw", "muon"])
+@one_of_each(experts=[3, 8], eps=[1e-8, 1e-3], name=["adamw", "adamw", "muon"], block=["llama", "gpt2"])
 def test_copies_of_equal_weight_follow_the_dense_model(
-    experts: int, eps: float, name: Literal["adamw", "muon"]
+    experts: int, eps: float, name: Literal["adamw", "muon"], block: str
 ) -> None:
-    losses, weights = apart_after(experts=experts, eps=eps, name=name)
+    losses, weights = apart_after(experts=experts, eps=eps, name=name, block=block)
     assert losses < 1e-5
     assert weights < 1e-5
 

@@ -1,7 +1,6 @@
 """Records of a run: every step in its metrics, every few in the trackers that were asked for."""
 
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -36,31 +35,6 @@ def test_metrics_are_flattened_by_layer_and_expert() -> None:
     }
     scalars = {"step": 20.0, "experts": 2.0, "skipped": 0.0, "utilisation/0": 1.0, "utilisation/1": 0.5}
     assert dict(flatten(record)) == scalars | gates
-
-
-def test_every_step_is_recorded_and_every_few_are_logged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    logged: list[tuple[int, dict[str, float]]] = []
-
-    @contextmanager
-    def tracker(name: str, settings: Any, out: Path, step: int) -> Any:
-        assert (name, settings, out, step) == ("mine", {"seed": 1}, tmp_path, 3)
-        yield lambda at, scalars: logged.append((at, dict(scalars)))
-        logged.append((0, {}))
-
-    monkeypatch.setitem(trackers.TRACKERS, "tensorboard", tracker)
-    config = WatchConfig(trackers=("tensorboard",), every=2)
-    with recording(config, "mine", {"seed": 1}, tmp_path, 3) as record:
-        for step in (4, 5, 6, 7):
-            record({"step": step}, {"perplexity": {"web": 9.0}} if step == 7 else {})
-    assert read_records(tmp_path / METRICS) == [{"step": step} for step in (4, 5, 6, 7)]
-    assert logged == [
-        (4, {"step": 4.0}),
-        (6, {"step": 6.0}),
-        (7, {"step": 7.0, "evaluation/perplexity/web": 9.0}),
-        (0, {}),
-    ]
 
 
 def test_tensorboard_shows_every_step_once_after_a_resume(tmp_path: Path) -> None:
@@ -101,18 +75,21 @@ class FakeTracker(ModuleType):
 def test_trackers_get_the_run_under_one_id_and_every_few_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ids = []
+    """And every step that was evaluated; the metrics have all of them."""
+    ids, perplexity = [], {"perplexity": {"web": 9.0}}
+    evaluated = (7, {"step": 7.0, "loss": 1.5, "evaluation/perplexity/web": 9.0})
     for _ in range(2):  # the second time resumed
         tracker = FakeTracker("wandb")
         monkeypatch.setitem(sys.modules, "wandb", tracker)
         with recording(WatchConfig(("wandb",), every=2), "mine", {"seed": 1}, tmp_path, 3) as record:
-            for step in (4, 5):
-                record({"step": step, "loss": 1.5}, {})
+            for step in (4, 5, 7):
+                record({"step": step, "loss": 1.5}, perplexity if step == 7 else {})
         expected = {"project": "loriini", "config": {"seed": 1}, "resume": "allow", "name": "mine"}
         assert expected.items() <= tracker.settings.items()
-        assert tracker.logged == [(4, {"step": 4.0, "loss": 1.5}), (0, {})]
+        assert tracker.logged == [(4, {"step": 4.0, "loss": 1.5}), evaluated, (0, {})]
         ids.append(tracker.settings["id"])
     assert ids == [(tmp_path / "watch.id").read_text()] * 2
+    assert [record["step"] for record in read_records(tmp_path / METRICS)] == [4, 5, 7] * 2
 
 
 def test_a_tracker_that_is_not_installed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
