@@ -1,4 +1,3 @@
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -6,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
 from covering import one_of_each
 from loriini import DESIGNS, LoriiniConfig, LoriiniForCausalLM, RoutingConfig
@@ -16,7 +15,6 @@ from loriini.model.decoder import LoriiniModel
 from loriini.train.config import ModelShape
 from tiny import EVERY, over_blocks, random_ids, tiny_config
 
-aten = torch.ops.aten
 LONGROPE = {
     "rope_type": "longrope",
     "short_factor": [1.0] * 4,
@@ -33,29 +31,6 @@ def held_by(config: LoriiniConfig) -> int:
 @pytest.mark.parametrize(("name", "block"), over_blocks(EVERY))
 def test_parameters_of_every_design(name: str, block: str) -> None:
     config = tiny_config(name, block=block)
-    total, active = config.parameters()
-    assert total == held_by(config)
-    assert active <= total
-
-
-@pytest.mark.parametrize(
-    ("block", "changes"),
-    [
-        ("llama", {"num_experts": 1}),
-        ("gpt2", {"num_experts": 1}),
-        ("llama", {"tie_word_embeddings": True}),
-        ("gpt2", {"tie_word_embeddings": True}),
-        ("llama", {"num_attention_heads": 4, "num_key_value_heads": 2}),
-        ("olmoe", {"num_attention_heads": 4, "num_key_value_heads": 2}),
-        ("phimoe", {"attention_bias": True, "lm_head_bias": True}),
-        ("llama", {"attention_bias": True, "attention_out_bias": False, "num_key_value_heads": 1}),
-        ("llama", {"qk_norm": "head", "head_dim": 6, "num_attention_heads": 3}),
-        ("llama", {"qk_norm": "all", "num_key_value_heads": 1}),
-    ],
-    ids=str,
-)
-def test_parameters_of_other_sizes(block: str, changes: dict[str, int]) -> None:
-    config = tiny_config("mixtral", block=block, **changes)
     total, active = config.parameters()
     assert total == held_by(config)
     assert active <= total
@@ -135,15 +110,6 @@ def test_flops_of_routers_are_once_a_unit(design: str, routings: float) -> None:
     )
     more = wide.sizes().routers - narrow.sizes().routers
     assert wide.flops_per_token(100) - narrow.flops_per_token(100) == pytest.approx(6 * more * routings / 100)
-
-
-@pytest.mark.parametrize("width", [0, 5])
-def test_parameters_of_an_mlp_scorer(width: int) -> None:
-    design = RoutingConfig(scorer="mlp", scorer_width=width)
-    config = tiny_config(design)
-    assert config.parameters()[0] == held_by(config)
-    linear = tiny_config(RoutingConfig()).parameters()[0] - 2 * 16 * 4
-    assert config.parameters()[0] - linear == 2 * (width or 16) * (16 + 4)
 
 
 def test_embedding_lookups_cost_no_flops() -> None:
@@ -235,39 +201,14 @@ def test_a_node_costs_every_expert_what_lies_below_it(block: str, node: str) -> 
     few, all_four = (tiny_config(replace(design, top_k=k), block=block) for k in (1, 4))
     operations = []
     for config in (few, all_four):
-        model, ids = LoriiniForCausalLM(config).eval(), torch.full((1, 6), 5)
-        with torch.no_grad(), CountedProducts() as counted:
+        model, ids = LoriiniForCausalLM(config).double().eval(), torch.full((1, 6), 5)
+        with torch.no_grad(), FlopCounterMode(display=False) as counted:
             model(ids)
-        operations.append(counted.weights / ids.numel())
+        operations.append(counted.get_total_flops() / 2 / ids.numel())
     actives = [config.parameters()[1] for config in (few, all_four)]
     others = few.num_hidden_layers * (4 - 1)  # experts that are selected besides
-    biases = others * few.hidden_size if block == "gpt2" and node != "output" else 0
-    assert operations[1] - operations[0] == actives[1] - actives[0] - biases
-
-
-class CountedProducts(TorchDispatchMode):
-    """While inside, counts the weights by which rows are multiplied, but not the choice of a bias of 4."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weights = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        if func.overloadpacket in (aten.mm, aten.bmm, aten.addmm, aten._grouped_mm):
-            inner = args[func.overloadpacket == aten.addmm].shape[-1]
-            self.weights += 0 if inner == 4 else out.numel() * inner
-        return out
-
-
-@pytest.mark.parametrize("name", EVERY)
-def test_json_round_trip(name: str, tmp_path: Path) -> None:
-    config = tiny_config(name)
-    config.save_pretrained(tmp_path)
-    loaded = LoriiniConfig.from_pretrained(tmp_path)
-    assert loaded.routing == config.routing
-    assert isinstance(loaded.routing, RoutingConfig)
-    assert json.loads(loaded.to_json_string()) == json.loads(config.to_json_string())
+    chosen = few.num_experts - 1 if block == "gpt2" and node != "output" else 0  # by a product with all gates
+    assert operations[1] - operations[0] == actives[1] - actives[0] + chosen * others * few.hidden_size
 
 
 def test_routing_may_be_a_design_its_json_object_or_its_name() -> None:

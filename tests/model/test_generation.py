@@ -58,16 +58,6 @@ def test_generate_from_a_padded_batch(name: str, mode: str, block: str) -> None:
             torch.testing.assert_close(logits[b], alone, **CLOSE)
 
 
-@pytest.mark.parametrize(("name", "mode"), [*MERGING_CASES, ("smear", "prompt")])
-@torch.no_grad()
-def test_generate_for_more_sequences_than_experts(name: str, mode: str) -> None:
-    model, ids = tiny_model(name, num_experts=3), random_ids(7, 2 * SEGMENT + 1)
-    tokens, logits = generated(model, ids, inference_routing=mode)
-    tokens_without, logits_without = generated(model, ids, inference_routing=mode, use_cache=False)
-    assert torch.equal(tokens, tokens_without)
-    torch.testing.assert_close(logits, logits_without, **CLOSE)
-
-
 def test_generation_is_prompt_routed_by_default() -> None:
     model, ids = tiny_model(), random_ids(1, 2 * SEGMENT + 1)
     by_default = generated(model, ids)[1]
@@ -149,16 +139,6 @@ def test_beam_search(name: str, mode: str, block: str) -> None:
     ]
     assert torch.equal(results[0].sequences, results[1].sequences)
     torch.testing.assert_close(results[0].sequences_scores, results[1].sequences_scores, **CLOSE)
-
-
-@pytest.mark.parametrize(("name", "mode"), [*MERGING_CASES, ("segment-then-token", "prompt")])
-def test_prompt_lookup_decoding_equals_greedy(name: str, mode: str) -> None:
-    model, phrase = tiny_model(name), random_ids(1, 5)
-    ids = torch.cat([phrase, phrase, phrase], dim=1)
-    tokens, logits = generated(model, ids, inference_routing=mode)
-    looked_up = generated(model, ids, inference_routing=mode, prompt_lookup_num_tokens=4)
-    assert torch.equal(looked_up[0], tokens)
-    torch.testing.assert_close(looked_up[1], logits, **CLOSE)
 
 
 @pytest.mark.parametrize(("assistant", "mode"), [("lory", "prompt"), ("dense", "segment")])

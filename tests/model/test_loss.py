@@ -144,14 +144,6 @@ def test_gradients_of_the_fused_loss_are_exact(
         torch.testing.assert_close(one, other)
 
 
-def test_a_given_number_of_items_divides_the_sum() -> None:
-    states, head, targets = torch.randn(1, 8, 16), torch.randn(61, 16), torch.randint(61, (1, 8))
-    four, eight = (fused_loss(states, head, targets, items, z=0.3) for items in (4, 8))
-    for one, other in zip(four, eight, strict=True):
-        assert other is not None
-        torch.testing.assert_close(one, 2 * other)
-
-
 @pytest.mark.parametrize("skip_logits", [False, True])
 def test_calls_with_the_batchs_items_add_up_to_its_loss(skip_logits: bool) -> None:
     """As transformers' Trainer calls a model with accumulation: of targets each counts once, of auxiliary

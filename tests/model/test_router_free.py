@@ -1,9 +1,7 @@
 """Pretrained mixtures without their routers: activations rank the experts, at the cost of their node."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,13 +12,10 @@ from transformers import PreTrainedModel
 
 from covering import grid
 from loriini import LoriiniForCausalLM
-from loriini.cli import main
 from loriini.model.weights.conversion import router_free
 from loriini.model.weights.pretrained import from_transformers
 from loriini.routing.unit import RoutingContext, unit_layout
 from model.families import MIXTURES, tiny_mixtral
-from runs import EOS, write_tokenizer
-from runs import VOCABULARY as WORDS
 from tiny import CLOSE, random_ids, tiny_model
 
 NODES = ["gate", "up", "activated_gate", "hidden", "output"]
@@ -131,26 +126,3 @@ def test_router_free_refuses_what_does_not_fit(
 
 def test_a_balancing_bias_goes_with_the_router() -> None:
     assert router_free(tiny_model("deepseek-v3"), "hidden").config.routing.balance_bias == 0
-
-
-def test_a_folder_is_evaluated_with_its_routers_and_without(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tiny_mixtral(vocab_size=WORDS, eos_token_id=EOS).save_pretrained(write_tokenizer(tmp_path))
-    text = tmp_path / "held-out.txt"
-    text.write_text(" ".join(f"w{i % 50}" for i in range(100)))
-    evaluate = ["evaluate", str(tmp_path), "--documents", str(text), "--length", "32"]
-
-    def measured(*more: str) -> dict[str, Any]:
-        main([*evaluate, *more])
-        results: dict[str, Any] = json.loads(capsys.readouterr().out)
-        return results
-
-    routed, free = measured(), measured("--router-free", "hidden:inf:uniform")
-    assert routed["causality"] == free["causality"] == "strict"
-    assert routed["tokens"] == free["tokens"]
-    assert routed["perplexity"] != free["perplexity"]
-    with pytest.raises(SystemExit) as exit_:
-        main([*evaluate, "--router-free", "hidden:2:even"])
-    assert exit_.value.code == 2
-    assert "routing.gates is 'even'" in capsys.readouterr().err
