@@ -38,18 +38,13 @@ class Numbered:
 JOINED = JoinedInstances((Numbered(0, 4), Numbered(4, 1), Numbered(5, 6)))
 
 
-def test_instances_are_numbered_consecutively() -> None:
-    assert len(JOINED) == 11
-    assert JOINED.length == 3
-    assert JOINED.read(np.arange(11))[:, 0].tolist() == list(range(11))
-
-
 def test_positions_are_those_of_each_source() -> None:
     assert JOINED.positions(np.array([10, 2, 4]))[:, 1].tolist() == [10, 2, 4]
 
 
 def test_instances_are_read_in_the_order_requested() -> None:
     ids = np.array([10, 0, 4, 5, 3, 10])
+    assert (len(JOINED), JOINED.length) == (11, 3)
     tokens = JOINED.read(ids)
     assert tokens.dtype == np.int64
     assert tokens.tolist() == [[i] * 4 for i in ids]
@@ -73,15 +68,6 @@ def test_different_label_names_are_refused_when_used() -> None:
 def test_an_empty_source_changes_nothing() -> None:
     joined = JoinedInstances((Numbered(0, 2), Numbered(99, 0), Numbered(2, 2)))
     assert joined.read(np.arange(4))[:, 0].tolist() == [0, 1, 2, 3]
-
-
-def test_an_epoch_has_every_instance_once() -> None:
-    batches, place, seen = BatchLoader(JOINED, batch_size=1), 0, []
-    for _ in range(len(JOINED)):
-        tokens, ids, place = batches.at(place)
-        assert tokens[0, 0] == ids[0]
-        seen.append(int(ids[0]))
-    assert sorted(seen) == list(range(11))
 
 
 def test_sources_of_different_lengths_are_refused() -> None:

@@ -1,28 +1,14 @@
-from dataclasses import dataclass
 from threading import current_thread
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
+from data.batches.test_joined import Numbered
 from loriini.common.errors import InputError
 from loriini.data.batches.loader import BatchLoader, ReadAhead
 from loriini.data.batches.permutation import permute
-
-
-@dataclass(frozen=True)
-class Numbered:
-    """Instances of three tokens that name themselves."""
-
-    size: int
-
-    def __len__(self) -> int:
-        return self.size
-
-    def read(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.stack([ids_B] * 3, 1)
 
 
 @given(st.integers(1, 600), st.integers(0, 2**63))
@@ -63,7 +49,7 @@ def test_permute_refuses_an_index_out_of_range(index: int) -> None:
 
 
 def test_every_epoch_has_every_instance_once_in_another_order() -> None:
-    batches = BatchLoader(Numbered(10), batch_size=4, seed=7)
+    batches = BatchLoader(Numbered(0, 10), batch_size=4, seed=7)
     place, seen = 0, []
     for _ in range(5):
         tokens, ids, place = batches.at(place)
@@ -78,12 +64,12 @@ def test_every_epoch_has_every_instance_once_in_another_order() -> None:
 @given(st.integers(1, 40), st.lists(st.sampled_from([(1, 1), (2, 1), (4, 2), (6, 3), (8, 4)]), min_size=1))
 @settings(deadline=None)
 def test_batch_size_and_world_may_change_between_runs(size: int, runs: list[tuple[int, int]]) -> None:
-    place, seen = 0, []
+    place, seen, source = 0, [], Numbered(0, size)
     for batch_size, world in runs:
-        shares = [BatchLoader(Numbered(size), batch_size, 0, rank, world).at(place) for rank in range(world)]
+        shares = [BatchLoader(source, batch_size, 0, rank, world).at(place) for rank in range(world)]
         seen += [int(i) for _, ids, _ in shares for i in ids]
         place = shares[0][2]
-    whole = BatchLoader(Numbered(size), place, 0).at(0)[1]
+    whole = BatchLoader(source, place, 0).at(0)[1]
     assert seen == whole.tolist()
     assert np.ptp(np.bincount(seen, minlength=size)) <= 1
 
@@ -96,11 +82,11 @@ def test_wrong_batch_sizes_are_refused(
     instances: int, batch_size: int, rank: int, world: int, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        BatchLoader(Numbered(instances), batch_size, 0, rank, world)
+        BatchLoader(Numbered(0, instances), batch_size, 0, rank, world)
 
 
 def test_reading_ahead_changes_no_batch() -> None:
-    batches = BatchLoader(Numbered(10), batch_size=4, seed=7)
+    batches = BatchLoader(Numbered(0, 10), batch_size=4, seed=7)
     threads, places = set[str](), [0, 4, 8, 4, 8, 100]
 
     def read(place: int) -> tuple[list[int], int]:

@@ -5,21 +5,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from data.prepare import topics
-from loriini.common.atomic import LOCK, is_unused
+from loriini.common.atomic import is_unused
 from loriini.common.errors import InputError
 from loriini.data.jobs.artifact import load_artifact
 from loriini.data.jobs.lock import folder_lock
-from loriini.data.prepare import prepare, stages
-from loriini.data.prepare.prepare import Corpus, open_corpus, prepare_documents
-from loriini.data.prepare.tokenized import instances
+from loriini.data.prepare import prepare
+from loriini.data.prepare.prepare import Corpus, prepare_documents
 from loriini.data.read import streams
 from loriini.data.read.document import Document
 from loriini.data.read.records import OnDrop
-from runs import interrupt
 
 
 def times(out: Path) -> dict[Path, int]:
@@ -74,22 +71,6 @@ def test_a_refused_corpus_that_lost_a_stage_is_left_as_it_is(corpus: Corpus, tmp
     assert array_hashes(out) == array_hashes(corpus.folder)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"tokenizer": "bpe:few"}, "at least 257"),
-        ({"tokenizer": "./absent"}, "no such tokenizer"),
-        ({"encoder": "./absent"}, "no such folder"),
-    ],
-)
-def test_an_absent_tokenizer_or_encoder_is_refused_before_anything_is_read(
-    tmp_path: Path, change: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(InputError, match=message):
-        topics.make(tmp_path / "corpus", replace(topics.SETTINGS, **change))
-    assert not (tmp_path / "corpus").exists()
-
-
 @pytest.mark.parametrize("stage", ["documents", "order"])
 def test_a_folder_of_a_stages_name_is_refused_before_anything_is_read(tmp_path: Path, stage: str) -> None:
     mine = tmp_path / stage / "mine" / "notes.txt"
@@ -114,37 +95,6 @@ def test_a_folder_where_another_process_is_at_work_is_refused(tmp_path: Path) ->
     with folder_lock(tmp_path), pytest.raises(InputError, match="at work here"):
         topics.make(tmp_path)
     assert is_unused(tmp_path)
-
-
-def test_nothing_to_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="nothing to read"):
-        prepare.prepare(tmp_path / "corpus", topics.SETTINGS)
-
-
-def test_an_interrupted_run_resumes(corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Interrupted before a stage, and in the middle of another."""
-    out = tmp_path / "interrupted"
-    for module, function in ((stages, "write_embeddings"), (instances, "majority_domains")):
-        with monkeypatch.context() as patch:
-            patch.setattr(module, function, interrupt)
-            with pytest.raises(KeyboardInterrupt):
-                topics.make(out)
-        assert not (out / "instances").exists()
-        with pytest.raises(InputError, match="no finished corpus"):
-            open_corpus(out)
-    topics.make(out)
-    assert array_hashes(out) == array_hashes(corpus.folder)
-    assert [path.name for path in out.glob(".*")] == [LOCK]
-
-
-def test_random_order_holds_the_same_documents(corpus: Corpus, tmp_path: Path) -> None:
-    settings = replace(topics.SETTINGS, order="random", tokenizer=str(corpus.tokenizer))
-    random = topics.make(tmp_path / "random", settings)
-    assert np.array_equal(random.tokens.tokens, corpus.tokens.tokens)
-    orders = [np.load(made.folder / "order" / "order.npy") for made in (random, corpus)]
-    assert not np.array_equal(*orders)
-    assert np.array_equal(*map(np.sort, orders))
-    assert random.manifest["shared_instance_cosine"]["random"] < 0.5
 
 
 def test_texts_that_may_not_be_meant_for_training_are_warned_of(

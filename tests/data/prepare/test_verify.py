@@ -108,8 +108,3 @@ def test_an_absent_stage_is_reported_and_made_again(copy: Path) -> None:
     topics.make(copy)
     assert {path: path.read_bytes() for path in (copy / "embeddings").iterdir()} == whole
     assert verify(copy)
-
-
-def test_a_folder_that_is_no_corpus_is_not_verified(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no corpus here"):
-        verify(tmp_path / "absent")

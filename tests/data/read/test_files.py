@@ -6,14 +6,7 @@ import fsspec
 import pytest
 
 from loriini.common.errors import InputError
-from loriini.data.read.files import (
-    files_at,
-    fingerprint,
-    is_special,
-    matching_paths,
-    open_binary,
-    without_query,
-)
+from loriini.data.read.files import files_at, is_special, matching_paths, open_binary, without_query
 
 
 def test_files_of_a_folder_are_sorted_without_hidden_ones(tmp_path: Path) -> None:
@@ -67,18 +60,6 @@ def test_urls(memory: fsspec.AbstractFileSystem) -> None:
             look(absent)
     with pytest.raises(InputError, match=r"parrot.*install a package for this protocol"):
         files_at("parrot://bucket")
-
-
-def test_fingerprint_changes_with_the_file(tmp_path: Path, memory: fsspec.AbstractFileSystem) -> None:
-    path = tmp_path / "a"
-    path.write_text("x")
-    memory.pipe("/bucket/b.txt", b"b")
-    before = fingerprint(path), fingerprint("memory://bucket/b.txt")
-    assert (fingerprint(path), fingerprint("memory://bucket/b.txt")) == before
-    path.write_text("xy")
-    memory.pipe("/bucket/b.txt", b"bb")
-    assert fingerprint(path) != before[0]
-    assert fingerprint("memory://bucket/b.txt") != before[1]
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from reads import ALL, COMPRESSED, EXPECTED, FORMATS, GOOD, lines, read, skipping, texts, write_table
+from reads import ALL, COMPRESSED, EXPECTED, GOOD, lines, read, skipping, texts, write_table
 
 from loriini.common.errors import InputError
 from loriini.data.read import formats
-from loriini.data.read.records import TOO_LONG, Fields
+from loriini.data.read.records import TOO_LONG
 
 DAMAGED = "truncated or damaged file"
 REST = "misplaced quote or line end, and the rest of the file"
@@ -114,15 +114,6 @@ def test_columns_of_other_types_are_read(tmp_path: Path, name: str) -> None:
         ]
 
 
-@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.csv.zst", "a.parquet", "a.arrow", "file.arrow"])
-@pytest.mark.parametrize("damage", ["cut", "plain"])
-def test_damaged_files_and_files_of_another_format(tmp_path: Path, name: str, damage: str) -> None:
-    path = tmp_path / name
-    path.write_bytes(ALL[name][:-30] if damage == "cut" else b"plain text, and no archive at all")
-    with pytest.raises(InputError, match=f"{path.name}.*{DAMAGED}.*fix the file, or pass --on-error skip"):
-        texts(path)
-
-
 def test_a_truncated_archive_keeps_what_was_read(tmp_path: Path) -> None:
     path = tmp_path / "web.jsonl.zst"
     numbers = [{"text": str(hash((i, i)))} for i in range(20_000)]
@@ -188,14 +179,6 @@ def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path, header: str) -> 
     path.write_text(f"\ufeff{header}\n{row}\n", encoding="utf-8")
     (found,) = read(path)
     assert (found.domain, found.text) == ("birds", "red beaks")
-
-
-@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.parquet", "a.arrow"])
-def test_a_missing_text_column_is_refused_with_the_columns(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
-    path.write_bytes(FORMATS[name])
-    with pytest.raises(InputError, match=rf"{name}: no text column \('body' is not among .*text"):
-        texts(path, fields=Fields(text="body"))
 
 
 def test_a_record_above_the_size_limit_is_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,14 +101,6 @@ def test_identity_of_a_remote_file(memory: fsspec.AbstractFileSystem) -> None:
     assert input_identity(["memory://bucket"]) != before
 
 
-def test_a_pattern_stands_for_the_files_that_match(tmp_path: Path) -> None:
-    write(tmp_path, "w2.json", "w1.json", "v.json")
-    pattern = f"{tmp_path}/w*.json"
-    named = [f"web={tmp_path}/w{i}.json" for i in (1, 2)]
-    assert input_files([f"web={pattern}"]) == input_files(named)
-    assert input_identity([pattern]) == input_identity(named)
-
-
 def test_a_file_in_folders_that_match_is_read_once(tmp_path: Path, memory: fsspec.AbstractFileSystem) -> None:
     write(tmp_path, "data/a.txt", "data/x/b.txt", "data/x/y/c.txt", "data/xy/d.txt")
     assert input_files([f"{tmp_path}/data/**"]) == input_files([f"{tmp_path}/data/"])

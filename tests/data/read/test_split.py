@@ -28,14 +28,6 @@ def names(documents: list[Document]) -> set[str]:
     return {document.id for document in documents}
 
 
-def test_a_share_of_the_documents_is_held_out(tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "a.jsonl", range(2000))
-    sides = split_documents([str(path)], PLENTY, PLENTY)
-    assert len(sides["train"]) + len(sides["heldout"]) == 2000
-    assert not names(sides["train"]) & names(sides["heldout"])
-    assert 0.06 < len(sides["heldout"]) / 2000 < 0.10
-
-
 def test_all_copies_of_a_text_are_on_one_side(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("".join(f'{{"text": "text {i % 300}"}}\n' for i in range(600)))
@@ -94,27 +86,6 @@ def test_files_marked_as_held_out_are_the_whole_held_out_side(tmp_path: Path) ->
     sides = split_documents([str(tmp_path)], PLENTY, PLENTY)
     assert names(sides["heldout"]) == {f"prose{i}" for i in range(300, 310)}
     assert len(sides["train"]) == 300
-
-
-def test_domains_share_a_side_equally_with_at_least_one_document(tmp_path: Path) -> None:
-    write_lines(tmp_path / "a.jsonl", range(300), "long", "x" * 100)
-    write_lines(tmp_path / "b.jsonl", range(300), "short", "x")
-    write_lines(tmp_path / "c.jsonl", range(30), "huge", "x" * 100_000)
-    sides = split_documents([str(tmp_path)], 3_000, PLENTY)
-    sizes: Counter[str] = Counter()
-    for document in sides["train"]:
-        sizes[document.domain] += len(document.text)
-    assert 1_000 <= sizes["long"] < 1_000 + 110
-    assert 1_000 <= sizes["short"] < 1_000 + 10
-    assert sum(document.domain == "huge" for document in sides["train"]) == 1
-
-
-def test_the_order_is_by_hash_not_by_file(tmp_path: Path) -> None:
-    paths = [write_lines(tmp_path / f"{name}.jsonl", range(50), name) for name in ("a", "b")]
-    forward = split_documents(list(map(str, paths)), PLENTY, PLENTY)
-    backward = split_documents(list(map(str, paths[::-1])), PLENTY, PLENTY)
-    assert forward == backward
-    assert [d.domain for d in forward["train"]] != sorted(d.domain for d in forward["train"])
 
 
 @pytest.mark.parametrize(("count", "side"), [(1, "heldout"), (0, "train")])

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from hostile.files import warc
 from loriini.common.errors import InputError
 from loriini.data.read import web
 from loriini.data.read.document import Document
@@ -19,15 +20,8 @@ PAGE = f"""<html><head><title>Lories</title><script>var x = 1</script></head>
 
 def frame(kind: str, number: int, content: bytes, **headers: str) -> bytes:
     """A record of a web archive."""
-    named = {
-        "WARC-Type": kind,
-        "WARC-Record-ID": f"<urn:{number}>",
-        "WARC-Target-URI": f"http://lory.example/{number}",
-        "Content-Length": len(content),
-        **headers,
-    }
-    lines = "".join(f"{name}: {value}\r\n" for name, value in named.items())
-    return f"WARC/1.0\r\n{lines}\r\n".encode() + content + b"\r\n\r\n"
+    named = {"WARC-Record-ID": f"<urn:{number}>", "WARC-Target-URI": f"http://lory.example/{number}"}
+    return warc(kind, content, **{**named, **headers})
 
 
 def response(

@@ -194,12 +194,6 @@ def test_positions_of_padding_hold_no_tokens(plain_model: Path, tmp_path: Path) 
     assert np.array_equal(long, longer)
 
 
-def test_what_cannot_be_loaded_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(InputError, match="cannot be used"):
-        encoders.load_encoder(str(tmp_path))
-
-
 @pytest.mark.parametrize("module", [None, "planted.Planted", "sentence_transformers.models.Router"])
 def test_code_in_an_encoders_folder_is_not_run(
     module: str | None, plain_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -99,17 +99,6 @@ def test_memory_does_not_grow_with_instances(tmp_path: Path, monkeypatch: pytest
     assert peak < 4_000_000, "a number of 8 bytes for every instance"
 
 
-def test_too_short_a_corpus_says_what_to_do(tmp_path: Path) -> None:
-    tokens = tokens_artifact(tmp_path / "tokens", [[5, EOS], [6, EOS]], [0, 0])
-    order = order_artifact(tmp_path / "order", [1, 0])
-    with pytest.raises(
-        InputError, match=r"4 tokens to train on are too few .* shorter --length, more documents or"
-    ):
-        instances.write_instances(tmp_path / "instances", tokens, order, length=4)
-    assert not (tmp_path / "instances").exists()
-    assert len(instances.open_instances(instances.write_instances(tmp_path / "i", tokens, order, 3))) == 1
-
-
 def test_a_document_in_the_order_twice_is_an_error(tmp_path: Path) -> None:
     tokens = tokens_artifact(tmp_path / "tokens", [[5, EOS], [6, EOS]], [0, 0])
     with pytest.raises(ValueError, match="3 documents, 2 of them distinct"):
