@@ -4,8 +4,6 @@ import os
 import re
 import shlex
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +19,7 @@ import torch
 
 from compare.conftest import Compared, overrides
 from compare.standin import run_instead
+from loriini.cli import main
 from loriini.common import progress
 from loriini.common.errors import InputError
 from loriini.common.hardware import JOBS_HERE
@@ -87,8 +86,9 @@ def training_is(*programs: str) -> Iterator[list[str]]:
 
 
 def test_a_cell_is_trained_by_the_command_and_left_when_it_is_done(
-    compared: Compared, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    compared: Compared, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(running, "available_cores", lambda: 1)  # as many threads as these tests have
     (training,) = trainings(compared, tmp_path, ("lory",))
     assert training.state == "new"
     assert train_all([training]) == {}
@@ -99,8 +99,7 @@ def test_a_cell_is_trained_by_the_command_and_left_when_it_is_done(
         assert train_all([training]) == {}
     (fresh,) = trainings(compared, tmp_path / "fresh", ("lory",))
     (command,) = training_commands([fresh])
-    environment = {**os.environ, **running.place_of(0, 1)}
-    subprocess.run([sys.executable, "-m", *shlex.split(command)], env=environment, check=True)
+    main(shlex.split(command)[1:])
     for name in ("model/model.safetensors", "model/config.json"):
         assert (training.folder / name).read_bytes() == (fresh.folder / name).read_bytes()
     losses = [[step["loss"] for step in read_records(each.folder / METRICS)] for each in (training, fresh)]

@@ -27,12 +27,6 @@ def words(numbers: Iterable[int]) -> str:
     return " ".join(f"w{i}" for i in numbers)
 
 
-def test_a_document_without_a_label_is_named(tokenizer: PreTrainedTokenizerBase) -> None:
-    texts = documents(("code", "w1 w2"), ("poems", "w3 w4"))
-    with pytest.raises(InputError, match=r"document d1: its domain 'poems' is not a label .*: code, prose"):
-        tokenize_by_domain(texts, tokenizer, 9, label_names=["code", "prose"])
-
-
 def test_documents_are_concatenated_by_domain_and_cut_into_instances(
     tokenizer: PreTrainedTokenizerBase,
 ) -> None:
@@ -94,8 +88,3 @@ def test_a_domain_without_tokens_is_named() -> None:
     texts = documents(("en", "a" * 9), ("ja", "日本"))
     with pytest.raises(InputError, match="domain 'ja': the tokenizer makes no token of its text; leave"):
         tokenize_by_domain(texts, tokenizer, 4)
-
-
-def test_no_documents_are_refused(tokenizer: PreTrainedTokenizerBase) -> None:
-    with pytest.raises(InputError, match="no held-out document to evaluate on"):
-        tokenize_by_domain([], tokenizer, 9)

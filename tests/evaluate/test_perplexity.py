@@ -138,17 +138,6 @@ def test_fewer_instances_are_evaluated_at_once_where_their_logits_are_many() -> 
 
 
 @torch.no_grad()
-def test_scores_of_tokens_are_losses_without_logits() -> None:
-    model, ids_BL = tiny_model("lory").train(), random_ids(2, 13)
-    out = score_tokens(model, ids_BL, "fp32")
-    expected = torch.nn.functional.cross_entropy(
-        model(ids_BL[:, :-1]).logits.mT, ids_BL[:, 1:], reduction="none"
-    )
-    torch.testing.assert_close(out.loss, expected)
-    assert out.logits is None
-
-
-@torch.no_grad()
 def test_instances_have_draws_of_a_random_router_of_their_own_in_any_batch() -> None:
     model = tiny_model("random")
     heldout = {name: HeldOut(random_ids(5, LENGTH + 1), 1.0) for name in "ab"}

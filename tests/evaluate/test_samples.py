@@ -97,11 +97,6 @@ def test_a_value_out_of_range_is_refused(fields: dict[str, Any], words: str) -> 
         Generation(**fields)
 
 
-def test_sequences_are_not_routed_by_segment(tokenizer: PreTrainedTokenizerBase) -> None:
-    with pytest.raises(InputError, match="routing=segment: this model routes whole sequences; use 'prompt'"):
-        continue_text(model_of("smear"), tokenizer, PROMPT, Generation(4, routing="segment"))
-
-
 def test_sampling_follows_its_settings(tokenizer: PreTrainedTokenizerBase) -> None:
     model = model_of()
     greedy = continue_text(model, tokenizer, PROMPT, Generation(12, greedy=True))

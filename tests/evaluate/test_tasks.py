@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerBase
 
 pytest.importorskip("lm_eval", reason="the harness is in the extra loriini[tasks]")
 
+from datasets import Dataset
 from lm_eval.api.model import LM
 from lm_eval.models.huggingface import HFLM
 
@@ -169,13 +170,6 @@ class Shortest(LM):
     loglikelihood_rolling = generate_until
 
 
-def from_hub(monkeypatch: pytest.MonkeyPatch, rows: list[dict[str, Any]]) -> None:
-    from datasets import Dataset
-
-    there = dict.fromkeys(("train", "validation", "test"), Dataset.from_list(rows))
-    monkeypatch.setattr("datasets.load_dataset", lambda *_, **__: there)
-
-
 def test_results_are_the_mean_and_its_standard_error(tmp_path: Path) -> None:
     rows = [{"query": f"Question: {i}", "choices": ["a", "bbb"], "gold": int(i > 5)} for i in range(8)]
     write_rows(tmp_path / "arc_easy.jsonl", rows)
@@ -190,7 +184,10 @@ def test_results_are_the_mean_and_its_standard_error(tmp_path: Path) -> None:
 
 
 def test_a_metric_of_several_filters_has_a_value_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    from_hub(monkeypatch, [{"question": f"Sum {i}?", "answer": f"So.\n#### {2 + i // 2}"} for i in range(3)])
+    """Here of documents of the Hub."""
+    rows = [{"question": f"Sum {i}?", "answer": f"So.\n#### {2 + i // 2}"} for i in range(3)]
+    there = dict.fromkeys(("train", "validation", "test"), Dataset.from_list(rows))
+    monkeypatch.setattr("datasets.load_dataset", lambda *_, **__: there)
     (loaded,) = load_tasks({"gsm8k": 0}, None).values()
     result = evaluate_task(Shortest(), "gsm8k", loaded, by_question=True)
     assert result["metric"] == "exact_match,strict-match", "the harness's first"
@@ -288,15 +285,6 @@ def test_a_run_is_evaluated_in_its_precision_and_routed_as_asked(
         run_of = model_of(design, **({"label_names": ["code", "prose"]} if design == "label" else {}))
         (result,) = evaluate_tasks([run_of], replace(settings, **how))
         assert {key: result[key] for key in how} == {key: str(value) for key, value in how.items()}
-
-
-def test_the_hubs_documents_are_asked_by_the_harness(monkeypatch: pytest.MonkeyPatch) -> None:
-    from_hub(monkeypatch, [{"goal": "Open a jar", "sol1": "Turn it", "sol2": "Eat it", "label": 0}])
-    (loaded,) = load_tasks(requested(["piqa"]), None).values()
-    (task,) = loaded.tasks["tasks"].values()
-    task.build_all_requests(limit=1)
-    contexts = EXAMPLES["piqa"].contexts * 2
-    assert [i.args for i in task.instances] == [*zip(contexts, EXAMPLES["piqa"].answers, strict=True)]
 
 
 @pytest.mark.parametrize(
