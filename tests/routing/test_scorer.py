@@ -114,16 +114,6 @@ def test_random_routers_of_other_seeds_and_of_evaluation_are_others() -> None:
     assert len(numbers) == 12
 
 
-def test_random_draws_continue_from_saved_state() -> None:
-    model = tiny_model("random").train()
-    model.model.begin_step()
-    resumed = tiny_model("random").train()
-    resumed.load_state_dict(model.state_dict())
-    for m in (model, resumed):
-        m.model.begin_step()
-    assert all(map(torch.equal, drawn(resumed), drawn(model)))
-
-
 @torch.no_grad()
 def test_sequences_are_routed_by_draws_of_their_own() -> None:
     model, ids = tiny_model("random"), random_ids(3, 12)

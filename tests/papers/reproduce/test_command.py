@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cli.calls import Captured, assert_refused, call
 from loriini.cli import main
 from loriini.common.errors import WorkerDied
 from loriini.compare.trainings import Training
@@ -43,35 +44,26 @@ from together import CONTEXT
     ],
 )
 def test_wrong_input_is_one_line(
-    tmp_path: Path, arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, arguments: tuple[str, ...], message: str, capsys: Captured
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["reproduce", *arguments, "--out", str(tmp_path / "out")])
-    (line,) = capsys.readouterr().err.splitlines()
-    assert ended.value.code == 2
-    assert message in line
+    assert_refused(call(capsys, "reproduce", *arguments, "--out", tmp_path / "out"), message)
     assert not (tmp_path / "out").exists()
 
 
-def test_all_items_are_listed_with_their_cost(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["reproduce", "--list", "--json"])
-    rows = json.loads(capsys.readouterr().out)
+def test_all_items_are_listed_with_their_cost(capsys: Captured) -> None:
+    rows = json.loads(call(capsys, "reproduce", "--list", "--json").out)
     assert [row["item"] for row in rows] == list(EXPERIMENTS)
     assert all(
         bool(row["FLOPs"]) == bool(row["trainings"]) and row["state"] == "not measured here" for row in rows
     )
 
 
-def test_a_damaged_results_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_results_file_is_named(tmp_path: Path, capsys: Captured) -> None:
     path = tmp_path / "lory-fig3" / RESULTS
     path.parent.mkdir()
     path.write_text("{")
-    with pytest.raises(SystemExit) as ended:
-        main(["reproduce", "--list", "--out", str(tmp_path)])
-    assert ended.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert str(path) in line
-    assert line.endswith(DAMAGED)
+    ended = call(capsys, "reproduce", "--list", "--out", tmp_path)
+    assert_refused(ended, str(path), f"{DAMAGED}\n")
 
 
 def test_finished_items_train_nothing_again(
@@ -88,7 +80,7 @@ def test_finished_items_train_nothing_again(
 
 
 def test_commands_train_what_is_left_anywhere(
-    reproduced: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    reproduced: Path, text: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     out = shutil.copytree(reproduced, tmp_path / "out")
     (cell, *_) = results_of(out, "lory-fig3")["cells"]
@@ -148,11 +140,7 @@ def test_a_training_that_fails_leaves_the_other_items_written(
 
 
 def test_an_error_of_measuring_leaves_the_other_items_written(
-    reproduced: Path,
-    text: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    reproduced: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     """It is said when it occurs, and raised at the end."""
 
