@@ -11,6 +11,7 @@ import pytest
 from loriini.cli import COMMANDS, main
 from loriini.cli.command import find_commands, load_command, make_command
 
+Captured = pytest.CaptureFixture[str]
 TRAIN = ["--steps", "24", "--batch_size", "2", "--length", "64", "--routing.segment_length", "16"]
 PROGRESS = re.compile(r"^(.*  \d+:\d\d:\d\d(, .* left)?|corpus \d/\d: .*)\n", re.MULTILINE)
 WORDS = {"birds": ("wren", "owl", "heron", "finch"), "tools": ("saw", "plane", "chisel", "awl")}
@@ -40,7 +41,7 @@ def parsed(words: Sequence[str]) -> Any:
     return make_command(name, load_command(find_commands(COMMANDS)[name]), arguments)
 
 
-def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> Ended:
+def call(capsys: Captured, *arguments: object) -> Ended:
     capsys.readouterr()
     code = 0
     try:

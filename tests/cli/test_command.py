@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import pytest
 
-from cli.calls import assert_refused, call, parsed
+from cli.calls import Captured, assert_refused, call, parsed
 from loriini import __version__
 from loriini.cli import COMMANDS
 from loriini.cli.command import CommandParser, find_commands, load_command, make_command, summary
@@ -187,9 +187,7 @@ def test_every_option_has_a_meaning(name: str) -> None:
     assert [a.dest for a in CommandParser(name, kind)._actions if not a.help] == []
 
 
-def test_commands_of_other_packages_may_be_broken(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_commands_of_other_packages_may_be_broken(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     values = {"gone": "no_such_module:Command", "designs": "no:Such", "other": "loriini.cli.command:Parser"}
     entries = [EntryPoint(name, value, "loriini.commands") for name, value in values.items()]
     monkeypatch.setattr("loriini.cli.command.entry_points", lambda group: entries)
@@ -200,7 +198,7 @@ def test_commands_of_other_packages_may_be_broken(
     assert call(capsys, "designs").code == 0  # ours
 
 
-def test_help_of_a_recipe_lists_its_own_values(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_of_a_recipe_lists_its_own_values(capsys: Captured) -> None:
     ended = call(capsys, "train", "tiny-lory", "--help")
     assert (ended.code, ended.err) == (0, "")
     for name, value in {"steps": 60, "model.num_experts": 4, "routing.segment_length": 64}.items():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.calls import TRAIN, Made, assert_refused, call
+from cli.calls import TRAIN, Captured, Made, assert_refused, call
 from extensions import EXAMPLE, example_file, tables_restored
 from loriini.compare.running import resuming
 
@@ -41,7 +41,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 
 def test_a_design_of_an_extension_is_trained_resumed_and_evaluated(
-    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    made: Made, tmp_path: Path, capsys: Captured
 ) -> None:
     own = ["--extension", example_file()]
     run = tmp_path / "run"
@@ -56,9 +56,7 @@ def test_a_design_of_an_extension_is_trained_resumed_and_evaluated(
     assert call(capsys, "evaluate", run, "--documents", made.documents, *own).code == 0
 
 
-def test_an_extension_that_does_not_load_is_an_error_in_a_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_extension_that_does_not_load_is_an_error_in_a_line(tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "wrong.py").write_text("import math\nmath.sqrt(1 / 0)")
     for name, reason in {
         tmp_path / "none.py": "none.py: no such Python file; check the path",
@@ -70,7 +68,7 @@ def test_an_extension_that_does_not_load_is_an_error_in_a_line(
 
 @pytest.mark.usefixtures("installed")
 def test_a_packages_recipe_is_trained_and_its_command_run(
-    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    made: Made, tmp_path: Path, capsys: Captured
 ) -> None:
     run = tmp_path / "run"
     assert "learned temperature" in " ".join(call(capsys, "--help").out.split())

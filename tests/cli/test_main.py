@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.calls import TRAIN, Ended, Made, assert_refused, call
+from cli.calls import TRAIN, Captured, Ended, Made, assert_refused, call
 from loriini import __version__
 from loriini.cli import COMMANDS
 from loriini.cli.command import find_commands, load_command
@@ -37,7 +37,6 @@ genarate RUN                                          | generate
 inspect RUN                                           | it is a run
 inspect PARENT                                        | corpus
 quickstart --desing lory                              | --design
-quickstart --size huge                                | --size huge
 train                                                 | --out
 train tiny-lory --out /proc/run                       | --out /proc/run
 train tiny-lory --out run --optimizer.learning_rat 1  | --optimizer.learning_rate
@@ -45,7 +44,6 @@ train tiny-lory --out run --steps 0 --corpus CORPUS   | steps is 0
 train 0.3b-dense --out run                            | corpus
 train tiny-lory --dry-run --gpus 3                    | batch_size
 train tiny-lory --dry-run --max-minutes 3             | --max-minutes
-train tiny-lory --out run --init absent               | absent
 train tiny-lory --out run --init RUN                  | corpus
 train tiny-dense --out run --corpus CORPUS --length 64 --heldout absent | absent
 train RUN --out run                                   | --resume
@@ -53,10 +51,8 @@ train tiny-lory --resume RUN                          | tiny-lory
 train --resume CORPUS                                 | it is a corpus
 train --resume RUN --init RUN                         | --init
 train --resume RUN --out run                          | --out
-prepare c --documents absent --out .                  | absent
 prepare c --out .                                     | --documents
 prepare ../c --documents DOCUMENTS --out o            | ../c
-prepare c --documents DOCUMENTS --out . --length 99999 --tokenizer bpe:300 | --length
 evaluate RUN                                          | --documents
 evaluate RUN --documents DOCUMENTS --skip 70          | --skip
 evaluate RUN --documents DOCUMENTS --tasks piqa       | --tasks
@@ -67,15 +63,12 @@ compare RUN --corpus CORPUS --out o                   | --corpus
 compare dense lory --corpus CORPUS --heldout DOCUMENTS --out RUN | it is a run
 analyze RUN --out o                                   | --documents
 generate CORPUS --prompt owl                          | it is a corpus
-export RUN --to onnx --out o                          | --to onnx
 export RUN --to hf --out RUN                          | --out
 export RUN --to llama --prompt a --prompt-file b --out o | --prompt-file
 export RUN --to hf --step 7 --out o                   | --step 7
 generate RUN                                          | --prompt
-generate RUN --prompt a --temperature 0               | --temperature 0
 generate RUN --prompt a --greedy --top-p 0.5          | --top-p
 generate RUN --prompt a --label z                     | --label z
-generate RUN --prompt a --device cuda:99              | --device cuda:99
 lens RUN --prompt a --label z                         | --label z
 lens RUN                                              | --text FILE
 """
@@ -84,7 +77,7 @@ lens RUN                                              | --text FILE
 
 @pytest.mark.parametrize("row", WRONG.strip("\n").splitlines(), ids=lambda row: " ".join(row.split()))
 def test_wrong_input_is_one_line_and_makes_nothing(
-    row: str, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    row: str, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.chdir(tmp_path)
     arguments, _, named = map(str.strip, row.partition("|"))
@@ -114,11 +107,7 @@ def test_wrong_input_is_one_line_and_makes_nothing(
     ids=str,
 )
 def test_an_error_of_the_machine_is_one_line(
-    error: Exception,
-    code: int,
-    told: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    error: Exception, code: int, told: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     def fail(*_: object) -> None:
         raise error
@@ -130,7 +119,7 @@ def test_an_error_of_the_machine_is_one_line(
     assert (told in ended.err, ended.err.count("\n")) == (True, 1)
 
 
-def test_what_lowers_memory_is_an_option_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_lowers_memory_is_an_option_of_the_command(capsys: Captured) -> None:
     overrides = call(capsys, "train", "tiny-lory", "--help").out
     remedies = {
         name: getattr(load_command(e), "less_memory", "") for name, e in find_commands(COMMANDS).items()
@@ -143,15 +132,13 @@ def test_what_lowers_memory_is_an_option_of_the_command(capsys: pytest.CaptureFi
 
 @pytest.mark.parametrize(("command", "said"), [("prepare", " to resume"), ("generate", ""), ("lens", "")])
 def test_only_commands_that_resume_say_so(
-    command: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.setattr("loriini.cli.make_command", interrupt)
     assert call(capsys, command).err == f"\ninterrupted; run the same command again{said}\n"
 
 
-def test_an_interrupted_run_exits_with_130_and_resumes(
-    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_interrupted_run_exits_with_130_and_resumes(made: Made, tmp_path: Path, capsys: Captured) -> None:
     train = ("train", "tiny-lory", "--out", tmp_path, "--corpus", made.corpus, *TRAIN)
     with pytest.MonkeyPatch.context() as patch:
         after_step(patch, 5, signal_self)
@@ -177,7 +164,7 @@ def test_a_closed_pipe_gives_no_traceback() -> None:
 
 
 def test_threads_and_a_gpus_memory_are_set_up_unless_told(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     defaults = {"OMP_WAIT_POLICY": "passive", "PYTORCH_ALLOC_CONF": "expandable_segments:True"}
     for name in defaults:

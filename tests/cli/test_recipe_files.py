@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cli.calls import Made, call
+from cli.calls import Captured, Made, call
 from loriini.common.errors import InputError
 from loriini.recipes import RECIPES, find_recipe
 from loriini.routing import DESIGNS
@@ -88,7 +88,7 @@ def test_a_file_that_is_no_run_is_one_line(
 
 
 def test_recipes_of_other_packages_are_entry_points(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     (tmp_path / "other_package.py").write_text(PYTHON)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -115,7 +115,7 @@ def test_recipes_of_other_packages_are_entry_points(
     assert "recipe number" in listed.err
 
 
-def test_a_file_has_help_and_a_dry_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_has_help_and_a_dry_run(tmp_path: Path, capsys: Captured) -> None:
     path, settings = tmp_path / "mine.toml", tmp_path / "settings.json"
     path.write_text(TOML)
     shown = call(capsys, "train", path, "--help").out
@@ -126,7 +126,7 @@ def test_a_file_has_help_and_a_dry_run(tmp_path: Path, capsys: pytest.CaptureFix
     assert find_recipe(str(path)).chosen_as(found) == found
 
 
-def test_a_run_json_is_a_recipe(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_json_is_a_recipe(made: Made, tmp_path: Path, capsys: Captured) -> None:
     """With its corpus, and fields of another version; the same losses come out."""
     values = json.loads((made.run / "run.json").read_text())
     (tmp_path / "other.json").write_text(json.dumps({**values, "a_field_of_another_version": 1}))

@@ -1,15 +1,13 @@
 """Precision by setting and hardware, peak speeds, memory, and the description of the machine."""
 
-import ctypes
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 from loriini.common import hardware
-from loriini.common.hardware import autocast, describe_machine, keep_freed_memory, pick_device
+from loriini.common.hardware import autocast, describe_machine, pick_device
 
 
 def product_type(precision: str) -> torch.dtype:
@@ -32,16 +30,6 @@ def test_the_description_of_the_machine_is_json() -> None:
     assert described.keys() == {"processor", "cores", "precision", "torch", "python"}
     assert described["processor"]
     assert described["torch"] == torch.__version__
-
-
-def test_glibc_keeps_freed_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    options: dict[int, int] = {}
-    libc = SimpleNamespace(gnu_get_libc_version=None, mallopt=options.__setitem__)
-    monkeypatch.setattr(hardware.sys, "platform", "linux")
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: libc)
-    keep_freed_memory()
-    trim_threshold, top_pad, mmap_max = -1, -2, -4  # the numbers of malloc.h
-    assert options == {mmap_max: 0, trim_threshold: -1, top_pad: 2**28}
 
 
 def test_memory_is_limited_by_every_control_group_around_the_process(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cli.calls import call
+from cli.calls import Captured, call
 from compare.conftest import Compared
 from loriini.compare import measures
 from loriini.compare.existing import existing_trainings
@@ -108,7 +108,7 @@ def test_experts_in_use_are_those_of_several_steps() -> None:
 
 
 def test_documents_of_the_corpus_are_warned_of_before_they_are_trained_on(
-    compared: Compared, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    compared: Compared, tmp_path: Path, capsys: Captured
 ) -> None:
     known = tmp_path / "known.jsonl"
     known.write_text(json.dumps({"text": "7 times 7 is 49, they say. " * 4}) + "\n")
@@ -121,9 +121,7 @@ def test_documents_of_the_corpus_are_warned_of_before_they_are_trained_on(
     assert (finished.out, finished.err) == ("", "")
 
 
-def test_a_damaged_evaluation_is_named(
-    compared: Compared, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_evaluation_is_named(compared: Compared, tmp_path: Path, capsys: Captured) -> None:
     out = shutil.copytree(compared.out, tmp_path / "out")
     path = next((out / "evaluations").glob("*.json"))
     path.write_text(path.read_text()[:50])

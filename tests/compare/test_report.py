@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cli.calls import call
+from cli.calls import Captured, call
 from compare.conftest import Compared
 from loriini.compare.report import (
     by_domain_section,
@@ -85,7 +85,7 @@ def test_a_single_domain_called_all_has_no_section_of_its_own() -> None:
 
 
 def test_the_command_prints_the_headline_the_table_and_last_the_reports_path(
-    compared: Compared, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    compared: Compared, capsys: Captured, tmp_path: Path
 ) -> None:
     folders = [compared.folder(name, 0) for name in ("dense", "lory")]
     ended = call(capsys, "compare", *folders, "--heldout", compared.heldout, "--out", tmp_path)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cli.calls import assert_refused, call
+from cli.calls import Captured, assert_refused, call
 from compare.conftest import all_trained_here
 from loriini.analyze.routes import Routes
 from loriini.cli import main
@@ -90,9 +90,7 @@ def test_the_page_escapes_the_texts(out: Path) -> None:
     assert Page(page).headings[1:] == SECTIONS
 
 
-def test_a_second_call_repeats_nothing(
-    documents: Path, out: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_second_call_repeats_nothing(documents: Path, out: Path, capsys: Captured) -> None:
     def times() -> dict[Path, int]:
         folders = (out / "documents", out / "corpus", out / "runs", out / "evaluations")
         return {path: path.stat().st_mtime_ns for folder in folders for path in folder.rglob("*")}
@@ -112,7 +110,7 @@ def test_a_second_call_repeats_nothing(
 
 
 def test_an_interrupted_job_resumes_to_the_same_results(
-    documents: Path, out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    documents: Path, out: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
 
@@ -134,7 +132,7 @@ def test_an_interrupted_job_resumes_to_the_same_results(
     ("more", "changed"), [(("--seed", "1"), "seed"), (("--size", "medium", "--design", "aoe"), "design")]
 )
 def test_another_job_in_the_same_folder_is_refused(
-    more: tuple[str, ...], changed: str, documents: Path, out: Path, capsys: pytest.CaptureFixture[str]
+    more: tuple[str, ...], changed: str, documents: Path, out: Path, capsys: Captured
 ) -> None:
     assert_refused(call(capsys, *arguments(documents, out, *more)), f"a job with other {changed}")
 
@@ -148,9 +146,7 @@ def test_other_text_in_the_same_files_is_another_job(tmp_path: Path, monkeypatch
             run_quickstart(Quickstart(documents=(str(documents),)), out)
 
 
-def test_another_process_in_the_same_folder_is_refused(
-    documents: Path, out: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_process_in_the_same_folder_is_refused(documents: Path, out: Path, capsys: Captured) -> None:
     with folder_lock(out):
         assert_refused(call(capsys, *arguments(documents, out)), str(out))
 
@@ -166,7 +162,7 @@ def test_the_memory_of_a_stage_is_that_of_its_trainings_too(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("file", ["quickstart.json", "stages.json", "samples.json"])
 def test_a_damaged_file_is_refused(
-    file: str, documents: Path, out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    file: str, documents: Path, out: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     folder = Path(shutil.copytree(out, tmp_path / "job"))
     (folder / file).write_text('{"cut')
@@ -176,7 +172,7 @@ def test_a_damaged_file_is_refused(
 
 
 def test_a_training_that_diverged_is_named_with_a_remedy(
-    documents: Path, out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    documents: Path, out: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     folder = Path(shutil.copytree(out, tmp_path / "job"))
     run = folder / "runs" / "lory"
@@ -189,7 +185,7 @@ def test_a_training_that_diverged_is_named_with_a_remedy(
 
 
 def test_label_routing_works_from_documents_to_report(
-    documents: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    documents: Path, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job, "train_all", all_trained_here)
     folder = tmp_path / "job"
@@ -238,7 +234,7 @@ def test_local_text_with_a_wrong_domain_is_refused_before_training(
 
 
 def test_a_place_that_is_not_the_jobs_is_left_alone(
-    documents: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    documents: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     assert_refused(call(capsys, *arguments(tmp_path / "absent", tmp_path / "job")), "absent: no such file")
     assert not any(tmp_path.iterdir())

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cli.calls import call
+from cli.calls import Captured, call
 from loriini.common.errors import InputError
 from loriini.quickstart import job
 from loriini.quickstart.settings import Quickstart
@@ -18,7 +18,7 @@ def write_lines(path: Path, count: int) -> None:
 
 
 def test_a_flawed_record_is_skipped_when_asked_in_the_folder_of_a_job_that_stopped_at_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     flawed, out = tmp_path / "flawed.jsonl", tmp_path / "job"
     write_lines(flawed, 360)
