@@ -36,7 +36,7 @@ EXPORTS = (
         "export/export.py",
         ", *TOKENIZER_FILES",
         "",
-        "tests/export/test_export.py -k not_current",
+        "tests/export/test_export.py -k same_export",
     ),
     Mutation(
         "a model is compared at other rotary factors than its prompt had",

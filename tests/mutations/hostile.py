@@ -8,7 +8,6 @@ HOSTILE = (
         "data/prepare/similarity/encoders.py",
         "folder, dtype=dtype, trust_remote_code=False, use_safetensors=True",
         "folder, dtype=dtype, trust_remote_code=True, use_safetensors=True",
-        "tests/data/prepare/similarity/test_encoders.py",
     ),
     Mutation(
         "code in a tokenizer's folder runs",

@@ -6,13 +6,20 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Mutation:
-    """A mistake: `old` occurs once in `file` and becomes `new`; `tests` (pytest's arguments) should fail."""
+    """A mistake: `old` occurs once in `file` and becomes `new`.
+
+    `tests` (pytest's arguments) should fail: by default the file's own.
+    """
 
     name: str
     file: str
     old: str
     new: str
-    tests: str
+    tests: str = ""
+
+    def __post_init__(self) -> None:
+        folder, _, name = self.file.rpartition("/")
+        object.__setattr__(self, "tests", self.tests or f"tests/{folder}/test_{name}")
 
     def apply(self, source: Path) -> None:
         path = source / "loriini" / self.file

@@ -8,7 +8,6 @@ TRAINING = (
         "train/optimizer.py",
         "optimizer.found_inf = (~taken).float()",
         "optimizer.found_inf = torch.zeros_like(norm)",
-        "tests/train/test_optimizer.py",
     ),
     Mutation(
         "a resumed run forgets the norms by which it knows a spike",
@@ -22,7 +21,6 @@ TRAINING = (
         "model/loss.py",
         "scale = scale * (1 + 2 * z * log_z)",
         "pass",
-        "tests/model/test_loss.py",
     ),
     Mutation(
         "rows that align a head take a share of the probability",
@@ -36,21 +34,18 @@ TRAINING = (
         "routing/stats.py",
         "values_NX.masked_fill(~routing.valid[:, None], 0)",
         "values_NX",
-        "tests/routing/test_stats.py",
     ),
     Mutation(
         "gradients within the limit are scaled up to it",
         "train/optimizer.py",
         "/ limit).clamp(min=1.0)",
         "/ limit)",
-        "tests/train/test_optimizer.py",
     ),
     Mutation(
         "a batch read ahead is taken for any position",
         "data/batches/loader.py",
         "if self._ahead is not None and self._ahead[0] == consumed:",
         "if self._ahead is not None:",
-        "tests/data/batches/test_loader.py",
     ),
     Mutation(
         "the estimate counts casts of experts that are merged again",
@@ -92,49 +87,37 @@ TRAINING = (
         "train/initial.py",
         "if expected is not None and self.digest() != expected:",
         "if False:",
-        "tests/train/test_initial.py",
     ),
     Mutation(
         "an expert's epsilon is not divided by E",
         "train/optimizer.py",
         '"eps": config.eps / experts',
         '"eps": config.eps',
-        "tests/train/test_optimizer.py",
     ),
     Mutation(
         "Muon's step is its mean, not one step ahead",
         "train/muon.py",
         "gradient.lerp(mean, momentum)",
         "mean",
-        "tests/train/test_muon.py",
     ),
     Mutation(
         "Muon's steps are scaled by columns alone",
         "train/muon.py",
         "max(parameter.shape[-2:])",
         "parameter.shape[-1]",
-        "tests/train/test_muon.py",
     ),
-    Mutation(
-        "a skipped step shrinks Muon's mean",
-        "train/muon.py",
-        "(1 - momentum) * taken",
-        "1 - momentum",
-        "tests/train/test_muon.py",
-    ),
+    Mutation("a skipped step shrinks Muon's mean", "train/muon.py", "(1 - momentum) * taken", "1 - momentum"),
     Mutation(
         "the matrices of a stack share one norm",
         "train/muon.py",
         "torch.linalg.matrix_norm(y_EMN, keepdim=True)",
         "y_EMN.norm()",
-        "tests/train/test_muon.py",
     ),
     Mutation(
         "two iterations at once forget the first one's share",
         "train/muon.py",
         "first_EMM + second_EMM, second_EMM",
         "second_EMM, second_EMM",
-        "tests/train/test_muon.py",
     ),
     Mutation(
         "each process makes its part of a matrix orthogonal",
@@ -148,7 +131,7 @@ TRAINING = (
         "train/optimizer.py",
         "experts**power",
         "experts",
-        "tests/train/test_optimizer.py",
+        "tests/train/test_upcycle.py",
     ),
     Mutation(
         "every process checks all files of a checkpoint",
@@ -169,7 +152,6 @@ TRAINING = (
         "data/batches/loader.py",
         "consumed + self.rank * share",
         "consumed",
-        "tests/data/batches/test_loader.py",
     ),
     Mutation(
         "auxiliary losses weigh as instances, however many units these have",
@@ -183,14 +165,12 @@ TRAINING = (
         "train/step.py",
         "consumed=consumed,",
         "consumed=before.consumed,",
-        "tests/train/test_step.py",
     ),
     Mutation(
         "a sparse design is active by Lory's threshold",
         "train/records/expert_use.py",
         "active = use.active if design.soft else use.choices",
         "active = use.active",
-        "tests/train/records/test_expert_use.py",
     ),
     Mutation(
         "the 7B models are trained on less text",
@@ -204,7 +184,6 @@ TRAINING = (
         "compare/seeds.py",
         "np.std(values, ddof=1)",
         "np.std(values)",
-        "tests/compare/test_seeds.py",
     ),
     Mutation(
         "the dense phase costs what the mixture does",
@@ -218,14 +197,12 @@ TRAINING = (
         "compare/results.py",
         'for v in of_size if v["causality"] != "none"}',
         "for v in of_size}",
-        "tests/compare/test_results.py",
     ),
     Mutation(
         "a headline claims what one interval supports",
         "compare/report.py",
         "in_quadrature((change - low, high - change) for change, low, high in logs)",
         "in_quadrature((change - low, high - change) for change, low, high in logs[1:])",
-        "tests/compare/test_report.py",
     ),
     Mutation(
         "settings that change the training share a folder",
@@ -239,7 +216,6 @@ TRAINING = (
         "compare/running.py",
         "            each.process.terminate()\n",
         "            each.process.kill()\n",
-        "tests/compare/test_running.py",
     ),
     Mutation(
         "a published accuracy has two digits exchanged",
@@ -267,7 +243,6 @@ TRAINING = (
         "train/preflight.py",
         "    return needs.text\n",
         "    return None\n",
-        "tests/train/test_preflight.py",
     ),
     Mutation(
         "sizes that no machine holds are tried",
@@ -281,6 +256,5 @@ TRAINING = (
         "cli/arguments.py",
         "if path.exists() and not path.is_file():",
         "if False:",
-        "tests/cli/test_arguments.py",
     ),
 )
