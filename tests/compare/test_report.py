@@ -11,13 +11,15 @@ from cli.calls import Captured, call
 from compare.conftest import Compared
 from loriini.compare.report import (
     by_domain_section,
+    cells_with_equal_steps,
+    difference_texts,
+    first_segment_note,
     headline,
     perplexity_rows,
     uncertainty,
     verdict_of,
     write_comparison,
 )
-from loriini.compare.sections import cells_with_equal_steps, difference_texts, first_segment_note
 from loriini.evaluate.intervals import OVERALL
 from reports import Page
 

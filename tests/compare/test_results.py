@@ -19,11 +19,14 @@ from loriini.common.errors import InputError
 from loriini.common.hub import RUN
 from loriini.compare import job
 from loriini.compare.existing import existing_trainings
+from loriini.compare.grid import make_trainings
 from loriini.compare.job import measure_trainings
 from loriini.compare.results import compare_trainings
 from loriini.compare.trainings import Training
 from loriini.evaluate.runs import evaluate_runs
 from loriini.evaluate.settings import EvaluationSettings
+from loriini.recipes import find_recipe
+from loriini.train.corpora import SMALL_VOCABULARY
 from loriini.train.records.metrics import METRICS, read_records
 
 
@@ -214,7 +217,10 @@ def test_a_dry_run_lists_every_cell_with_its_state(
     assert {"total": total, "active": active} == cell["parameters"]
     assert tokens == 768
     small = call(capsys, "compare", "lory", "--dry-run", "--seeds", 1, "--out", tmp_path / "none")
-    assert small.out.splitlines()[1].endswith("new")
+    parameters, state = small.out.split()[9], small.out.split()[-1]
+    (lory,) = make_trainings(("lory",), find_recipe("tiny"), (), {}, seeds=1)
+    total, _ = lory.run.config(SMALL_VOCABULARY).parameters()
+    assert (parameters, state) == (f"{total:,}", "new")
     assert not (tmp_path / "none").exists()
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from loriini.compare.variants import chosen, differences_from, with_mean
+from loriini.compare.results import chosen, differences_from, with_mean
 from loriini.evaluate.intervals import differences_by_domain
 
 

@@ -12,7 +12,7 @@ from loriini.data.prepare.prepare import Corpus
 from loriini.reporting import page as p
 from loriini.reporting import plots
 from loriini.reporting.page import Html, write_page
-from loriini.reporting.wording import ALONE, cosine, large
+from loriini.reporting.wording import large, shared_instance_cosine
 
 Inspection = Mapping[str, Any]
 
@@ -63,24 +63,20 @@ def write_corpus_page(folder: Path, numbers: Inspection, examples: Sequence[Mapp
         "instances": large(numbers["instances"]["count"]),
         "tokens an instance": large(numbers["instances"]["length"]),
     }
+    similarity = p.table(["", ""], _similarity(numbers).items()) if numbers["neighbors"] else None
     opening = p.join(
         p.element("p", "Loriini", class_="kicker"), p.element("h1", f"Corpus {folder.name}"), p.cards(cards)
     )
     sections = {
-        "Documents": documents_section(numbers),
-        "Lengths": lengths_section(numbers),
-        "Order and neighbours": p.table(["", ""], _similarity(numbers).items())
-        if numbers["neighbors"]
-        else None,
-        "Documents and their nearest neighbours": p.join(*map(document_and_nearest, examples))
-        if examples
-        else None,
+        "Documents": _documents_section(numbers),
+        "Lengths": _lengths_section(numbers),
+        "Order and neighbours": similarity,
+        "Documents and their nearest neighbours": p.join(*map(document_and_nearest, examples)),
     }
     return write_page(folder / PAGE, f"Loriini: {folder.name}", opening, sections.items())
 
 
-def documents_section(numbers: Inspection) -> Html:
-    """Documents and tokens by domain, and documents dropped by reason."""
+def _documents_section(numbers: Inspection) -> Html:
     domains = (
         [name, f"{domain['documents']:,}", f"{domain['tokens']:,}", f"{share:.1%}"]
         for name, domain in numbers["domains"].items()
@@ -97,8 +93,7 @@ def documents_section(numbers: Inspection) -> Html:
     )
 
 
-def lengths_section(numbers: Inspection) -> Html:
-    """Lengths of documents, and documents an instance."""
+def _lengths_section(numbers: Inspection) -> Html:
     spreads = {
         "tokens a document": numbers["tokens_per_document"],
         "documents an instance": numbers["documents_per_instance"],
@@ -120,7 +115,7 @@ def _similarity(numbers: Inspection) -> dict[str, str]:
         "adjacent pairs that are not neighbours": _share(order["jumps"], ordered),
     }
     for name, mean in numbers["shared_instance_cosine"].items():
-        values[f"cosine within an instance, {name} order"] = cosine(mean, ALONE)
+        values[f"cosine within an instance, {name} order"] = shared_instance_cosine(mean)
     if neighbors:
         values |= {
             "encoder": f"{neighbors['encoder']}, {neighbors['width']} dimensions",

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
@@ -49,8 +50,9 @@ def write_lens_page(lens: Lens, out: Path) -> Path:
         "Loss": loss_section(lens),
         "Similar domains": domains_section(lens),
     }
-    experts = lens.reading.gates_LUE.shape[2]
-    style, script = expert_colours(experts) + _resource("lens.css"), _resource("lens.js")
+    source = files("loriini.analyze")
+    style = expert_colours(lens.reading.gates_LUE.shape[2]) + source.joinpath("lens.css").read_text("utf-8")
+    script = source.joinpath("lens.js").read_text("utf-8")
     out.parent.mkdir(parents=True, exist_ok=True)
     return write_page(out, f"Loriini lens: {lens.name}", opening(lens), sections.items(), style, script)
 
@@ -127,12 +129,8 @@ def text_section(lens: Lens) -> Html:
         class_="controls",
         id="controls",
     )
-    key = (
-        p.element(
-            "button", str(i), type="button", class_="chip", style=f"--c:var(--e{i})", data_expert=str(i)
-        )
-        for i in range(experts)
-    )
+    chip = partial(p.element, "button", type="button", class_="chip")
+    key = (chip(str(i), style=f"--c:var(--e{i})", data_expert=str(i)) for i in range(experts))
     return p.join(
         p.element("noscript", p.note("Colours and weights need JavaScript, which is switched off.")),
         controls,
@@ -151,17 +149,13 @@ def text_section(lens: Lens) -> Html:
 
 def _choices(name: str, legend: str, values: Sequence[str], chosen: str) -> Html:
     """Radio buttons."""
-    buttons = (
-        p.element(
-            "label",
-            p.element(
-                "input", type="radio", name=name, value=value, **({"checked": ""} if value == chosen else {})
-            ),
-            value,
-        )
-        for value in values
-    )
-    return p.element("fieldset", p.element("legend", legend), *buttons, class_=name)
+
+    def button(value: str) -> Html:
+        checked = {"checked": ""} if value == chosen else {}
+        return p.element("label", radio(value=value, **checked), value)
+
+    radio = partial(p.element, "input", type="radio", name=name)
+    return p.element("fieldset", p.element("legend", legend), *map(button, values), class_=name)
 
 
 def _contexts(lens: Lens) -> Iterator[Html]:
@@ -169,12 +163,10 @@ def _contexts(lens: Lens) -> Iterator[Html]:
     starts = lens.reading.starts
     for number, (start, stop) in enumerate(pairwise([*starts, len(lens.reading.pieces)])):
         if lens.unit == "token":
-            label = f"context {number}"
-            yield p.element(
-                "div", *_tokens(lens, start, stop), class_="context", role="group", aria_label=label
-            )
+            children, group = _tokens(lens, start, stop), {"role": "group", "aria_label": f"context {number}"}
         else:
-            yield p.element("div", *_units(lens, start, stop), class_="context", role="none")
+            children, group = _units(lens, start, stop), {"role": "none"}
+        yield p.element("div", *children, class_="context", **group)
 
 
 def _units(lens: Lens, start: int, stop: int) -> Iterator[Html]:
@@ -193,11 +185,8 @@ def _tokens(lens: Lens, start: int, stop: int) -> Iterator[Html]:
 def _token(index: int, piece: str) -> Html:
     """One token; its line breaks are drawn as signs, followed by one, and the indentation after them."""
     *lines, tail = piece.split("\n")
-    if not lines:
-        return p.element("span", piece, id=f"t{index}", class_="t", role="option", tabindex="-1")
-    shown, indentation = (
-        ("↵".join([*lines, ""]), tail) if not tail.strip() else ("↵".join([*lines, tail]), "")
-    )
+    indentation = tail if lines and not tail.strip() else ""
+    shown = "↵".join([*lines, tail.removesuffix(indentation)])
     return p.join(
         p.element("span", shown, id=f"t{index}", class_="t", role="option", tabindex="-1"),
         Html("<br>" * len(lines)),
@@ -285,11 +274,7 @@ def domains_section(lens: Lens) -> Html:
     overlaps = domain_overlaps(lens.reading, lens.design.soft, routes)
     shown = routes.largest(DOMAINS_SHOWN)
     between = mean_overlap(routes)
-    usual = (
-        ""
-        if math.isnan(between)
-        else f" Two domains of this run have an overlap of {between:.3f} on average."
-    )
+    usual = f" Two domains of this run have an overlap of {between:.3f} on average."
     rows = [[name, f"{overlap:.3f}"] for name, overlap in list(overlaps.items())[:LISTED]]
     drawn = np.concatenate([shares_LE[:, None], shown.choice_shares], axis=1)
     return p.join(
@@ -297,7 +282,8 @@ def domains_section(lens: Lens) -> Html:
             f"The text is routed most like {routes.field} ",
             p.strong(next(iter(overlaps))),
             ". The overlap of two texts is the part of their choices of experts that is the same, averaged "
-            f"over layers: 1 if all is the same.{usual}",
+            "over layers: 1 if all is the same.",
+            usual if len(routes.domains) > 1 else "",
         ),
         p.table([routes.field, "overlap"], rows),
         p.figure(
@@ -336,7 +322,3 @@ def _signed(value: float, digits: int = 3) -> str:
 
 def _one_line(text: str) -> str:
     return text.replace("\n", "↵")
-
-
-def _resource(name: str) -> str:
-    return files("loriini.analyze").joinpath(name).read_text(encoding="utf-8")

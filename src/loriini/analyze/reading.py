@@ -35,7 +35,6 @@ class Reading:
 
     @cached_property
     def tokens_of_units(self) -> list[NDArray[np.int64]]:
-        """The tokens of each unit, in order."""
         return [np.flatnonzero(self.unit_N == unit) for unit in range(self.gates_LUE.shape[1])]
 
     def choice_shares(self, soft: bool) -> Floats:
@@ -74,7 +73,6 @@ class Lens:
 
     @property
     def unit(self) -> str:
-        """The name of a unit."""
         return {"token": "token", "sequence": "context"}.get(self.design.unit, "segment")
 
     @property

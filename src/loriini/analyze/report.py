@@ -7,9 +7,8 @@ from loriini.analyze.sections import expert_use_plots, learning_section, trainin
 from loriini.common.checks import by_dotted_name
 from loriini.common.errors import InputError
 from loriini.common.hub import RUN, name_of, page_folder
-from loriini.data.read.read import read_documents
 from loriini.evaluate.heldout import tokenize_by_domain
-from loriini.evaluate.runs import read_options
+from loriini.evaluate.runs import read_heldout
 from loriini.evaluate.settings import EvaluationSettings
 from loriini.model.weights.loading import load_config, load_model, training_of
 from loriini.reporting.page import REPORT, element, join, paragraph, strong, table, write_page
@@ -45,7 +44,7 @@ def measure_routes(run: Path, settings: EvaluationSettings) -> Routes:
     if not model.config.is_mixture:
         raise InputError(f"{run}: a dense model, so there is nothing to route; give the run of a mixture")
     training, names = training_of(run), model.config.label_names
-    read = read_documents(settings.documents, read_options(settings))
+    read = read_heldout(settings)
     length = training.context(model.config)
     heldout = tokenize_by_domain(read, tokenizer, length, settings.instances, names, settings.contexts)
     return routes_by_domain(model, heldout, training.evaluated_in, field=settings.domain_field)
@@ -74,7 +73,7 @@ def write_run_report(run: Path, out: Path, remark: str | None = None) -> Path:
         "Learning": learning_section(name, metrics),
         "Use of experts": expert_use_plots(metrics, trained.routing if trained else None),
         "Who routes where": who_routes_where(routes),
-        "Settings": table(["setting", "value"], shown) if settings else None,
+        "Settings": table(["setting", "value"], shown),
     }
     out.mkdir(parents=True, exist_ok=True)
     return write_page(out / REPORT, f"Loriini: {name}", opening, sections.items())

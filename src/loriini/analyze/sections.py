@@ -182,7 +182,6 @@ def _statistics(routes: Routes) -> Html:
 
 
 def _explanations(routes: Routes) -> str:
-    """What the columns of the statistics are."""
     experts, field = routes.choices.shape[-1], routes.field
     return (
         f"Experts in use: the exponential of the load's entropy, {experts} if the load is even. Experts by "

@@ -46,17 +46,14 @@ def existing_trainings(folders: Sequence[Path]) -> list[Training]:
         settings = {name: existing.settings.get(name, "none") for name in varying}
         name = variant_name(existing.run.name, settings)
         if len(varying) > MOST_NAMED:
-            first = next(other for other in runs if other.settings == existing.settings)
-            name = f"{existing.run.name} ({first.folder})"
+            alike = next(other for other in runs if other.settings == existing.settings)
+            name = f"{existing.run.name} ({alike.folder})"
         trainings.append(Training(name, existing.run, existing.folder, settings, of_grid=False))
-    seen = dict[tuple[str, int], Path]()
-    for training in trainings:
-        key = (training.variant, training.seed)
-        if other_folder := seen.get(key):
+    for first, *others in grouped(trainings, lambda training: (training.variant, training.seed)).values():
+        if others:
             raise InputError(
-                f"{training.folder}: the same settings and seed as {other_folder}; give one of them"
+                f"{others[0].folder}: the same settings and seed as {first.folder}; give one of them"
             )
-        seen[key] = training.folder
     return trainings
 
 
@@ -75,7 +72,6 @@ def _read(folder: Path) -> _ExistingRun:
 
 
 def _varying(settings: Sequence[Mapping[str, str]]) -> list[str]:
-    """The names whose values are not all the same."""
     names = dict.fromkeys(name for one in settings for name in one)
     return [name for name in names if len({one.get(name, "none") for one in settings}) > 1]
 

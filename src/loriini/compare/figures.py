@@ -96,9 +96,8 @@ def loss_over_compute(designs: Rows) -> Figure:
     for i, design in enumerate(designs):
         color, dash = COLORS[i % len(COLORS)], DASHES[i % len(DASHES)]
         flops = np.array(design["flops"])
-        mean = np.array([loss["mean"] for loss in design["loss"]])
-        low = np.array([loss["mean"] if loss["low"] is None else loss["low"] for loss in design["loss"]])
-        high = np.array([loss["mean"] if loss["high"] is None else loss["high"] for loss in design["loss"]])
+        points = [[loss[key] for key in ("mean", "low", "high")] for loss in design["loss"]]
+        mean, low, high = np.array(points, np.float64).T  # with one seed the bounds are None: NaN
         spread = (mean - low, high - mean)
         label = in_legend(design["name"])
         axes.errorbar(flops, mean, spread, fmt="o", color=color, ms=4.5, lw=1.2, label=label)

@@ -13,8 +13,7 @@ import numpy as np
 from loriini.common.grouping import grouped
 from loriini.compare.measures import Rows
 from loriini.compare.seeds import over_seeds
-from loriini.compare.trainings import variant_name
-from loriini.compare.variants import unswept_settings
+from loriini.compare.trainings import unswept, variant_name
 from loriini.reporting.curves import Floats
 
 
@@ -24,7 +23,7 @@ def measure_ladder(variants: Rows, cells: Rows) -> dict[str, Any]:
     Only variants that a sweep chose and that are causal take part.
     """
     shown = [v for v in variants if v["chosen"] and v["causality"] != "none"]
-    families = grouped(shown, lambda v: variant_name(v["design"], unswept_settings(v)))
+    families = grouped(shown, lambda v: variant_name(v["design"], unswept(v["settings"])))
     return {
         "widths": sorted({v["width"] for v in variants}),
         "baseline": next(iter(families), None),

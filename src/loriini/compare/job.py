@@ -24,7 +24,7 @@ from loriini.data.jobs.lock import folder_lock
 from loriini.data.prepare.overlap import warn_of_overlap
 from loriini.data.read.inputs import input_files
 from loriini.evaluate.heldout import check_domains, check_lengths, documents_of, tokenize_by_domain
-from loriini.evaluate.runs import document_counts, read_heldout, shared_heldout
+from loriini.evaluate.runs import read_heldout, shared_heldout
 from loriini.evaluate.settings import EvaluationSettings
 from loriini.model.weights.loading import tokenizer_in
 from loriini.recipes import default_vocabulary, is_tiny
@@ -156,7 +156,7 @@ def measure_trainings(
     text = {
         "documents": [Path(path).name for path in evaluation.documents],
         "instances": {domain: len(each.instances) for domain, each in heldout.items()},
-        "begin_in": document_counts(heldout, skip),
+        "begin_in": {domain: each.begin_in(skip) for domain, each in heldout.items()},
         "too_short": {domain: each.too_short(skip) for domain, each in heldout.items()},
         "length": evaluation.length,
         "skip": skip,

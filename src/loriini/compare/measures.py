@@ -1,11 +1,11 @@
 """Measurements of a cell: of its training, from `metrics.jsonl`, and its held-out perplexity."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from loriini.common.atomic import write_json
 from loriini.common.errors import InputError
 from loriini.common.hub import RUN, model_folder
 from loriini.common.json_file import read_object
-from loriini.compare.running import training_seconds
 from loriini.compare.trainings import Training
 from loriini.data.jobs.artifact import digest
 from loriini.data.jobs.lock import folder_lock
@@ -21,7 +20,15 @@ from loriini.evaluate.heldout import HeldOut, heldout_digest
 from loriini.evaluate.perplexity import EVALUATION_VERSION
 from loriini.evaluate.runs import evaluate_on
 from loriini.evaluate.settings import EvaluationSettings
-from loriini.reporting.curves import Floats, Metrics, column, routed_steps, utilisation, with_load_entropy
+from loriini.reporting.curves import (
+    Floats,
+    Metrics,
+    column,
+    routed_steps,
+    training_seconds,
+    utilisation,
+    with_load_entropy,
+)
 from loriini.train.config import RecordedCorpus, of_json, read_run
 from loriini.train.records.metrics import METRICS, read_records
 
@@ -50,9 +57,11 @@ def training_measures(training: Training) -> dict[str, Any]:
     - `curve`: means of `loss` over at most CURVE_POINTS windows of steps; `tokens`, `flops` and `seconds` at
       the end of each.
 
-    InputError for a run without metrics.
+    InputError for a run without metrics, or without a field that is compared.
     """
-    metrics = _read_steps(training.folder)
+    metrics = read_records(training.folder / METRICS, *READ)
+    if not metrics:
+        raise InputError(f"{training.folder}: has no {METRICS}, so nothing to compare; train it first")
     run, written = read_run(training.folder / RUN)
     corpus = of_json(RecordedCorpus, written, training.folder / RUN)
     configs = {n: run.config(corpus.vocab_size, num_experts=n) for n in {m["experts"] for m in metrics}}
@@ -80,29 +89,21 @@ def training_measures(training: Training) -> dict[str, Any]:
     }
 
 
-def _read_steps(folder: Path) -> list[dict[str, Any]]:
-    """A run's metrics; InputError if there are none, or if a field that is compared is missing."""
-    metrics = read_records(folder / METRICS, *READ)
-    if not metrics:
-        raise InputError(f"{folder}: has no {METRICS}, so nothing to compare; train it first")
-    return metrics
-
-
 def last_part(metrics: Metrics) -> Metrics:
     """The last tenth of the steps, at least one."""
     return metrics[-max(1, round(LAST_SHARE * len(metrics))) :]
 
 
-def mean_or_none(values: Any) -> float | None:
-    """The mean of the values that are not None; None if there is none."""
-    finite = [value for value in values if value is not None]
+def mean_or_none(values: Iterable[float | None]) -> float | None:
+    """The mean of the values that are finite numbers; None if there is none."""
+    finite = [value for value in values if is_number(value)]
     return fmean(finite) if finite else None
 
 
 def learning_curve(loss: Floats, spent: Mapping[str, Floats]) -> dict[str, list[float | None]]:
     """Means of the loss over windows of steps, and what was spent by the end of each window."""
     windows = np.array_split(np.arange(len(loss)), min(CURVE_POINTS, len(loss)))
-    means = [mean_or_none(x for x in loss[window].tolist() if math.isfinite(x)) for window in windows]
+    means = [mean_or_none(loss[window].tolist()) for window in windows]
     ends = [window[-1] for window in windows]
     return {"loss": means, **{axis: values[ends].tolist() for axis, values in spent.items()}}
 
@@ -160,6 +161,6 @@ def model_state(folder: Path) -> list[list[Any]]:
     return sorted([file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in weights)
 
 
-def is_number(value: float | None) -> bool:
+def is_number(value: float | None) -> TypeGuard[float]:
     """Whether a value is a finite number."""
     return value is not None and math.isfinite(value)

@@ -24,6 +24,7 @@ from loriini.common.progress import Advance, inform, progress, warn
 from loriini.common.signals import Interrupted, deferred_interrupts
 from loriini.compare.trainings import Training
 from loriini.data.jobs.processes import starting_processes
+from loriini.reporting.curves import training_seconds
 from loriini.train.corpora import read_corpora
 from loriini.train.folder import claim_run, make_folder
 from loriini.train.loop import loss_and_speed
@@ -138,11 +139,9 @@ class _Processes:
 
     @property
     def left(self) -> int:
-        """How many have not ended."""
         return len(self.waiting) + len(self.running)
 
     def _start(self) -> None:
-        """Start waiting trainings while there is room."""
         for slot in range(self.jobs):
             if self.waiting and slot not in self.running:
                 training, shown = self.waiting.popleft(), ExitStack()
@@ -234,28 +233,13 @@ def training_state(training: Training) -> str:
     metrics = read_records(training.folder / METRICS)
     if training.state == "diverged":
         return f"diverged after {len(metrics)} steps"
-    seconds = sum(training_seconds(metrics))
     loss = metrics[-1]["loss"]
-    return f"finished, loss {math.nan if loss is None else loss:.3f}, {seconds:.0f} s"
-
-
-def training_seconds(metrics: Sequence[dict[str, float]]) -> list[float]:
-    """Seconds of each step, evaluations and checkpoints not counted."""
-    before, seconds = 0.0, []
-    for step in metrics:
-        seconds.append((step["tokens"] - before) / step["tokens_per_second"])
-        before = step["tokens"]
-    return seconds
+    return f"finished, loss {math.nan if loss is None else loss:.3f}, {training_seconds(metrics).sum():.0f} s"
 
 
 def failure(code: int, log: Path) -> str:
     """Why a process failed: the signal that killed it, or the last line of its log."""
     if code < 0:  # then the log ends somewhere in its work
         return f"killed by signal {-code}" + ("; is there enough memory?" if code == -signal.SIGKILL else "")
-    return last_line(log) or f"exit code {code}"
-
-
-def last_line(path: Path) -> str:
-    """The last line of a log that is not empty."""
-    text = path.read_text(errors="replace") if path.exists() else ""
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+    text = log.read_text(errors="replace").strip() if log.exists() else ""
+    return text.splitlines()[-1].strip() if text else f"exit code {code}"

@@ -23,7 +23,6 @@ class MeanInterval:
     high: float = math.nan
 
     def to_dict(self) -> dict[str, float | None]:
-        """The numbers as a JSON object; those that are NaN become null."""
         return without_nan(asdict(self))
 
 

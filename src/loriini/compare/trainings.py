@@ -95,6 +95,11 @@ def variant_name(name: str, settings: Mapping[str, object]) -> str:
     return " ".join([name, *(f"{key.rpartition('.')[2]}={value}" for key, value in settings.items())])
 
 
+def unswept(settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings of a variant that a sweep does not choose."""
+    return {name: value for name, value in settings.items() if not name.startswith("optimizer.")}
+
+
 def run_settings(run: TrainConfig, left_out: Collection[str]) -> dict[str, str]:
     """A run's settings as text, by dotted name, without those in `left_out` and those in its sections."""
     parts = tuple(f"{name}." for name in left_out)

@@ -7,7 +7,6 @@ batches do not change results. `python -m loriini.evaluate.harness` is `lm_eval`
 
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -64,6 +63,7 @@ class LoriiniLM(HFLM):
         check_choice("routing", routing, get_args(EvaluationRouting))
         check_routing(self.model.config, routing, skip=1)
         labels_of(self.model, label, 1)
+        self.segmented = self.model.config.design.segmented
         self.routing = routing
         self.label = label
         self.truncated = 0
@@ -85,6 +85,7 @@ class LoriiniLM(HFLM):
             return request
         return replace(request, arguments=(context, {**settings, "max_gen_toks": most}))
 
+    @torch.no_grad()
     def _loglikelihood_tokens(
         self, requests: list[Any], disable_tqdm: bool = False, override_bs: int | None = None
     ) -> list[tuple[float, bool]]:
@@ -139,7 +140,7 @@ class LoriiniLM(HFLM):
         ids_BL = torch.tensor(padded, device=self.device)
         lengths_B = torch.tensor([len(window.ids) for window in batch], device=self.device)
         inputs: dict[str, Any] = {"routing_labels": labels_of(self.model, self.label, len(batch))}
-        mode = "segment" if rolling and self._segmented and self.routing == "prompt" else self.routing
+        mode = "segment" if rolling and self.segmented and self.routing == "prompt" else self.routing
         if mode != "training":
             prompts_B = torch.tensor([window.prompt for window in batch], device=self.device)
             inputs |= {"prompt_lengths": prompts_B, "inference_routing": mode}
@@ -149,16 +150,10 @@ class LoriiniLM(HFLM):
         states_BLD: Tensor = out.last_hidden_state
         return states_BLD
 
-    @property
-    def _segmented(self) -> bool:
-        return bool(self.model.config.design.segmented)
-
-    @contextmanager
-    def _precision(self) -> Iterator[None]:
-        """The precision of the model's products; no gradients."""
+    def _precision(self) -> torch.autocast:
+        """The precision of the model's products."""
         dtype = self.mixed_precision_dtype
-        with torch.no_grad(), torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not None):
-            yield
+        return torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not None)
 
     def tok_batch_encode(
         self,
@@ -175,7 +170,7 @@ class LoriiniLM(HFLM):
         return ids, mask
 
     def _model_generate(self, context: Tensor, max_length: int, stop: list[str], **settings: Any) -> Tensor:
-        by_segment = self.routing == "segment" or (self.routing == "training" and self._segmented)
+        by_segment = self.routing == "segment" or (self.routing == "training" and self.segmented)
         settings["inference_routing"] = "segment" if by_segment else "prompt"
         settings["routing_labels"] = labels_of(self.model, self.label, len(context))
         return super()._model_generate(context, max_length, stop, **settings)

@@ -47,12 +47,10 @@ class Difference:
         return self.low > 0 or self.high < 0
 
     def to_dict(self) -> dict[str, float | None]:
-        """The difference as a JSON object; bounds that are NaN become null."""
         return without_nan(asdict(self))
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Difference":
-        """The inverse of `to_dict`."""
         return cls(**{name: nan if value is None else value for name, value in values.items()})
 
 

@@ -1,10 +1,9 @@
 """Held-out perplexity of one trained model, or of several on the same tokens."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +49,8 @@ def without_weights(config: LoriiniConfig) -> LoriiniForCausalLM:
 
 def read_heldout(settings: EvaluationSettings) -> list[Document]:
     """The documents. InputError for those that cannot be read."""
-    return list(read_documents(settings.documents, read_options(settings)))
-
-
-def read_options(settings: EvaluationSettings) -> ReadOptions:
-    """How the documents are read."""
-    return ReadOptions(Fields(text=settings.text_field, domain=settings.domain_field), settings.on_error)
+    fields = Fields(text=settings.text_field, domain=settings.domain_field)
+    return list(read_documents(settings.documents, ReadOptions(fields, settings.on_error)))
 
 
 def evaluate_runs(runs: Sequence[Path], settings: EvaluationSettings) -> list[dict[str, Any]]:
@@ -96,14 +91,9 @@ def check_distinct(runs: Sequence[Path]) -> None:
             )
 
 
-def document_counts(heldout: Mapping[str, HeldOut], skip: int) -> dict[str, int]:
-    """In how many documents of each domain the instances begin that count."""
-    return {domain: text.begin_in(skip) for domain, text in heldout.items()}
-
-
 def warn_of_few_documents(heldout: Mapping[str, HeldOut], skip: int) -> None:
     """Warn of domains with fewer than ENOUGH documents that count, whose intervals say little."""
-    counts = document_counts(heldout, skip).items()
+    counts = ((domain, text.begin_in(skip)) for domain, text in heldout.items())
     if few := ", ".join(f"{domain} ({count})" for domain, count in counts if count < ENOUGH):
         warn(
             f"few held-out documents, of which an interval says little: {few}; give at least {ENOUGH}, or "
@@ -154,9 +144,7 @@ def shared_heldout(
                 f"compares with other models' from --skip {config.first_segment_length} on"
             )
     documents = read_heldout(settings)
-    most, contexts = settings.instances, settings.contexts
-    tokenize = partial(tokenize_by_domain, documents, length=length, most=most, contexts=contexts)
-    heldout = _same_tokens(configs, tokenize)
+    heldout = _same_tokens(configs, documents, length, settings)
     check_domains(heldout)
     check_lengths(heldout, skip)
     counts = ((domain, text.too_short(skip)) for domain, text in heldout.items())
@@ -173,12 +161,17 @@ def shared_heldout(
 
 
 def _same_tokens(
-    configs: Mapping[Path, LoriiniConfig], tokenize: Callable[..., dict[str, HeldOut]]
+    configs: Mapping[Path, LoriiniConfig],
+    documents: Sequence[Document],
+    length: int,
+    settings: EvaluationSettings,
 ) -> dict[str, HeldOut]:
     """The documents as the instances of every model. InputError where they are not the same for all."""
     first, heldout = next(iter(configs)), dict[str, HeldOut]()
+    how = (length, settings.instances)
     for run, config in configs.items():
-        own = tokenize(load_tokenizer(run), label_names=config.label_names)
+        tokenizer, names = load_tokenizer(run), config.label_names
+        own = tokenize_by_domain(documents, tokenizer, *how, names, settings.contexts)
         heldout = heldout or own
         if heldout_digest(own) != heldout_digest(heldout):
             raise InputError(

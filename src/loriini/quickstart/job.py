@@ -1,10 +1,10 @@
 """The stages of `loriini quickstart`: documents, a corpus, two trainings, and a comparison of them."""
 
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, RUSAGE_SELF
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from loriini.analyze.report import measure_routes
 from loriini.analyze.routes import ROUTES
 from loriini.common.atomic import write_json, write_text
+from loriini.common.grouping import grouped
 from loriini.common.hardware import describe_machine, peak_resident
 from loriini.common.json_file import read_object
 from loriini.common.progress import announce, inform
@@ -131,11 +132,11 @@ def read_side(out: Path, side: str) -> Iterator[Document]:
 
 def domain_sizes(documents: Iterator[Document]) -> Sizes:
     """How many documents and characters each domain has."""
-    counts, characters = Counter[str](), Counter[str]()
-    for document in documents:
-        counts[document.domain] += 1
-        characters[document.domain] += len(document.text)
-    return {domain: {"documents": counts[domain], "characters": characters[domain]} for domain in counts}
+    lengths = grouped(((document.domain, len(document.text)) for document in documents), itemgetter(0))
+    return {
+        domain: {"documents": len(of_domain), "characters": sum(length for _, length in of_domain)}
+        for domain, of_domain in lengths.items()
+    }
 
 
 def write_samples(out: Path, runs: Sequence[Path]) -> list[dict[str, str]]:
@@ -162,19 +163,14 @@ def contract_results(
     """`results.json`: perplexities by domain, their differences, sizes, seconds and the documents' order."""
     dense, mixture = found["cells"]
     design = mixture["name"]
+    scores = ("perplexity", "perplexity_all")
+    difference = found["variants"][1].get("difference", {})
     return {
         **{
-            cell["name"]: {
-                "perplexity": cell["perplexity"],
-                "perplexity_all": cell["perplexity_all"],
-                "loss": cell["training_loss"],
-            }
+            cell["name"]: {**{name: cell[name] for name in scores}, "loss": cell["training_loss"]}
             for cell in (dense, mixture)
         },
-        "difference": {
-            domain: difference["documents"]
-            for domain, difference in found["variants"][1].get("difference", {}).items()
-        },
+        "difference": {domain: intervals["documents"] for domain, intervals in difference.items()},
         "skip": mixture["skip"],
         "contexts": found["heldout"]["contexts"],
         "parameters": {

@@ -16,17 +16,14 @@ from loriini.analyze.routes import ROUTES
 from loriini.analyze.sections import document_and_nearest, expert_use_plots, who_routes_where
 from loriini.common.extension import extension_arguments
 from loriini.compare import figures
-from loriini.compare.sections import learning_section
+from loriini.compare.report import learning_section
 from loriini.evaluate.intervals import OVERALL, Difference
 from loriini.quickstart.settings import DENSE, HELDOUT, Quickstart
 from loriini.reporting import page as p
 from loriini.reporting.page import REPORT, Html, write_page
 from loriini.reporting.wording import (
-    ALONE,
     NO_CLEAR_DIFFERENCE,
     NO_VALUE,
-    byte_size,
-    cosine,
     duration,
     interval,
     is_clear,
@@ -35,6 +32,7 @@ from loriini.reporting.wording import (
     percent,
     scored_tokens,
     sentence_case,
+    shared_instance_cosine,
 )
 from loriini.train.records.metrics import METRICS, read_records
 
@@ -77,7 +75,6 @@ class Finished:
 
     @property
     def design(self) -> str:
-        """The mixture's name."""
         return self.settings.design
 
     @property
@@ -94,18 +91,15 @@ class Finished:
     def rows(self) -> list[list[str]]:
         """A row of COLUMNS for every domain and their mean."""
         dense, mixture = (self.results[name]["perplexity"] for name in (DENSE, self.design))
-        rows = [(domain, dense[domain], mixture[domain], self._difference(domain)) for domain in dense]
-        rows.append(("mean", fmean(dense.values()), fmean(mixture.values()), self.overall))
-        return [
-            [
-                name,
-                f"{before:.2f}",
-                f"{after:.2f}",
-                percent(after / before - 1),
-                interval(difference) if difference else NO_VALUE,
-            ]
-            for name, before, after, difference in rows
+        rows = [
+            self._row(domain, dense[domain], mixture[domain], self._difference(domain)) for domain in dense
         ]
+        mean = self._row("mean", fmean(dense.values()), fmean(mixture.values()), self.overall)
+        return [*rows, mean]
+
+    def _row(self, name: str, dense: float, mixture: float, difference: Difference | None) -> list[str]:
+        bounds = interval(difference) if difference else NO_VALUE
+        return [name, f"{dense:.2f}", f"{mixture:.2f}", percent(mixture / dense - 1), bounds]
 
     def verdict(self) -> str:
         """The headline; it names a winner only where `is_clear`."""
@@ -141,15 +135,15 @@ def write_report(job: Finished) -> Path:
     run = job.out / "runs" / job.design
     metrics, routing = read_records(run / METRICS), job.settings.runs[job.design].routing
     sections = {
-        "What was trained, on what": setup_section(job),
+        "What was trained, on what": _setup_section(job),
         "Learning": learning_section(job.found, job.found["variants"]),
-        "Perplexity by domain": perplexity_section(job),
+        "Perplexity by domain": _perplexity_section(job),
         "Use of experts": expert_use_plots(metrics, routing),
         "Who routes where": who_routes_where(read_routes(run / ROUTES)),
         "Similar documents": similar_documents_section(job),
-        "Samples": samples_section(job),
-        "Time and memory": cost_section(job),
-        "What to try next": what_next(job),
+        "Samples": _samples_section(job),
+        "Time and memory": _cost_section(job),
+        "What to try next": _what_next(job),
     }
     return write_page(job.out / REPORT, f"Loriini: {job.design} and dense", headline(job), sections.items())
 
@@ -159,6 +153,12 @@ def headline(job: Finished) -> Html:
     tokens, (_, dense, mixture, change, bounds) = job.results["tokens"], job.rows()[-1]
     parameters = job.results["parameters"]
     ratio = parameters[f"{job.design}_active"] / parameters[DENSE]
+    numbers = {
+        f"perplexity, {job.design}": mixture,
+        "perplexity, dense": dense,
+        "difference": change,
+        "95 % interval": bounds,
+    }
     more = f" {job.design} uses {ratio:.2f} times the dense parameters a token." if ratio > 1.05 else ""
     return p.join(
         p.element("p", "Loriini · a mixture and a dense model", class_="kicker"),
@@ -167,20 +167,12 @@ def headline(job: Finished) -> Html:
             f"Both models were trained on {large(tokens['train'])} tokens and scored on "
             f"{large(tokens['heldout'])} tokens of text that neither has seen."
         ),
-        p.cards(
-            {
-                f"perplexity, {job.design}": mixture,
-                "perplexity, dense": dense,
-                "difference": change,
-                "95 % interval": bounds,
-            }
-        ),
+        p.cards(numbers),
         p.note(f"{CAUSALITY[job.causality].format(skip=job.results['skip'])} {MEAN}{more} {UNCERTAINTY}"),
     )
 
 
-def setup_section(job: Finished) -> Html:
-    """The two models, the documents and the machine."""
+def _setup_section(job: Finished) -> Html:
     runs, parameters, machine = job.settings.runs, job.results["parameters"], job.found["machine"]
     dense, total, active = (
         large(parameters[k]) for k in (DENSE, f"{job.design}_total", f"{job.design}_active")
@@ -210,8 +202,7 @@ def _amount(part: Mapping[str, int] | None) -> list[str]:
     return [f"{part['documents']:,}", large(part["characters"])] if part else [NO_VALUE, NO_VALUE]
 
 
-def perplexity_section(job: Finished) -> Html:
-    """Perplexity of both models by domain, and its difference."""
+def _perplexity_section(job: Finished) -> Html:
     columns = [column.format(design=job.design) for column in COLUMNS]
     about = p.paragraph(f"Lower is better. Counted is {scored_tokens(job.results)}. {MEAN}")
     compared = p.join(about, p.table(columns, job.rows()))
@@ -224,7 +215,7 @@ def perplexity_section(job: Finished) -> Html:
 
 def similar_documents_section(job: Finished) -> Html:
     """How similar the documents of an instance are, and some documents with their nearest neighbours."""
-    order = {name: cosine(mean, ALONE) for name, mean in job.results["order"].items()}
+    order = {name: shared_instance_cosine(mean) for name, mean in job.results["order"].items()}
     first, *others = [document_and_nearest(document) for document in job.neighbors] or [Html()]
     return p.join(
         p.paragraph(
@@ -237,27 +228,20 @@ def similar_documents_section(job: Finished) -> Html:
     )
 
 
-def samples_section(job: Finished) -> Html:
-    """How both models continue the same prompts."""
+def _samples_section(job: Finished) -> Html:
     lead = "Both models continue the same prompts. Models this small write the form of a text, not its sense."
-    return p.join(
-        p.paragraph(lead),
-        *(
-            p.join(
-                p.element("h3", text["domain"]),
-                p.quotation("prompt", text["prompt"]),
-                p.pair(p.quotation(DENSE, text[DENSE]), p.quotation(job.design, text[job.design])),
-            )
-            for text in job.samples
-        ),
-    )
+    parts = [p.paragraph(lead)]
+    for text in job.samples:
+        continued = (p.quotation(name, text[name]) for name in (DENSE, job.design))
+        prompt = p.quotation("prompt", text["prompt"])
+        parts += [p.element("h3", text["domain"]), prompt, p.pair(*continued)]
+    return p.join(*parts)
 
 
-def cost_section(job: Finished) -> Html:
-    """Time and memory of each stage, and the speed of both trainings."""
+def _cost_section(job: Finished) -> Html:
     dense, mixture = (cell["tokens_per_second"] for cell in job.found["cells"])
     rows = [
-        [stage, duration(cost["seconds"]), byte_size(cost["peak_memory_bytes"])]
+        [stage, duration(cost["seconds"]), f"{large(cost['peak_memory_bytes'])}B"]
         for stage, cost in job.costs.items()
     ]
     return p.join(
@@ -270,8 +254,7 @@ def cost_section(job: Finished) -> Html:
     )
 
 
-def what_next(job: Finished) -> Html:
-    """Commands to run next; they can be copied as they are."""
+def _what_next(job: Finished) -> Html:
     out, run = job.out, str(job.out / "runs" / job.design)
     by_label = job.settings.runs[job.design].routing.scorer == "label"
     label = ["--label", min(job.documents["train"])] if by_label else []

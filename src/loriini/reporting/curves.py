@@ -38,6 +38,11 @@ def with_load_entropy(metrics: Metrics) -> Metrics:
     return [{**m, "load_entropy": entropy(load).numpy()} for m, load in loads]
 
 
+def training_seconds(metrics: Metrics) -> Floats:
+    """Seconds of each step (S,), evaluations and checkpoints not counted."""
+    return np.diff(column(metrics, "tokens"), prepend=0) / column(metrics, "tokens_per_second")
+
+
 def smooth(metrics: Metrics, key: str) -> tuple[Floats, Floats]:
     """A statistic over the steps that recorded it: their tokens (S,) and its running mean (S, …)."""
     recorded = [m for m in metrics if key in m]

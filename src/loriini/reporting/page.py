@@ -76,9 +76,11 @@ def cards(values: Mapping[str, str]) -> Html:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Html:
-    """A table whose first column names the rows; it scrolls if it is wider than the page."""
+    """A table whose first column names the rows, scrolled if wider than the page; nothing without rows."""
     head = element("tr", *(element("th", cell, scope="col") for cell in header))
-    body = (element("tr", element("th", name, scope="row"), *map(_cell, cells)) for name, *cells in rows)
+    body = [element("tr", element("th", name, scope="row"), *map(_cell, cells)) for name, *cells in rows]
+    if not body:
+        return Html()
     whole = element("table", element("thead", head), element("tbody", *body))
     return element("div", whole, class_="scroll", tabindex="0")
 
@@ -92,11 +94,6 @@ def figure(svg: str, caption: str) -> Html:
     """A plot and its caption, which is also its label for screen readers."""
     labelled = svg.replace("<svg", f'<svg role="img" aria-label="{escape(caption)}"', 1)
     return element("figure", Html(labelled), element("figcaption", caption))
-
-
-def section(title: str, *children: str) -> Html:
-    """A section with a heading; its id is the `anchor` of its title."""
-    return element("section", element("h2", title), *children, id=anchor(title))
 
 
 def anchor(title: str) -> str:
@@ -117,7 +114,7 @@ def write_page(
     Sections are (title, content); those without content are left out. The page's policy lets nothing be
     fetched and no script run but `script`, wherever the text of the page is from.
     """
-    shown = [(name, content) for name, content in sections if content is not None]
+    shown = [(name, content) for name, content in sections if content]
     links = (element("a", name, href=f"#{anchor(name)}") for name, _ in shown)
     head = join(
         Html('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
@@ -125,7 +122,8 @@ def write_page(
         element("title", title),
         element("style", Html(STYLESHEET + style)),
     )
-    main = element("main", opening, element("nav", *links), *(section(*named) for named in shown))
+    parts = (element("section", element("h2", name), content, id=anchor(name)) for name, content in shown)
+    main = element("main", opening, element("nav", *links), *parts)
     body = element("body", main, element("script", Html(script)) if script else "")
     html = join(Html("<!doctype html>\n"), element("html", element("head", head), body, lang="en"))
     write_text(path, html, errors="replace")

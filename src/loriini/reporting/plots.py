@@ -163,7 +163,12 @@ def entropy_curves(metrics: Metrics, key: str, title: str) -> Figure:
     figure, axes = one_plot(2.9)
     experts = metrics[-1]["experts"]
     tokens, entropy = smooth(metrics, key)
-    _layer_lines(axes, tokens, np.exp(entropy))
+    effective, layers = np.exp(entropy), entropy.shape[1]
+    for layer, shade in enumerate(_shades(layers)):
+        label = f"layer {layer}" if layer in (0, layers - 1) else None
+        axes.plot(*thin(tokens, effective[:, layer]), color=shade, alpha=0.7, linewidth=1, label=label)
+    axes.plot(*thin(tokens, effective.mean(1)), color=INK, linewidth=2, label="mean")
+    figure.legend(loc="outside lower center", ncols=3)
     axes.axhline(experts, color=INK, linestyle=":", linewidth=1)
     axes.set_ylim(1, experts * 1.04)
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
@@ -231,7 +236,6 @@ def _panels(count: int, height: float) -> tuple[Figure, Sequence[Axes]]:
 
 
 def _shades(count: int) -> NDArray[Any]:
-    """Colours from blue to red."""
     return LinearSegmentedColormap.from_list("shades", [LESS, MORE])(np.linspace(0, 1, count))
 
 
@@ -242,16 +246,6 @@ def _over_tokens(axes: Axes, title: str, ticks: int = 4) -> None:
     axes.set_xlabel("tokens" if place is None or place.is_last_row() else "")
     axes.xaxis.set_major_locator(MaxNLocator(ticks))
     axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
-
-
-def _layer_lines(axes: Axes, x: Floats, values: Floats) -> None:
-    """Draw a thin line for each column of `values` (points, layers), and their mean."""
-    layers = values.shape[1]
-    for layer, shade in enumerate(_shades(layers)):
-        label = f"layer {layer}" if layer in (0, layers - 1) else None
-        axes.plot(*thin(x, values[:, layer]), color=shade, alpha=0.7, linewidth=1, label=label)
-    axes.plot(*thin(x, values.mean(1)), color=INK, linewidth=2, label="mean")
-    axes.figure.legend(loc="outside lower center", ncols=3)
 
 
 def _tiles(axes: Axes, values: Floats, reach: float) -> PatchCollection:

@@ -8,8 +8,6 @@ from loriini.evaluate.intervals import Difference
 
 NO_VALUE = "–"
 """In a table: not measured, or without meaning."""
-ALONE = "no instance holds two documents"
-"""Why documents that share an instance have no mean cosine."""
 NO_CLEAR_DIFFERENCE = "no clear difference"
 """What is said of two models unless `is_clear` holds of their difference."""
 SEES_LATER = " (sees later tokens)"
@@ -50,11 +48,10 @@ def bounds(low: float, high: float) -> str:
     return f"{percent(low).removesuffix(' %')} to {percent(high)}"
 
 
-def cosine(value: float | None, unknown: str = "") -> str:
-    """A cosine with three digits; the reason where it is None or NaN, or nothing without one."""
-    if value is not None and not isnan(value):
-        return f"{value:.3f}"
-    return f"{NO_VALUE} ({unknown})" if unknown else ""
+def shared_instance_cosine(mean: float | None) -> str:
+    """A mean cosine of documents that share an instance, or why there is none."""
+    known = mean is not None and not isnan(mean)
+    return f"{mean:.3f}" if known else f"{NO_VALUE} (no instance holds two documents)"
 
 
 def large(number: float) -> str:
@@ -73,11 +70,6 @@ def duration(seconds: float) -> str:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def byte_size(count: float) -> str:
-    """Bytes in decimal megabytes or gigabytes."""
-    return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
 
 
 def listing(words: Sequence[str], last: str = "and") -> str:

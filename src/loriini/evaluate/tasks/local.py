@@ -8,6 +8,7 @@ from datasets import Dataset
 from lm_eval.api.samplers import ContextSampler
 
 from loriini.common.errors import InputError
+from loriini.common.grouping import grouped
 from loriini.data.read.formats import read_json_lines
 from loriini.data.read.records import BadRecord, Fields
 
@@ -54,9 +55,7 @@ def mmlu(folder: str, shots: int, **_: Any) -> dict[str, Dataset]:
     questions, examples = read_rows(file), list[TaskRow]()
     if shots:
         examples = read_rows(find_file(Path(folder), "mmlu", (), ("_dev",))[1])
-    by_subject: dict[Any, list[TaskRow]] = {}
-    for row in examples:
-        by_subject.setdefault(row.get("subject"), []).append(row)
+    by_subject = grouped(examples, lambda row: row.get("subject"))
     for number, row in enumerate(questions, 1):
         row["examples"] = by_subject.get(row.get("subject"), [])[:shots]
         if len(row["examples"]) < shots:
@@ -71,7 +70,6 @@ class OwnExamples(ContextSampler):
     """Shows the examples that a question carries."""
 
     def sample(self, n: int, eval_doc: TaskRow | None = None, df: Any = None, **_: Any) -> Sequence[TaskRow]:
-        """The first `n` of them."""
         found: list[TaskRow] = eval_doc["examples"][:n] if eval_doc else []
         return found
 

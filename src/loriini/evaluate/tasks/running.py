@@ -161,18 +161,13 @@ def _metrics(results: dict[str, Any]) -> dict[str, dict[str, float | None]]:
     """The values of the harness's `metric,filter` keys; the filter is named where a metric has several."""
     keys = [(name, key) for key in results for name, _, filters in [key.partition(",")] if filters]
     counts = Counter(name for name, _ in keys)
-    return {
-        name if counts[name] == 1 else key: {
-            "value": float(results[key]),
-            "stderr": _number(results[key.replace(",", "_stderr,", 1)]),
-        }
-        for name, key in keys
-        if not name.endswith("_stderr")
-    }
-
-
-def _number(value: Any) -> float | None:
-    return None if isinstance(value, str) else float(value)
+    found = {}
+    for name, key in keys:
+        if not name.endswith("_stderr"):
+            error = results[key.replace(",", "_stderr,", 1)]
+            stderr = None if isinstance(error, str) else float(error)
+            found[name if counts[name] == 1 else key] = {"value": float(results[key]), "stderr": stderr}
+    return found
 
 
 def table_of(results: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
