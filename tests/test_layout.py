@@ -25,16 +25,16 @@ BUDGETS = {
     "data/batches": 355,
     "train": 3594,
     "estimate": 698,
-    "evaluate": 1857,
-    "compare": 2233,
-    "analyze": 1348,
-    "reporting": 596,
-    "quickstart": 604,
+    "evaluate": 1836,
+    "compare": 2159,
+    "analyze": 1321,
+    "reporting": 585,
+    "quickstart": 583,
     "export": 1006,
     "recipes": 364,
     "bench": 475,
     "cli": 1340,
-    "papers": 3546,
+    "papers": 3424,
 }
 """Lines of Python that a room may have; a room that shrinks has its budget lowered."""
 

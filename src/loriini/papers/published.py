@@ -67,28 +67,24 @@ class Item:
     """What differs from the paper at every scale."""
 
 
-def read_paper(name: str) -> dict[str, Any]:
-    """The file of a paper in `numbers`."""
+def _read_paper(name: str) -> dict[str, Any]:
     return tomllib.loads(Path(__file__).with_name("numbers").joinpath(f"{name}.toml").read_text("utf-8"))
 
 
-def read_run(run: str | Mapping[str, Any]) -> PaperRun:
-    """A run from its recipe's name or its fields."""
-    return PaperRun(**with_tuples({"recipe": run} if isinstance(run, str) else run))
+def _read_run(run: str | Mapping[str, Any]) -> PaperRun:
+    return PaperRun(**_with_tuples({"recipe": run} if isinstance(run, str) else run))
 
 
-def read_item(item: Mapping[str, Any]) -> Item:
-    """An item from its fields."""
-    runs = {row: read_run(run) for row, run in item.get("runs", {}).items()}
-    return Item(**{**with_tuples(item), "runs": runs})
+def _read_item(item: Mapping[str, Any]) -> Item:
+    runs = {row: _read_run(run) for row, run in item.get("runs", {}).items()}
+    return Item(**{**_with_tuples(item), "runs": runs})
 
 
-def with_tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields, lists as tuples."""
+def _with_tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
 
 
-def read_values(paper: Mapping[str, Any]) -> Iterator[PublishedValue]:
+def _read_values(paper: Mapping[str, Any]) -> Iterator[PublishedValue]:
     """The printed values of a paper, table after table; NaN is an empty cell."""
     for table in paper["tables"]:
         about = (table.get("unit", ""), table["source"], table.get("note", ""))
@@ -98,10 +94,10 @@ def read_values(paper: Mapping[str, Any]) -> Iterator[PublishedValue]:
                     yield PublishedValue(paper["paper"], table["item"], row, column, value, *about)
 
 
-PAPERS = [read_paper(name) for name in ("lory", "soap", "design_choices", "aoe")]
-ITEMS = {item["id"]: read_item(item) for paper in PAPERS for item in paper.get("items", ())}
+PAPERS = [_read_paper(name) for name in ("lory", "soap", "design_choices", "aoe")]
+ITEMS = {item["id"]: _read_item(item) for paper in PAPERS for item in paper.get("items", ())}
 """By id, paper after paper."""
-VALUES = tuple(chain.from_iterable(map(read_values, PAPERS)))
+VALUES = tuple(chain.from_iterable(map(_read_values, PAPERS)))
 PARAMETERS: Mapping[str, Mapping[str, float]] = {
     recipe: sizes for paper in PAPERS for recipe, sizes in paper.get("parameters", {}).items()
 }

@@ -14,7 +14,7 @@ from compare.conftest import all_trained_here
 from loriini.cli import main
 from loriini.data.jobs.lock import folder_lock
 from loriini.papers.reproduce import job, measures
-from loriini.papers.reproduce.experiments import timing, toy
+from loriini.papers.reproduce.experiments import computed, toy
 from loriini.papers.reproduce.experiments.toy import Study
 from loriini.papers.reproduce.scales import SCALES, TINY, Scale
 
@@ -57,8 +57,8 @@ def tiny() -> Any:
     """Scales of two steps, and measurements that take no time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(SCALES, "tiny", TEST)
-        patch.setitem(timing.TIMED, "tiny", TIMED)
-        patch.setitem(timing.ROUNDS, "tiny", 2)
+        patch.setitem(computed.TIMED, "tiny", TIMED)
+        patch.setitem(computed.ROUNDS, "tiny", 2)
         patch.setattr(toy, "STUDY", Study(16, steps=4, every=2, seeds=2))
         patch.setattr(job, "train_all", all_trained_here)
         patch.setattr(measures, "ANSWER", 8)

@@ -16,8 +16,8 @@ from loriini.model.weights.loading import load_model
 from loriini.papers.reproduce import job, measures
 from loriini.papers.reproduce.claim import UNDECIDED
 from loriini.papers.reproduce.experiments.catalog import EXPERIMENTS
-from loriini.papers.reproduce.experiments.experiment import Experiment
 from loriini.papers.reproduce.job import ReproduceSettings, reproduce_items
+from loriini.papers.reproduce.plan import Experiment
 from loriini.papers.reproduce.results import DAMAGED, RESULTS, item_results
 from loriini.papers.reproduce.scales import SCALES
 from loriini.train.records.metrics import METRICS, read_records

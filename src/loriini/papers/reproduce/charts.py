@@ -52,8 +52,7 @@ def draw(chart: Chart) -> str:
     """A chart as SVG."""
     if chart["kind"] == "tiles":
         return shares_by_domain(chart["panels"], chart["rows"])
-    svg: str = {"lines": draw_lines, "dots": draw_dots}[chart["kind"]](chart)
-    return svg
+    return draw_lines(chart) if chart["kind"] == "lines" else draw_dots(chart)
 
 
 @picture

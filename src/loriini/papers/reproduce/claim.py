@@ -42,7 +42,6 @@ class Claim:
 
     @property
     def finite(self) -> list[float]:
-        """The values that are numbers."""
         return [value for value in self.values.values() if math.isfinite(value)]
 
     @property

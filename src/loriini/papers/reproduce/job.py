@@ -19,10 +19,9 @@ from loriini.data.jobs.lock import claim_folder, folder_lock
 from loriini.data.read.records import OnError
 from loriini.evaluate.heldout import check_lengths
 from loriini.papers.reproduce.experiments.catalog import find_experiments
-from loriini.papers.reproduce.experiments.experiment import Experiment
 from loriini.papers.reproduce.measured import Measures
 from loriini.papers.reproduce.measures import LOSS_MEASURES, measure, parts_of
-from loriini.papers.reproduce.plan import RUNS, ItemTraining, Plan, make_plans, unique_trials
+from loriini.papers.reproduce.plan import RUNS, Experiment, ItemTraining, Plan, make_plans, unique_trials
 from loriini.papers.reproduce.report import item_line, write_item_report, write_overview
 from loriini.papers.reproduce.results import RESULTS, item_results
 from loriini.papers.reproduce.scales import Scale, find_scale
@@ -69,14 +68,16 @@ def reproduce_items(settings: ReproduceSettings, out: Path) -> Path:
     failures: dict[Path, str] = {}
     errors = []
     for plan in plans:
-        failures |= train_all(plan.trials, settings.jobs) if plan.trials else {}
+        if plan.trainings:
+            failures |= train_all(unique_trials([plan]), settings.jobs)
         try:
             writer.write(plan)
         except Exception as error:
             item = plan.experiment.item
             warn(f"measuring {item} failed ({type(error).__name__}: {error}); the others continue")
             errors.append(error)
-    overview = writer.overview()
+    with folder_lock(writer.measures, wait=True):
+        overview = write_overview(out)
     refuse_failures(unique_trials(plans), failures)
     if errors:
         raise errors[0]
@@ -156,11 +157,6 @@ class ItemWriter:
             write_overview(self.out)
         name, _, verdict, decided_by = item_line(results)
         inform(f"{name} {verdict}: {decided_by}")
-
-    def overview(self) -> Path:
-        """Write the overview of all items in the folder."""
-        with folder_lock(self.measures, wait=True):
-            return write_overview(self.out)
 
     def compute(self, experiment: Experiment) -> Mapping[str, Any]:
         """What an item computes without a training, once for each number of seeds.

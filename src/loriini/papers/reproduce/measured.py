@@ -55,6 +55,14 @@ class Measured:
         """Log-perplexity of held-out text by seed, in nats a token: of a domain, or the mean over domains."""
         return self.on_text(row, measure, "instance_losses", domain=domain)
 
+    def accuracy(self, row: str, measure: str = "questions") -> OnText:
+        """Mean accuracy over the domains' questions, between 0 and 1."""
+        return self.on_text(row, measure, "right")
+
+    def likelihood(self, row: str, measure: str = "questions") -> OnText:
+        """Mean log-likelihood of the right answers, in nats a token."""
+        return self.on_text(row, measure, "log_likelihoods")
+
     def on_text(self, row: str, *path: str, domain: str | None = None) -> OnText:
         """Mean over domains (or of one) of a value per held-out instance.
 
@@ -72,15 +80,12 @@ class Measured:
         return OnText(means, partial(resampled, by_seed, documents), freedom)
 
     def perplexity(self, row: str, domain: str) -> dict[int, float]:
-        """Perplexity of a domain's held-out text by seed."""
         return self.of(row, "heldout", "perplexity", domain)
 
     def domains(self, row: str) -> list[str]:
-        """The domains of held-out text."""
         return sorted(next(iter(self.each(row, "heldout", "perplexity").values()), {}))
 
     def curve(self, row: str, key: str = "loss") -> dict[int, list[float]]:
-        """A curve over training by seed."""
         return self.each(row, "training", "curve", key)
 
     def per_layer(self, row: str, key: str, measure: str = "routes") -> dict[int, list[float]]:
@@ -92,7 +97,6 @@ class Measured:
 
     @property
     def finished(self) -> list[str]:
-        """The rows that have a measurement."""
         return [row for row, by_seed in self.rows.items() if by_seed]
 
 
@@ -114,17 +118,10 @@ def resampled(by_seed: BySeed, documents: Documents) -> Resamples:
     domains, counts = next(iter(by_seed.values())), counts_of_documents(by_seed, documents)
     if min(counts) < 2:
         return {seed: np.full(RESAMPLES, np.nan) for seed in by_seed}
-    means_SR = np.mean(
-        [
-            resampled_means(
-                [losses_of[domain] for losses_of in by_seed.values()], domain, documents.get(domain, ())
-            )
-            for domain in domains
-        ],
-        axis=0,
-    )
-    measured_S = [fmean(map(fmean, losses_of.values())) for losses_of in by_seed.values()]
-    return dict(zip(by_seed, widened(means_SR, measured_S, counts), strict=True))
+    losses = {domain: [of_seed[domain] for of_seed in by_seed.values()] for domain in domains}
+    drawn = [resampled_means(of_domain, d, documents.get(d, ())) for d, of_domain in losses.items()]
+    measured_S = [fmean(map(fmean, of_seed.values())) for of_seed in by_seed.values()]
+    return dict(zip(by_seed, widened(np.mean(drawn, axis=0), measured_S, counts), strict=True))
 
 
 def at(value: Any, path: Sequence[str]) -> Any:

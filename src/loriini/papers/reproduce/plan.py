@@ -1,18 +1,55 @@
-"""The runs that items need at a scale, each placed in a folder that all items share."""
+"""An `Experiment` for each item, and its runs at a scale, each placed in a folder that all items share."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from loriini.compare.trainings import Training, place
-from loriini.papers.published import PaperRun
-from loriini.papers.reproduce.experiments.experiment import Experiment
+from loriini.papers.published import ITEMS, PaperRun
+from loriini.papers.reproduce.charts import Chart
+from loriini.papers.reproduce.claim import Claim
+from loriini.papers.reproduce.measured import Measured
+from loriini.papers.reproduce.quantities import Values
 from loriini.papers.reproduce.scales import Scale, scaled_run
-from loriini.papers.reproduce.texts import Texts
+from loriini.papers.reproduce.texts import KINDS, Texts
 
 RUNS = "runs"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """How an item is reproduced."""
+
+    item: str
+    claims: Callable[[Measured], Iterable[Claim]]
+    measures: tuple[str, ...] = ()
+    """Names in `measures`; what is recorded during training is always there."""
+    columns: Callable[[Measured, str], Mapping[str, Values]] = lambda measured, row: {}
+    """Measured quantities of a row by column: those of the published values, and others."""
+    charts: Callable[[Measured], Iterable[Chart]] = lambda measured: ()
+    more_runs: Mapping[str, PaperRun] = field(default_factory=dict)
+    """Runs besides the item's own, which a claim compares with."""
+    trains: bool = True
+    """Whether the runs are trained; what `compute` gives alone needs none."""
+    compute: Callable[[Scale, int], Mapping[str, Any]] | None = None
+    """What is computed or measured without a training, given the scale and the number of seeds."""
+    computed_as: str = ""
+    """The item whose computation this is, where it is not its own: it is made once for both."""
+    kind: str | None = None
+    """Kind of text in place of the item's."""
+    only_first_text: tuple[str, ...] = ()
+    """Runs that are trained on the item's first text alone."""
+
+    @property
+    def runs(self) -> Mapping[str, PaperRun]:
+        return {**ITEMS[self.item].runs, **self.more_runs} if self.trains else {}
+
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """Names of the training texts → kinds of text."""
+        return {name: self.kind or KINDS[name] for name in ITEMS[self.item].texts}
 
 
 class ItemRun(NamedTuple):
@@ -35,7 +72,6 @@ class ItemTraining:
 
     @property
     def corpus(self) -> Path:
-        """What it is trained on."""
         return self.trial.run.corpus[0]
 
 
@@ -45,11 +81,6 @@ class Plan:
 
     experiment: Experiment
     trainings: tuple[ItemTraining, ...]
-
-    @property
-    def trials(self) -> list[Training]:
-        """What is trained, each once: rows may share a trial."""
-        return list({training.trial.folder: training.trial for training in self.trainings}.values())
 
 
 def item_runs(experiment: Experiment, scale: Scale) -> Iterator[ItemRun]:
@@ -83,6 +114,6 @@ def make_plans(
 
 
 def unique_trials(plans: Sequence[Plan]) -> list[Training]:
-    """The trainings of all plans, each once, in the order of the plans."""
-    found: Mapping[Path, Training] = {trial.folder: trial for plan in plans for trial in plan.trials}
-    return list(found.values())
+    """What is trained for the plans, in their order, each once: rows and items may share a trial."""
+    trials = (training.trial for plan in plans for training in plan.trainings)
+    return list({trial.folder: trial for trial in trials}.values())

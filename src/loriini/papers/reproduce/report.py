@@ -1,6 +1,6 @@
 """Results in words, from results alone: a line an item for terminal, page and Markdown; a report an item."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ Results = Mapping[str, Any]
 """The results of an item, as `results.item_results` makes them."""
 LINE_HEAD = ("item", "finding", "verdict", "decided by")
 CLAIM_HEAD = ("claim", "mean", "95 % interval", "claimed", "verdict")
+CELL_KEYS = ("row", "seed", "text", "state", "folder")
 HOW_TO_READ = (
     "A finding is a list of claims, each a quantity and the range in which it should lie. It holds if all of "
     "its claims hold, and does not hold if one of its m claims fails with an interval of 1 − 0.05/m. A claim "
@@ -35,7 +36,7 @@ def in_words(claim: Mapping[str, Any]) -> str:
     """A claim with what was measured and its range: a − b: −0.03 (−0.05 to −0.01) nats, claimed below 0."""
     unit = f" {claim['unit']}" * bool(claim["unit"])
     interval = f" ({interval_text(claim)})" * (claim["interval"][0] is not None and not claim["exact"])
-    return f"{claim['quantity']}: {value_text(claim['mean'])}{interval}{unit}, claimed {range_text(claim)}"
+    return f"{claim['quantity']}: {number(claim['mean'])}{interval}{unit}, claimed {range_text(claim)}"
 
 
 def interval_text(claim: Mapping[str, Any]) -> str:
@@ -56,19 +57,15 @@ def range_text(claim: Mapping[str, Any]) -> str:
     return f"{number(low)} to {number(high)}" if low != high else f"exactly {number(low)}"
 
 
-def value_text(value: float | None) -> str:
-    """A number, or what stands for none."""
-    return NO_VALUE if value is None else number(value)
-
-
-def number(value: float) -> str:
-    """Three or four significant digits, with a minus sign."""
+def number(value: float | None) -> str:
+    """Three or four significant digits, with a minus sign; or what stands for none."""
+    if value is None:
+        return NO_VALUE
     size = abs(value)
     return minus(f"{value:,.0f}" if size >= 999.5 else f"{value:.3g}" if size >= 1 else f"{value:.3f}")
 
 
-def headline(items: Mapping[str, Results]) -> str:
-    """How many findings hold."""
+def _headline(items: Mapping[str, Results]) -> str:
     found = [item["verdict"] for item in items.values()]
     counts = ", ".join(f"{found.count(verdict)} {verdict}" for verdict in dict.fromkeys(sorted(found)))
     return f"{len(found)} finding{'s' * (len(found) != 1)}: {counts}"
@@ -83,7 +80,7 @@ def write_overview(out: Path) -> Path:
         [p.element("a", name, href=f"{name}/{REPORT}"), *line]
         for name, (_, *line) in zip(items, map(item_line, items.values()), strict=True)
     ]
-    opening = p.join(p.element("h1", headline(items)), p.note(HOW_TO_READ))
+    opening = p.join(p.element("h1", _headline(items)), p.note(HOW_TO_READ))
     return write_page(
         out / REPORT, "Loriini: findings", opening, {"Findings": p.table(LINE_HEAD, rows)}.items()
     )
@@ -91,12 +88,16 @@ def write_overview(out: Path) -> Path:
 
 def write_item_report(results: Results, folder: Path) -> Path:
     """Write an item's `report.html` into its folder."""
+    pictures = [p.figure(draw(chart), _caption(chart)) for chart in results["charts"]]
     sections = {
-        "Claims": table_of(CLAIM_HEAD, claim_rows(results["claims"])),
-        "Pictures": pictures(results["charts"]),
-        "Published and measured": p.join(*measured_tables(results), *published_table(results)) or None,
-        "Trainings": table_of(("", "seed", "text in place of", "state", "folder"), cell_rows(results)),
-        "How it was made": p.table(("setting", "value"), how_it_was_made(results)),
+        "Claims": p.table(CLAIM_HEAD, claim_rows(results["claims"])),
+        "Pictures": p.pair(*pictures) if pictures else None,
+        "Published and measured": p.join(*measured_tables(results), *published_table(results)),
+        "Trainings": p.table(
+            ("", "seed", "text in place of", "state", "folder"),
+            ([str(cell[key]) for key in CELL_KEYS] for cell in results["cells"]),
+        ),
+        "How it was made": p.table(("setting", "value"), _how_it_was_made(results)),
     }
     opening = p.join(
         p.element("p", f"Loriini · {results['item']} · {results['source']}", class_="kicker"),
@@ -117,29 +118,17 @@ def remarks(results: Results) -> Iterator[str]:
     yield HOW_TO_READ
 
 
-def table_of(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Html | None:
-    """A table; None without rows."""
-    rows = list(rows)
-    return p.table(head, rows) if rows else None
-
-
 def claim_rows(claims: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
     """Quantity, mean, interval, range and verdict; the training text first where there are several."""
     several = len({claim["text"] for claim in claims}) > 1
     for claim in claims:
         text = f"{claim['text']}: " if several else ""
-        mean = f"{value_text(claim['mean'])} {claim['unit']}".strip()
+        mean = f"{number(claim['mean'])} {claim['unit']}".strip()
         shown = (mean, interval_text(claim), range_text(claim), claim["verdict"])
         yield [f"{text}{claim['quantity']}", *shown]
 
 
-def pictures(charts: Sequence[Mapping[str, Any]]) -> Html | None:
-    """All charts."""
-    return p.pair(*(p.figure(draw(dict(chart)), caption(chart)) for chart in charts)) if charts else None
-
-
-def caption(chart: Mapping[str, Any]) -> str:
-    """What a chart shows."""
+def _caption(chart: Mapping[str, Any]) -> str:
     text = f" on text in place of {chart['text']}" if chart["text"] else ""
     shown = {
         "lines": "Lines over training: mean over seeds; band: lowest to highest seed",
@@ -164,7 +153,7 @@ def measured_tables(results: Results) -> Iterator[Html]:
 
 def plus_minus(interval: Mapping[str, float | None] | None) -> str:
     """A mean and half of its interval."""
-    if interval is None or interval["mean"] is None:
+    if interval is None:
         return NO_VALUE
     if interval["low"] is None or interval["high"] is None:
         return number(interval["mean"])
@@ -187,14 +176,7 @@ def published_table(results: Results) -> Iterator[Html]:
         yield p.table(["", *head], rows)
 
 
-def cell_rows(results: Results) -> Iterator[list[str]]:
-    """Every training."""
-    for cell in results["cells"]:
-        yield [cell["row"], str(cell["seed"]), cell["text"], cell["state"], cell["folder"]]
-
-
-def how_it_was_made(results: Results) -> Iterator[list[str]]:
-    """Command, text, machine and date."""
+def _how_it_was_made(results: Results) -> Iterator[list[str]]:
     command = f"loriini reproduce {results['item']} --scale {results['scale']} --seeds {results['seeds']}"
     yield ["command", f"{command}{' --text PATH…' * bool(results['text'])} --out DIR"]
     yield ["text", ", ".join(results["text"]) or "text of this machine"]

@@ -9,9 +9,8 @@ from loriini.common.json_file import read_object
 from loriini.papers.published import ITEMS, published_values
 from loriini.papers.reproduce.claim import deciding, overall, verdicts
 from loriini.papers.reproduce.experiments.catalog import EXPERIMENTS
-from loriini.papers.reproduce.experiments.experiment import Experiment
 from loriini.papers.reproduce.measured import Measured, Measures
-from loriini.papers.reproduce.plan import ItemTraining
+from loriini.papers.reproduce.plan import Experiment, ItemTraining
 from loriini.papers.reproduce.quantities import rounded, rounded_interval
 from loriini.reporting.wording import SEES_LATER
 

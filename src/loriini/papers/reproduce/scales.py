@@ -80,16 +80,12 @@ def find_scale(name: str) -> Scale:
     return SCALES[name]
 
 
-def run_name(paper: PaperRun) -> str:
-    """A name for what is trained, the same for all items that need the run."""
-    options = (text.removeprefix("--") for text in paper.overrides)
-    return " ".join(filter(None, (paper.recipe, paper.design, *options)))
-
-
 def paper_run(paper: PaperRun) -> TrainConfig:
-    """The run as the paper trained it."""
+    """The run as the paper trained it; its name is the same for all items that need it."""
     run = resolve_recipe(paper.recipe, paper.overrides)
-    return replace(with_design(run, paper.design) if paper.design else run, name=run_name(paper))
+    options = (text.removeprefix("--") for text in paper.overrides)
+    name = " ".join(filter(None, (paper.recipe, paper.design, *options)))
+    return replace(with_design(run, paper.design) if paper.design else run, name=name)
 
 
 def scaled_run(paper: PaperRun, scale: Scale) -> TrainConfig:
@@ -100,12 +96,9 @@ def scaled_run(paper: PaperRun, scale: Scale) -> TrainConfig:
     is read twice in the scale's steps. Products are in float32, so that losses are the same on all machines.
     """
     run = paper_run(paper)
-    return made_small(run, scale.shapes[paper.recipe.partition("-")[0]], scale) if scale.shapes else run
-
-
-def made_small(run: TrainConfig, shape: Shape, scale: Scale) -> TrainConfig:
-    """A run with a model of this shape, trained as a scale says."""
-    width, layers, heads = shape
+    if not scale.shapes:
+        return run
+    width, layers, heads = scale.shapes[paper.recipe.partition("-")[0]]
     ratio = width / run.model.hidden_size
     scorer_width = run.routing.scorer_width and multiple_of_8(ratio * run.routing.scorer_width)
     return replace(

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 
 from loriini.common.atomic import write_text
@@ -57,20 +58,15 @@ class Texts:
         return input_identity(self.source)
 
     @cached_property
-    def sides(self) -> dict[str, list[Document]]:
-        """All documents, for training and held out."""
-        if not self.source:
-            return collect_local_text()
-        most = MOST_DOMAINS * self.scale.characters  # kinds have budgets of their own
-        return split_documents(self.source, most, most // HELDOUT_PART, ReadOptions(on_error=self.on_error))
-
-    @cached_property
     def by_domain(self) -> dict[str, dict[str, list[Document]]]:
-        """The documents of each side by domain."""
-        return {
-            side: grouped(documents, lambda document: document.domain)
-            for side, documents in self.sides.items()
-        }
+        """All documents by side, for training or held out, and by domain."""
+        if self.source:
+            most = MOST_DOMAINS * self.scale.characters  # kinds have budgets of their own
+            options = ReadOptions(on_error=self.on_error)
+            sides = split_documents(self.source, most, most // HELDOUT_PART, options)
+        else:
+            sides = collect_local_text()
+        return {side: grouped(documents, attrgetter("domain")) for side, documents in sides.items()}
 
     def domains(self, kind: str) -> list[str]:
         """The domains of a kind of text.

@@ -12,9 +12,9 @@ from loriini.papers.published import ITEMS, published_values
 from loriini.papers.reproduce.charts import Chart
 from loriini.papers.reproduce.claim import Claim, above, below, close, exactly
 from loriini.papers.reproduce.experiments import common as c
-from loriini.papers.reproduce.experiments.experiment import Experiment
 from loriini.papers.reproduce.measured import Measured
 from loriini.papers.reproduce.measures import ROUTER_FREE, ROUTER_FREE_QUESTIONS
+from loriini.papers.reproduce.plan import Experiment
 from loriini.papers.reproduce.quantities import Values, difference, extreme, mean_of, ratio
 from loriini.papers.reproduce.scales import paper_run
 from loriini.recipes import default_vocabulary
@@ -56,7 +56,7 @@ def node_loss(m: Measured, row: str, norm: str) -> Values:
 
 def above_chance(m: Measured, row: str) -> Values:
     """The accuracy of questions with experts ranked at a row's node, above that of guessing."""
-    return c.above_chance(c.accuracy_of(m, "router", questions_at_node(row)))
+    return c.above_chance(m.accuracy("router", questions_at_node(row)))
 
 
 def lowest_loss(m: Measured) -> str:
@@ -71,7 +71,7 @@ def lowest_loss(m: Measured) -> str:
 def best_node(m: Measured) -> Iterator[Claim]:
     """The best node keeps most of the accuracy above chance; ranking computes more than routing."""
     if best := lowest_loss(m):
-        clear = c.is_above_chance(c.accuracy_of(m, "router"))
+        clear = c.is_above_chance(m.accuracy("router"))
         kept = ratio(above_chance(m, best), above_chance(m, "router")) if clear else {}
         quantity = f"share of the accuracy above chance that is kept at the node of the lowest loss, {best}"
         yield Claim(quantity, kept, KEPT, unjudged="" if clear else f"with routers {c.AT_CHANCE}")
@@ -100,17 +100,15 @@ def l2_keeps_more(m: Measured, norm: str) -> Iterator[Claim]:
     yield above(quantity, best[norm], best["2"])
 
 
-def perplexity_at_node(m: Measured, row: str, norm: str) -> Mapping[str, Values]:
-    """Perplexity of held-out text with experts ranked at a row's node by a norm."""
+def _perplexity_at_node(m: Measured, row: str, norm: str) -> Mapping[str, Values]:
     return {"perplexity": c.exp(node_loss(m, row, norm))}
 
 
-def router_free_columns(m: Measured, row: str) -> Mapping[str, Values]:
-    """Accuracy, perplexity and active parameters at a node by the L2 norm."""
-    accuracy = c.accuracy_of(m, "router", questions_at_node(row))
+def _router_free_columns(m: Measured, row: str) -> Mapping[str, Values]:
+    accuracy = m.accuracy("router", questions_at_node(row))
     return {
         "accuracy, %": c.scaled(accuracy, 100),
-        **perplexity_at_node(m, row, "2"),
+        **_perplexity_at_node(m, row, "2"),
         "active parameters": {0: active_parameters(row)},
     }
 
@@ -121,14 +119,14 @@ def with_other_norm(item: str, norm: str) -> Experiment:
         item,
         partial(l2_keeps_more, norm=norm),
         ("heldout", *(at_node(row, n) for n in ("2", norm) for row in NODES)),
-        partial(perplexity_at_node, norm=norm),
+        partial(_perplexity_at_node, norm=norm),
     )
 
 
 def every_configuration(m: Measured) -> Iterator[Claim]:
     """Every AoE against every traditional configuration, in answers and in loss."""
     worst, best = (
-        extreme([c.likelihood_of(m, row) for row in rows], pick)
+        extreme([m.likelihood(row) for row in rows], pick)
         for rows, pick in ((AUTONOMOUS, min), (TRADITIONAL, max))
     )
     quantity = "log-likelihood of right answers, worst AoE minus best traditional"
@@ -141,8 +139,7 @@ def every_configuration(m: Measured) -> Iterator[Claim]:
         yield c.compare(below, "loss", m.loss, AOE, row)
 
 
-def answers_and_perplexity(m: Measured, row: str) -> Mapping[str, Values]:
-    """Accuracy, log-likelihood and perplexity."""
+def _answers_and_perplexity(m: Measured, row: str) -> Mapping[str, Values]:
     return {**c.question_columns(m, row), "perplexity": c.exp(m.loss(row))}
 
 
@@ -151,13 +148,13 @@ def other_selections(m: Measured) -> Iterator[Claim]:
     for how in ("top-p", "expert choice"):
         pair = (f"{how}, AoE", f"{how}, MoE")
         yield c.compare(below, "loss", m.loss, *pair)
-        yield c.compare(above, "log-likelihood of right answers", partial(c.likelihood_of, m), *pair)
+        yield c.compare(above, "log-likelihood of right answers", m.likelihood, *pair)
 
 
 def selection_columns(m: Measured, row: str) -> Mapping[str, Values]:
     """Answers and perplexity, and how many experts a token gets, mean over layers."""
     experts = c.layer_mean(m.per_layer(row, "experts_per_unit"))
-    return {**answers_and_perplexity(m, row), "experts of a token": experts}
+    return {**_answers_and_perplexity(m, row), "experts of a token": experts}
 
 
 def larger_gain_at_4b(m: Measured) -> Iterator[Claim]:
@@ -178,12 +175,9 @@ def loss_by_rank(m: Measured) -> Iterator[Claim]:
         yield loss(below, one=AOE, other=row)
 
 
-LOAD_PAIRS = (("9 AoE 256", "1 MoE"), (AOE, MOE))
-
-
 def even_and_confident(m: Measured) -> Iterator[Claim]:
     """AoE's load is more even, its choices are more confident, increasingly with depth."""
-    for aoe, moe in LOAD_PAIRS:
+    for aoe, moe in (("9 AoE 256", "1 MoE"), (AOE, MOE)):
         load = [c.layer_mean(m.per_layer(row, "load_entropy")) for row in (aoe, moe)]
         yield above(f"entropy of the load, {aoe} minus {moe}", *load)
         confidence = [c.layer_mean(confidence_by_layer(m, row)) for row in (aoe, moe)]
@@ -209,8 +203,7 @@ def load_columns(m: Measured, row: str) -> Mapping[str, Values]:
     }
 
 
-def load_charts(m: Measured) -> Iterator[Chart]:
-    """Entropies of the load and of the scores, by layer."""
+def _load_charts(m: Measured) -> Iterator[Chart]:
     loads = {row: m.per_layer(row, "load_entropy") for row in m.finished}
     yield c.layer_chart(loads, "entropy of the load, nats")
     confidence = {row: confidence_by_layer(m, row) for row in m.finished}
@@ -233,33 +226,24 @@ def norm_ratio(m: Measured, row: str, start: float = 1.0, stop: float = 1.0) -> 
     return c.mean_of_part(ratios, start, stop)
 
 
-def norm_columns(m: Measured, row: str) -> Mapping[str, Values]:
-    """The ratio at the end and early in training."""
+def _norm_columns(m: Measured, row: str) -> Mapping[str, Values]:
     return {
         "lowest over highest norm at the end": norm_ratio(m, row),
         "the same early in training": norm_ratio(m, row, *EARLY),
     }
 
 
-def norm_charts(m: Measured) -> Iterator[Chart]:
-    """Norms over training, layer by layer, of the first seed."""
+def _norm_charts(m: Measured) -> Iterator[Chart]:
     for row in m.finished:
         yield from c.expert_charts(m, row, "norms", "mean activation norm")
 
 
-by_answers = partial(Experiment, measures=("heldout", "questions"), columns=answers_and_perplexity)
+by_answers = partial(Experiment, measures=("heldout", "questions"), columns=_answers_and_perplexity)
+
+at_nodes = tuple(measure for row in NODES for measure in (at_node(row, "2"), questions_at_node(row)))
 
 AOE_EXPERIMENTS = (
-    Experiment(
-        "aoe-table1",
-        best_node,
-        (
-            "heldout",
-            "questions",
-            *(of(row) for row in NODES for of in (partial(at_node, norm="2"), questions_at_node)),
-        ),
-        router_free_columns,
-    ),
+    Experiment("aoe-table1", best_node, ("heldout", "questions", *at_nodes), _router_free_columns),
     with_other_norm("aoe-table6", "1"),
     with_other_norm("aoe-table7", "inf"),
     by_answers("aoe-table2", every_configuration),
@@ -268,6 +252,6 @@ AOE_EXPERIMENTS = (
     ),
     by_answers("aoe-table5", larger_gain_at_4b, more_runs={row: CONFIGURATIONS[row] for row in (MOE, AOE)}),
     Experiment("aoe-fig2", loss_by_rank, columns=c.training_columns, charts=c.losses),
-    Experiment("aoe-fig3", even_and_confident, ("routes",), load_columns, load_charts),
-    Experiment("aoe-fig4", norms_alike, columns=norm_columns, charts=norm_charts),
+    Experiment("aoe-fig3", even_and_confident, ("routes",), load_columns, _load_charts),
+    Experiment("aoe-fig4", norms_alike, columns=_norm_columns, charts=_norm_charts),
 )

@@ -6,9 +6,9 @@ from loriini.papers.published import ITEMS
 from loriini.papers.reproduce.experiments.aoe import AOE_EXPERIMENTS
 from loriini.papers.reproduce.experiments.computed import COMPUTED_EXPERIMENTS
 from loriini.papers.reproduce.experiments.design_choices import DESIGN_CHOICES_EXPERIMENTS
-from loriini.papers.reproduce.experiments.experiment import Experiment
 from loriini.papers.reproduce.experiments.lory import LORY_EXPERIMENTS
 from loriini.papers.reproduce.experiments.toy import TOY_EXPERIMENT
+from loriini.papers.reproduce.plan import Experiment
 
 ALL = "all"
 EXPERIMENTS = {

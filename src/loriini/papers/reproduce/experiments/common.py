@@ -59,14 +59,9 @@ def question_columns(m: Measured, row: str) -> Mapping[str, Values]:
     accuracy = {d: scaled(m.of(row, "questions", "accuracy", d), 100) for d in domains}
     return {
         **{f"{d}, %": values for d, values in accuracy.items()},
-        "mean, %": scaled(accuracy_of(m, row), 100),
-        "log-likelihood": likelihood_of(m, row),
+        "mean, %": scaled(m.accuracy(row), 100),
+        "log-likelihood": m.likelihood(row),
     }
-
-
-def accuracy_of(m: Measured, row: str, measure: str = "questions") -> Values:
-    """Mean accuracy over the domains' questions, between 0 and 1."""
-    return m.on_text(row, measure, "right")
 
 
 def above_chance(accuracy: Values) -> Values:
@@ -77,11 +72,6 @@ def above_chance(accuracy: Values) -> Values:
 def is_above_chance(accuracy: Values) -> bool:
     """Whether an accuracy is clearly above that of guessing."""
     return Claim("", above_chance(accuracy), low=0.0).judged() == HOLDS
-
-
-def likelihood_of(m: Measured, row: str, measure: str = "questions") -> Values:
-    """Mean log-likelihood of the right answers, in nats a token."""
-    return m.on_text(row, measure, "log_likelihoods")
 
 
 def scaled(values: Values, factor: float) -> dict[int, float]:
@@ -141,12 +131,6 @@ def mean_of_part(by_seed: Mapping[int, Sequence[Any]], start: float, stop: float
         first = min(int(start * len(recorded)), len(recorded) - 1)
         found[seed] = float(np.mean(recorded[first : max(first + 1, round(stop * len(recorded)))]))
     return found
-
-
-def by_layer(by_seed: Mapping[int, Sequence[float]]) -> list[dict[int, float]]:
-    """The values of each layer."""
-    layers = len(next(iter(by_seed.values()), ()))
-    return [{seed: values[layer] for seed, values in by_seed.items()} for layer in range(layers)]
 
 
 def layer_mean(by_seed: Mapping[int, Sequence[float]]) -> dict[int, float]:

@@ -7,17 +7,19 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
-from loriini.bench.models import step_bytes
+from loriini.bench.models import build_steps, step_bytes
+from loriini.bench.timing import Case, in_rounds
+from loriini.common.progress import progress
 from loriini.papers.published import ITEMS, published_values
 from loriini.papers.reproduce.charts import Chart, dots
 from loriini.papers.reproduce.claim import Claim, below, exactly
 from loriini.papers.reproduce.experiments import common as c
-from loriini.papers.reproduce.experiments.experiment import Experiment
-from loriini.papers.reproduce.experiments.timing import step_rates, timed_runs
 from loriini.papers.reproduce.measured import Measured
+from loriini.papers.reproduce.plan import Experiment
 from loriini.papers.reproduce.quantities import Values, ratio
-from loriini.papers.reproduce.scales import Scale, paper_run
+from loriini.papers.reproduce.scales import Scale, paper_run, scaled_run
 from loriini.recipes import default_vocabulary
+from loriini.train.config import TrainConfig
 
 CLOSE_TO_PRINTED = 0.03
 """Relative difference of a size to the printed one, which has two digits."""
@@ -25,6 +27,14 @@ GPUS, MICRO_BATCH = 8, 4
 """Ranks that share every expert's width, and their instances."""
 ZERO, EXPERT_WISE = "data parallelism (ZeRO)", "expert-wise"
 EXPERT_PARALLEL = "expert parallelism, top-2"
+TIMED = {
+    "tiny": Scale("tiny", {"0.3b": (256, 2, 4), "732m": (192, 2, 3)}, batch_size=2, length=1024),
+    "small": Scale("small", {"0.3b": (512, 4, 8), "732m": (384, 4, 6)}, batch_size=4, length=1024),
+    "paper": Scale("paper", {"0.3b": (1024, 24, 16), "732m": (768, 12, 12)}, batch_size=4, length=4096),
+}
+"""Models that are timed; `paper` is for a GPU."""
+ROUNDS = {"tiny": 4, "small": 12, "paper": 16}
+"""Even numbers: each case is measured before and after the others equally often."""
 
 
 def sizes(item: str) -> Mapping[str, Any]:
@@ -107,12 +117,38 @@ def sent_by_experts(m: Measured) -> Iterator[Claim]:
     yield exactly("expert-wise over data parallelism, 32 experts", many[EXPERT_WISE] / many[ZERO], high=1.0)
 
 
-def bytes_chart(m: Measured) -> Iterator[Chart]:
-    """GB sent by parallelism, for each number of experts."""
+def _bytes_chart(m: Measured) -> Iterator[Chart]:
     series = {
         name: {row: {0: value} for row, value in by_row.items()} for name, by_row in m.extra["bytes"].items()
     }
     yield dots(f"sent by each of {GPUS} ranks", "GB a step", series)
+
+
+def timed_runs(item: str, scale: Scale) -> dict[str, TrainConfig]:
+    """The models of an item in the size that is timed at a scale, mixtures from their first step."""
+    size = replace(TIMED[scale.name], segment_length=256)
+    runs = {row: scaled_run(paper, size) for row, paper in ITEMS[item].runs.items()}
+    return {
+        row: replace(
+            run,
+            model=replace(run.model, vocab_size=scale.vocab_size),
+            warmup=replace(run.warmup, dense_share=0),
+        )
+        for row, run in runs.items()
+    }
+
+
+def step_rates(runs: Mapping[str, TrainConfig], scale: Scale) -> dict[str, list[float]]:
+    """Tokens per second of each run's training step by round, timed in turn on this machine."""
+    cases = [Case(row, run.model.num_experts, partial(build_steps, run)) for row, run in runs.items()]
+    rates: dict[str, list[float]] = {row: [] for row in runs}
+    rounds = ROUNDS[scale.name]
+    with progress("timing", rounds) as advance:
+        for seconds in in_rounds(cases, rounds):
+            for (row, run), each in zip(runs.items(), seconds, strict=True):
+                rates[row].append(run.batch_size * run.length / each)
+            advance()
+    return rates
 
 
 def throughput(scale: Scale, seeds: int, item: str, with_memory: bool = False) -> Mapping[str, Any]:
@@ -133,7 +169,7 @@ def slower_with_experts(m: Measured) -> Iterator[Claim]:
         yield Claim(f"throughput of {more} over that of {fewer}", relative_rate(m, more, fewer), high=1.0)
 
 
-def throughput_columns(m: Measured, row: str, tokens: int = 1) -> Mapping[str, Values]:
+def _throughput_columns(m: Measured, row: str, tokens: int = 1) -> Mapping[str, Values]:
     """So many tokens per second, and relative to the first row."""
     first = next(iter(m.extra["rates"]))
     return {
@@ -174,7 +210,7 @@ def slowdown(m: Measured, row: str) -> Values:
     return {i: 100 * (1 - value) for i, value in relative_rate(m, row, "0.3B").items()}
 
 
-def overhead_columns(m: Measured, row: str) -> Mapping[str, Values]:
+def _overhead_columns(m: Measured, row: str) -> Mapping[str, Values]:
     """FLOPs of merging in per cent of the FFN's, and how much slower training is, in per cent."""
     return {"merging": {0: merging()[row]}, "training": slowdown(m, row)} if row in merging() else {}
 
@@ -192,7 +228,7 @@ def slower_and_larger(m: Measured) -> Iterator[Claim]:
         yield exactly(f"memory of {row} minus that of MoE", extra, low=0.0, unit="GB")
 
 
-by_rate = partial(Experiment, columns=throughput_columns, trains=False)
+by_rate = partial(Experiment, columns=_throughput_columns, trains=False)
 
 COMPUTED_EXPERIMENTS = (
     sizes_of("lory-table4"),
@@ -201,7 +237,7 @@ COMPUTED_EXPERIMENTS = (
         "lory-fig7",
         sent_by_experts,
         columns=lambda m, row: {f"{name}, GB": {0: sent} for name, sent in m.extra["bytes"][row].items()},
-        charts=bytes_chart,
+        charts=_bytes_chart,
         trains=False,
         compute=bytes_sent,
     ),
@@ -209,14 +245,14 @@ COMPUTED_EXPERIMENTS = (
     by_rate(
         "lory-appendix-b",
         slower_than_the_formula,
-        columns=overhead_columns,
+        columns=_overhead_columns,
         compute=partial(throughput, item="lory-table3"),
         computed_as="lory-table3",
     ),
     by_rate(
         "aoe-table4",
         slower_and_larger,
-        columns=partial(throughput_columns, tokens=1000),
+        columns=partial(_throughput_columns, tokens=1000),
         compute=partial(throughput, item="aoe-table4", with_memory=True),
     ),
 )

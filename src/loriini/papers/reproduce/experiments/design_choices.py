@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from loriini.papers.reproduce.charts import Chart
 from loriini.papers.reproduce.claim import HOLDS, Claim, above, below, close, judged_against_leak
 from loriini.papers.reproduce.experiments import common as c
-from loriini.papers.reproduce.experiments.experiment import Experiment
 from loriini.papers.reproduce.measured import Measured
+from loriini.papers.reproduce.plan import Experiment
 from loriini.papers.reproduce.quantities import Values, difference, mean_of
 
 SEQUENCE_TOP2, TOKEN_TOP2 = "sequence, layer-wise, top-2", "token, layer-wise, top-2"
@@ -114,12 +114,8 @@ def learned_frozen_random(m: Measured) -> Iterator[Claim]:
 
 def collapsed(m: Measured, row: str, layers: slice = slice(None)) -> Values:
     """The share of experts that get less than a tenth of the even share at the end of training."""
-    by_seed = {}
-    for seed, load_LE in late_load(m, row).items():
-        late_LE = load_LE[layers]
-        if len(late_LE):
-            by_seed[seed] = float((late_LE < UNUSED / late_LE.shape[1]).mean())
-    return by_seed
+    late = {seed: load_LE[layers] for seed, load_LE in late_load(m, row).items()}
+    return {seed: float((x < UNUSED / x.shape[1]).mean()) for seed, x in late.items() if len(x)}
 
 
 def least_load(m: Measured, row: str) -> Values:
@@ -169,14 +165,12 @@ def stays_in_use(m: Measured) -> Iterator[Claim]:
     yield Claim("smallest load relative to the even share", least_load(m, row), low=UNUSED)
 
 
-def load_charts(m: Measured) -> Iterator[Chart]:
-    """The load over training, layer by layer."""
+def _load_charts(m: Measured) -> Iterator[Chart]:
     for row in m.finished:
         yield from c.expert_charts(m, row, "load", "share of the choices")
 
 
-def collapse_columns(m: Measured, row: str) -> Mapping[str, Values]:
-    """Perplexity and collapsed experts."""
+def _collapse_columns(m: Measured, row: str) -> Mapping[str, Values]:
     return {
         m.text: c.exp(m.loss(row)),
         "collapsed experts, %": c.scaled(collapsed(m, row), 100),
@@ -264,7 +258,7 @@ def assignment_columns(m: Measured, row: str) -> Mapping[str, Values]:
 
 
 by_perplexity = partial(Experiment, measures=("heldout",), columns=c.text_columns)
-by_load = partial(Experiment, measures=("heldout",), columns=collapse_columns, charts=load_charts)
+by_load = partial(Experiment, measures=("heldout",), columns=_collapse_columns, charts=_load_charts)
 by_assignment = partial(
     Experiment, measures=tuple(TEXT_OF), columns=assignment_columns, charts=assignment_charts
 )

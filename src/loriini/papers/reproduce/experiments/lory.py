@@ -10,8 +10,8 @@ from loriini.papers.published import ITEMS, PaperRun, published_values
 from loriini.papers.reproduce.charts import SMOOTHING, Chart, band, lines
 from loriini.papers.reproduce.claim import Claim, above, below, close, judged_against_leak, well_below
 from loriini.papers.reproduce.experiments import common as c
-from loriini.papers.reproduce.experiments.experiment import Experiment
 from loriini.papers.reproduce.measured import Measured
+from loriini.papers.reproduce.plan import Experiment
 from loriini.papers.reproduce.quantities import Values, difference
 from loriini.papers.reproduce.texts import SHORT
 from loriini.reporting.curves import running_mean
@@ -110,8 +110,7 @@ def gain_curves(m: Measured, order: str) -> dict[int, list[float]]:
     }
 
 
-def batching_charts(m: Measured) -> Iterator[Chart]:
-    """The losses, and the gain over training in either order."""
+def _batching_charts(m: Measured) -> Iterator[Chart]:
     yield from c.losses(m)
     gains = {
         f"{name} order": band(m.curve(f"0.3B ({order} batch)", "tokens"), gain_curves(m, order), SMOOTHING)
@@ -163,10 +162,9 @@ def smaller_gain_at_7b(of: c.Quantity, what: str) -> Claim:
 
 def better_answers(m: Measured, pairs: Mapping[str, str]) -> Iterator[Claim]:
     """More questions answered, and right answers more likely."""
-    accuracy, likelihood = partial(c.accuracy_of, m), partial(c.likelihood_of, m)
     for pair in pairs.items():
-        yield c.compare(partial(above, unit="of the questions"), "accuracy", accuracy, *pair)
-        yield c.compare(above, "log-likelihood of the right answer", likelihood, *pair)
+        yield c.compare(partial(above, unit="of the questions"), "accuracy", m.accuracy, *pair)
+        yield c.compare(above, "log-likelihood of the right answer", m.likelihood, *pair)
 
 
 def prompt_about_as_good(m: Measured) -> Iterator[Claim]:
@@ -179,32 +177,33 @@ def prompt_about_as_good(m: Measured) -> Iterator[Claim]:
         quantity = f"1.5B/{experts}E: loss routed by prompt minus that by segment"
         yield close(quantity, m.loss(row, measure="prompt"), m.loss(row, measure="segment"))
         quantity = f"1.5B/{experts}E: accuracy routed by prompt minus that by segment"
-        answers = [c.accuracy_of(m, row, measure) for measure in ("questions", "questions by segment")]
+        answers = [m.accuracy(row, measure) for measure in ("questions", "questions by segment")]
         if all(map(c.is_above_chance, answers)):
             yield close(quantity, answers[0], answers[1], CLOSE_ANSWERS, unit="of the questions")
         else:
             yield Claim(f"{quantity}; {c.AT_CHANCE}", {})
 
 
-def inference_columns(m: Measured, row: str) -> Mapping[str, Values]:
-    """Accuracy and perplexity, routed as the row says."""
+def _inference_columns(m: Measured, row: str) -> Mapping[str, Values]:
     how = row.partition("(")[2].rstrip(")")
     questions = "questions" if how == "prompt" else "questions by segment"
     return {
-        "mean, %": c.scaled(c.accuracy_of(m, row, questions), 100),
-        "log-likelihood": c.likelihood_of(m, row, questions),
+        "mean, %": c.scaled(m.accuracy(row, questions), 100),
+        "log-likelihood": m.likelihood(row, questions),
         "perplexity": c.exp(m.loss(row, measure=how)),
     }
 
 
-def agreement_by_layer(m: Measured, row: str = "0.3B/8E") -> dict[int, list[float]]:
-    """Adjusted mutual information of experts and domain, by layer."""
-    return m.per_layer(row, "domain_agreement")
+def agreement_by_layer(m: Measured, row: str) -> list[dict[int, float]]:
+    """Adjusted mutual information of experts and domain in each layer, by seed."""
+    by_seed = m.per_layer(row, "domain_agreement")
+    layers = len(next(iter(by_seed.values()), ()))
+    return [{seed: values[layer] for seed, values in by_seed.items()} for layer in range(layers)]
 
 
 def specialised_at_three_layers(m: Measured) -> Iterator[Claim]:
     """More in the middle and high layers than in the first; similar domains are routed similarly."""
-    layers = c.by_layer(agreement_by_layer(m))
+    layers = agreement_by_layer(m, "0.3B/8E")
     if not layers:
         return
     for name, values in (("middle", layers[len(layers) // 2]), ("last", layers[-1])):
@@ -231,7 +230,7 @@ def gate_distance(m: Measured, row: str, one: str, other: str) -> Values:
 
 def specialised_everywhere(m: Measured) -> Iterator[Claim]:
     """Also at the layers between."""
-    for layer, values in enumerate(c.by_layer(agreement_by_layer(m))[1:], 1):
+    for layer, values in enumerate(agreement_by_layer(m, "0.3B/8E")[1:], 1):
         yield Claim(f"agreement of experts and domain, layer {layer}", values, low=SPECIALISED)
 
 
@@ -239,12 +238,12 @@ def specialisation_charts(m: Measured) -> Iterator[Chart]:
     """Mean gates by domain at every layer, and the agreement over layers."""
     if m.each("0.3B/8E", "routes", "layers"):
         yield c.route_tiles(m, "0.3B/8E", "mean_gates", "mean routing weight by domain")
-        yield c.layer_chart({"0.3B/8E": agreement_by_layer(m)}, "agreement of experts and domain")
+        agreement = {"0.3B/8E": m.per_layer("0.3B/8E", "domain_agreement")}
+        yield c.layer_chart(agreement, "agreement of experts and domain")
 
 
-def agreement_columns(m: Measured, row: str) -> Mapping[str, Values]:
-    """The agreement by layer."""
-    return {f"layer {i}": values for i, values in enumerate(c.by_layer(agreement_by_layer(m, row)))}
+def _agreement_columns(m: Measured, row: str) -> Mapping[str, Values]:
+    return {f"layer {i}": values for i, values in enumerate(agreement_by_layer(m, row))}
 
 
 def active_curves(m: Measured, row: str) -> dict[int, list[float]]:
@@ -285,13 +284,11 @@ def utilisation(m: Measured) -> Iterator[Claim]:
     yield above(quantity, late, early, unit="")
 
 
-def active_columns(m: Measured, row: str) -> Mapping[str, Values]:
-    """Loss, and the share of experts active in ten steps at the end."""
+def _active_columns(m: Measured, row: str) -> Mapping[str, Values]:
     return {"training loss": m.training_loss(row), "active in ten steps, share": active_share(m, row, LATE)}
 
 
-def loss_and_activity(m: Measured) -> Iterator[Chart]:
-    """Curves of the loss, and of the share of experts active at least once in ten steps."""
+def _loss_and_activity(m: Measured) -> Iterator[Chart]:
     yield from c.losses(m)
     series = {
         row: band(m.each(row, "training", "active", "tokens"), shares)
@@ -314,10 +311,12 @@ by_prompt = partial(
     Experiment,
     claims=prompt_about_as_good,
     measures=("prompt", "segment", "questions", "questions by segment"),
-    columns=inference_columns,
+    columns=_inference_columns,
 )
-by_routes = partial(Experiment, measures=("routes",), columns=agreement_columns, charts=specialisation_charts)
-by_use = partial(Experiment, columns=active_columns, charts=loss_and_activity)
+by_routes = partial(
+    Experiment, measures=("routes",), columns=_agreement_columns, charts=specialisation_charts
+)
+by_use = partial(Experiment, columns=_active_columns, charts=_loss_and_activity)
 
 LORY_EXPERIMENTS = (
     by_training_loss("lory-fig2-left", training_by_size),
@@ -325,7 +324,7 @@ LORY_EXPERIMENTS = (
     by_answers("lory-table1", partial(better_answers, pairs=BY_SIZE)),
     by_training_loss("lory-fig3", causal_against_prefix, ("heldout",)),
     Experiment(
-        "lory-fig4", similar_against_random, ("heldout",), c.training_columns, batching_charts, kind=SHORT
+        "lory-fig4", similar_against_random, ("heldout",), c.training_columns, _batching_charts, kind=SHORT
     ),
     by_training_loss("lory-fig5", training_against_expert_choice, more_runs=NO_WARMUP),
     by_perplexity("lory-table2", perplexity_against_expert_choice, more_runs=NO_WARMUP),

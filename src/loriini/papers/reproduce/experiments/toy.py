@@ -18,8 +18,8 @@ from loriini.model import LoriiniConfig
 from loriini.model.mixture import Mixture
 from loriini.papers.reproduce.charts import Chart, band, lines
 from loriini.papers.reproduce.claim import Claim
-from loriini.papers.reproduce.experiments.experiment import Experiment
 from loriini.papers.reproduce.measured import Measured
+from loriini.papers.reproduce.plan import Experiment
 from loriini.papers.reproduce.quantities import Values
 from loriini.papers.reproduce.scales import Scale
 from loriini.routing import DESIGNS, Routing, RoutingConfig
