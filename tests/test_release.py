@@ -1,16 +1,14 @@
-import importlib.util
 import re
+import runpy
 from pathlib import Path
 
 import loriini
 
 ROOT = Path(__file__).parent.parent
-spec = importlib.util.spec_from_file_location("release_notes", ROOT / ".ci" / "release_notes.py")
-release_notes = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(release_notes)
+VERSIONS = runpy.run_path(str(ROOT / ".ci" / "release_notes.py"))["VERSIONS"]
 
 
 def test_the_version_is_the_same_everywhere():
-    for file, pattern in release_notes.VERSIONS.items():
+    for file, pattern in VERSIONS.items():
         stated = re.search(pattern, (ROOT / file).read_text(), re.MULTILINE)
         assert (file, stated[1]) == (file, loriini.__version__)

@@ -5,7 +5,7 @@ from statistics import mean, stdev
 
 import pytest
 
-from loriini.compare.seeds import geometric, mean_losses, over_seeds, paired_by_seed, t_factor
+from loriini.compare.seeds import geometric, over_seeds, paired_by_seed, t_factor
 
 STUDENT = {2: 12.7062, 3: 4.3027, 5: 2.7764, 10: 2.2622, 30: 2.0452}
 """97.5 % quantiles by number of seeds, from a printed table."""
@@ -50,7 +50,3 @@ def test_seeds_that_differ_greatly_have_a_finite_interval() -> None:
         assert -1 < found.low < 0 < found.change < found.high < math.inf
         assert math.isfinite(math.log1p(found.low))
         assert math.isfinite(geometric([10.0, broken]).high)
-
-
-def test_losses_are_averaged_over_seeds() -> None:
-    assert mean_losses([{"x": [1.0, 2.0]}, {"x": [3.0, 6.0]}])["x"].tolist() == [2.0, 4.0]

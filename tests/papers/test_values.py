@@ -38,6 +38,12 @@ def test_a_cell_has_one_value_in_each_paper() -> None:
     assert max(counts.values()) == 1
 
 
+def test_models_of_two_tables_have_one_perplexity() -> None:
+    for unit, k in (("token", 1), ("token", 2), ("sequence", 1), ("sequence", 2)):
+        first = cell("design-choices-table1", f"{unit}, layer-wise, top-{k}", "MultiWiki")
+        assert cell("design-choices-table2", f"{unit} (4, {k})", "MultiWiki") == first
+
+
 def test_soap_is_recorded_where_it_differs() -> None:
     for value in (value for value in VALUES if value.paper == "SOAP"):
         found = published_values(value.item, value.row, value.column)
