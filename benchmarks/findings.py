@@ -40,7 +40,7 @@ from loriini.data.read.inputs import input_identity
 from loriini.data.read.local_text import collect_local_text
 from loriini.data.read.names import HELDOUT, TRAIN
 from loriini.data.read.read import read_documents
-from loriini.data.read.records import MAX_DOCUMENT_CHARACTERS
+from loriini.data.read.records import MAX_DOCUMENT_CHARACTERS, ReadOptions
 from loriini.data.read.split import split_documents
 from loriini.evaluate.heldout import HeldOut
 from loriini.evaluate.intervals import numbered
@@ -168,7 +168,8 @@ class Study:
         if not self.text:
             sides = collect_local_text()
         else:
-            sides = split_documents(self.text, CHARACTERS, CHARACTERS // 10, self.longest)
+            short = ReadOptions(max_document_characters=self.longest)
+            sides = split_documents(self.text, CHARACTERS, CHARACTERS // 10, short)
         self.out.mkdir(parents=True, exist_ok=True)
         lines = map(document_line, sides[HELDOUT])
         write_text(self.out / "heldout.jsonl", b"".join(lines).decode())
