@@ -42,11 +42,6 @@ def run_findings(folder: Path, *options: str, **tables: Any) -> list[str]:
     return trained
 
 
-def results_in(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "findings.json").read_text())
-    return found
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The results of a dense model."""
@@ -71,7 +66,8 @@ def results(folder: Path) -> dict[str, Any]:
     assert {name.split(",")[0] for name in trained} == {"lory"}
     assert scored == ["training"] * 4 + ["prompt"] * 4  # held-out text, and new instances of the corpus
     assert run_findings(folder, QUESTIONS=questions) == []
-    return results_in(folder)
+    found: dict[str, Any] = json.loads((folder / "findings.json").read_text())
+    return found
 
 
 def test_the_rate_is_that_of_the_lowest_training_loss_and_the_seeds_are_others(
@@ -129,13 +125,8 @@ def test_domains_unlike_the_training_text_have_rows_of_their_own(results: Mappin
     in_random_order = {f"{name}, random order": variants[name] for name in ("dense", "lory")}
     study = {**results, "variants": {**variants, **in_random_order}}
     table = script("findings_page").TABLES["domains"]({**results, "order": study})
-    assert [line.split(" | ")[:2] for line in table.splitlines()[2:]] == [
-        ["| sums", "yes"],
-        ["| tales", "yes"],
-        ["| their mean", "yes"],
-        ["| other", "no"],
-        ["| their mean", "no"],
-    ]
+    named = [line.split(" | ")[0] for line in table.splitlines()[2:]]
+    assert named == ["| sums", "| tales", "| their mean", "| other", "| their mean"]
 
 
 def test_a_comparison_is_paired_by_seed_and_by_document() -> None:

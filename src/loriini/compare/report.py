@@ -32,7 +32,7 @@ COLUMNS = ("", "perplexity", "difference", "over seeds", "over held-out text")
 LADDER = ("", "width", "active", "FLOPs", "loss", *COLUMNS[2:])
 """Columns of a ladder's table."""
 TRAINED_ON = " ({processor}, {jobs} at once, {threads} threads each)"
-SEEDS = " over seeds; band: lowest to highest seed"
+OVER_SEEDS = " over seeds; band: lowest to highest seed"
 
 
 def write_comparison(results: Mapping[str, Any], out: Path) -> Path:
@@ -302,7 +302,7 @@ def learning_section(results: Mapping[str, Any], shown: Rows) -> Html | None:
     trained_on = TRAINED_ON.format_map(machine) if machine else ""
     several = any(len(cells) > 1 for cells in curves.values())
     captions = {
-        "tokens": f"Line: running mean{SEEDS * several}. The initial drop is cut off.",
+        "tokens": f"Line: running mean{OVER_SEEDS if several else ''}. The initial drop is cut off.",
         "flops": "The same over computation: forward and backward, attention and merging included.",
         "seconds": f"The same over time in training steps, without evaluation and checkpoints{trained_on}.",
     }
