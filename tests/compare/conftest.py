@@ -24,6 +24,7 @@ SETTINGS = {
     "length": 32,
     "batch_size": 2,
     "steps": 12,
+    "warmup.dense_share": 0.05,
     "precision": "fp32",
 }
 

@@ -34,15 +34,13 @@ def test_a_flawed_record_of_the_text_is_skipped_when_asked(text: Path, tmp_path:
 def texts_of(folder: Path, lengths: dict[str, tuple[list[int], list[int]]]) -> Texts:
     """Text with documents of these lengths for training and held out, by domain."""
     texts = Texts(folder, SCALE)
-    sides = {
-        side: [
-            Document(id=f"{domain}{side}{n}", text="x" * size, domain=domain)
+    texts.__dict__["by_domain"] = {
+        side: {
+            domain: [Document(f"{domain}{side}{n}", "x" * size, domain) for n, size in enumerate(of_side[i])]
             for domain, of_side in lengths.items()
-            for n, size in enumerate(of_side[i])
-        ]
+        }
         for i, side in enumerate((TRAIN, HELDOUT))
     }
-    texts.__dict__["sides"] = sides
     return texts
 
 
