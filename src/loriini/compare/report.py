@@ -31,7 +31,7 @@ UNTESTED = "not tested across seeds"
 COLUMNS = ("", "perplexity", "difference", "over seeds", "over held-out text")
 LADDER = ("", "width", "active", "FLOPs", "loss", *COLUMNS[2:])
 """Columns of a ladder's table."""
-TRAINED_ON = " ({processor}, {jobs} at once, {threads} threads each)"
+TRAINED_ON = " ({processor}; trainings at once: {jobs}, threads of each: {threads})"
 OVER_SEEDS = " over seeds; band: lowest to highest seed"
 
 
