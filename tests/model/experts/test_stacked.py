@@ -127,6 +127,7 @@ def test_products_by_unit_equal_their_twin(
     for found, expected in zip(*gradients_of, strict=True):
         torch.testing.assert_close(found, expected, **close)
     assert found.is_contiguous()  # the weight's gradient
+    assert amx or fast.is_contiguous()  # as columns only where these are faster
 
 
 @grid(outputs=[8, 24], dtype=[torch.float32, torch.bfloat16], amx=[False, True])
