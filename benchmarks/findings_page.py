@@ -45,7 +45,7 @@ def beside(baseline: str, *names: str) -> Pairs:
 COMPARED: dict[str, Pairs] = {
     "readme": (*beside("dense", "mixtral", "deepseek-v3", "lory"), *beside("lory", "prefix", "ec-token")),
     "designs": beside(
-        "dense", "dense", "mixtral", "lory", "deepseek-v3", "ec-token", "aoe", "switch", "relu"
+        "dense", "dense", "mixtral", "lory", "deepseek-v3", "ec-token", "aoe", "switch", "relu", "frozen"
     ),
     "starts": (
         *beside("dense", "lory", "lory, copies", "lory, dense warm-up"),
