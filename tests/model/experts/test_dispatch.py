@@ -11,9 +11,8 @@ from torch import Tensor
 from covering import grid
 from loriini import DESIGNS
 from loriini.model.experts.dispatch import PickRows, SumPairs, TakeUnits, find_pairs
-from loriini.model.experts.stacked import SwigluExperts
+from loriini.model.experts.stacked import SwigluExperts, by_outputs_loop
 from loriini.routing.selection import FixedCounts, fixed_counts
-from model.experts.twins import by_outputs_loop
 from tiny import random_ids, tiny_model
 
 N, E, K, C = 7, 5, 2, 3

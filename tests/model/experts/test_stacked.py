@@ -9,10 +9,16 @@ import transformers
 from torch import Tensor
 
 from covering import grid
-from loriini.model.experts.stacked import Experts, FactorizedExperts, GeluExperts, SwigluExperts
+from loriini.model.experts.stacked import (
+    Experts,
+    FactorizedExperts,
+    GeluExperts,
+    SwigluExperts,
+    by_outputs_loop,
+    by_parameters_loop,
+)
 from loriini.model.kernels import products
-from loriini.model.kernels.products import keep, linear_by_unit, merged_linear
-from model.experts.twins import by_outputs_loop, by_parameters_loop, linear_by_unit_twin
+from loriini.model.kernels.products import keep, linear_by_unit, linear_by_unit_twin, merged_linear
 from tiny import assert_same_gradients, gradients
 
 Path = Callable[[Tensor, Tensor], Tensor]

@@ -236,3 +236,27 @@ class FactorizedExperts(Experts):
             hidden = silu(affine(low, weights["gate_proj"])) * affine(x, weights["up_proj"])
             return affine(hidden, weights["down_proj"])
         return super()._node(name, x, weights, affine, known)
+
+
+def by_parameters_loop(experts: Experts, x_NSD: Tensor, gates_NE: Tensor) -> Tensor:
+    """The naive twin of `by_parameters`: merges one FFN at a time, expert by expert."""
+    outputs = []
+    for x_SD, gates_E in zip(x_NSD, gates_NE, strict=True):
+        merged = {
+            name: torch.stack([e * w for e, w in zip(gates_E, weight, strict=True)]).sum(0)
+            for name, weight in experts.stacked().items()
+        }
+        outputs.append(experts.ffn(x_SD, merged, linear))
+    return torch.stack(outputs)
+
+
+def by_outputs_loop(
+    experts: Experts,
+    x: Tensor,
+    gates_NE: Tensor,
+    known: Tensors = NO_ACTIVATIONS,
+    counts: FixedCounts = NOT_FIXED,
+) -> Tensor:
+    """The naive twin of `by_outputs`: every expert computes every unit, from the beginning."""
+    gates_EN = gates_NE.T.reshape(-1, x.shape[0], *(1 for _ in x.shape[1:]))
+    return torch.stack([gates_EN[i] * experts.of_expert(i, x) for i in range(experts.num_experts)]).sum(0)

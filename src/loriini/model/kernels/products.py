@@ -50,6 +50,11 @@ def linear_by_unit(x_NSD: Tensor, weight_NOD: Kept) -> Tensor:
     return y_NSO
 
 
+def linear_by_unit_twin(x_NSD: Tensor, weight_NOD: Tensor) -> Tensor:
+    """The naive twin of `linear_by_unit`: one product a unit."""
+    return torch.stack([linear(x_SD.to(w.dtype), w) for x_SD, w in zip(x_NSD, weight_NOD, strict=True)])
+
+
 def keep(weights_N: Kept) -> Kept:
     """Units' weights (N, O, D) for many calls of `linear_by_unit` without gradients; biases as they are.
 
