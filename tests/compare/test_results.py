@@ -4,10 +4,11 @@ import json
 import math
 import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, median
+from typing import Any
 
 import pytest
 from safetensors.torch import load_file, save_file
@@ -21,8 +22,9 @@ from loriini.compare import job
 from loriini.compare.existing import existing_trainings
 from loriini.compare.grid import make_trainings
 from loriini.compare.job import measure_trainings
-from loriini.compare.results import compare_trainings
+from loriini.compare.results import chosen, compare_trainings, differences_from, with_mean
 from loriini.compare.trainings import Training
+from loriini.evaluate.intervals import differences_by_domain
 from loriini.evaluate.runs import evaluate_runs
 from loriini.evaluate.settings import EvaluationSettings
 from loriini.recipes import find_recipe
@@ -264,3 +266,51 @@ def test_a_failed_cell_is_named_and_the_others_are_reported(
         results = json.loads((tmp_path / "results.json").read_text())
         assert [cell["state"] for cell in results["cells"]] == states
         assert "lory, seed 0 failed: out of luck." in (tmp_path / "report.html").read_text()
+
+
+def variant(design: str, settings: Mapping[str, str], seeds: Sequence[int], loss: float) -> dict[str, Any]:
+    """A variant over the seeds that finished."""
+    name = " ".join([design, *settings.values()])
+    one = {"name": name, "design": design, "settings": settings, "finished_seeds": [*seeds]}
+    return {**one, "training_loss": {"mean": loss}}
+
+
+def test_the_best_rate_is_chosen_by_training_loss() -> None:
+    def swept(design: str, losses: Sequence[float], segment: str = "8") -> list[dict[str, Any]]:
+        settings = [
+            {"routing.segment_length": segment, "optimizer.learning_rate": f"{i}e-3"}
+            for i in range(1, 1 + len(losses))
+        ]
+        return [variant(design, own, [0], loss) for own, loss in zip(settings, losses, strict=True)]
+
+    first, second, third = swept("a", (3, 2, 2.5)), swept("b", (3, 2, 1)), swept("b", (1, 2, 3), "16")
+    assert chosen([*first, *second, *third]) == {"a 8 2e-3", "b 8 3e-3", "b 16 1e-3"}
+    assert chosen([{**first[0], "width": 32}, {**first[1], "width": 64}]) == {"a 8 1e-3", "a 8 2e-3"}
+
+
+def test_a_rate_at_which_seeds_diverged_is_not_chosen_for_its_survivors() -> None:
+    def at_rate(rate: str, finished: Sequence[int], loss: float) -> dict[str, Any]:
+        return variant("a", {"optimizer.learning_rate": rate}, finished, loss)
+
+    family = [at_rate("1e-3", range(3), 3), at_rate("2e-3", range(3), 2.5), at_rate("4e-3", [1], 2)]
+    assert chosen(family) == {"a 2e-3"}
+    none = at_rate("8e-3", [], 1)
+    del none["training_loss"]
+    assert chosen([none, family[2]]) == {"a 4e-3"}
+
+
+def score(loss: float) -> dict[str, Any]:
+    """A training on a domain of three instances."""
+    return {"perplexity": with_mean({"a": math.exp(loss)}), "instance_losses": {"a": [loss] * 3}}
+
+
+def test_a_seed_whose_perplexity_is_not_finite_is_in_no_difference() -> None:
+    scores = {
+        "dense": {0: score(2.0), 1: score(2.0), 2: score(math.nan)},
+        "lory": {0: score(1.0), 1: score(math.inf), 2: score(1.0)},
+        "diverged": {0: score(math.nan)},
+    }
+    found = differences_from("dense", scores, differences_by_domain)
+    assert set(found) == {"lory"}
+    assert found["lory"]["paired_seeds"] == [0]
+    assert math.isclose(found["lory"]["difference"]["a"]["change"], math.expm1(-1.0))
