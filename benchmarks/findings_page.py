@@ -220,10 +220,9 @@ def gain_of_order(results: Results) -> dict[str, tuple[str, str]]:
             "losses": {d: combined(lambda score, d=d: np.array(score["losses"][d])) for d in domains},
         }
 
-    trained = sorted(
-        own.keys() & base.keys() & other.keys()
-    )  # a study that was interrupted has fewer of some
-    made = {**variants["lory"], "seeds": {seed: moved(seed) for seed in trained}}
+    # a study that was interrupted has fewer of some
+    seeds = {seed: moved(seed) for seed in sorted(own.keys() & base.keys() & other.keys())}
+    made = {**variants["lory"], "seeds": seeds}
     row = compare({**results, "variants": {**variants, "": made}}, "", "lory, random order")
     return {"lory's gain over dense, in similar relative to random order": differences_of(row)}
 
