@@ -20,9 +20,8 @@ from matplotlib.figure import Figure
 from findings import OF_OTHER_TEXT, RESULTS, best_rate
 from loriini.common.atomic import write_text
 from loriini.compare.figures import differences
-from loriini.compare.report import over_seeds_and_text
 from loriini.compare.results import difference, with_mean
-from loriini.compare.seeds import geometric, over_seeds
+from loriini.compare.seeds import geometric, over_seeds, over_seeds_and_text
 from loriini.evaluate.intervals import OVERALL, differences_by_domain
 from loriini.reporting import plots
 

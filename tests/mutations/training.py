@@ -200,7 +200,7 @@ TRAINING = (
     ),
     Mutation(
         "a headline claims what one interval supports",
-        "compare/report.py",
+        "compare/seeds.py",
         "in_quadrature((change - low, high - change) for change, low, high in logs)",
         "in_quadrature((change - low, high - change) for change, low, high in logs[1:])",
     ),

@@ -19,7 +19,10 @@ from safetensors.torch import load_file
 from loriini import DESIGNS, LoriiniForCausalLM
 from loriini.common.errors import InputError
 from loriini.common.signals import Interrupted
+from loriini.evaluate.heldout import HeldOut
+from loriini.evaluate.perplexity import evaluate
 from loriini.model.mixture import Mixture
+from loriini.model.weights.loading import load_model
 from loriini.parallel import mesh
 from loriini.parallel.mesh import (
     OF_TORCHRUN,
@@ -38,7 +41,7 @@ from loriini.train.measures import Measure
 from loriini.train.speed import SpeedConfig
 from loriini.train.upcycle import WarmupConfig
 from runs import Pattern, metrics, signal_self, stop, tiny_corpus, tiny_run
-from tiny import tiny_config
+from tiny import SEGMENT, tiny_config
 from together import in_one_group, job
 
 STEPS = 8
@@ -112,16 +115,22 @@ def train_compiled(run: TrainConfig, folder: Path) -> None:
         train_in(replace(run, speed=SpeedConfig(compile=True)), folder)
 
 
-def train_measured(run: TrainConfig, folder: Path) -> None:
-    """A run that is measured by a forward pass of its model, the loss being its score."""
-    ids = torch.from_numpy(Pattern().read(np.arange(4)))
+def perplexity(model: LoriiniForCausalLM) -> float:
+    """That of two long instances, which one of two processes has, and of two short ones."""
+    rows = torch.from_numpy(Pattern().read(np.arange(4)))
+    heldout = {"text": HeldOut([*rows[:2], *rows[2:, : SEGMENT + 1]], 1.0)}
+    of_text: float = evaluate(model, heldout, 0)["perplexity"]["text"]
+    return of_text
 
-    def loss(model: LoriiniForCausalLM) -> dict[str, Any]:
-        with torch.no_grad():
-            return {"loss": model.eval()(ids[:, :-1], shift_labels=ids[:, 1:]).loss.item()}
+
+def train_measured(run: TrainConfig, folder: Path) -> None:
+    """A run whose checkpoints are scored by perplexity."""
+
+    def measure(model: LoriiniForCausalLM) -> dict[str, Any]:
+        return {"perplexity": perplexity(model)}
 
     corpus = on_first_rank(lambda: tiny_corpus(folder / "tokenizer"))
-    train(run, corpus, folder / "run", Measure("losses.jsonl", 3, loss, score="loss"))
+    train(run, corpus, folder / "run", Measure("scores.jsonl", 3, measure, score="perplexity"))
 
 
 def stop_at(step: int, run: TrainConfig, folder: Path) -> None:
@@ -199,12 +208,14 @@ def test_compiled_layers_train_the_same(
 
 
 def test_a_run_is_measured_once_and_its_checkpoints_scored(several: tuple[Path, list[Any]]) -> None:
+    """By processes that share experts as by one."""
     out = several[0] / "2 lory" / "run"
-    measured = [json.loads(line) for line in (out / "losses.jsonl").read_text().splitlines()]
+    measured = [json.loads(line) for line in (out / "scores.jsonl").read_text().splitlines()]
     assert [entry["step"] for entry in measured] == [3, 6, STEPS]
-    assert measured[-1]["loss"] < measured[0]["loss"]
+    assert measured[-1]["perplexity"] < measured[0]["perplexity"]
+    assert measured[-1]["perplexity"] == pytest.approx(perplexity(load_model(out, "cpu")[0]), rel=1e-4)
     state = json.loads((out / "checkpoints" / f"step-{STEPS:08d}" / "state.json").read_text())
-    assert state["score"] == measured[-1]["loss"]
+    assert state["score"] == measured[-1]["perplexity"]
 
 
 @pytest.mark.parametrize("name", RESUMED)

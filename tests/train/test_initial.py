@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -259,6 +260,19 @@ def test_a_checkpoint_copied_out_of_its_run_is_refused_with_the_remedy(tmp_path:
         ):
             read()
     assert InitialModel(str(checkpoint)).config.num_experts == 3
+
+
+def test_a_checkpoint_does_not_say_which_token_ends_documents(
+    tmp_path: Path, corpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its run's corpora do, and they may be elsewhere."""
+    (checkpoint,) = (trained(tiny_run(steps=2), tmp_path) / "checkpoints").iterdir()
+    model, other = InitialModel(str(checkpoint)), read_corpora(corpus)
+    other = replace(
+        other, vocab_size=model.config.vocab_size, eos_token_id=5, tokenizer=model.tokenizer_folder
+    )
+    model.check_vocabulary(other)
+    assert "documents end with the token" not in capsys.readouterr().err
 
 
 def train_in_a_group(corpus: Path, init: Path, out: Path, more: list[str]) -> None:

@@ -48,7 +48,7 @@ def existing_trainings(folders: Sequence[Path]) -> list[Training]:
         if len(varying) > MOST_NAMED:
             alike = next(other for other in runs if other.settings == existing.settings)
             name = f"{existing.run.name} ({alike.folder})"
-        trainings.append(Training(name, existing.run, existing.folder, settings, of_grid=False))
+        trainings.append(Training(name, existing.run, existing.folder))
     for first, *others in grouped(trainings, lambda training: (training.variant, training.seed)).values():
         if others:
             raise InputError(

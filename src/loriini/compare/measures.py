@@ -40,12 +40,6 @@ LAST_SHARE = 0.1
 """Share of the steps, at the end of training, over which its measures are averaged."""
 READ = ("tokens", "loss", "experts", "skipped", "tokens_per_second")
 """Fields of `metrics.jsonl` that a comparison reads."""
-ENTROPIES = {
-    "experts_in_use": "load_entropy",
-    "experts_per_decision": "gate_entropy",
-    "experts_by_score": "confidence_entropy",
-}
-"""Measures of a mixture, and the fields of its steps that they come from."""
 
 
 def training_measures(training: Training) -> dict[str, Any]:
@@ -112,7 +106,7 @@ def expert_use_measures(metrics: Metrics, soft: bool) -> dict[str, Any]:
     """Means over layers and the last tenth of the mixture's steps; empty for a dense model.
 
     - `experts_in_use`: exp of the entropy of the load (E if even), mean over loads recorded in those steps;
-      if none was, of the last recorded one.
+      if none was, of the last recorded one, or the steps' own.
     - `experts_per_decision`: exp of the gates' entropy: over how many experts a decision spreads.
     - `experts_by_score`: exp of the confidence entropy, that of the softmax of the scores.
     - `utilisation`: share of experts active at least once in ten steps (Lory appendix G.1); not of a `soft`
@@ -123,16 +117,23 @@ def expert_use_measures(metrics: Metrics, soft: bool) -> dict[str, Any]:
         return {}
     last, windows = last_part(routed), utilisation(routed)[1]
     recorded = with_load_entropy(last) or with_load_entropy(routed)[-1:] or last
-    entropies = {key: column(recorded if key == "load_entropy" else last, key) for key in ENTROPIES.values()}
-    measured = {name: float(np.exp(entropies[key]).mean()) for name, key in ENTROPIES.items()}
+    loads_SL, gates_SL = column(recorded, "load_entropy"), column(last, "gate_entropy")
     count, experts = max(1, round(LAST_SHARE * len(windows))), routed[-1]["experts"]
     active = {} if soft and experts == 2 else {"utilisation": float(windows[-count:].mean())}
     return {
         "experts": experts,
         **active,
-        **measured,
-        **{key: np.round(entropies[key].mean(0), 4).tolist() for key in ("gate_entropy", "load_entropy")},
+        "experts_in_use": _effective_number(loads_SL),
+        "experts_per_decision": _effective_number(gates_SL),
+        "experts_by_score": _effective_number(column(last, "confidence_entropy")),
+        "gate_entropy": np.round(gates_SL.mean(0), 4).tolist(),
+        "load_entropy": np.round(loads_SL.mean(0), 4).tolist(),
     }
+
+
+def _effective_number(entropies_SL: Floats) -> float:
+    """Over how many experts evenly, the mean over steps and layers."""
+    return float(np.exp(entropies_SL).mean())
 
 
 def evaluate_trainings(

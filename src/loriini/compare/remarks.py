@@ -47,7 +47,7 @@ def unequal_settings(cells: Sequence[Training]) -> Iterator[str]:
         settings = [run_settings(cell.run, BY_DESIGN) for cell in same_width]
         names = [cell.variant for cell in same_width]
         for setting in dict.fromkeys(name for of_cell in settings for name in of_cell):
-            if not all(cell.of_grid and setting in cell.settings for cell in same_width):
+            if not all(setting in cell.settings for cell in same_width):
                 yield from unequal(setting, [of_cell.get(setting, "none") for of_cell in settings], names)
 
 

@@ -1,7 +1,7 @@
 """The report of a comparison, made from its results alone."""
 
 from collections.abc import Callable, Mapping, Sequence
-from math import expm1, isnan, log1p
+from math import isnan
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -9,8 +9,8 @@ from typing import Any
 from loriini.common.grouping import grouped
 from loriini.compare import figures
 from loriini.compare.measures import Row, Rows
-from loriini.compare.seeds import in_quadrature, t_factor
-from loriini.evaluate.intervals import OVERALL, Difference, clamped
+from loriini.compare.seeds import over_seeds_and_text, t_factor
+from loriini.evaluate.intervals import OVERALL, Difference
 from loriini.reporting import page as p
 from loriini.reporting.page import REPORT, Html, write_page
 from loriini.reporting.wording import (
@@ -137,20 +137,6 @@ def verdict_of(intervals: Row) -> str:
     if not is_clear(difference):
         return NO_CLEAR_DIFFERENCE
     return "better" if difference.change < 0 else "worse"
-
-
-def over_seeds_and_text(intervals: Row) -> Difference:
-    """A difference with an interval over both, their deviations of log-perplexity added in quadrature.
-
-    It is unknown with one seed.
-    """
-    logs = [
-        [log1p(difference.change), log1p(difference.low), log1p(difference.high)]
-        for difference in map(Difference.from_dict, (intervals["seeds"], intervals["documents"]))
-    ]
-    below, above = in_quadrature((change - low, high - change) for change, low, high in logs)
-    change = logs[0][0]
-    return Difference(*(expm1(clamped(x)) for x in (change, change - below, change + above)))
 
 
 def uncertainty(shown: Rows) -> str:

@@ -1,7 +1,7 @@
 """The results of a comparison as one JSON object: every training, and every variant over its seeds."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
@@ -54,12 +54,7 @@ def compare_trainings(
     ]
     tokens = next((evaluation["instance_tokens"] for evaluation in evaluations.values()), None)
     differences_of = partial(differences_by_domain, documents=documents, tokens=tokens)
-    variants = variant_results(
-        cells,
-        scores_of(trainings, evaluations),
-        differences_of,
-        of_grid=all(training.of_grid for training in trainings),
-    )
+    variants = variant_results(cells, scores_of(trainings, evaluations), differences_of)
     sizes = by_width(variants)
     largest = baseline_of(list(sizes.values())[-1])
     results = {
@@ -81,12 +76,10 @@ def trained_with(training: Training) -> Training:
     return replace(training, run=read_run(path)[0]) if path.exists() else training
 
 
-def variant_results(
-    cells: Rows, scores: Mapping[str, Scores], differences_of: DifferencesOf, *, of_grid: bool = True
-) -> list[Row]:
+def variant_results(cells: Rows, scores: Mapping[str, Scores], differences_of: DifferencesOf) -> list[Row]:
     """Every variant: over its seeds, whether a sweep chose it, and compared with its size's baseline."""
     summaries = list(map(summarize, grouped(cells, itemgetter("name")).values()))
-    best = chosen(summaries) if of_grid else {summary["name"] for summary in summaries}
+    best = chosen(summaries)
     variants: list[Row] = [{**summary, "chosen": summary["name"] in best} for summary in summaries]
     differences = dict[str, dict[str, Any]]()
     for of_size in by_width(variants).values():
@@ -193,8 +186,11 @@ def chosen(variants: Rows) -> set[str]:
     def rank(v: Row) -> tuple[int, float]:
         return -len(v["finished_seeds"]), v.get("training_loss", {}).get("mean", math.inf)
 
-    families = grouped(variants, lambda v: (v.get("width"), v["design"], *unswept(v["settings"]).items()))
-    return {min(family, key=rank)["name"] for family in families.values()}
+    def family(v: Row) -> Hashable:
+        compared = unswept(v["settings"])
+        return v["name"] if compared == v["settings"] else (v.get("width"), v["design"], *compared.items())
+
+    return {min(of_family, key=rank)["name"] for of_family in grouped(variants, family).values()}
 
 
 def baseline_of(variants: Rows) -> Row | None:

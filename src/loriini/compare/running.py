@@ -6,8 +6,7 @@ import shlex
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from importlib import import_module
 from multiprocessing import forkserver, get_context, parent_process
 from multiprocessing.process import BaseProcess
@@ -105,10 +104,8 @@ class _Process(NamedTuple):
 
     training: Training
     process: BaseProcess
-    show: Callable[[], None]
-    """Show the steps that it has taken."""
-    shown: ExitStack
-    """Closed, it shows them no longer."""
+    shown: Generator[None]
+    """Its `steps_shown`."""
 
 
 class _Processes:
@@ -144,17 +141,16 @@ class _Processes:
     def _start(self) -> None:
         for slot in range(self.jobs):
             if self.waiting and slot not in self.running:
-                training, shown = self.waiting.popleft(), ExitStack()
+                training = self.waiting.popleft()
                 process = start_training(training, place_of(slot, self.jobs))
-                show = shown.enter_context(steps_shown(training))
-                self.running[slot] = _Process(training, process, show, shown)
+                self.running[slot] = _Process(training, process, steps_shown(training))
 
     def _collect(self) -> None:
         """Show how far each training is, and report one that ended in a line."""
-        for slot, (training, process, show, shown) in list(self.running.items()):
+        for slot, (training, process, shown) in list(self.running.items()):
             code = process.exitcode
             if code is None:
-                show()
+                next(shown)
                 continue
             del self.running[slot]
             shown.close()
@@ -174,20 +170,16 @@ class _Processes:
             each.shown.close()
 
 
-@contextmanager
-def steps_shown(training: Training) -> Iterator[Callable[[], None]]:
-    """Yield a function that shows the progress of a training at work, by what it has recorded."""
+def steps_shown(training: Training) -> Generator[None]:
+    """Show a training's progress, by what it has recorded, each time that a value is taken; until closed."""
     before = 0
     with progress(training.name, training.run.steps) as advance:
-
-        def show() -> None:
-            nonlocal before
+        while True:
             last = last_record(training.folder / METRICS)
             if last and last["step"] > before:
                 advance(last["step"] - before, loss_and_speed(last))
                 before = last["step"]
-
-        yield show
+            yield
 
 
 def place_of(slot: int, jobs: int) -> dict[str, str]:

@@ -67,6 +67,20 @@ def paired_by_seed(a: Mapping[int, float], b: Mapping[int, float]) -> Difference
     return Difference(*(math.expm1(clamped(x)) for x in (log_ratio.mean, log_ratio.low, log_ratio.high)))
 
 
+def over_seeds_and_text(difference: Mapping[str, Any]) -> Difference:
+    """The interval of a result's `difference` over seeds and held-out text together; unknown with one seed.
+
+    The half-widths of log-perplexity are added in quadrature.
+    """
+    logs = [
+        [math.log1p(one.change), math.log1p(one.low), math.log1p(one.high)]
+        for one in map(Difference.from_dict, (difference["seeds"], difference["documents"]))
+    ]
+    below, above = in_quadrature((change - low, high - change) for change, low, high in logs)
+    change = logs[0][0]
+    return Difference(*(math.expm1(clamped(x)) for x in (change, change - below, change + above)))
+
+
 def mean_losses(by_seed: Sequence[InstanceLosses]) -> dict[str, Any]:
     """Every instance's loss, averaged over seeds."""
     return {domain: np.mean([losses[domain] for losses in by_seed], axis=0) for domain in by_seed[0]}

@@ -30,11 +30,9 @@ class Training:
     folder: Path = Path()
     """The folder of its run, once `place` has chosen it."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Settings of the grid that the design depends on."""
+    """Settings of the grid that the design depends on; none of an existing run."""
     width: int | None = None
     """Width of the model, where the comparison is a ladder of sizes."""
-    of_grid: bool = True
-    """False for existing runs: their `settings` only tell them apart, and no sweep chose among them."""
 
     @property
     def name(self) -> str:

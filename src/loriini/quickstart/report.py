@@ -48,30 +48,26 @@ UNCERTAINTY = (
     "single trainings, and another seed gives another difference, by some 3 per cent at this size."
 )
 MEAN = "The mean is over the domains' perplexities, in which hard domains weigh more."
-COLUMNS = ("domain", DENSE, "{design}", "difference", "95 % interval")
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A finished job.
-
-    Attributes:
-        results: those of `results.json`.
-        found: the comparison of both trainings, as `loriini compare` makes it.
-        documents: by side and domain, `documents` and `characters`.
-        samples: a `prompt` of each `domain`, and each model's continuation.
-        neighbors: documents with their nearest ones.
-        costs: by stage, `seconds` and `peak_memory_bytes`.
-    """
+    """A finished job."""
 
     settings: Quickstart
     out: Path
     results: Mapping[str, Any]
+    """Those of `results.json`."""
     found: Mapping[str, Any]
+    """The comparison of both trainings, as `loriini compare` makes it."""
     documents: Mapping[str, Mapping[str, Mapping[str, int]]]
+    """By side and domain, `documents` and `characters`."""
     samples: Sequence[Mapping[str, str]]
+    """A `prompt` of each `domain`, and each model's continuation."""
     neighbors: Sequence[Mapping[str, Any]]
+    """Documents with their nearest ones."""
     costs: Mapping[str, Mapping[str, Any]]
+    """By stage, `seconds` and `peak_memory_bytes`."""
 
     @property
     def design(self) -> str:
@@ -88,14 +84,23 @@ class Finished:
         """The difference of the mean over domains; None where the models do not compare."""
         return self._difference(OVERALL)
 
+    @property
+    def means(self) -> tuple[float, float]:
+        """Perplexity of the dense model and of the mixture, each the mean over domains."""
+        dense, mixture = (self.results[name]["perplexity"].values() for name in (DENSE, self.design))
+        return fmean(dense), fmean(mixture)
+
+    @property
+    def columns(self) -> list[str]:
+        return ["domain", DENSE, self.design, "difference", "95 % interval"]
+
     def rows(self) -> list[list[str]]:
-        """A row of COLUMNS for every domain and their mean."""
+        """A row of `columns` for every domain and their mean."""
         dense, mixture = (self.results[name]["perplexity"] for name in (DENSE, self.design))
         rows = [
             self._row(domain, dense[domain], mixture[domain], self._difference(domain)) for domain in dense
         ]
-        mean = self._row("mean", fmean(dense.values()), fmean(mixture.values()), self.overall)
-        return [*rows, mean]
+        return [*rows, self._row("mean", *self.means, self.overall)]
 
     def _row(self, name: str, dense: float, mixture: float, difference: Difference | None) -> list[str]:
         bounds = interval(difference) if difference else NO_VALUE
@@ -103,8 +108,8 @@ class Finished:
 
     def verdict(self) -> str:
         """The headline; it names a winner only where `is_clear`."""
-        *_, (_, dense_mean, mixture_mean, *_) = self.rows()
-        scores = f"perplexity {mixture_mean} against {dense_mean}"
+        dense_mean, mixture_mean = self.means
+        scores = f"perplexity {mixture_mean:.2f} against {dense_mean:.2f}"
         mixture, dense = f"the {self.design} mixture", "the dense model"
         if self.causality == "none" or self.overall is None:
             return f"{sentence_case(mixture)} sees later tokens, so its perplexity does not compare: {scores}"
@@ -121,8 +126,8 @@ class Finished:
 def print_table(job: Finished) -> None:
     """Print both models' perplexity by domain, the differences, and no more than their intervals show."""
     table = Table()
-    for column in COLUMNS:
-        table.add_column(column.format(design=job.design), justify="left" if column == "domain" else "right")
+    for column in job.columns:
+        table.add_column(column, justify="left" if column == "domain" else "right")
     for row in job.rows():
         table.add_row(*row)
     output = Console(width=None if sys.stdout.isatty() else 80, markup=False, emoji=False, highlight=False)
@@ -203,9 +208,8 @@ def _amount(part: Mapping[str, int] | None) -> list[str]:
 
 
 def _perplexity_section(job: Finished) -> Html:
-    columns = [column.format(design=job.design) for column in COLUMNS]
     about = p.paragraph(f"Lower is better. Counted is {scored_tokens(job.results)}. {MEAN}")
-    compared = p.join(about, p.table(columns, job.rows()))
+    compared = p.join(about, p.table(job.columns, job.rows()))
     if job.overall is not None:
         caption = f"Left of 0, {job.design} predicts better than the dense model. 95 % intervals."
         drawn = figures.differences_by_domain(job.results["difference"], DENSE)

@@ -165,7 +165,8 @@ def _segments(context: RoutingContext, T: int) -> UnitLayout:
         units = -(-context.length // T)
         return UnitLayout(units, min(T, context.length), segments_BU=_count_from(first_B, units))
     slots_BL = positions_BL - T * first_B[:, None]
-    last = int(slots_BL.amax().clamp(min=0))
+    # a call's own length, and not that of its longest row: processes that share experts have equal units
+    last = context.length - 1 if context.past == 0 else int(slots_BL.amax().clamp(min=0))
     units, slots = last // T + 1, min(T, last + 1)
     segments_BU = _count_from(first_B, units)
     return UnitLayout(

@@ -209,7 +209,7 @@ class TrainConfig:
     def config(
         self,
         vocab_size: int = 1,
-        eos_token_id: int = 0,
+        eos_token_id: int | None = 0,
         num_experts: int | None = None,
         label_names: Sequence[str] = (),
     ) -> LoriiniConfig:

@@ -25,7 +25,7 @@ def run_file(checkpoint: Path) -> Path:
     return path
 
 
-def checkpoint_config(checkpoint: Path, eos_token_id: int = 0) -> LoriiniConfig:
+def checkpoint_config(checkpoint: Path, eos_token_id: int | None = None) -> LoriiniConfig:
     """The configuration of the model in a run's checkpoint."""
     path = run_file(checkpoint)
     run, values = read_run(path)

@@ -187,12 +187,13 @@ def _end_of_documents(path: Path, tokenizer: Tokenizer, roles: Mapping[str, str]
     ids = tokenizer.get_vocab(with_added_tokens=True)
     said = {"--eos": [eos]} if eos else _said_of_eos(_files(path)[0], {i: token for token, i in ids.items()})
     usual = [token for token in (roles.get("eos_token"), *EOS_NAMES) if token in ids]
-    agreed = set(ids).intersection(*said.values() or [usual[:1]])
+    candidates = list(said.values()) or [usual[:1]]
+    agreed = set(ids).intersection(*candidates)
     if len(agreed) == 1:
         return agreed.pop()
-    told = "".join(f", {file} {' or '.join(f'{t} (id {ids.get(t)})' for t in said[file])}" for file in said)
+    told = [f"{file} {' or '.join(f'{t} (id {ids.get(t)})' for t in said[file])}" for file in said]
     raise InputError(
-        f"{path}: which token is EOS, that ends a document? {told[2:] or 'None'}; give --eos TOKEN"
+        f"{path}: which token is EOS, that ends a document? {', '.join(told) or 'None'}; give --eos TOKEN"
     )
 
 
@@ -203,8 +204,9 @@ def _said_of_eos(file: Path, tokens: Mapping[int, str]) -> dict[str, list[str]]:
         values = read_object(beside, "mend it") if beside.exists() else {}
         named, numbered = values.get("eos_token"), values.get("eos_token_id")
         value = numbered if named is None else named
-        if several := value if isinstance(value, list) else [] if value is None else [value]:
-            names = (one.get("content") if isinstance(one, dict) else one for one in several)
+        several = value if isinstance(value, list) else [value]
+        names = [one.get("content") if isinstance(one, dict) else one for one in several if one is not None]
+        if names:
             said[beside.name] = [tokens.get(n, f"id {n}") if isinstance(n, int) else str(n) for n in names]
     return said
 
