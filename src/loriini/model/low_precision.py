@@ -30,20 +30,16 @@ def experts_cast_once(model: LoriiniForCausalLM, dtype: torch.dtype | None) -> I
         return
     merges, recomputes = model.config.merges, model.config.recompute_merge
     with ExitStack() as stack:
-        for module in model.modules():
-            if not isinstance(module, Experts):
-                continue
-            parameters = {name: getattr(module, name) for name in module.width_dims}
-            weights = {name: weight for name, weight in parameters.items() if _is_castable(weight)}
-            added = weights if merges else {}
-            gradients = {n: _gradient(w) for n, w in added.items() if merge_kernels.adds_gradient(w, dtype)}
-            copied = {} if merges and recomputes else weights
-            stack.enter_context(
-                module.computing_on(
-                    {name: _copy(weight, dtype) for name, weight in copied.items()},
-                    {name: g.view(len(g), -1) for name, g in gradients.items() if g.is_contiguous()},
-                )
-            )
+        for experts in (module for module in model.modules() if isinstance(module, Experts)):
+            weights = {n: w for n in experts.width_dims if _is_castable(w := getattr(experts, n))}
+            copies = {} if merges and recomputes else {n: _copy(w, dtype) for n, w in weights.items()}
+            added_to = {
+                name: gradient.view(len(gradient), -1)
+                for name, weight in weights.items()
+                if merges and merge_kernels.adds_gradient(weight, dtype)
+                if (gradient := _gradient(weight)).is_contiguous()
+            }
+            stack.enter_context(experts.computing_on(copies, added_to))
         yield
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from loriini.common.checks import as_argument, by_dotted_name
 from loriini.common.errors import InputError
@@ -54,41 +54,36 @@ def refuse_changes(before: Mapping[str, Any], now: Mapping[str, Any], path: Path
         raise InputError(f"{path}: this folder holds another run (different: {', '.join(changed)}); {remedy}")
 
 
-def compares_micro_batches(routing: RoutingConfig) -> bool:
-    """Whether a design has losses or selections over the units of a micro-batch."""
-    return routing.load_balance > 0 or compares_within_processes(routing)
+def compared_over(routing: RoutingConfig) -> Literal["process", "all", ""]:
+    """Where a design's losses or selections compare the units of a micro-batch.
 
-
-def compares_within_processes(routing: RoutingConfig) -> bool:
-    """Whether a design compares units within each process (expert choice, extensions' losses); load balance
-    spans all processes."""
-    return routing.compares_units or not routing.loss_weights.keys().isdisjoint(REGISTERED["loss"])
+    In each process by expert choice and extensions' losses, over all processes by the load balance alone, or
+    nowhere.
+    """
+    if routing.compares_units or not routing.loss_weights.keys().isdisjoint(REGISTERED["loss"]):
+        return "process"
+    return "all" if routing.load_balance > 0 else ""
 
 
 def free_micro_batch(routing: RoutingConfig) -> tuple[str, ...]:
     """The setting of the micro-batch where it leaves what is trained unchanged, up to rounding."""
-    return () if compares_micro_batches(routing) else ("micro_batch_size",)
+    return () if compared_over(routing) else ("micro_batch_size",)
 
 
 def check_pool(run: TrainConfig, before: int, now: int, path: Path) -> None:
-    """InputError where another number of processes would compare units of other instances.
-
-    Load balance averages over all processes; what else compares units does so in each process.
-    """
-    compares = run.is_mixture and compares_micro_batches(run.routing)
-    if not compares or run.batch_size % before or run.batch_size % now:
+    """InputError where another number of processes would compare units of other instances."""
+    over = compared_over(run.routing) if run.is_mixture else ""
+    if not over or run.batch_size % before or run.batch_size % now:
         return
-    within = compares_within_processes(run.routing)
-    then, here = (compared_at_once(run, processes, within) for processes in (before, now))
-    if then != here:
+
+    def compared_at_once(processes: int) -> tuple[int, int]:
+        """How many instances are compared in a micro-batch, and in the last one."""
+        share = run.batch_size // processes
+        size, together = run.instances_at_once(share), processes if over == "all" else 1
+        return size * together, (share % size or size) * together
+
+    if compared_at_once(before) != compared_at_once(now):
         raise InputError(
             f"{path}: this design compares the units of instances that go through the model together, and "
             f"{now} processes would group other instances than {before} did; resume it in {before}"
         )
-
-
-def compared_at_once(run: TrainConfig, processes: int, within: bool) -> tuple[int, int]:
-    """How many instances each process, or all together, compares in a micro-batch, and in the last one."""
-    share = run.batch_size // processes
-    size, together = run.instances_at_once(share), 1 if within else processes
-    return size * together, (share % size or size) * together

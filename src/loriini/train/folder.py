@@ -22,7 +22,7 @@ from loriini.train.changes import (
     differing,
     refuse_changes,
 )
-from loriini.train.checkpoints.state import STATE, Problems, newest_intact, read_state
+from loriini.train.checkpoints.state import STATE, Newest, read_state, with_progress
 from loriini.train.config import TrainConfig, of_json, read_run
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.records.metrics import EVALUATION, METRICS, read_records
@@ -108,25 +108,25 @@ def claim_run(run: TrainConfig, corpus: TrainingCorpus, out: Path, heldout_diges
     return finished
 
 
-def own_checkpoint(run: TrainConfig, out: Path, problems: Problems) -> tuple[Path, RunProgress] | None:
+def own_checkpoint(run: TrainConfig, out: Path, newest: Newest) -> tuple[Path, RunProgress] | None:
     """The newest intact checkpoint in `out`, and its progress. InputError if another run wrote it.
 
     Damaged ones of later steps are renamed: they count no longer, and stay for the user to look at.
     """
-    newest = newest_intact(out / CHECKPOINTS, problems)
-    if newest:
-        path, _ = newest
+    found = with_progress(out / CHECKPOINTS, newest)
+    if found:
+        path, damaged = found[0], newest[1]
         written = of_json(TrainConfig, read_state(path).get("run"), path / STATE)
         if changed := changed_settings(written.chosen_as(run).to_dict(), run.chosen_as(written).to_dict()):
             raise InputError(
                 f"{out / RUN}: not the run of {path.name} (different: {', '.join(changed)}); "
                 "undo the change, or start another run"
             )
-        for damaged in (each for each, problem in problems.items() if problem is not None):
-            kept = damaged.with_name(f"damaged-{damaged.name}")
+        for each in damaged:
+            kept = each.with_name(f"damaged-{each.name}")
             shutil.rmtree(kept, ignore_errors=True)  # the same step was damaged before
-            commit(damaged, kept)
-    return newest
+            commit(each, kept)
+    return found
 
 
 def report_finished(out: Path) -> Path:

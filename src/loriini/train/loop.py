@@ -24,7 +24,7 @@ from loriini.parallel.mesh import join_mesh, on_first_rank, process_group
 from loriini.parallel.sharding import build_model, gather_model
 from loriini.routing import causality_warning
 from loriini.routing.extension import router_warning
-from loriini.train.checkpoints.state import check_newest_together, checkpoints_in
+from loriini.train.checkpoints.state import checkpoints_in, newest_intact_together
 from loriini.train.checkpoints.storage import CheckpointWriter, restore
 from loriini.train.config import TrainConfig
 from loriini.train.corpora import TrainingCorpus, model_config
@@ -203,8 +203,8 @@ def start_or_resume(
 ) -> TrainingState:
     """The state of the newest intact checkpoint, or a new one with the weights that the run starts from."""
     parallel = join_mesh(run.parallel)
-    problems = check_newest_together(checkpoints_in(out / CHECKPOINTS))
-    newest = on_first_rank(lambda: own_checkpoint(run, out, problems))
+    intact = newest_intact_together(checkpoints_in(out / CHECKPOINTS))
+    newest = on_first_rank(lambda: own_checkpoint(run, out, intact))
     at = newest[1] if newest else RunProgress()
     make: Callable[[LoriiniConfig], LoriiniForCausalLM] = LoriiniForCausalLM
     if initial and not newest:

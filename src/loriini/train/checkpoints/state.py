@@ -25,8 +25,8 @@ MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 """Errors of an absent file, which is damage. Other errors of the disk (EACCES, EIO) may pass: raised."""
 DAMAGED = (*MISSING, ValueError, KeyError, TypeError, SafetensorError)
 """Errors of reading a damaged checkpoint."""
-Problems = dict[Path, str | None]
-"""What is wrong with the newest checkpoints, the newest first; the last may be intact: None."""
+Newest = tuple[Path | None, dict[Path, str]]
+"""The newest intact checkpoint, None if there is none, and what is wrong with later ones."""
 
 
 def checkpoints_in(folder: Path) -> list[Path]:
@@ -64,31 +64,30 @@ def superseded(paths: Sequence[Path], keep: int, keep_every: int = 0) -> list[Pa
 
 
 def newest_checkpoint(folder: Path) -> tuple[Path, RunProgress] | None:
-    """`newest_intact` of all checkpoints in a folder, checked by this process alone."""
-    return newest_intact(folder, check_newest(checkpoints_in(folder)))
+    """The newest intact checkpoint in a folder, by this process alone, as `with_progress` returns it."""
+    return with_progress(folder, newest_intact(checkpoints_in(folder)))
 
 
-def newest_intact(folder: Path, problems: Problems) -> tuple[Path, RunProgress] | None:
+def with_progress(folder: Path, newest: Newest) -> tuple[Path, RunProgress] | None:
     """The newest intact checkpoint in a folder and its progress; None where there are no checkpoints.
 
     Warns of damaged ones, which are passed over. InputError where all are damaged.
     """
-    intact = next((path for path, problem in problems.items() if problem is None), None)
+    intact, damaged = newest
     if intact is not None:
-        for path, problem in problems.items():
-            if problem is not None:
-                warn(f"{path}: damaged checkpoint passed over ({problem})")
+        for path, problem in damaged.items():
+            warn(f"{path}: damaged checkpoint passed over ({problem})")
         return intact, read_progress(intact)
-    if problems:
-        listed = "; ".join(f"{path.name}: {problem}" for path, problem in problems.items())
+    if damaged:
+        listed = "; ".join(f"{path.name}: {problem}" for path, problem in damaged.items())
         raise InputError(
             f"{folder}: no intact checkpoint ({listed}); restore one, or remove the folder to begin again"
         )
     return None
 
 
-def check_newest_together(paths: Sequence[Path]) -> Problems:
-    """`check_newest` in all processes, each of which hashes a share of a checkpoint's files.
+def newest_intact_together(paths: Sequence[Path]) -> Newest:
+    """`newest_intact` in all processes, each of which hashes a share of a checkpoint's files.
 
     All take the first process's `paths`, since listings of a shared file system may be late.
     """
@@ -98,7 +97,7 @@ def check_newest_together(paths: Sequence[Path]) -> Problems:
         problem = next((problem for problem in problems if problem is not None), None)
         return on_first_rank(lambda: header_problem(path)) if problem is None else problem
 
-    return check_newest(on_first_rank(lambda: paths), check)
+    return newest_intact(on_first_rank(lambda: paths), check)
 
 
 def read_progress(path: Path) -> RunProgress:
@@ -123,14 +122,14 @@ def problem_of(path: Path) -> str | None:
     return header_problem(path) if problem is None else problem
 
 
-def check_newest(paths: Sequence[Path], check: Callable[[Path], str | None] = problem_of) -> Problems:
-    """`check` the newest checkpoints, up to the first that is intact."""
-    problems: Problems = {}
+def newest_intact(paths: Sequence[Path], check: Callable[[Path], str | None] = problem_of) -> Newest:
+    """The newest of these checkpoints in which `check` finds no problem, and the problems of later ones."""
+    damaged: dict[Path, str] = {}
     for path in reversed(paths):
-        problems[path] = check(path)
-        if problems[path] is None:
-            break
-    return problems
+        if (problem := check(path)) is None:
+            return path, damaged
+        damaged[path] = problem
+    return None, damaged
 
 
 def byte_problem(path: Path, share: Callable[[list[str]], Sequence[str]] = list) -> str | None:
