@@ -50,6 +50,8 @@ def test_tokens_fall_into_segments_by_their_place_in_the_sequence(
     grouped, segments = layout.group(x_BLD), layout.segments_BU
     if layout.units > 1:
         assert layout.slots_per_unit == T
+    elif past == 0:
+        assert layout.slots_per_unit == min(T, context.length)  # whatever its rows: processes agree on it
     elif context.new_positions().amax() >= 0:
         assert grouped[:, 0, -1].any()  # a unit alone has no slots that no row needs
     for b, row in enumerate(rows):

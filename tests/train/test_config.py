@@ -118,8 +118,7 @@ def test_the_run_of_the_docs_can_be_trained(monkeypatch: pytest.MonkeyPatch) -> 
     page = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
     (text,) = re.findall(r"^## From Python\n\n```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     trained: list[TrainConfig] = []
-    monkeypatch.setattr("loriini.train.corpora.read_corpora", lambda paths: paths)
-    monkeypatch.setattr("loriini.train.loop.train", lambda run, corpus, out: trained.append(run))
+    monkeypatch.setattr("loriini.train.launch.train_run", lambda run, out: trained.append(run))
     exec(text, {})
     (run,) = trained
     run.check()

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from loriini.common.errors import InputError, first_few
-from loriini.common.progress import warn_once
+from loriini.common.progress import warn
 from loriini.data.prepare.prepare import Corpus, open_corpus
 from loriini.data.prepare.tokenized.cached_tokenizer import CachedTokenizer
 from loriini.data.read.document import Document
@@ -43,7 +43,7 @@ def warn_of_overlap(corpora: Iterable[Path], documents: Sequence[Document]) -> N
             continue
         if found := trained_texts(corpus, [document.text for document in documents]):
             names = first_few([documents[i].id for i in found])
-            warn_once(
+            warn(
                 f"{len(found):,} of {len(documents):,} held-out documents are also in the corpus {folder} "
                 f"({names}); leave them out, their perplexity is not that of new text"
             )
