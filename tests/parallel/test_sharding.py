@@ -277,10 +277,15 @@ def copied_into_experts(config: LoriiniConfig, mesh: ParallelConfig) -> tuple[di
     return {name: full_tensor(t).numpy() for name, t in weights_and_buffers(mixture).items()}, sum(sent)
 
 
+def shallow(config: LoriiniConfig) -> LoriiniConfig:
+    """One layer of it."""
+    return LoriiniConfig(**{**config.to_dict(), **ONE, "routing": config.routing})
+
+
 TWO_PROCESSES = {
     "bf16": (weights_in_bf16, ROUTED),
     "fsdp": (sharded_gradients, CONFIGURATIONS[::4], FSDP),
-    "experts": (sharded_gradients, CONFIGURATIONS, EXPERTS),
+    "experts": (sharded_gradients, [shallow(config) for config in CONFIGURATIONS], EXPERTS),
     "whole": (sharded_gradients, SELECTING[::2], WHOLE),
     "gathered": (gathered, GATHERED, EXPERTS),
     "copied": (copied_into_experts, tiny_config(), EXPERTS),
