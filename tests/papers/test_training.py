@@ -52,7 +52,7 @@ def test_assumptions_are_fields_of_the_data() -> None:
 
 
 def distinct_in_memory() -> list[str]:
-    """Of recipes that differ only in how many experts they have and how they route, that with most experts."""
+    """Of recipes that differ only in how many experts they have and how they route, the one with most."""
     names = {}
     for name in sorted(RECIPES, key=lambda name: RECIPES[name].run.model.num_experts):
         run = RECIPES[name].run
