@@ -1,1 +1,1 @@
-"""An own router, loss, recipe and command for Loriini."""
+"""A router, loss, recipe and command for Loriini."""

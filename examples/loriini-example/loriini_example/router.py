@@ -20,7 +20,7 @@ from loriini.routing import (
 
 
 class CosineScorer(ScorerModule):
-    """Cosines between hidden states and a vector an expert, times a learned temperature."""
+    """Cosines between hidden states and one vector per expert, times a learned temperature."""
 
     def __init__(self, settings):
         super().__init__()
@@ -33,14 +33,16 @@ class CosineScorer(ScorerModule):
             return self.temperature.float() * (h_BUD @ weight_ED.T)
 
 
-def above_threshold(logits_NE: Tensor, design: RoutingConfig, valid_N: Tensor, training: bool) -> Tensor:
+def above_threshold(
+    logits_NE: Tensor, design: RoutingConfig, valid_N: Tensor | None, training: bool
+) -> Tensor:
     """The experts whose probability reaches the threshold; at least the most probable."""
     p_NE = logits_NE.softmax(-1)
     return (p_NE >= design.options["threshold"]) | (p_NE == p_NE.amax(-1, keepdim=True))
 
 
 def variance(routing: Routing) -> Tensor:
-    """The variance of a unit's logits over experts, a mean a layer."""
+    """The variance of a unit's logits over experts, one mean per layer."""
     return routing.logits.var(-1).mean(-1)
 
 

@@ -136,7 +136,7 @@ class Generation:
     routing: Literal["prompt", "segment"] = "prompt"
     """One decision, from the prompt, or a new one after each full segment."""
     label: str | None = None
-    """Domain whose expert writes, for a model that routes by label; others ignore it."""
+    """Domain whose expert writes, for a model that routes by label."""
 
     def __post_init__(self) -> None:
         if self.temperature == 0:

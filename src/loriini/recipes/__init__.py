@@ -91,7 +91,7 @@ def named_recipe(name: str) -> Recipe:
     if Path(name).is_file():
         raise InputError(f"{name}: not a file of settings; give FILE.toml or FILE.json")
     hint = nearest(str(name), recipe_names())
-    raise InputError(f"no recipe is named {name!r}; {hint}`loriini recipes` lists them all")
+    raise InputError(f"no recipe is named {name!r}; {hint}`loriini recipes` lists more")
 
 
 def is_tiny(name: str) -> bool:
