@@ -177,7 +177,7 @@ def comparison(rows: Sequence[Mapping[str, Any]]) -> str:
     A variant beside itself is the baseline, without a difference.
     """
     several = len({row["baseline"] for row in rows}) > 1
-    head = ["variant", *["compared with"] * several, "active (all) parameters, k", "loss"]
+    head = ["variant", *["compared with"] * several, "active (all) parameters, thousands", "loss"]
     head += ["difference (95 %)", "perplexity", "change, % (95 %)", "seeds"]
     cells = []
     for row in rows:
