@@ -24,7 +24,7 @@ from torch import Tensor
 
 from loriini import DESIGNS, LoriiniForCausalLM
 from loriini.analyze.routes import routes_by_domain
-from loriini.common.atomic import write_json, write_text
+from loriini.common.atomic import write_json
 from loriini.common.errors import InputError
 from loriini.common.hardware import describe_machine
 from loriini.common.json_file import read_object
@@ -34,7 +34,7 @@ from loriini.compare.trainings import Training, place
 from loriini.data.batches.loader import BatchLoader
 from loriini.data.prepare.prepare import open_corpus, prepare_documents
 from loriini.data.prepare.settings import OrderMethod
-from loriini.data.prepare.text.documents import document_line
+from loriini.data.prepare.text.documents import write_lines
 from loriini.data.read.document import Document
 from loriini.data.read.inputs import input_identity
 from loriini.data.read.local_text import collect_local_text
@@ -171,8 +171,7 @@ class Study:
             short = ReadOptions(max_document_characters=self.longest)
             sides = split_documents(self.text, CHARACTERS, CHARACTERS // 10, short)
         self.out.mkdir(parents=True, exist_ok=True)
-        lines = map(document_line, sides[HELDOUT])
-        write_text(self.out / "heldout.jsonl", b"".join(lines).decode())
+        write_lines(self.out / "heldout.jsonl", sides[HELDOUT])
         return sides
 
     def corpus(self, order: OrderMethod = "similar") -> Path:

@@ -1,4 +1,4 @@
-"""Measurements of a cell: of its training, from `metrics.jsonl`, and its held-out perplexity."""
+"""Measurements of a training: of its steps, from `metrics.jsonl`, and its held-out perplexity."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -43,7 +43,7 @@ READ = ("tokens", "loss", "experts", "skipped", "tokens_per_second")
 
 
 def training_measures(training: Training) -> dict[str, Any]:
-    """A cell's state, sizes, cost, training loss, use of experts, and learning curve.
+    """A training's state, sizes, cost, loss, use of experts, and learning curve.
 
     - `training_loss`: mean of the last tenth of the steps; None if none of them was finite.
     - `flops`: `LoriiniConfig.flops_per_token` of the model that each step trained, dense warm-up included.
@@ -149,7 +149,7 @@ def evaluate_trainings(
         how = [settings.skip, settings.routing, settings.contexts]
         key = digest([EVALUATION_VERSION, text, *how, model_state(training.folder)])
         path = cache / f"{training.folder.name}-{key[:8]}.json"
-        with folder_lock(cache, wait=True):  # another command may evaluate the same cells
+        with folder_lock(cache, wait=True):  # another command may evaluate the same trainings
             if not path.exists():
                 write_json(path, evaluate_on(training.folder, heldout, settings, f"evaluate {training.name}"))
         evaluations[training.folder] = read_object(path, "remove it; it is made again")

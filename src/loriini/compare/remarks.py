@@ -41,14 +41,14 @@ def counted_first_segments(
         )
 
 
-def unequal_settings(cells: Sequence[Training]) -> Iterator[str]:
-    """In which training settings cells of one width differ, except those that a grid varies."""
-    for same_width in grouped(cells, lambda cell: cell.width).values():
-        settings = [run_settings(cell.run, BY_DESIGN) for cell in same_width]
-        names = [cell.variant for cell in same_width]
-        for setting in dict.fromkeys(name for of_cell in settings for name in of_cell):
-            if not all(setting in cell.settings for cell in same_width):
-                yield from unequal(setting, [of_cell.get(setting, "none") for of_cell in settings], names)
+def unequal_settings(trainings: Sequence[Training]) -> Iterator[str]:
+    """In which settings trainings of one width differ, except those that a grid varies."""
+    for same_width in grouped(trainings, lambda training: training.width).values():
+        settings = [run_settings(training.run, BY_DESIGN) for training in same_width]
+        names = [training.variant for training in same_width]
+        for setting in dict.fromkeys(name for of_one in settings for name in of_one):
+            if not all(setting in training.settings for training in same_width):
+                yield from unequal(setting, [of_one.get(setting, "none") for of_one in settings], names)
 
 
 def unequal(what: str, values: Sequence[Any], names: Sequence[str]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Training of a comparison's cells as processes of this machine, each a resumable run folder."""
+"""The trainings of a comparison as processes of this machine, each a resumable run folder."""
 
 import math
 import os
@@ -36,10 +36,10 @@ PRELOADED = [__name__, "loriini.cli.train", "loriini.train.launch"]
 
 
 def train_all(trainings: Sequence[Training], jobs: int = 1) -> dict[Path, str]:
-    """Train what is not done, `jobs` at once with the cores divided among them; returns why cells failed.
+    """Train what is not done, `jobs` at once with the cores divided among them; returns why some failed.
 
     The others continue when one fails. A run that diverges is not a failure. InputError if there are more
-    `jobs` than cores; Interrupted after SIGINT or SIGTERM, once every running cell is saved.
+    `jobs` than cores; Interrupted after SIGINT or SIGTERM, once every running one is saved.
     """
     check_jobs(jobs)
     left = [training for training in trainings if not training.is_done]
@@ -190,7 +190,7 @@ def place_of(slot: int, jobs: int) -> dict[str, str]:
 
 
 def start_training(training: Training, place: Mapping[str, str]) -> BaseProcess:
-    """Start or resume a cell as `loriini train --resume FOLDER`; what it prints is added to LOG there."""
+    """Start or resume a training as `loriini train --resume FOLDER`; what it prints is added to LOG there."""
     claim_training(training)
     forkserver.set_forkserver_preload(PRELOADED)
     with starting_processes(place, signal.SIGTERM):

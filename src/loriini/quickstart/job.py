@@ -11,7 +11,7 @@ from typing import Any
 
 from loriini.analyze.report import measure_routes
 from loriini.analyze.routes import ROUTES
-from loriini.common.atomic import write_json, write_text
+from loriini.common.atomic import write_json
 from loriini.common.grouping import grouped
 from loriini.common.hardware import describe_machine, peak_resident
 from loriini.common.json_file import read_object
@@ -22,7 +22,7 @@ from loriini.compare.trainings import Training
 from loriini.data.jobs.lock import folder_lock
 from loriini.data.prepare.inspection import neighbor_examples
 from loriini.data.prepare.prepare import Corpus, prepare_documents
-from loriini.data.prepare.text.documents import document_line, parse_line
+from loriini.data.prepare.text.documents import parse_line, write_lines
 from loriini.data.read.document import Document
 from loriini.data.read.inputs import input_identity
 from loriini.data.read.local_text import collect_local_text
@@ -110,8 +110,7 @@ def gather(settings: Quickstart, out: Path) -> dict[str, Sizes]:
     if not (out / HELDOUT).exists():
         (out / HELDOUT).parent.mkdir(exist_ok=True)
         for side, documents in read_sides(settings).items():
-            lines = b"".join(map(document_line, documents))
-            write_text(out / "documents" / f"{side}.jsonl", lines.decode())
+            write_lines(out / "documents" / f"{side}.jsonl", documents)
     return {side: domain_sizes(read_side(out, side)) for side in ("train", "heldout")}
 
 

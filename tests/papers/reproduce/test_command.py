@@ -69,8 +69,8 @@ def test_a_damaged_results_file_is_named(tmp_path: Path, capsys: Captured) -> No
 def test_finished_items_train_nothing_again(
     reproduced: Path, text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(trials: list[Training], jobs: int) -> dict[Path, str]:
-        assert all((trial.folder / "model").exists() for trial in trials)
+    def refuse(trainings: list[Training], jobs: int) -> dict[Path, str]:
+        assert all((training.folder / "model").exists() for training in trainings)
         return {}
 
     monkeypatch.setattr(job, "train_all", refuse)
@@ -122,8 +122,8 @@ def test_a_model_is_loaded_once_for_all_of_its_measures(
 def test_a_training_that_fails_leaves_the_other_items_written(
     reproduced: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(trials: Sequence[Training], jobs: int) -> dict[Path, str]:
-        return {trial.folder: "out of luck" for trial in trials}
+    def fail(trainings: Sequence[Training], jobs: int) -> dict[Path, str]:
+        return {training.folder: "out of luck" for training in trainings}
 
     out = shutil.copytree(reproduced, tmp_path / "out")
     shutil.rmtree(out / "runs")

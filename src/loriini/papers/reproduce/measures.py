@@ -61,16 +61,16 @@ class LoadedModel:
     skip: int
 
 
-def training_record(trial: Training) -> dict[str, Any]:
+def recorded_training(training: Training) -> dict[str, Any]:
     """`training_measures` and the use of experts over training, at most POINTS steps or windows.
 
     - `active`: share of experts active at least once in ten steps, by window and layer (Lory, appendix G.1);
       `units` is how many units a window routes.
     - `load`: share of choices, by step, layer and expert; `norms`: mean activation norms, in the same form.
     """
-    measured = training_measures(trial)
-    if routed := routed_steps(read_records(trial.folder / METRICS)):
-        measured["active"] = active(trial.run, routed, UTILISATION_WINDOW)
+    measured = training_measures(training)
+    if routed := routed_steps(read_records(training.folder / METRICS)):
+        measured["active"] = active(training.run, routed, UTILISATION_WINDOW)
         for name, key in (("load", "load"), ("norms", "activation_norms")):
             recorded = thinned([m for m in routed if key in m])
             if recorded:
@@ -186,17 +186,17 @@ MEASURES: dict[str, Callable[[LoadedModel], dict[str, Any]]] = {
 
 
 def measure(
-    trial: Training, names: Sequence[str], kind: str, of_kind: TextOfKind, skip: int, cache: Path
+    training: Training, names: Sequence[str], kind: str, of_kind: TextOfKind, skip: int, cache: Path
 ) -> dict[str, Any]:
     """The named measures of a finished run and its training, those in `cache` reused.
 
     `kind` is that of the held-out text, whose instances begin in `documents`.
     """
-    found: dict[str, Any] = {"training": training_record(trial)}
+    found: dict[str, Any] = {"training": recorded_training(training)}
     if found["training"]["state"] != "finished":
         return found
-    routed = trial.run.is_mixture
-    folder = cache / trial.folder.name
+    routed = training.run.is_mixture
+    folder = cache / training.folder.name
     paths = {
         name: folder / f"{name.replace(':', '-').replace(' ', '-')}.json"
         for name in names
@@ -206,10 +206,10 @@ def measure(
         return found
     heldout = of_kind(kind)
     with folder_lock(folder, wait=True):
-        of = [VERSION, EVALUATION_VERSION, model_state(trial.folder)]
+        of = [VERSION, EVALUATION_VERSION, model_state(training.folder)]
         kept = {name: kept_measure(path, of) for name, path in paths.items()}
         if missing := [name for name, measured in kept.items() if measured is None]:
-            loaded = LoadedModel(trial.folder, load_model(trial.folder)[0], heldout, of_kind, skip)
+            loaded = LoadedModel(training.folder, load_model(training.folder)[0], heldout, of_kind, skip)
             for name in missing:
                 base, how = parts_of(name)
                 measured = MEASURES[base](without_routers(loaded, how) if how else loaded)

@@ -5,13 +5,12 @@ from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
 
-from loriini.common.atomic import write_text
 from loriini.common.errors import InputError
 from loriini.common.grouping import grouped
 from loriini.data.jobs.lock import folder_lock
 from loriini.data.prepare.prepare import open_corpus, prepare_documents
 from loriini.data.prepare.settings import OrderMethod, PrepareSettings
-from loriini.data.prepare.text.documents import document_line
+from loriini.data.prepare.text.documents import write_lines
 from loriini.data.read.document import Document
 from loriini.data.read.inputs import input_identity
 from loriini.data.read.local_text import collect_local_text
@@ -138,8 +137,7 @@ class Texts:
         path = self.folder / f"{kind}.heldout.jsonl"
         with folder_lock(self.folder, wait=True):
             if not path.exists():
-                lines = map(document_line, self.documents(kind, HELDOUT))
-                write_text(path, b"".join(lines).decode())
+                write_lines(path, self.documents(kind, HELDOUT))
         return path
 
     def instances(self, kind: str, tokenizer_of: str, corpus: Path) -> dict[str, HeldOut]:

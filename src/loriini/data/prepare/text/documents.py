@@ -23,6 +23,7 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
+from loriini.common.atomic import atomic
 from loriini.common.errors import InputError, first_few
 from loriini.common.progress import Advance
 from loriini.data.jobs.artifact import Artifact, build_artifact, digest, link_or_copy, parts_folder
@@ -82,6 +83,12 @@ def document_line(document: Document) -> bytes:
     """A document as a stored line."""
     record = {"id": document.id, "text": document.text, "domain": document.domain}
     return json.dumps(record, ensure_ascii=False).encode() + b"\n"
+
+
+def write_lines(path: Path, documents: Iterable[Document]) -> None:
+    """Write documents as stored lines."""
+    with atomic(path) as temporary, open(temporary, "wb") as file:
+        file.writelines(map(document_line, documents))
 
 
 def parse_line(line: bytes) -> Document:
