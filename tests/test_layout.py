@@ -19,7 +19,7 @@ BUDGETS = {
     "model": 4150,
     "parallel": 864,
     "data/read": 1729,
-    "data/prepare": 3404,
+    "data/prepare": 3416,
     "data/jobs": 790,
     "data/convert": 449,
     "data/batches": 355,

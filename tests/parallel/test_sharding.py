@@ -72,6 +72,7 @@ def every_configuration() -> Iterator[LoriiniConfig]:
 
 
 CONFIGURATIONS = list(every_configuration())
+SHALLOW = [LoriiniConfig(**{**c.to_dict(), "num_hidden_layers": 1}) for c in CONFIGURATIONS]
 SOFT = replace(DESIGNS["lory"], combination="outputs", segment_length=SEGMENT)
 SELECTING = [config for config in CONFIGURATIONS if config.routing.combination == "outputs"]
 SELECTING += [tiny_config(SOFT), tiny_config("label", num_experts=8)]
@@ -277,15 +278,10 @@ def copied_into_experts(config: LoriiniConfig, mesh: ParallelConfig) -> tuple[di
     return {name: full_tensor(t).numpy() for name, t in weights_and_buffers(mixture).items()}, sum(sent)
 
 
-def shallow(config: LoriiniConfig) -> LoriiniConfig:
-    """One layer of it."""
-    return LoriiniConfig(**{**config.to_dict(), **ONE, "routing": config.routing})
-
-
 TWO_PROCESSES = {
     "bf16": (weights_in_bf16, ROUTED),
     "fsdp": (sharded_gradients, CONFIGURATIONS[::4], FSDP),
-    "experts": (sharded_gradients, [shallow(config) for config in CONFIGURATIONS], EXPERTS),
+    "experts": (sharded_gradients, SHALLOW, EXPERTS),
     "whole": (sharded_gradients, SELECTING[::2], WHOLE),
     "gathered": (gathered, GATHERED, EXPERTS),
     "copied": (copied_into_experts, tiny_config(), EXPERTS),

@@ -33,9 +33,6 @@ TEXT_CHARACTERS = 10_000
 SAMPLE = 50_000
 """Documents on which `lsa` is fitted, at most."""
 
-_Source = Path | tuple[str, Pooling]
-"""The file of a fitted encoder, or what `load_encoder` takes for a trained one."""
-
 
 def write_embeddings(
     folder: Path, documents: Artifact, encoder: str, seed: int, pooling: Pooling, execute: Executor = SERIAL
@@ -72,12 +69,16 @@ def _write(
     if encoder == LSA:
         tasks = _lsa_tasks(documents, settings["seed"], execute, folder)
     else:
-        source = (encoder, settings["pooling"])
         tasks = [
-            Task(f"vectors-{i:05d}", partial(_encode_slice, documents, source, None, part), len(part))
+            Task(
+                f"vectors-{i:05d}",
+                partial(_trained_slice, documents, encoder, settings["pooling"], part),
+                len(part),
+            )
             for i, part in enumerate(slices(documents, TEXTS_AT_ONCE))
         ]
-    _open_encoder.cache_clear()  # another corpus's encoder may have had the same path
+    for load in (_load_lsa, _load_trained):  # another corpus's encoder may have had the same path
+        load.cache_clear()
     done = run_tasks("embeddings", tasks, folder, execute)
     count = sum(counts["documents"] for counts in done)
     width = _join_vectors([parts / task.name for task in tasks], count, folder / VECTORS)
@@ -119,7 +120,7 @@ def _lsa_tasks(documents: Artifact, seed: int, execute: Executor, folder: Path) 
     fitted = parts / "directions" / FITTED
     known = counted if chosen_N.all() else [None] * len(every)
     return [
-        Task(f"lsa-{i:05d}", partial(_encode_slice, documents, fitted, counts, part), len(part))
+        Task(f"lsa-{i:05d}", partial(_lsa_slice, documents, fitted, counts, part), len(part))
         for i, (part, counts) in enumerate(zip(every, known, strict=True))
     ]
 
@@ -146,13 +147,35 @@ def _fit(counted: Sequence[Path], seed: int, workers: int, folder: Path, advance
     return {}
 
 
-def _encode_slice(
-    documents: Artifact, source: _Source, counts: Path | None, part: Slice, folder: Path, advance: Advance
+def _lsa_slice(
+    documents: Artifact, fitted: Path, counted: Path | None, part: Slice, folder: Path, advance: Advance
 ) -> dict[str, Any]:
-    """Write the unit vectors of a slice's documents, and their sum."""
+    """Write the vectors of a slice's documents by a fitted `lsa`; their words may be counted already."""
+    encoder = _load_lsa(fitted)
+    if counted is not None:
+        return _write_vectors([encoder.encode_counts(scipy.sparse.load_npz(counted))], folder, advance)
+    return _write_vectors(map(encoder, _texts(documents, part)), folder, advance)
+
+
+def _trained_slice(
+    documents: Artifact, name: str, pooling: Pooling, part: Slice, folder: Path, advance: Advance
+) -> dict[str, Any]:
+    """Write the vectors of a slice's documents by a trained encoder."""
+    return _write_vectors(map(_load_trained(name, pooling), _texts(documents, part)), folder, advance)
+
+
+def _texts(documents: Artifact, part: Slice) -> Iterator[list[str]]:
+    """What is embedded of a slice's documents, in batches."""
+    texts = (document.text[:TEXT_CHARACTERS] for document in slice_documents(documents, part))
+    while batch := list(islice(texts, TEXTS_AT_ONCE)):
+        yield batch
+
+
+def _write_vectors(batches: Iterable[NDArray[np.float32]], folder: Path, advance: Advance) -> dict[str, Any]:
+    """Write the unit vectors of batches, and their sum."""
     vectors: list[NDArray[np.float16]] = []
     sums: list[NDArray[np.float64]] = []
-    for vectors_BD in _encoded(documents, source, counts, part):
+    for vectors_BD in batches:
         unit_BD = normalize_rows(vectors_BD)
         vectors.append(unit_BD.astype(np.float16))
         sums.append(unit_BD.sum(0, dtype=np.float64))
@@ -160,19 +183,6 @@ def _encode_slice(
     np.save(folder / VECTORS, np.concatenate(vectors))
     np.save(folder / SUM, np.sum(sums, 0))
     return {"documents": sum(map(len, vectors))}
-
-
-def _encoded(
-    documents: Artifact, source: _Source, counts: Path | None, part: Slice
-) -> Iterator[NDArray[np.float32]]:
-    encode = _open_encoder(source)
-    if counts is not None:
-        assert isinstance(encode, LsaEncoder)
-        yield encode.encode_counts(scipy.sparse.load_npz(counts))
-        return
-    texts = (document.text[:TEXT_CHARACTERS] for document in slice_documents(documents, part))
-    while batch := list(islice(texts, TEXTS_AT_ONCE)):
-        yield encode(batch)
 
 
 def _join_vectors(parts: Sequence[Path], count: int, target: Path) -> int:
@@ -192,10 +202,12 @@ def _join_vectors(parts: Sequence[Path], count: int, target: Path) -> int:
 
 
 @lru_cache(maxsize=1)
-def _open_encoder(source: _Source) -> "Encoder":
-    """Open an encoder once per process."""
-    if isinstance(source, Path):
-        return LsaEncoder.load(source)
+def _load_lsa(fitted: Path) -> LsaEncoder:
+    return LsaEncoder.load(fitted)
+
+
+@lru_cache(maxsize=1)
+def _load_trained(name: str, pooling: Pooling) -> "Encoder":
     from loriini.data.prepare.similarity.encoders import load_encoder  # imports torch
 
-    return load_encoder(*source)
+    return load_encoder(name, pooling)

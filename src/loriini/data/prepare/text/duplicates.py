@@ -12,7 +12,7 @@ import json
 import zlib
 from bisect import bisect_right
 from functools import lru_cache, partial
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -170,24 +170,27 @@ def _index(folder: Path) -> tuple[Ids, Ids]:
 
 def _hash_tasks(documents: Artifact, pairs: Path) -> list[Task]:
     """Tasks that hash the candidates, a slice of documents each, named by its first."""
-    parts = slices(documents)
-    firsts = list(accumulate(map(len, parts), initial=0))
-    counts = np.diff(np.searchsorted(np.load(pairs / CANDIDATES), firsts)).tolist()
+    ids_C = np.load(pairs / CANDIDATES)
+    counted = ((part, len(_candidates_in(ids_C, part))) for part in slices(documents))
     return [
-        Task(f"hashes-{first:012d}", partial(_hash_slice, documents, pairs, part, first), count)
-        for part, first, count in zip(parts, firsts[:-1], counts, strict=True)
+        Task(f"hashes-{part.first:012d}", partial(_hash_slice, documents, pairs, part), count)
+        for part, count in counted
         if count
     ]
 
 
+def _candidates_in(ids_C: Ids, part: Slice) -> Ids:
+    """Those of the candidates' sorted numbers that are a slice's documents."""
+    return ids_C[slice(*np.searchsorted(ids_C, (part.first, part.first + len(part))))]
+
+
 def _hash_slice(
-    documents: Artifact, pairs: Path, part: Slice, first: int, folder: Path, advance: Advance
+    documents: Artifact, pairs: Path, part: Slice, folder: Path, advance: Advance
 ) -> dict[str, Any]:
     """Write a slice's candidates: numbers, names, and hashes end to end with where each begins."""
-    ids_C = np.load(pairs / CANDIDATES, mmap_mode="r")
-    ids_C = ids_C[slice(*np.searchsorted(ids_C, (first, first + len(part))))]
+    ids_C = _candidates_in(np.load(pairs / CANDIDATES, mmap_mode="r"), part)
     chosen_S = np.zeros(len(part), bool)
-    chosen_S[ids_C - first] = True
+    chosen_S[ids_C - part.first] = True
     names, offsets = [], [0]
     with open(folder / HASHES, "wb") as file:
         for document in slice_documents(documents, part, chosen_S):

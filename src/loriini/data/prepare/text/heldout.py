@@ -51,10 +51,9 @@ def _write(
     documents: Artifact, duplicates: Artifact, share: float, execute: Executor, folder: Path
 ) -> dict[str, Any]:
     shards = whole_shards(documents) if share else []
-    firsts = np.cumsum([0, *map(len, shards)]).tolist()
     tasks = [
-        Task(f"choose-{i:05d}", partial(_choose, documents, duplicates, share, shard, first), len(shard))
-        for i, (shard, first) in enumerate(zip(shards, firsts, strict=False))
+        Task(f"choose-{i:05d}", partial(_choose, documents, duplicates, share, shard), len(shard))
+        for i, shard in enumerate(shards)
     ]
     characters, domains = 0, Counter[str]()
     for counts in run_tasks("heldout", tasks, folder, execute):
@@ -70,21 +69,15 @@ def _write(
 
 
 def _choose(
-    documents: Artifact,
-    duplicates: Artifact,
-    share: float,
-    shard: Slice,
-    first: int,
-    folder: Path,
-    advance: Advance,
+    documents: Artifact, duplicates: Artifact, share: float, shard: Slice, folder: Path, advance: Advance
 ) -> dict[str, Any]:
-    """Write the held-out documents of a shard, whose first document has the number `first`."""
+    """Write the held-out documents of a shard."""
     repeats_R = duplicates.array(IDS)
-    here = slice(*np.searchsorted(repeats_R, (first, first + len(shard))))
+    here = slice(*np.searchsorted(repeats_R, (shard.first, shard.first + len(shard))))
     repeats = set(repeats_R[here].tolist())
     ids, characters, domains = list[int](), 0, Counter[str]()
     with open(folder / HELDOUT_DOCUMENTS, "wb") as file:
-        for number, document in enumerate(slice_documents(documents, shard), start=first):
+        for number, document in enumerate(slice_documents(documents, shard), shard.first):
             if is_held_out(document.text, share) and number not in repeats:
                 file.write(document_line(document))
                 ids.append(number)

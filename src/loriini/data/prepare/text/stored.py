@@ -5,7 +5,7 @@ Axes: N documents stored, S documents of a slice.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import compress, islice
+from itertools import accumulate, compress, islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,8 @@ class Slice:
     shard: int
     start: int
     stop: int
+    first: int
+    """The number of the first among all documents."""
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -37,15 +39,17 @@ def slices(stored: Artifact, most: int | None = None) -> list[Slice]:
     even = stored.counts["documents"] // max(1, wanted)
     step = max(1, min(even, most or even))
     return [
-        Slice(shard, start, min(start + step, size))
-        for shard, size in enumerate(stored.counts["shards"])
-        for start in range(0, size, step)
+        Slice(whole.shard, start, min(start + step, whole.stop), whole.first + start)
+        for whole in whole_shards(stored)
+        for start in range(0, whole.stop, step)
     ]
 
 
 def whole_shards(stored: Artifact) -> list[Slice]:
     """All stored documents, in order, one slice per shard."""
-    return [Slice(shard, 0, size) for shard, size in enumerate(stored.counts["shards"])]
+    sizes = stored.counts["shards"]
+    ends = accumulate(sizes)
+    return [Slice(i, 0, size, end - size) for i, (size, end) in enumerate(zip(sizes, ends, strict=True))]
 
 
 def chosen_slices(stored: Artifact, chosen_N: NDArray[np.bool_]) -> list[tuple[Slice, NDArray[np.bool_]]]:
