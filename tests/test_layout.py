@@ -24,7 +24,7 @@ BUDGETS = {
     "data/convert": 449,
     "data/batches": 355,
     "train": 3588,
-    "estimate": 698,
+    "estimate": 703,
     "evaluate": 1836,
     "compare": 2146,
     "analyze": 1321,

@@ -162,7 +162,8 @@ def estimated_peak(
 ) -> float:
     counted, layers = count_activations(config, instances, length, dtype), config.num_hidden_layers
     cast = 0.0 if dtype == torch.float32 else cast_parameters(config, 1 if checkpointing else layers)
-    return sum(counted.peak(layers, checkpointing)[:2]) + cast * dtype.itemsize
+    peak = counted.peak(layers, checkpointing)
+    return peak.kept + peak.transient + cast * dtype.itemsize
 
 
 @grid(

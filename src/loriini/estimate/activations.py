@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +46,15 @@ class UnshardedGradients:
     """Gradients outside the layers, in float32."""
 
 
+class Peak(NamedTuple):
+    """Bytes of activations and temporary tensors when they are most."""
+
+    kept: float
+    transient: float
+    merged: float
+    """The part of `kept` that is merged experts' weights."""
+
+
 @dataclass(frozen=True)
 class ActivationBytes:
     """Bytes that one micro-batch keeps for its backward pass."""
@@ -67,12 +76,8 @@ class ActivationBytes:
     loss: int
     """The part of `rest` that is freed before the layers' backward pass begins: the head's gradient."""
 
-    def peak(
-        self, layers: int, checkpointing: bool, unsharded: UnshardedGradients | None = None
-    ) -> tuple[float, float, float]:
-        """Bytes kept and transient at the peak: while the loss is computed, or a layer's gradients.
-
-        The third are those of merged experts among the kept.
+    def peak(self, layers: int, checkpointing: bool, unsharded: UnshardedGradients | None = None) -> Peak:
+        """While the loss is computed, or a layer's gradients.
 
         With activation checkpointing one layer at a time is recomputed. FSDP (`unsharded`) also holds whole
         gradients, and those of the layer above until they are reduced: there the peak may be in the last
@@ -82,18 +87,18 @@ class ActivationBytes:
         kept = self.rest + layers * of_layer
         again = self.layer if checkpointing else 0
         merged = self.merged * (1 if checkpointing else layers)
-        moments: list[tuple[float, float, float]] = [(kept, self.logits, 0 if checkpointing else merged)]
+        moments = [Peak(kept, self.logits, 0 if checkpointing else merged)]
         if unsharded is None:
-            moments.append((kept + again - self.loss, self.gradients, merged))
+            moments.append(Peak(kept + again - self.loss, self.gradients, merged))
         else:
             gradients = unsharded.layer + self.merging_sharded
             if self.merged:  # freed while the gradients are made
                 gradients = max(self.merging_sharded, unsharded.layer - self.merged)
-            moments += [(kept + again, gradients, merged), (0, 2 * unsharded.root, 0)]
+            moments += [Peak(kept + again, gradients, merged), Peak(0, 2 * unsharded.root, 0)]
             if layers > 1:
                 less = 0 if checkpointing else self.merged
-                moments.append((kept + again - of_layer, gradients + unsharded.reduced, merged - less))
-        return max(moments, key=lambda moment: moment[0] + moment[1])
+                moments.append(Peak(kept + again - of_layer, gradients + unsharded.reduced, merged - less))
+        return max(moments, key=lambda peak: peak.kept + peak.transient)
 
 
 def count_activations(

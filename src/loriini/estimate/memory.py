@@ -135,8 +135,8 @@ def rank_memory(
         layer, root = (experts + sizes.layers) / layers, sizes.root * FLOAT32
         gathered = min(2, layers) * layer * itemsize + root
         unsharded = UnshardedGradients(layer * itemsize, layer * FLOAT32, root)
-    kept, transient, merged = activations.peak(layers, checkpointing, unsharded)
-    kept += kept_layers * others
+    peak = activations.peak(layers, checkpointing, unsharded)
+    kept, transient = peak.kept + kept_layers * others, peak.transient
     moments = 2 * master
     if run.optimizer.name == "muon":
         moments -= FLOAT32 * matrix_numbers(config) / shard
@@ -150,7 +150,7 @@ def rank_memory(
         optimizer=moments,
         gathered=gathered,
         activations=kept,
-        merged=merged,
+        merged=peak.merged,
         transient=transient,
     )
 
