@@ -109,6 +109,7 @@ QUESTIONS = {
     "units": designs("prefix"),
     "designs": designs("deepseek-v3", "aoe"),
     "width-128": tuple(Variant(f"{name}, width 128", wide(128), seeds=0) for name in ("dense", "lory")),
+    "expert-rate": (Variant("lory, expert rate 2.8", ("--optimizer.expert_rate=2.8",), seeds=0),),
     "width-256": (Variant("dense, width 256", wide(256), seeds=0),),
     "optimizers": tuple(
         Variant(f"{name}, AdamW", (ADAMW,), seeds=3) for name in ("dense", "lory", "mixtral")
