@@ -159,9 +159,9 @@ def uncertainty(shown: Rows) -> str:
     )
 
 
-def mean_text(interval: Row, digits: int = 2) -> str:
+def mean_text(over_seeds: Row, digits: int = 2) -> str:
     """A mean and its interval, which need not be symmetric: 12.34 (11.80 to 12.90)."""
-    mean, low, high = interval["mean"], interval["low"], interval["high"]
+    mean, low, high = over_seeds["mean"], over_seeds["low"], over_seeds["high"]
     if mean is None:
         return NO_VALUE
     bounds = "" if low is None else f" ({low:.{digits}f} to {high:.{digits}f})"

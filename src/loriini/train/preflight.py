@@ -1,9 +1,9 @@
-"""Everything between a run's settings and its first step, in one order: each check refuses in one line.
+"""What is checked, chosen and read before a training starts, in one order: each check refuses in one line.
 
 `check_settings` is for what needs no text: sections against each other and the processes, and overrides
-without effect. `preflight` then checks trackers, reads the corpora, checks the run against
-them and this machine's memory, chooses what is `auto`, and reads held-out text; the loop takes what it
-returns.
+without effect. `preflight` then checks trackers, reads the corpora, checks the run against them and this
+machine's memory, chooses what is `auto`, and reads held-out text. `loop.train`, which may be called without
+them, checks what it needs again.
 """
 
 from collections.abc import Iterable, Mapping
