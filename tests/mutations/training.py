@@ -203,6 +203,7 @@ TRAINING = (
         "compare/seeds.py",
         "in_quadrature((change - low, high - change) for change, low, high in logs)",
         "in_quadrature((change - low, high - change) for change, low, high in logs[1:])",
+        "tests/compare/test_report.py",
     ),
     Mutation(
         "settings that change the training share a folder",
