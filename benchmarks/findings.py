@@ -115,7 +115,7 @@ QUESTIONS = {
         Variant(f"{name}, AdamW", (ADAMW,), seeds=3) for name in ("dense", "lory", "mixtral")
     ),
     "longer": tuple(
-        Variant(f"{name}, 1700 steps", ("--steps=1700",), rate_of=name, seeds=3)
+        Variant(f"{name}, 1700 steps", ("--steps=1700",), rate_of=name, seeds=8)
         for name in ("dense", "lory", "mixtral")
     ),
     "more-designs": designs("relu", "switch"),
