@@ -99,7 +99,7 @@ def wide(width: int) -> tuple[str, ...]:
 
 ADAMW, INITIALIZER = "--optimizer.name=adamw", "--model.expert_scale=initializer"
 QUESTIONS = {
-    "mixtures": designs("dense", "lory", "mixtral"),
+    "mixtures": (*designs("dense", "lory", seeds=8), *designs("mixtral")),
     "starts": (
         Variant("lory, copies", ("--model.expert_scale=copies",)),
         Variant("lory, dense warm-up", ("--warmup.dense_share=0.05",)),
