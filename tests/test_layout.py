@@ -19,14 +19,14 @@ BUDGETS = {
     "model": 4150,
     "parallel": 864,
     "data/read": 1729,
-    "data/prepare": 3416,
+    "data/prepare": 3412,
     "data/jobs": 790,
     "data/convert": 449,
     "data/batches": 355,
     "train": 3588,
     "estimate": 703,
     "evaluate": 1836,
-    "compare": 2146,
+    "compare": 2148,
     "analyze": 1321,
     "reporting": 585,
     "quickstart": 586,
@@ -36,7 +36,7 @@ BUDGETS = {
     "cli": 1340,
     "papers": 3422,
 }
-"""Lines of Python that a room may have; a room that shrinks has its budget lowered."""
+"""Lines of Python that a folder may have; one that shrinks has its budget lowered."""
 
 DATA = {"data/read", "data/prepare", "data/jobs", "data/convert", "data/batches"}
 IMPORTS: dict[str, set[str]] = {
@@ -73,7 +73,7 @@ IMPORTS: dict[str, set[str]] = {
         "common",
     },
 }
-"""What each room may import. Those not named, `papers` and `cli`, may import every room."""
+"""What each folder may import. Those not named, `papers` and `cli`, may import every one."""
 LAUNCH = {"train/launch.py", "train/preflight.py"}
 """Modules of `train` between the command line and the loop: they may import what estimates and evaluates."""
 
@@ -84,15 +84,15 @@ def of_file(path: Path) -> str:
     return str(path.relative_to(SOURCE if path.is_relative_to(SOURCE) else ROOT))
 
 
-def room(path: Path) -> str:
-    """The room of a file, or of a module's path: its package, or in `data` the one below."""
+def folder_of(path: Path) -> str:
+    """The folder of the package that a file, or a module's path, is in; in `data` the one below."""
     parts = path.parts
     return "/".join(parts[:2]) if parts[0] == "data" and len(parts) > 2 else parts[0].removesuffix(".py")
 
 
 def node(path: Path) -> str:
-    """The room as far as imports go."""
-    return "launch" if path.with_suffix(".py").as_posix() in LAUNCH else room(path)
+    """The folder as far as imports go."""
+    return "launch" if path.with_suffix(".py").as_posix() in LAUNCH else folder_of(path)
 
 
 def imported(path: Path) -> Iterator[str]:
@@ -119,10 +119,10 @@ def test_doors_open_one_way() -> None:
             assert nodes_imported(path) - {"data"} <= IMPORTS[here], path
 
 
-def test_rooms_keep_to_their_budgets() -> None:
+def test_folders_keep_to_their_budgets() -> None:
     lines = Counter[str]()
     for path in FILES:
-        lines[room(path.relative_to(SOURCE))] += len(path.read_text().splitlines())
+        lines[folder_of(path.relative_to(SOURCE))] += len(path.read_text().splitlines())
     assert not {name: n for name, n in lines.items() if n > BUDGETS.get(name, 100)}
 
 

@@ -1,1 +1,1 @@
-"""What every room may use: files, errors, progress, checks of settings, the machine."""
+"""What every folder may use: files, errors, progress, checks of settings, the machine."""

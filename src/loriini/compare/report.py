@@ -10,6 +10,7 @@ from loriini.common.grouping import grouped
 from loriini.compare import figures
 from loriini.compare.measures import Row, Rows
 from loriini.compare.seeds import over_seeds_and_text, t_factor
+from loriini.compare.trainings import unswept
 from loriini.evaluate.intervals import OVERALL, Difference
 from loriini.reporting import page as p
 from loriini.reporting.page import REPORT, Html, write_page
@@ -70,8 +71,9 @@ def labels(shown: Rows) -> dict[str, str]:
 
 def swept(variant: Row) -> list[str]:
     """The settings that a sweep chose, as in a variant's name."""
-    settings = variant.get("settings", {}).items()
-    return [f"{name.rpartition('.')[2]}={value}" for name, value in settings if name.startswith("optimizer.")]
+    settings = variant.get("settings", {})
+    compared = unswept(settings)
+    return [f"{name.rpartition('.')[2]}={value}" for name, value in settings.items() if name not in compared]
 
 
 def shown_variants(results: Mapping[str, Any]) -> list[Row]:

@@ -171,7 +171,7 @@ def _index(folder: Path) -> tuple[Ids, Ids]:
 def _hash_tasks(documents: Artifact, pairs: Path) -> list[Task]:
     """Tasks that hash the candidates, a slice of documents each, named by its first."""
     ids_C = np.load(pairs / CANDIDATES)
-    counted = ((part, len(_candidates_in(ids_C, part))) for part in slices(documents))
+    counted = ((part, len(part.among(ids_C))) for part in slices(documents))
     return [
         Task(f"hashes-{part.first:012d}", partial(_hash_slice, documents, pairs, part), count)
         for part, count in counted
@@ -179,16 +179,11 @@ def _hash_tasks(documents: Artifact, pairs: Path) -> list[Task]:
     ]
 
 
-def _candidates_in(ids_C: Ids, part: Slice) -> Ids:
-    """Those of the candidates' sorted numbers that are a slice's documents."""
-    return ids_C[slice(*np.searchsorted(ids_C, (part.first, part.first + len(part))))]
-
-
 def _hash_slice(
     documents: Artifact, pairs: Path, part: Slice, folder: Path, advance: Advance
 ) -> dict[str, Any]:
     """Write a slice's candidates: numbers, names, and hashes end to end with where each begins."""
-    ids_C = _candidates_in(np.load(pairs / CANDIDATES, mmap_mode="r"), part)
+    ids_C = part.among(np.load(pairs / CANDIDATES, mmap_mode="r"))
     chosen_S = np.zeros(len(part), bool)
     chosen_S[ids_C - part.first] = True
     names, offsets = [], [0]

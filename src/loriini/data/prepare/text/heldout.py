@@ -72,9 +72,7 @@ def _choose(
     documents: Artifact, duplicates: Artifact, share: float, shard: Slice, folder: Path, advance: Advance
 ) -> dict[str, Any]:
     """Write the held-out documents of a shard."""
-    repeats_R = duplicates.array(IDS)
-    here = slice(*np.searchsorted(repeats_R, (shard.first, shard.first + len(shard))))
-    repeats = set(repeats_R[here].tolist())
+    repeats = set(shard.among(duplicates.array(IDS)).tolist())
     ids, characters, domains = list[int](), 0, Counter[str]()
     with open(folder / HELDOUT_DOCUMENTS, "wb") as file:
         for number, document in enumerate(slice_documents(documents, shard), shard.first):

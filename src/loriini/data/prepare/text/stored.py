@@ -32,6 +32,10 @@ class Slice:
     def __len__(self) -> int:
         return self.stop - self.start
 
+    def among(self, numbers_N: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Those of sorted numbers of documents that are in the slice."""
+        return numbers_N[slice(*np.searchsorted(numbers_N, (self.first, self.first + len(self))))]
+
 
 def slices(stored: Artifact, most: int | None = None) -> list[Slice]:
     """All stored documents, in order, as slices of at most `most` documents; the same for any workers."""
@@ -54,8 +58,7 @@ def whole_shards(stored: Artifact) -> list[Slice]:
 
 def chosen_slices(stored: Artifact, chosen_N: NDArray[np.bool_]) -> list[tuple[Slice, NDArray[np.bool_]]]:
     """The shards that hold chosen documents, each with which of its documents are chosen, (S,)."""
-    of_shards = np.split(chosen_N, np.cumsum(stored.counts["shards"])[:-1])
-    pairs = zip(whole_shards(stored), of_shards, strict=True)
+    pairs = ((part, chosen_N[part.first : part.first + len(part)]) for part in whole_shards(stored))
     return [(part, chosen_S) for part, chosen_S in pairs if chosen_S.any()]
 
 
