@@ -43,7 +43,7 @@ from loriini.data.read.read import read_documents
 from loriini.data.read.records import MAX_DOCUMENT_CHARACTERS, ReadOptions
 from loriini.data.read.split import split_documents
 from loriini.evaluate.heldout import HeldOut
-from loriini.evaluate.intervals import numbered
+from loriini.evaluate.intervals import Sample
 from loriini.evaluate.runs import evaluate_on, shared_heldout
 from loriini.evaluate.settings import EvaluationRouting, EvaluationSettings
 from loriini.model.weights.loading import load_model
@@ -266,16 +266,12 @@ Losses = dict[str, list[float]]
 
 def by_document(scored: Mapping[str, Any], heldout: Mapping[str, HeldOut]) -> tuple[Losses, Losses]:
     """The mean loss of each document that counts, by domain, and how many predictions it is the mean of."""
-    losses, tokens = Losses(), Losses()
-    for domain, text in heldout.items():
-        of_instance = np.asarray(scored["instance_tokens"][domain])
-        kept = of_instance > 0
-        weights, documents = of_instance[kept], [text.documents[i] for i in np.flatnonzero(kept)]
-        number = numbered(documents, len(weights))
-        counted = np.bincount(number, weights)
-        summed = np.bincount(number, weights * np.asarray(scored["instance_losses"][domain])[kept])
-        losses[domain], tokens[domain] = np.round(summed / counted, 5).tolist(), counted.tolist()
-    return losses, tokens
+    samples = {
+        domain: Sample.of([losses], domain, heldout[domain].documents, scored["instance_tokens"][domain])
+        for domain, losses in scored["instance_losses"].items()
+    }
+    losses = {domain: (of.sums_MG[0] / of.weight_G).round(5).tolist() for domain, of in samples.items()}
+    return losses, {domain: of.weight_G.tolist() for domain, of in samples.items()}
 
 
 def agreement(training: Training, heldout: Mapping[str, HeldOut]) -> dict[str, list[float]]:

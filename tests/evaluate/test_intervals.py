@@ -5,7 +5,13 @@ from dataclasses import astuple
 import numpy as np
 import pytest
 
-from loriini.evaluate.intervals import Difference, difference_of_means, differences_by_domain, widened
+from loriini.evaluate.intervals import (
+    Difference,
+    degrees_of_freedom,
+    difference_of_means,
+    differences_by_domain,
+    widened,
+)
 
 RNG = np.random.default_rng(0)
 A = {"prose": RNG.normal(3.0, 0.5, 40), "code": RNG.normal(2.0, 0.8, 25)}
@@ -14,7 +20,7 @@ B = {domain: losses - 0.02 + RNG.normal(0, 0.05, len(losses)) for domain, losses
 
 def factor_of(documents: list[int]) -> float:
     """By how much an interval of few documents is widened."""
-    return float(widened(np.ones(1), 0.0, documents)[0])
+    return float(widened(np.ones(1), 0.0, degrees_of_freedom(documents))[0])
 
 
 def perplexity(losses: dict[str, np.ndarray]) -> float:
@@ -50,8 +56,7 @@ def test_a_difference_of_means_is_over_the_same_questions() -> None:
 
 
 def test_the_interval_covers_the_true_difference_about_as_often_as_it_says() -> None:
-    rng = np.random.default_rng(3)
-    covered = 0
+    rng, covered = np.random.default_rng(3), 0
     for _ in range(100):
         a = rng.normal(3, 0.5, 30)
         b = a + rng.normal(0.01, 0.05, 30)

@@ -60,10 +60,8 @@ def test_several_runs_count_the_same_tokens(tmp_path: Path, documents: str) -> N
         added = ("run", "difference", "seconds", "contexts")
         assert {key: value for key, value in result.items() if key not in added} == expected
     for result, of_run in zip(results[1:], losses[1:], strict=True):
-        assert (
-            result["difference"]["all"]
-            == differences_by_domain(losses[0], of_run, documents_of(heldout), tokens)["all"].to_dict()
-        )
+        over_all = differences_by_domain(losses[0], of_run, documents_of(heldout), tokens)["all"]
+        assert result["difference"]["all"] == over_all.to_dict()
         assert result["difference"].keys() == {"low", "high", "all"}
 
 
@@ -93,8 +91,7 @@ def test_a_loss_that_counts_segment_1_is_warned_of(
     for skip in (SEGMENT - 1, SEGMENT):
         capsys.readouterr()
         evaluate_runs(runs, EvaluationSettings((documents,), skip=skip))
-        warned = capsys.readouterr().err.count("counts tokens of segment 1")
-        assert warned == (skip < SEGMENT)
+        assert capsys.readouterr().err.count("counts tokens of segment 1") == (skip < SEGMENT)
     evaluate_runs(runs, EvaluationSettings((documents,), skip=1, routing="prompt"))
     assert "counts tokens of segment 1" not in capsys.readouterr().err
 
@@ -127,15 +124,13 @@ def test_models_of_different_tokenizers_do_not_compare(tmp_path: Path, documents
     words = Tokenizer(models.WordLevel(vocabulary, unk_token="w0"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<eos>").save_pretrained(runs[1])
-    with pytest.raises(
-        InputError, match=r"b: its tokenizer is not that of .*a, .*compare bits_per_byte_counted"
-    ):
+    refusal = r"b: its tokenizer is not that of .*a, .*compare bits_per_byte_counted"
+    with pytest.raises(InputError, match=refusal):
         evaluate_runs(runs, EvaluationSettings((documents,)))
 
 
 def test_wrong_settings_are_refused() -> None:
-    wrong: dict[str, Any] = {"length": 0, "skip": -1, "on_error": "go on"}
-    for name, value in wrong.items():
+    for name, value in {"length": 0, "skip": -1, "on_error": "go on"}.items():
         with pytest.raises(InputError, match=option_of(name)):
             EvaluationSettings((), **{name: value})
     with pytest.raises(InputError, match="--device gpu"):

@@ -102,8 +102,8 @@ REPORTS = (
     Mutation(
         "instances weigh alike, however many of their tokens count",
         "evaluate/intervals.py",
-        "number_N, values_N * weight_N)",
-        "number_N, values_N)",
+        "for values_N in values_MN * weights_N",
+        "for values_N in values_MN",
     ),
     Mutation(
         "a run that stops loses the steps since its last checkpoint",

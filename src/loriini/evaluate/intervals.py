@@ -5,6 +5,7 @@ Axes: M quantities, N instances, G documents, R resamples.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from math import expm1, inf, nan
 from typing import Any
 from zlib import crc32
@@ -71,9 +72,26 @@ def differences_by_domain(
     instance. It does not cover the seed: two trainings of the same model differ too. ValueError where the two
     do not hold the same domains and numbers of instances; none of several domains may be called `all`.
     """
-    samples = _samples(losses_a, losses_b, documents, tokens)
+    if not losses_a or losses_a.keys() != losses_b.keys():
+        raise ValueError(f"the models' domains differ: {sorted(losses_a)} and {sorted(losses_b)}")
+    samples = {}
+    for domain in losses_a:
+        a, b = (np.asarray(losses[domain], np.float64) for losses in (losses_a, losses_b))
+        if a.shape != b.shape or a.ndim != 1 or not len(a):
+            raise ValueError(f"domain {domain!r}: losses of shapes {a.shape} and {b.shape} are no pairs")
+        tokens_N = (tokens or {}).get(domain, np.ones(len(a)))
+        samples[domain] = Sample.of([a, b], domain, (documents or {}).get(domain, ()), tokens_N)
     domains = {domain: _difference([sample]) for domain, sample in samples.items()}
     return domains | {OVERALL: _difference([*samples.values()])}
+
+
+def _difference(domains: Sequence["Sample"]) -> Difference:
+    """The difference of the means over some domains of two models' perplexities."""
+    a, b = logsumexp([sample.mean_M for sample in domains], axis=0)
+    a_R, b_R = logsumexp([sample.resampled_MR for sample in domains], axis=0)
+    freedom = degrees_of_freedom([sample.documents for sample in domains])
+    low, high = percentile_interval(widened(b_R - a_R, b - a, freedom))
+    return Difference(*(expm1(clamped(x)) for x in (b - a, low, high)))
 
 
 def difference_of_means(values_a: ArrayLike, values_b: ArrayLike, name: str) -> Difference:
@@ -82,85 +100,78 @@ def difference_of_means(values_a: ArrayLike, values_b: ArrayLike, name: str) -> 
     Its interval is that of a paired bootstrap over questions, as in `differences_by_domain`; unknown where
     all questions differ by the same, as where none does.
     """
-    values_2N = np.stack([np.asarray(values, np.float64) for values in (values_a, values_b)])
-    (a, b), questions = values_2N.mean(1), values_2N.shape[1]
-    low, high = nan, nan
-    if np.ptp(values_2N[1] - values_2N[0]):
-        a_R, b_R = resampled_means(values_2N, name)
-        low, high = percentile_interval(widened(b_R - a_R, b - a, [questions]))
-    return Difference(float(b - a), low, high)
+    sample = Sample.of([values_a, values_b], name)
+    (a, b), (a_R, b_R) = sample.mean_M, sample.resampled_MR
+    freedom = degrees_of_freedom([sample.documents]) if np.ptp(np.subtract(*sample.sums_MG)) else nan
+    return Difference(float(b - a), *percentile_interval(widened(b_R - a_R, b - a, freedom)))
 
 
 @dataclass(frozen=True)
-class _Sample:
-    """Both models' log-perplexity of a domain (2,), and that of each resample (2, R)."""
+class Sample:
+    """Weighted means of M quantities over the same instances of a domain, and their sums by document."""
 
-    documents: int
-    measured: _Floats
-    resampled: _Floats
+    domain: str
+    mean_M: _Floats
+    sums_MG: _Floats
+    weight_G: _Floats
 
+    @classmethod
+    def of(
+        cls, values_MN: Any, domain: str, document_N: Sequence[int] = (), weight_N: ArrayLike | None = None
+    ) -> "Sample":
+        """The sample of N instances, of which those of weight 0 do not count.
 
-def _samples(
-    losses_a: Mapping[str, ArrayLike],
-    losses_b: Mapping[str, ArrayLike],
-    documents: Documents | None,
-    tokens: Mapping[str, Sequence[int]] | None,
-) -> dict[str, _Sample]:
-    if not losses_a or losses_a.keys() != losses_b.keys():
-        raise ValueError(f"the models' domains differ: {sorted(losses_a)} and {sorted(losses_b)}")
-    samples = {}
-    for domain in losses_a:
-        a, b = (np.asarray(losses[domain], np.float64) for losses in (losses_a, losses_b))
-        if a.shape != b.shape or a.ndim != 1 or not len(a):
-            raise ValueError(f"domain {domain!r}: losses of shapes {a.shape} and {b.shape} are no pairs")
-        document_N = np.asarray((documents or {}).get(domain, ()))
-        tokens_N = np.asarray((tokens or {}).get(domain, np.ones(len(a))))
-        counted_N = tokens_N > 0
-        losses_2N, tokens_N = np.stack([a, b])[:, counted_N], tokens_N[counted_N]
-        document_N = document_N[counted_N] if len(document_N) else document_N
-        means_2R = resampled_means(losses_2N, domain, document_N.tolist(), tokens_N)
-        count = count_documents(document_N.tolist(), len(tokens_N))
-        samples[domain] = _Sample(count, np.average(losses_2N, axis=1, weights=tokens_N), means_2R)
-    return samples
+        Instances of a single document count as one document each: they alone show a spread.
+        """
+        values_MN = np.asarray(values_MN, np.float64)
+        documents_N = np.asarray(document_N or range(values_MN.shape[1]))
+        weights_N = np.ones(len(documents_N))
+        if weight_N is not None:
+            counted_N = np.asarray(weight_N) > 0
+            values_MN, documents_N = values_MN[:, counted_N], documents_N[counted_N]
+            weights_N = np.asarray(weight_N, np.float64)[counted_N]
+        number_N = np.unique(documents_N, return_inverse=True)[1]
+        if not number_N.any():
+            number_N = np.arange(len(number_N))
+        mean_M = np.average(values_MN, axis=1, weights=weights_N)
+        sums_MG = np.array([np.bincount(number_N, values_N) for values_N in values_MN * weights_N])
+        return cls(domain, mean_M, sums_MG, np.bincount(number_N, weights_N).astype(np.float64))
 
+    @property
+    def documents(self) -> int:
+        """How many documents G a resample draws."""
+        return len(self.weight_G)
 
-def resampled_means(
-    values_MN: ArrayLike, domain: str, document_N: Sequence[int] = (), weight_N: ArrayLike | None = None
-) -> _Floats:
-    """Means of M quantities of the same N instances, weighted, over each resample of their documents (M, R).
+    @cached_property
+    def resampled_MR(self) -> _Floats:
+        """The means over each resample of the documents.
 
-    A bootstrap of G documents underestimates the variance by the factor (G - 1)/G; deviations are scaled up
-    by √(G/(G - 1)).
-    Domains are drawn independently; those of the same name and number of documents get the same resamples.
-    """
-    values_MN = np.asarray(values_MN, np.float64)
-    weight_N = np.ones(values_MN.shape[1]) if weight_N is None else np.asarray(weight_N, np.float64)
-    number_N = numbered(document_N, values_MN.shape[1])
-    size_G = np.bincount(number_N, weight_N)
-    sums_MG = np.stack([np.bincount(number_N, values_N * weight_N) for values_N in values_MN])
-    rng = np.random.default_rng([SEED, crc32(domain.encode())])
-    means_MR = np.empty((len(values_MN), RESAMPLES))
-    rows = max(1, INDICES_AT_ONCE // len(size_G))
-    for start in range(0, RESAMPLES, rows):
-        stop = min(start + rows, RESAMPLES)
-        drawn = rng.integers(len(size_G), size=(stop - start, len(size_G)), dtype=np.int32)
-        weights_R = size_G[drawn].sum(1)
-        for means_R, sums_G in zip(means_MR, sums_MG, strict=True):
-            means_R[start:stop] = sums_G[drawn].sum(1) / weights_R
-    mean_M1, G = np.average(values_MN, axis=1, weights=weight_N)[:, None], len(size_G)
-    return mean_M1 + np.sqrt(G / max(1, G - 1)) * (means_MR - mean_M1)
-
-
-def count_documents(document_N: Sequence[int], instances: int) -> int:
-    """How many documents `resampled_means` draws."""
-    return int(numbered(document_N, instances).max()) + 1
+        A bootstrap of G documents underestimates the variance by the factor (G - 1)/G; deviations are scaled
+        up by √(G/(G - 1)). Domains are drawn independently; those of the same name and number of documents
+        get the same resamples.
+        """
+        G = self.documents
+        rng = np.random.default_rng([SEED, crc32(self.domain.encode())])
+        means_MR = np.empty((len(self.mean_M), RESAMPLES))
+        rows = max(1, INDICES_AT_ONCE // G)
+        for start in range(0, RESAMPLES, rows):
+            stop = min(start + rows, RESAMPLES)
+            drawn = rng.integers(G, size=(stop - start, G), dtype=np.int32)
+            weights_R = self.weight_G[drawn].sum(1)
+            for means_R, sums_G in zip(means_MR, self.sums_MG, strict=True):
+                means_R[start:stop] = sums_G[drawn].sum(1) / weights_R
+        mean_M1 = self.mean_M[:, None]
+        return mean_M1 + np.sqrt(G / max(1, G - 1)) * (means_MR - mean_M1)
 
 
 def degrees_of_freedom(documents: Sequence[int]) -> float:
     """Degrees of freedom (Welch–Satterthwaite) of a mean over domains, assuming equal variance in all.
 
-    (Σ 1/G)² / Σ 1/(G² (G - 1)); `documents` is how many G each domain has, at least 2.
+    (Σ 1/G)² / Σ 1/(G² (G - 1)); `documents` is how many G each domain has. NaN where one has a single
+    document, which shows no spread.
     """
+    if min(documents, default=0) < 2:
+        return nan
     G = np.asarray(documents, np.float64)
     return float((1 / G).sum() ** 2 / (1 / (G**2 * (G - 1))).sum())
 
@@ -170,23 +181,13 @@ def t_quantile(freedom: float, confidence: float = CONFIDENCE) -> float:
     return float(stdtrit(freedom, (1 + confidence) / 2))
 
 
-def widened(resampled: _Floats, measured: ArrayLike, documents: Sequence[int]) -> _Floats:
+def widened(resampled: _Floats, measured: ArrayLike, freedom: float) -> _Floats:
     """Resampled values (…, R) with their deviations from the measured ones (…) widened for few documents.
 
-    They are scaled by the t quantile over the normal quantile; `documents` is how many each domain has.
+    They are scaled by the t quantile over the normal quantile, and NaN where `freedom` is.
     """
     measured = np.asarray(measured, np.float64)[..., None]
-    factor = t_quantile(degrees_of_freedom(documents)) / t_quantile(inf)
-    return measured + factor * (resampled - measured)
-
-
-def numbered(document_N: Sequence[int], instances: int) -> NDArray[np.int64]:
-    """The documents of instances, numbered from 0 (N,).
-
-    Instances of a single document count as one document each: they alone show a spread.
-    """
-    document_of = document_N if len(set(document_N)) > 1 else range(instances)
-    return np.unique(np.asarray(document_of), return_inverse=True)[1]
+    return measured + t_quantile(freedom) / t_quantile(inf) * (resampled - measured)
 
 
 def percentile_interval(resampled_R: NDArray[np.float64]) -> tuple[float, float]:
@@ -202,14 +203,3 @@ def clamped(logarithm: float) -> float:
     NaN remains NaN.
     """
     return float(np.clip(logarithm, -30.0, 700.0))
-
-
-def _difference(domains: Sequence[_Sample]) -> Difference:
-    """The difference of the means over some domains."""
-    a, b = logsumexp([sample.measured for sample in domains], axis=0)
-    low, high = nan, nan
-    counts = [sample.documents for sample in domains]
-    if min(counts) > 1:
-        a_R, b_R = logsumexp([sample.resampled for sample in domains], axis=0)
-        low, high = percentile_interval(widened(b_R - a_R, b - a, counts))
-    return Difference(*(expm1(clamped(x)) for x in (b - a, low, high)))

@@ -1,6 +1,5 @@
 """What was measured of an item's runs, by row and seed, and quantities of it for claims and charts."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -9,14 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from loriini.evaluate.intervals import (
-    RESAMPLES,
-    Documents,
-    count_documents,
-    degrees_of_freedom,
-    resampled_means,
-    widened,
-)
+from loriini.evaluate.intervals import Documents, Sample, degrees_of_freedom, widened
 from loriini.papers.reproduce.quantities import OnText, Resamples, Values
 
 Measures = Mapping[str, Any]
@@ -75,9 +67,12 @@ class Measured:
         }
         means = {seed: fmean(map(fmean, by_domain.values())) for seed, by_domain in by_seed.items()}
         documents: Documents = next(iter(self.each(row, "documents").values()), {})
-        counts = counts_of_documents(by_seed, documents)
-        freedom = degrees_of_freedom(counts) if min(counts, default=0) > 1 else math.nan
-        return OnText(means, partial(resampled, by_seed, documents), freedom)
+        samples = [
+            Sample.of([of_seed[name] for of_seed in by_seed.values()], name, documents.get(name, ()))
+            for name in next(iter(by_seed.values()), {})
+        ]
+        freedom = degrees_of_freedom([sample.documents for sample in samples])
+        return OnText(means, partial(resampled, means, samples, freedom), freedom)
 
     def perplexity(self, row: str, domain: str) -> dict[int, float]:
         return self.of(row, "heldout", "perplexity", domain)
@@ -100,28 +95,10 @@ class Measured:
         return [row for row, by_seed in self.rows.items() if by_seed]
 
 
-BySeed = Mapping[int, Mapping[str, Sequence[float]]]
-"""By seed and domain what was measured, one value a held-out instance."""
-
-
-def counts_of_documents(by_seed: BySeed, documents: Documents) -> list[int]:
-    """How many documents each domain's instances begin in."""
-    domains = next(iter(by_seed.values()), {})
-    return [count_documents(documents.get(domain, ()), len(losses)) for domain, losses in domains.items()]
-
-
-def resampled(by_seed: BySeed, documents: Documents) -> Resamples:
-    """By seed, the mean over domains on every resample of their documents; NaN with a single instance.
-
-    They are widened where documents are few.
-    """
-    domains, counts = next(iter(by_seed.values())), counts_of_documents(by_seed, documents)
-    if min(counts) < 2:
-        return {seed: np.full(RESAMPLES, np.nan) for seed in by_seed}
-    losses = {domain: [of_seed[domain] for of_seed in by_seed.values()] for domain in domains}
-    drawn = [resampled_means(of_domain, d, documents.get(d, ())) for d, of_domain in losses.items()]
-    measured_S = [fmean(map(fmean, of_seed.values())) for of_seed in by_seed.values()]
-    return dict(zip(by_seed, widened(np.mean(drawn, axis=0), measured_S, counts), strict=True))
+def resampled(means: Values, samples: Sequence[Sample], freedom: float) -> Resamples:
+    """By seed, the mean over domains on every resample of their documents, widened where these are few."""
+    means_SR = np.mean([sample.resampled_MR for sample in samples], axis=0)
+    return dict(zip(means, widened(means_SR, [*means.values()], freedom), strict=True))
 
 
 def at(value: Any, path: Sequence[str]) -> Any:
