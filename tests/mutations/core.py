@@ -216,8 +216,8 @@ CORE = (
     Mutation(
         "a cache forgets the mode that it was filled in",
         "model/context.py",
-        '        first.mode = asked or "prompt"\n    if asked',
-        '        first.mode = asked or "prompt"\n    first.mode = asked or "prompt"\n    if asked',
+        "if first is not None and past == 0:",
+        "if first is not None:",
         "tests/model/test_generation.py",
     ),
     Mutation(

@@ -38,9 +38,9 @@ def routing_context(
     have or another than its cache was filled in, for packed rows with a cache, a prompt or a mode, and where
     labels route, without any.
     """
-    check_mode(config, inference_routing)
     past = 0 if cache is None else cache.get_seq_length()
     first = None if cache is None else cast(RoutedCacheLayer, cache.layers[0])
+    check_mode(config, inference_routing, first.mode if first is not None and past > 0 else None)
     mask_BH = padding_mask(config, attention_mask, x_BLD, past)
     check_shapes(x_BLD, routing_labels, prompt_lengths, router_seed, position_ids)
     if mask_BH is not None and bool(mask_BH.all()):
@@ -54,14 +54,16 @@ def routing_context(
             "position_ids start again within a row, so it holds several documents; "
             "a cache, prompt_lengths and inference_routing need one document a row"
         )
+    if prompt_lengths is not None:
+        prompt_lengths = prompt_lengths.to(x_BLD.device)
+    if first is not None and past == 0:  # its later calls are routed as this one
+        first.mode = inference_routing or "prompt"
+        first.prompt_lengths = count_tokens(x_BLD, mask_BH) if prompt_lengths is None else prompt_lengths
     if first is not None:
-        inference_routing = _cached_mode(first, past, inference_routing)
+        inference_routing, prompt_lengths = first.mode, first.prompt_lengths
     segment = inference_routing == "segment"
-    together = _routed_together(config, segment)
-    if first is not None:
-        prompt_lengths = _cached_prompt_lengths(config, first, past, x_BLD, mask_BH, prompt_lengths, together)
-    elif prompt_lengths is not None:
-        check_prompt(config, prompt_lengths, count_tokens(x_BLD, mask_BH), together)
+    if prompt_lengths is not None and past == 0:
+        check_prompt(config, prompt_lengths, count_tokens(x_BLD, mask_BH), segment)
     context = RoutingContext(
         batch=x_BLD.shape[0],
         length=x_BLD.shape[1],
@@ -69,7 +71,7 @@ def routing_context(
         positions_BH=packed_BL if mask_BH is None or packed_BL is not None else _positions(mask_BH),
         padded=mask_BH is not None,
         packed=packed_BL is not None,
-        prompt_lengths_B=None if prompt_lengths is None else prompt_lengths.to(x_BLD.device),
+        prompt_lengths_B=prompt_lengths,
         inference_routing="segment" if segment else "prompt",
         labels_B=routing_labels,
         router_seed=router_seed,
@@ -101,18 +103,6 @@ def padding_mask(config: LoriiniConfig, attention_mask: Any, x_BLD: Tensor, past
     if attention_mask.shape != (batch, tokens):
         raise ValueError(f"attention_mask is {tuple(attention_mask.shape)}; it must be ({batch}, {tokens})")
     return attention_mask
-
-
-def _cached_mode(first: RoutedCacheLayer, past: int, asked: str | None) -> str:
-    """The `inference_routing` of a cache: its first call's. ValueError for another one later."""
-    if first.mode is None or past == 0:
-        first.mode = asked or "prompt"
-    if asked not in (None, first.mode):
-        raise ValueError(
-            f"inference_routing={asked!r}, but this cache was filled with {first.mode!r}; "
-            "pass the same, or a new cache"
-        )
-    return first.mode
 
 
 def _decided(design: RoutingConfig, context: RoutingContext, first: RoutedCacheLayer) -> dict[str, Any]:
@@ -189,43 +179,18 @@ def _positions(mask_BH: Tensor) -> Tensor:
     return (counted_BH.cumsum(1) - 1).masked_fill(counted_BH == 0, -1)
 
 
-def _routed_together(config: LoriiniConfig, segment: bool) -> int:
-    """At most how many tokens of a prompt one decision is pooled over."""
-    design = config.design
-    if design.unit == "token" or not design.data_dependent:
-        return 0
-    return design.segment_length if segment else sys.maxsize
-
-
-def _cached_prompt_lengths(
-    config: LoriiniConfig,
-    first: RoutedCacheLayer,
-    past: int,
-    x_BLD: Tensor,
-    mask_BL: Tensor | None,
-    given_B: Tensor | None,
-    together: int,
-) -> Tensor:
-    """The prompt lengths (B,) of a cache: `given_B` in its first call, or else all tokens of that call.
-
-    ValueError where that call lacks some of the tokens that are routed `together`, or has none of them.
-    """
-    if first.prompt_lengths is None or past == 0:
-        tokens_B = count_tokens(x_BLD, mask_BL)
-        lengths_B = tokens_B if given_B is None else given_B.to(tokens_B.device)
-        if given_B is None and together:
-            check_not_empty(lengths_B, "tokens by attention_mask")
-        check_prompt(config, lengths_B, tokens_B, together)
-        first.prompt_lengths = lengths_B
-    return first.prompt_lengths
-
-
-def check_mode(config: LoriiniConfig, inference_routing: str | None) -> None:
-    """ValueError for an unknown `inference_routing`, or one that this design does not support."""
+def check_mode(config: LoriiniConfig, inference_routing: str | None, filled: str | None) -> None:
+    """ValueError for an unknown `inference_routing`, one that the design does not support, or that is not the
+    one that a cache was `filled` in."""
     if inference_routing not in (None, "prompt", "segment"):
         raise ValueError(f"inference_routing is {inference_routing!r}; it must be 'prompt' or 'segment'")
     if inference_routing == "segment" and (problem := segment_problem(config)):
         raise ValueError(f"inference_routing='segment': {problem}")
+    if filled is not None and inference_routing not in (None, filled):
+        raise ValueError(
+            f"inference_routing={inference_routing!r}, but this cache was filled with {filled!r}; "
+            "pass the same, or a new cache"
+        )
 
 
 def segment_problem(config: LoriiniConfig) -> str | None:
@@ -287,14 +252,17 @@ def check_names(others: Iterable[str]) -> None:
             raise TypeError(f"unexpected keyword {name}; do you mean {near[0]}?")
 
 
-def check_prompt(config: LoriiniConfig, lengths_B: Tensor, tokens_B: Tensor, together: int) -> None:
-    """ValueError where a first call lacks some of the tokens of a prompt that are routed `together`.
+def check_prompt(config: LoriiniConfig, lengths_B: Tensor, tokens_B: Tensor, segment: bool) -> None:
+    """ValueError where a first call lacks tokens of a prompt that are routed together, or has none.
 
     A compiled graph reads no values.
     """
-    if torch.compiler.is_compiling() or not together:
+    design = config.design
+    if torch.compiler.is_compiling() or design.unit == "token" or not design.data_dependent:
         return
-    if bool((lengths_B.to(tokens_B.device).clamp(max=together) > tokens_B).any()):
+    check_not_empty(lengths_B, "tokens by attention_mask")  # counted: those that were given are not
+    together = design.segment_length if segment else sys.maxsize
+    if bool((lengths_B.clamp(max=together) > tokens_B).any()):
         remedy = "pass the whole prompt"
         if segment_problem(config) is None:
             remedy += ", or with inference_routing='segment' at least its first segment"
