@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from loriini.model.configuration import LoriiniConfig
 from loriini.model.kernels.products import aligned_head, product_dtype
 from loriini.routing.unit import RoutingContext
 
@@ -27,20 +26,20 @@ class CallLoss(NamedTuple):
 
     - `loss`: scalar; with reduction `none`, each target's (B, L).
     - `cross_entropy`: of the same shape; without gradient where there is a z-loss.
-    - `output_z`: the weighted z-loss of the output logits in `loss`, scalar, without gradient; None: there is
-      none.
+    - `output_z_loss`: the weighted z-loss of the output logits in `loss`, scalar, without gradient; None:
+      there is none.
     """
 
     loss: Tensor
     cross_entropy: Tensor
-    output_z: Tensor | None
+    output_z_loss: Tensor | None
 
 
-def call_loss(loss: Tensor, output_z: Tensor | None = None) -> CallLoss:
+def call_loss(loss: Tensor, z_loss: Tensor | None = None) -> CallLoss:
     """A loss with a z-loss in it, or without."""
-    if output_z is None:
+    if z_loss is None:
         return CallLoss(loss, loss, None)
-    return CallLoss(loss, (loss - output_z).detach(), output_z.detach())
+    return CallLoss(loss, (loss - z_loss).detach(), z_loss.detach())
 
 
 def reads_weights_alone(head: nn.Module) -> bool:
@@ -51,45 +50,54 @@ def reads_weights_alone(head: nn.Module) -> bool:
     return type(head) is nn.Linear and not hooked
 
 
-def counted_targets(
-    targets_BL: Tensor, states_BLD: Tensor, context: RoutingContext, config: LoriiniConfig, training: bool
-) -> Tensor:
-    """The targets of a call; in training with `skip_loss`, those of segment 1 ignored, which routed it.
+class Targets(NamedTuple):
+    """The targets of a call, and how its losses are scaled to add up to those of its batch.
 
-    ValueError for targets that are not one for each state, and where not all states are given.
-
-    A prompt is pooled in place of segment 1, so that only targets inside the prompt are ignored.
+    - `ids_BL`: the tokens to predict; IGNORE_INDEX where none counts.
+    - `divisor`: what their summed loss is divided by.
+    - `share`: what an auxiliary loss is multiplied by.
     """
-    if targets_BL.shape != states_BLD.shape[:2]:
-        found, needed = tuple(targets_BL.shape), tuple(states_BLD.shape[:2])
+
+    ids_BL: Tensor
+    divisor: Tensor | int
+    share: Tensor | int
+
+
+def call_targets(
+    labels_BL: Tensor, states_BLD: Tensor, context: RoutingContext, skipped: int, items: Tensor | int | None
+) -> Targets:
+    """The targets of a call: its labels, without the first `skipped`, which their routing saw.
+
+    `items` are the targets of all calls of the batch, of which the same part counts as of this call's; None:
+    this call is the batch.
+
+    ValueError for labels that are not one for each state, and where not all states are given.
+    """
+    if labels_BL.shape != states_BLD.shape[:2]:
+        found, needed = tuple(labels_BL.shape), tuple(states_BLD.shape[:2])
         raise ValueError(f"labels are {found}; they must be {needed}, one for each token that has logits")
-    seen: Tensor | int = config.skipped_positions if training else 0
-    if not seen:
-        return targets_BL
-    if targets_BL.shape != context.new_positions().shape:
-        raise ValueError("logits_to_keep: with first_segment=skip_loss the loss needs all positions; give 0")
-    if (lengths_B := context.prompt_lengths_B) is not None:
-        lengths_B = lengths_B if context.prompt_routed else lengths_B.clamp(max=seen)
-        seen = lengths_B[:, None] - 1
-    return targets_BL.masked_fill(context.new_positions() < seen, IGNORE_INDEX)
-
-
-def counted_items(given_BL: Tensor, targets_BL: Tensor, items: Tensor | int | None) -> Tensor | int:
-    """What the summed loss is divided by: the targets, at least 1, or a batch's `items`.
-
-    Where `skip_loss` drops targets, `items` shrinks by the same fraction.
-    """
+    ids_BL = _without_first(labels_BL, context, skipped) if skipped else labels_BL
     if items is None:
-        return (targets_BL != IGNORE_INDEX).sum().clamp(min=1)
-    if targets_BL is given_BL:
-        return items
-    left, given = ((each != IGNORE_INDEX).sum().clamp(min=1) for each in (targets_BL, given_BL))
-    return items * (left / given)
+        return Targets(ids_BL, _count(ids_BL).clamp(min=1), 1)
+    items = items + (items == 0)  # a batch without targets has a loss of 0
+    given = _count(labels_BL)
+    kept = _count(ids_BL).clamp(min=1) / given.clamp(min=1) if skipped else 1
+    return Targets(ids_BL, items * kept, given / items)
 
 
-def share_of_batch(auxiliary: Tensor, targets_BL: Tensor, items: Tensor | int | None) -> Tensor:
-    """What an auxiliary loss adds in one call, where a batch has `items` targets in all its calls."""
-    return auxiliary if items is None else auxiliary * ((targets_BL != IGNORE_INDEX).sum() / items)
+def _count(ids_BL: Tensor) -> Tensor:
+    return (ids_BL != IGNORE_INDEX).sum()
+
+
+def _without_first(labels_BL: Tensor, context: RoutingContext, skipped: int) -> Tensor:
+    """Of a prompt, which is pooled in place of the first positions, only labels inside it are left out."""
+    positions_BL = context.new_positions()
+    if labels_BL.shape != positions_BL.shape:
+        raise ValueError("logits_to_keep: with first_segment=skip_loss the loss needs all positions; give 0")
+    seen: Tensor | int = skipped
+    if (lengths_B := context.prompt_lengths_B) is not None:
+        seen = (lengths_B if context.prompt_routed else lengths_B.clamp(max=skipped))[:, None] - 1
+    return labels_BL.masked_fill(positions_BL < seen, IGNORE_INDEX)
 
 
 def add_z_loss(

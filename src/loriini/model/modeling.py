@@ -13,17 +13,17 @@ from loriini.model.generate.cache import CACHE
 from loriini.model.generate.generation import RoutedGenerationMixin
 from loriini.model.loss import (
     IGNORE_INDEX,
+    CallLoss,
+    Targets,
     add_z_loss,
     call_loss,
-    counted_items,
-    counted_targets,
+    call_targets,
     fused_loss,
     loss_of_rows,
     reads_weights_alone,
-    share_of_batch,
     token_losses,
 )
-from loriini.model.outputs import DecoderOutput, LoriiniOutput
+from loriini.model.outputs import LoriiniOutput
 from loriini.routing.losses import Average, auxiliary_loss
 
 
@@ -101,14 +101,20 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
             shift_labels = nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORE_INDEX)
         skips = reduction == "none" or (skip_logits and reads_weights_alone(self.lm_head))
         logits = None if skips and shift_labels is not None else self.lm_head(states)
+        weighed = shift_labels is not None or self.training
+        auxiliary = auxiliary_loss(out.routings, self.config.design, average) if weighed else None
         losses: dict[str, Any] = {}
-        if shift_labels is not None or self.training:
-            losses = {"auxiliary_loss": auxiliary_loss(out.routings, self.config.design, average)}
         if shift_labels is not None:
-            labels_BL, auxiliary = shift_labels.contiguous(), losses["auxiliary_loss"]
-            losses |= self._losses(states, logits, labels_BL, out, reduction, num_items_in_batch, auxiliary)
+            skipped = self.config.skipped_positions if self.training else 0
+            labels_BL = shift_labels.contiguous()
+            targets = call_targets(labels_BL, states, out.context, skipped, num_items_in_batch)
+            call = self._loss(states, logits, targets, reduction)
+            if auxiliary is not None and self.training and reduction == "mean":
+                call = call._replace(loss=call.loss + auxiliary * targets.share)
+            losses = call._asdict()
         return LoriiniOutput(
             logits=logits,
+            auxiliary_loss=auxiliary,
             **losses,
             **{CACHE: getattr(out, CACHE)},
             hidden_states=out.hidden_states,
@@ -116,34 +122,18 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
             routings=out.routings,
         )
 
-    def _losses(
-        self,
-        states_BLD: Tensor,
-        logits_BLV: Tensor | None,
-        labels_BL: Tensor,
-        out: DecoderOutput,
-        reduction: str,
-        items: Tensor | int | None,
-        auxiliary: Tensor | None,
-    ) -> dict[str, Any]:
-        """The losses of a call with labels, by the names of its output's fields."""
-        assert out.context is not None
-        items = items if items is None else items + (items == 0)  # a batch without targets has a loss of 0
-        targets_BL = counted_targets(labels_BL, states_BLD, out.context, self.config, self.training)
-        counted = counted_items(labels_BL, targets_BL, items)
+    def _loss(
+        self, states_BLD: Tensor, logits_BLV: Tensor | None, targets: Targets, reduction: str
+    ) -> CallLoss:
+        """The cross-entropy of a call and, in training, the z-loss; from the logits where they are there."""
         z = self.config.output_z if self.training else 0.0
-        head = self.lm_head
-        if logits_BLV is None and reduction == "mean" and (torch.is_grad_enabled() or z):
-            of_rows = self.loss_of_rows
-            call = fused_loss(states_BLD, head.weight, targets_BL, counted, head.bias, z=z, of_rows=of_rows)
-        elif logits_BLV is None:
-            losses_BL = token_losses(states_BLD, head, targets_BL, self.vocab_size)
-            call = call_loss(losses_BL if reduction == "none" else losses_BL.sum() / counted)
-        else:
-            arguments = {"num_items_in_batch": counted, "shift_labels": targets_BL}
+        head, ids_BL, divisor = self.lm_head, targets.ids_BL, targets.divisor
+        if logits_BLV is not None:
+            arguments = {"num_items_in_batch": divisor, "shift_labels": ids_BL}
             mean: Tensor = self.loss_function(logits_BLV, None, self.vocab_size, **arguments)
-            call = add_z_loss(mean, logits_BLV, targets_BL, counted, z)
-        loss = call.loss
-        if auxiliary is not None and self.training and reduction == "mean":
-            loss = loss + share_of_batch(auxiliary, labels_BL, items)
-        return {"loss": loss, "cross_entropy": call.cross_entropy, "output_z_loss": call.output_z}
+            return add_z_loss(mean, logits_BLV, ids_BL, divisor, z)
+        if reduction == "mean" and (torch.is_grad_enabled() or z):
+            of_rows = self.loss_of_rows
+            return fused_loss(states_BLD, head.weight, ids_BL, divisor, head.bias, z=z, of_rows=of_rows)
+        losses_BL = token_losses(states_BLD, head, ids_BL, self.vocab_size)
+        return call_loss(losses_BL if reduction == "none" else losses_BL.sum() / divisor)
