@@ -14,12 +14,10 @@ from loriini.compare.report import (
     cells_with_equal_steps,
     difference_texts,
     first_segment_note,
-    headline,
     perplexity_rows,
-    uncertainty,
-    verdict_of,
     write_comparison,
 )
+from loriini.compare.verdict import headline, uncertainty, verdict_of
 from loriini.evaluate.intervals import OVERALL
 from reports import Page
 
@@ -101,8 +99,8 @@ def test_the_command_prints_the_headline_the_table_and_last_the_reports_path(
 
 def test_an_interval_that_is_not_known_says_why() -> None:
     known, none = {"change": -0.03, "low": -0.04, "high": -0.02}, {"change": -0.03, "low": None, "high": None}
-    one_seed = {"change": -0.03, "seeds": none, "documents": known}
-    one_document = {"change": -0.03, "seeds": known, "documents": none}
+    one_seed = {"difference": {OVERALL: {"change": -0.03, "seeds": none, "documents": known}}}
+    one_document = {"difference": {OVERALL: {"change": -0.03, "seeds": known, "documents": none}}}
     assert difference_texts(one_seed) == ["−3.0 %", "one seed", "−4.0 to −2.0 %"]
     assert difference_texts(one_document) == ["−3.0 %", "−4.0 to −2.0 %", "unknown (too few instances)"]
 

@@ -127,14 +127,15 @@ def training_result(training: Training, evaluation: Row | None, failure: str | N
 
 def summarize(cells: Rows) -> Row:
     """A variant: means and intervals over the seeds that finished."""
-    finished = in_state(cells, "finished")
+    by_state = grouped(cells, lambda cell: cell.get("state"))
+    finished = by_state.get("finished", [])
     losses = [cell["training_loss"] for cell in finished if is_number(cell["training_loss"])]
     first = next((cell for cell in (*finished, *cells) if "parameters" in cell), cells[0])
     return {
         **{key: first[key] for key in COMMON_TO_SEEDS if key in first},
         "seeds": [cell["seed"] for cell in cells],
         **{
-            f"{state}_seeds": [cell["seed"] for cell in in_state(cells, state)]
+            f"{state}_seeds": [cell["seed"] for cell in by_state.get(state, ())]
             for state in ("finished", "diverged", "failed")
         },
         **{
@@ -145,11 +146,6 @@ def summarize(cells: Rows) -> Row:
         **({"training_loss": over_seeds(losses).to_dict()} if losses else {}),
         **scores_over_seeds(finished),
     }
-
-
-def in_state(cells: Rows, state: str) -> Rows:
-    """The cells in this state."""
-    return [cell for cell in cells if cell.get("state") == state]
 
 
 def scores_over_seeds(finished: Rows) -> dict[str, Any]:
