@@ -1,7 +1,7 @@
 """Measurements of a training: of its steps, from `metrics.jsonl`, and its held-out perplexity."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
@@ -144,22 +144,28 @@ def evaluate_trainings(
     The runs are finished. An evaluation is reused for the same model, tokens and settings.
     """
     text = [heldout_digest(heldout), {domain: h.bytes_per_token for domain, h in heldout.items()}]
+    how = [text, settings.skip, settings.routing, settings.contexts]
     evaluations = {}
     for training in trainings:
-        how = [settings.skip, settings.routing, settings.contexts]
-        key = digest([EVALUATION_VERSION, text, *how, model_state(training.folder)])
-        path = cache / f"{training.folder.name}-{key[:8]}.json"
+        folder, shown = training.folder, f"evaluate {training.name}"
+        path = cache / f"{folder.name}-{evaluation_key(folder, *how)}.json"
         with folder_lock(cache, wait=True):  # another command may evaluate the same trainings
-            if not path.exists():
-                write_json(path, evaluate_on(training.folder, heldout, settings, f"evaluate {training.name}"))
-        evaluations[training.folder] = read_object(path, "remove it; it is made again")
+            evaluations[folder] = kept(path, evaluate_on, folder, heldout, settings, shown)
     return evaluations
 
 
-def model_state(folder: Path) -> list[list[Any]]:
-    """What identifies a run's model: names, sizes and modification times of its weight files."""
+def evaluation_key(folder: Path, *how: Any) -> str:
+    """A hash of `how` a run's model is measured, and of its weight files' names, sizes and times."""
     weights = model_folder(folder).glob("*.safetensors")
-    return sorted([file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in weights)
+    state = sorted([file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in weights)
+    return digest([EVALUATION_VERSION, *how, state])[:8]
+
+
+def kept(path: Path, make: Callable[..., Any], *of: Any, sort_keys: bool = True) -> dict[str, Any]:
+    """A file's JSON object; `make(*of)` if there is no file, then written. InputError for a damaged one."""
+    if not path.exists():
+        write_json(path, make(*of), sort_keys)
+    return read_object(path, "remove it; it is made again")
 
 
 def is_number(value: float | None) -> TypeGuard[float]:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from loriini.common.checks import as_argument, by_dotted_name
 from loriini.common.errors import InputError
@@ -69,7 +69,10 @@ class Training:
         return f"{readable}-seed{self.seed}-{run_digest(self.run, corpus)}"
 
 
-def place(trainings: Iterable[Training], folder: Path) -> list[Training]:
+Placed = TypeVar("Placed", bound=Training)
+
+
+def place(trainings: Iterable[Placed], folder: Path) -> list[Placed]:
     """The trainings with their folders in `folder`: one made for the same settings, or a new one.
 
     InputError for a training that its corpus does not fit.

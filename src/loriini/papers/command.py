@@ -13,7 +13,7 @@ from loriini.common.options import refuse_given
 from loriini.papers.published import ITEMS
 from loriini.papers.reproduce.experiments.catalog import EXPERIMENTS
 from loriini.papers.reproduce.job import ReproduceSettings, place_items, reproduce_items
-from loriini.papers.reproduce.plan import item_runs, unique_trials
+from loriini.papers.reproduce.plan import distinct_trainings, item_runs
 from loriini.papers.reproduce.results import DAMAGED, RESULTS
 from loriini.papers.reproduce.scales import Scale, find_scale, scaled_run
 from loriini.recipes import default_vocabulary
@@ -49,7 +49,7 @@ class Reproduce:
         if not wanted.items:
             raise InputError("give the items to reproduce, or all; `loriini reproduce --list` lists them")
         if self.commands:
-            print_commands(unique_trials(place_items(wanted, self.out)[0]))
+            print_commands(distinct_trainings(place_items(wanted, self.out)[0]))
         else:
             print(reproduce_items(wanted, self.out))
 

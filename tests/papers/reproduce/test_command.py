@@ -1,6 +1,7 @@
 """The command: wrong input in a line, a list, a page from results alone, resumed runs."""
 
 import json
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -110,13 +111,22 @@ def test_a_model_is_loaded_once_for_all_of_its_measures(
     monkeypatch.setattr(measures, "load_model", load)
     before = results_of(out, "aoe-table1")["measured"]["RedPajama"]
     shutil.rmtree(out / "measures")
-    main(["reproduce", "aoe-table1", "--text", str(text), "--seeds", "1", "--out", str(out)])
+    arguments = ["reproduce", "aoe-table1", "--text", str(text), "--seeds", "1", "--out", str(out)]
+    main(arguments)
     after = results_of(out, "aoe-table1")["measured"]["RedPajama"]
     assert len(loaded) == 1
     assert {row: found["perplexity"] for row, found in after.items()} == {
         row: found["perplexity"] for row, found in before.items()
     }
     assert len({found["perplexity"]["mean"] for found in after.values()}) > 1
+    main(arguments)
+    assert len(loaded) == 1
+    os.utime(loaded[0] / "model" / "model.safetensors")  # another model
+    main(arguments)
+    assert len(loaded) == 2
+    monkeypatch.setattr(measures, "VERSION", measures.VERSION + 1)
+    main(arguments)
+    assert len(loaded) == 3
 
 
 def test_a_training_that_fails_leaves_the_other_items_written(

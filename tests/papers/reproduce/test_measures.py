@@ -1,6 +1,5 @@
 """What is measured of a model: questions."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -12,7 +11,7 @@ from loriini import LoriiniForCausalLM
 from loriini.evaluate.heldout import HeldOut
 from loriini.model.weights.loading import Trained
 from loriini.papers.reproduce import measures
-from loriini.papers.reproduce.measures import VERSION, LoadedModel, kept_measure, languages, questions
+from loriini.papers.reproduce.measures import LoadedModel, languages, questions
 from loriini.papers.reproduce.texts import LANGUAGES
 from tiny import SEGMENT, VOCABULARY, tiny_config
 
@@ -60,14 +59,3 @@ def test_topics_are_not_measured_as_languages(setting: LoadedModel) -> None:
     assert not languages(replace(setting, of_kind=lambda kind: setting.heldout))
     of_kind = {LANGUAGES: {"multi_de": setting.heldout["birds"]}}
     assert languages(replace(setting, of_kind=lambda kind: of_kind.get(kind, setting.heldout)))["layers"]
-
-
-def test_a_measure_of_an_older_version_or_of_another_model_is_measured_again(tmp_path: Path) -> None:
-    path, state = tmp_path / "heldout.json", [VERSION, [["model.safetensors", 9, 1]]]
-    assert kept_measure(path, state) is None
-    path.write_text(json.dumps({"form": 3, "perplexity": {"birds": 7.0}}))
-    assert kept_measure(path, state) is None
-    path.write_text(json.dumps({"of": state, "perplexity": {"birds": 7.0}}))
-    assert kept_measure(path, state) == {"perplexity": {"birds": 7.0}}
-    assert kept_measure(path, [VERSION, [["model.safetensors", 9, 2]]]) is None
-    assert kept_measure(path, [VERSION + 1, state[1]]) is None

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,24 +10,26 @@ from loriini.common.atomic import write_json
 from loriini.common.checks import Bounds, check_fields
 from loriini.common.errors import InputError
 from loriini.common.hardware import describe_machine
-from loriini.common.json_file import read_object
 from loriini.common.options import Option
 from loriini.common.progress import inform, warn
+from loriini.compare.measures import kept
 from loriini.compare.running import check_jobs, refuse_failures, train_all
 from loriini.data.jobs.lock import claim_folder, folder_lock
 from loriini.data.read.records import OnError
 from loriini.evaluate.heldout import check_lengths
 from loriini.papers.reproduce.experiments.catalog import find_experiments
-from loriini.papers.reproduce.measured import Measures
 from loriini.papers.reproduce.measures import LOSS_MEASURES, measure, parts_of
-from loriini.papers.reproduce.plan import RUNS, Experiment, ItemTraining, Plan, make_plans, unique_trials
+from loriini.papers.reproduce.plan import RUNS, Experiment, Plan, distinct_trainings, make_plans
 from loriini.papers.reproduce.report import item_line, write_item_report, write_overview
 from loriini.papers.reproduce.results import RESULTS, item_results
 from loriini.papers.reproduce.scales import Scale, find_scale
 from loriini.papers.reproduce.texts import Texts
 
-SETTINGS, TEXT = "reproduce.json", "text"
-"""What a folder's runs are made with, and the folder of their text."""
+SETTINGS, TEXT, MEASURES = "reproduce.json", "text", "measures"
+"""What a folder's runs are made with, and the folders of their text and of what was measured.
+
+Whoever holds the lock of the latter writes reports.
+"""
 
 
 @dataclass(frozen=True)
@@ -64,21 +65,20 @@ def reproduce_items(settings: ReproduceSettings, out: Path) -> Path:
     written: WorkerDied if a training failed, or what measuring an item raised.
     """
     plans, texts = place_items(settings, out)
-    writer = ItemWriter(texts, settings.seeds, out)
     failures: dict[Path, str] = {}
     errors = []
     for plan in plans:
         if plan.trainings:
-            failures |= train_all(unique_trials([plan]), settings.jobs)
+            failures |= train_all(distinct_trainings([plan]), settings.jobs)
         try:
-            writer.write(plan)
+            write_item(plan, texts, settings.seeds, out)
         except Exception as error:
             item = plan.experiment.item
             warn(f"measuring {item} failed ({type(error).__name__}: {error}); the others continue")
             errors.append(error)
-    with folder_lock(writer.measures, wait=True):
+    with folder_lock(out / MEASURES, wait=True):
         overview = write_overview(out)
-    refuse_failures(unique_trials(plans), failures)
+    refuse_failures(distinct_trainings(plans), failures)
     if errors:
         raise errors[0]
     return overview
@@ -104,7 +104,7 @@ def check_heldout(plans: Sequence[Plan], texts: Texts) -> None:
         for training in plan.trainings
     )
     for kind, corpus in {training.kind: training.corpus for training in trainings}.items():
-        heldout = texts.instances(kind, kind, corpus)
+        heldout = texts.instances(kind, corpus)
         check_lengths(heldout, texts.scale.segment_length, remedy="give other files by --text")
 
 
@@ -116,57 +116,38 @@ def claim(scale: Scale, texts: Texts, out: Path) -> None:
         claim_folder(out / SETTINGS, settings, begun, "loriini reproduce")
 
 
-@dataclass(frozen=True)
-class ItemWriter:
-    """Measures trainings and writes items into the folder `out`, which keeps what was measured."""
+def write_item(plan: Plan, texts: Texts, seeds: int, out: Path) -> None:
+    """Measure an item's trainings, write its results and report into the folder `out`, and the overview."""
+    experiment, folder, measures = plan.experiment, out / plan.experiment.item, out / MEASURES
+    measured = [
+        (training, measure(training, experiment.measures, texts, measures) if training.is_done else {})
+        for training in plan.trainings
+    ]
+    about = {
+        "scale": texts.scale.name,
+        "seeds": seeds,
+        "text": [Path(path).name for path in texts.source],
+        "machine": {k: v for k, v in describe_machine().items() if k != "precision"},  # runs decide
+        "date": time.strftime("%Y-%m-%d"),
+    }
+    computed = compute(experiment, texts.scale, seeds, measures)
+    results = item_results(experiment, measured, computed, about)
+    with folder_lock(measures, wait=True):
+        folder.mkdir(exist_ok=True)
+        write_json(folder / RESULTS, results, sort_keys=False)
+        write_item_report(results, folder)
+        write_overview(out)
+    name, _, verdict, decided_by = item_line(results)
+    inform(f"{name} {verdict}: {decided_by}")
 
-    texts: Texts
-    seeds: int
-    out: Path
 
-    @property
-    def measures(self) -> Path:
-        """The folder of what was measured; whoever holds its lock writes reports."""
-        return self.out / "measures"
+def compute(experiment: Experiment, scale: Scale, seeds: int, folder: Path) -> Mapping[str, Any]:
+    """What an item computes without a training, once for each number of seeds.
 
-    def measure(self, training: ItemTraining, names: Sequence[str]) -> Measures:
-        """The named measures of a training, on held-out text of the kind that it was trained on."""
-        kind, skip = training.kind, self.texts.scale.segment_length
-        of_kind = partial(self.texts.instances, tokenizer_of=kind, corpus=training.corpus)
-        return measure(training.trial, names, kind, of_kind, skip, self.measures)
-
-    def write(self, plan: Plan) -> None:
-        """Write an item's results and report, and the overview."""
-        experiment, folder = plan.experiment, self.out / plan.experiment.item
-        measured = [
-            (training, self.measure(training, experiment.measures) if training.trial.is_done else {})
-            for training in plan.trainings
-        ]
-        about = {
-            "scale": self.texts.scale.name,
-            "seeds": self.seeds,
-            "text": [Path(path).name for path in self.texts.source],
-            "machine": {k: v for k, v in describe_machine().items() if k != "precision"},  # runs decide
-            "date": time.strftime("%Y-%m-%d"),
-        }
-        results = item_results(experiment, measured, self.compute(experiment), about)
-        with folder_lock(self.measures, wait=True):
-            folder.mkdir(exist_ok=True)
-            write_json(folder / RESULTS, results, sort_keys=False)
-            write_item_report(results, folder)
-            write_overview(self.out)
-        name, _, verdict, decided_by = item_line(results)
-        inform(f"{name} {verdict}: {decided_by}")
-
-    def compute(self, experiment: Experiment) -> Mapping[str, Any]:
-        """What an item computes without a training, once for each number of seeds.
-
-        Items of the same computation share it.
-        """
-        if experiment.compute is None:
-            return {}
-        path = self.measures / (experiment.computed_as or experiment.item) / f"{self.seeds}-seeds.json"
-        with folder_lock(path.parent, wait=True):
-            if not path.exists():
-                write_json(path, experiment.compute(self.texts.scale, self.seeds), sort_keys=False)
-            return read_object(path, "remove it")
+    Items of the same computation share it.
+    """
+    if experiment.compute is None:
+        return {}
+    path = folder / (experiment.computed_as or experiment.item) / f"{seeds}-seeds.json"
+    with folder_lock(path.parent, wait=True):
+        return kept(path, experiment.compute, scale, seeds, sort_keys=False)

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +18,18 @@ import numpy as np
 import torch
 
 from loriini.analyze.routes import routes_by_domain
-from loriini.common.atomic import write_json
-from loriini.common.json_file import read_object
-from loriini.compare.measures import model_state, training_measures
+from loriini.compare.measures import evaluation_key, kept, training_measures
 from loriini.compare.trainings import Training
 from loriini.data.jobs.lock import folder_lock
 from loriini.evaluate.heldout import HeldOut, documents_of
-from loriini.evaluate.perplexity import EVALUATION_VERSION, evaluate, score_tokens
+from loriini.evaluate.perplexity import evaluate, score_tokens
 from loriini.evaluate.settings import EvaluationRouting, RouterFree
 from loriini.model import LoriiniForCausalLM
 from loriini.model.generate.routing_inputs import prompt_routing, routing_inputs
 from loriini.model.weights.loading import load_model, training_of
+from loriini.papers.reproduce.plan import ItemTraining
 from loriini.papers.reproduce.quantities import significant
-from loriini.papers.reproduce.texts import LANGUAGES, MIXED
+from loriini.papers.reproduce.texts import LANGUAGES, MIXED, Texts
 from loriini.reporting.curves import UTILISATION_WINDOW, Metrics, routed_steps, utilisation
 from loriini.train.config import TrainConfig
 from loriini.train.records.metrics import METRICS, read_records
@@ -185,44 +184,34 @@ MEASURES: dict[str, Callable[[LoadedModel], dict[str, Any]]] = {
 }
 
 
-def measure(
-    training: Training, names: Sequence[str], kind: str, of_kind: TextOfKind, skip: int, cache: Path
-) -> dict[str, Any]:
-    """The named measures of a finished run and its training, those in `cache` reused.
+def measure(training: ItemTraining, names: Sequence[str], texts: Texts, folder: Path) -> dict[str, Any]:
+    """What training recorded and, of a finished run, the named measures; those in `folder` are reused.
 
-    `kind` is that of the held-out text, whose instances begin in `documents`.
+    They are on held-out text of the kind that it was trained on, whose instances begin in `documents`.
     """
     found: dict[str, Any] = {"training": recorded_training(training)}
-    if found["training"]["state"] != "finished":
+    if not training.run.is_mixture:
+        names = [name for name in names if name not in ROUTE_MEASURES]
+    if found["training"]["state"] != "finished" or not names:
         return found
-    routed = training.run.is_mixture
-    folder = cache / training.folder.name
-    paths = {
-        name: folder / f"{name.replace(':', '-').replace(' ', '-')}.json"
-        for name in names
-        if routed or name not in ROUTE_MEASURES
-    }
-    if not paths:
-        return found
-    heldout = of_kind(kind)
-    with folder_lock(folder, wait=True):
-        of = [VERSION, EVALUATION_VERSION, model_state(training.folder)]
-        kept = {name: kept_measure(path, of) for name, path in paths.items()}
-        if missing := [name for name, measured in kept.items() if measured is None]:
-            loaded = LoadedModel(training.folder, load_model(training.folder)[0], heldout, of_kind, skip)
-            for name in missing:
-                base, how = parts_of(name)
-                measured = MEASURES[base](without_routers(loaded, how) if how else loaded)
-                write_json(paths[name], {"of": of, **measured})
-                kept[name] = kept_measure(paths[name], of)
+    run, of_kind = training.folder, partial(texts.instances, corpus=training.corpus)
+    heldout = of_kind(training.kind)
+
+    @cache
+    def loaded() -> LoadedModel:
+        return LoadedModel(run, load_model(run)[0], heldout, of_kind, texts.scale.segment_length)
+
+    def measured(name: str) -> dict[str, Any]:
+        base, how = parts_of(name)
+        return MEASURES[base](without_routers(loaded(), how) if how else loaded())
+
+    of_run, key = folder / run.name, evaluation_key(run, VERSION)
+    with folder_lock(of_run, wait=True):
+        for name in names:
+            file = f"{name.replace(':', '-').replace(' ', '-')}-{key}.json"
+            found[name] = kept(of_run / file, measured, name)
     documents = {domain: list(of_domain) for domain, of_domain in documents_of(heldout).items()}
-    return {**found, **kept, "documents": documents}
-
-
-def kept_measure(path: Path, of: list[Any]) -> dict[str, Any] | None:
-    """What a file has `of` this version and model; None if nothing. InputError for a damaged one."""
-    kept = read_object(path, "remove it") if path.exists() else {}
-    return kept if kept.pop("of", None) == of else None
+    return {**found, "documents": documents}
 
 
 def parts_of(name: str) -> tuple[str, str]:

@@ -61,18 +61,17 @@ class ItemRun(NamedTuple):
     paper: PaperRun
 
 
-@dataclass(frozen=True)
-class ItemTraining:
-    """An item's run with a seed, as a trial in a folder; items share trials."""
+@dataclass(frozen=True, kw_only=True)
+class ItemTraining(Training):
+    """An `ItemRun` with a seed; rows and items may share its folder."""
 
     row: str
     text: str
     kind: str
-    trial: Training
 
     @property
     def corpus(self) -> Path:
-        return self.trial.run.corpus[0]
+        return self.run.corpus[0]
 
 
 @dataclass(frozen=True)
@@ -95,25 +94,22 @@ def make_plans(
     experiments: Sequence[Experiment], scale: Scale, texts: Texts, seeds: int, out: Path
 ) -> list[Plan]:
     """The plans of several items; their corpora are prepared, their runs not yet trained."""
-    plans = []
-    for experiment in experiments:
-        wanted = list(item_runs(experiment, scale))
-        runs = [texts.place(scaled_run(each.paper, scale), each.kind) for each in wanted]
-        seeded = [
-            Training(f"{run.name} {each.kind}", replace(run, seed=seed))
-            for seed in range(seeds)
-            for each, run in zip(wanted, runs, strict=True)
-        ]
-        trials = place(seeded, out / RUNS)
-        trainings = (
-            ItemTraining(each.row, each.text, each.kind, trial)
-            for each, trial in zip(seeds * wanted, trials, strict=True)
-        )
-        plans.append(Plan(experiment, tuple(trainings)))
-    return plans
+    return [
+        Plan(experiment, tuple(place(item_trainings(experiment, scale, texts, seeds), out / RUNS)))
+        for experiment in experiments
+    ]
 
 
-def unique_trials(plans: Sequence[Plan]) -> list[Training]:
-    """What is trained for the plans, in their order, each once: rows and items may share a trial."""
-    trials = (training.trial for plan in plans for training in plan.trainings)
-    return list({trial.folder: trial for trial in trials}.values())
+def item_trainings(experiment: Experiment, scale: Scale, texts: Texts, seeds: int) -> Iterator[ItemTraining]:
+    """An item's runs with every seed, their corpora prepared."""
+    wanted = item_runs(experiment, scale)
+    runs = [(each, texts.with_corpus(scaled_run(each.paper, scale), each.kind)) for each in wanted]
+    for seed in range(seeds):
+        for (row, text, kind, _), run in runs:
+            yield ItemTraining(f"{run.name} {kind}", replace(run, seed=seed), row=row, text=text, kind=kind)
+
+
+def distinct_trainings(plans: Sequence[Plan]) -> list[ItemTraining]:
+    """The trainings of the plans in their order, one for each folder."""
+    trainings = (training for plan in plans for training in plan.trainings)
+    return list({training.folder: training for training in trainings}.values())

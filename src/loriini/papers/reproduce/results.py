@@ -60,7 +60,7 @@ def left_out(trainings: Iterable[MeasuredTraining]) -> Iterable[str]:
     """The trainings that did not finish: no mean has them, and those that diverge are not a chance sample."""
     for training, measures in trainings:
         if (state := state_of(measures)) != "finished":
-            yield f"{training.row} with seed {training.trial.seed} {state} and is left out of all means"
+            yield f"{training.row} with seed {training.seed} {state} and is left out of all means"
 
 
 def state_of(measures: Measures) -> str:
@@ -86,7 +86,7 @@ def mark(cell: Mapping[str, Any]) -> str:
 
 def describe_causality(training: ItemTraining) -> dict[str, str]:
     """A cell's causality in evaluation and in training."""
-    design = training.trial.design
+    design = training.design
     return {"causality": design.causality, "training_causality": design.training_causality}
 
 
@@ -96,7 +96,7 @@ def by_text(trainings: Iterable[MeasuredTraining], extra: Mapping[str, Any]) -> 
     for training, measures in trainings:
         by_seed = rows_by_text.setdefault(training.text, {}).setdefault(training.row, {})
         if state_of(measures) == "finished":
-            by_seed[training.trial.seed] = measures
+            by_seed[training.seed] = measures
     if not rows_by_text:
         return [Measured({}, "", extra)]
     return [Measured(rows, text, extra) for text, rows in rows_by_text.items()]
@@ -114,7 +114,7 @@ def table(experiment: Experiment, m: Measured) -> dict[str, dict[str, dict[str, 
 
 def describe(training: ItemTraining, measures: Measures) -> dict[str, Any]:
     """A cell: row, text, run, settings and seed, and its numbers; curves are in the charts."""
-    run = training.trial.run
+    run = training.run
     parts = ("model", "routing", "optimizer", "warmup", "steps", "batch_size", "length", "precision")
     settings = {name: value for name, value in run.to_dict().items() if name in parts}
     return {
@@ -122,7 +122,7 @@ def describe(training: ItemTraining, measures: Measures) -> dict[str, Any]:
         "text": training.text,
         "run": run.name,
         "seed": run.seed,
-        "folder": training.trial.folder.name,
+        "folder": training.folder.name,
         "state": state_of(measures),
         **describe_causality(training),
         "settings": {**settings, "corpus": [path.name for path in run.corpus]},

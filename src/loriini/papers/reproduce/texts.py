@@ -48,8 +48,8 @@ class Texts:
     source: tuple[str, ...] = ()
     workers: int = 1
     on_error: OnError = "stop"
-    tokenized: dict[tuple[str, str], dict[str, HeldOut]] = field(default_factory=dict, init=False)
-    """What `instances` gave, by kind and that of the tokenizer."""
+    tokenized: dict[tuple[str, Path], dict[str, HeldOut]] = field(default_factory=dict, init=False)
+    """What `instances` gave, by its arguments."""
 
     @cached_property
     def identity(self) -> dict[str, str]:
@@ -140,9 +140,9 @@ class Texts:
                 write_lines(path, self.documents(kind, HELDOUT))
         return path
 
-    def instances(self, kind: str, tokenizer_of: str, corpus: Path) -> dict[str, HeldOut]:
-        """A kind's held-out text by domain, in the tokens of another kind's tokenizer, that of `corpus`."""
-        key = (kind, tokenizer_of)
+    def instances(self, kind: str, corpus: Path) -> dict[str, HeldOut]:
+        """A kind's held-out text by domain, in the tokens of a corpus, which may be of another kind."""
+        key = (kind, corpus)
         if key not in self.tokenized:
             documents = read_documents((str(self.heldout(kind)),))
             tokenizer = tokenizer_in(open_corpus(corpus).tokenizer)
@@ -151,7 +151,7 @@ class Texts:
             self.tokenized[key] = tokenize_by_domain(documents, tokenizer, length, most, contexts="strung")
         return self.tokenized[key]
 
-    def place(self, run: TrainConfig, kind: str) -> TrainConfig:
+    def with_corpus(self, run: TrainConfig, kind: str) -> TrainConfig:
         """A run with its corpus, in its own order or else in random order.
 
         One that is routed by label gets an expert for each of the corpus's domains.

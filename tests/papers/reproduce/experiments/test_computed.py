@@ -10,10 +10,9 @@ from loriini.papers.reproduce.claim import HOLDS
 from loriini.papers.reproduce.experiments import computed, toy
 from loriini.papers.reproduce.experiments.catalog import EXPERIMENTS
 from loriini.papers.reproduce.experiments.computed import slower_and_larger
-from loriini.papers.reproduce.job import ItemWriter
+from loriini.papers.reproduce.job import compute
 from loriini.papers.reproduce.measured import Measured
 from loriini.papers.reproduce.scales import TINY
-from loriini.papers.reproduce.texts import Texts
 from loriini.train.config import TrainConfig
 
 
@@ -41,8 +40,8 @@ def test_models_of_two_items_are_timed_once(tmp_path: Path, monkeypatch: pytest.
         return {row: [100.0 / len(timed) - i] * 2 for i, row in enumerate(runs)}
 
     monkeypatch.setattr(computed, "step_rates", rates)
-    writer = ItemWriter(Texts(tmp_path, TINY), 1, tmp_path)
-    found = [writer.compute(EXPERIMENTS[item]) for item in ("lory-table3", "lory-appendix-b")]
+    items = ("lory-table3", "lory-appendix-b")
+    found = [compute(EXPERIMENTS[item], TINY, 1, tmp_path) for item in items]
     assert (len(timed), found[0]) == (1, found[1])
     columns = EXPERIMENTS["lory-appendix-b"].columns(Measured({}, "", found[1]), "0.3B/8E")
     assert columns["merging"] == {0: pytest.approx(100 * 8 / 256, rel=1e-3)}
