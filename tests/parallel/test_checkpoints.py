@@ -177,7 +177,7 @@ def test_a_process_that_cannot_hash_leaves_no_checkpoint(
 
 def test_a_process_that_dies_leaves_no_checkpoint_that_looks_complete(tmp_path: Path) -> None:
     with pytest.raises((EOFError, AssertionError)):  # whichever process ends first
-        job(2, saved, tmp_path, second_dies)
+        job(2, in_one_group, [(saved, tmp_path, second_dies)])
     left = list((tmp_path / "run" / "checkpoints").iterdir())
     assert {path.name for path in left} <= {f".{STEPS[0]}.unfinished"}  # or none, where it died early
     assert {path.name for folder in left for path in folder.iterdir()} <= set(FILES)

@@ -13,6 +13,7 @@ from loriini.model import LoriiniForCausalLM
 from loriini.model.weights.loading import load_model
 from loriini.train.config import TrainConfig
 from loriini.train.initial import InitialModel
+from loriini.train.launch import train_run
 from loriini.train.loop import train
 from loriini.train.records.metrics import METRICS, read_records
 from loriini.train.step import Batch, accumulate_gradients
@@ -94,11 +95,14 @@ def test_a_run_trains_every_expert_and_remembers_the_labels(tmp_path: Path) -> N
     assert all(sum(m["mean_gates"][0]) == pytest.approx(1, abs=1e-3) for m in mixed)
 
 
-def test_more_labels_than_experts_are_refused_before_anything_is_made(tmp_path: Path) -> None:
-    run = tiny_run("label")
+def test_more_labels_than_experts_are_refused_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus, run = tiny_corpus(tmp_path / "tokenizer"), tiny_run("label")
     few = replace(run, model=replace(run.model, num_experts=2))
+    monkeypatch.setattr("loriini.train.preflight.read_corpora", lambda paths, weights: corpus)
     with pytest.raises(InputError, match="num_experts is 2 and there are 3 labels: one, two, three"):
-        train(few, tiny_corpus(tmp_path / "tokenizer"), tmp_path / "run")
+        train_run(few, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

@@ -87,7 +87,7 @@ def is_measured_by_this_process() -> bool:
         "perplexity_measure": lambda run, corpus: "perplexity",
     }
     with process_group(), patch.multiple(preflight, **stubs):
-        return preflight.preflight(Mock(), Path("run")).measure is not None
+        return preflight.preflight(Mock(), Path("run"))[-1] is not None
 
 
 def test_processes_that_see_another_folder_measure_alike() -> None:

@@ -19,7 +19,7 @@ from loriini.model.context import segment_problem
 from loriini.model.generate.mode import evaluation_mode
 from loriini.model.generate.routing_inputs import prompt_routing, routing_inputs
 from loriini.model.outputs import LoriiniOutput
-from loriini.parallel.mesh import gather_rows, group_size, own_rows
+from loriini.parallel.mesh import gather_rows, own_rows, world_size
 
 EVALUATION_VERSION = 1
 """Version of what `evaluate` measures: evaluations of another are not reused."""
@@ -81,7 +81,7 @@ def evaluate(
     with progress(title, sum(len(text.instances) for text in heldout.values()), shown) as advance:
         for domain, text in heldout.items():
             losses: list[Tensor] = []
-            at_once = group_size() * (batch_size or evaluated_at_once(text.instances, model.config))
+            at_once = world_size() * (batch_size or evaluated_at_once(text.instances, model.config))
             for start in range(0, len(text.instances), at_once):
                 batch = text.instances[start : start + at_once]
                 inputs = routing_inputs(model, domain, len(batch), evaluated)

@@ -184,31 +184,28 @@ OF_TORCHRUN = ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 
 def world_size() -> int:
-    """The number of processes that torchrun started; 1 without it.
+    """The number of processes in `process_group`; 1 outside it."""
+    return dist.get_world_size() if dist.is_initialized() else 1
 
-    InputError where something else set WORLD_SIZE.
-    """
+
+def started_together() -> bool:
+    """Whether torchrun started several processes. InputError where something else set WORLD_SIZE."""
     size = os.environ.get("WORLD_SIZE", "1")
     missing = [name for name in OF_TORCHRUN if name not in os.environ]
     if size != "1" and (missing or not size.isdecimal()):
         lacking = f"without {missing[0]}" if missing else "which is no number"
         raise InputError(f"WORLD_SIZE is {size}, {lacking}; start with torchrun, or unset it")
-    return int(size)
-
-
-def group_size() -> int:
-    """The number of processes in `process_group`; unlike `world_size`, 1 before it has begun."""
-    return dist.get_world_size() if dist.is_initialized() else 1
+    return int(size) != 1
 
 
 @contextmanager
 def process_group() -> Iterator[None]:
-    """While inside, the processes that torchrun started can communicate. Does nothing for a single one.
+    """While inside, the processes that torchrun started can communicate; a group inside another is that one.
 
     A process that fails alone does not end NCCL's group, which would wait for the others while they wait for
     it: it exits, and torchrun ends them.
     """
-    if world_size() == 1 or dist.is_initialized():
+    if dist.is_initialized() or not started_together():
         yield
         return
     device = pick_device()
@@ -247,7 +244,7 @@ def rendezvous_store() -> dict[str, Any]:
 
 def join_mesh(config: ParallelConfig) -> Parallel:
     """This process in the mesh of `config`, which all processes must join."""
-    world = group_size()
+    world = world_size()
     if world == 1:
         return Parallel()
     device = pick_device().type
@@ -310,15 +307,15 @@ def own_share(items: Sequence[Item]) -> Sequence[Item]:
 
 def own_rows(rows: int) -> Tensor:
     """The numbers of this process's rows. All have equally many: where they run out, the last is repeated."""
-    count = -(-rows // group_size())
+    count = -(-rows // world_size())
     first = count * (dist.get_rank() if dist.is_initialized() else 0)
     return torch.arange(first, first + count).clamp(max=rows - 1)
 
 
 def gather_rows(own: Tensor, rows: int) -> Tensor:
     """All `rows`; every process has computed its `own_rows`."""
-    if group_size() == 1:
+    if world_size() == 1:
         return own
-    parts = [torch.empty_like(own, memory_format=torch.contiguous_format) for _ in range(group_size())]
+    parts = [torch.empty_like(own, memory_format=torch.contiguous_format) for _ in range(world_size())]
     dist.all_gather(parts, own.contiguous())
     return torch.cat(parts)[:rows]

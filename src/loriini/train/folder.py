@@ -30,11 +30,7 @@ from loriini.train.run_progress import RunProgress
 
 
 def make_folder(run: TrainConfig, corpus: TrainingCorpus, out: Path) -> None:
-    """Make the folder of a new run.
-
-    Raises InputError, before it is made, for a run that does not fit this corpus or these processes.
-    """
-    run.check(run.label_names(corpus.instances), world_size())
+    """Make the folder of a new run. InputError, before it is made, for instances shorter than its context."""
     if (out / RUN).exists():
         return
     if out.exists() and not out.is_dir():

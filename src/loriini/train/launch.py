@@ -28,6 +28,7 @@ LOGS = (".log", ".out", ".err")
 """Ends of names of files that a scheduler writes into a folder before the run is there."""
 
 
+@process_group()
 def train_recipe(
     name: str,
     out: Path,
@@ -46,17 +47,16 @@ def train_recipe(
     record of the held-out inputs stops the reading or is skipped. Raises InputError for an unknown recipe, a
     wrong override and a corpus or model that does not fit.
     """
-    with process_group():
-        on_first_rank(lambda: refuse_others(out))
-        run = on_first_rank(lambda: resolve_recipe(name, overrides, init, out))
-        run = with_text(run, corpora, heldout, on_error)
-        if not run.corpus and (run.init or not on_first_rank(lambda: is_tiny(name))):
-            raise InputError(f"{name} needs a corpus: make one with `loriini prepare`, give --corpus DIR")
-        check_settings(run, override_flags(overrides))
-        if not run.corpus:
-            small = small_corpus_folder(out.parent, run.length)
-            run = with_text(run, [on_first_rank(lambda: small_corpus(small, run.length))])
-        return train_run(run, out, deadline)
+    on_first_rank(lambda: refuse_others(out))
+    run = on_first_rank(lambda: resolve_recipe(name, overrides, init, out))
+    run = with_text(run, corpora, heldout, on_error)
+    if not run.corpus and (run.init or not on_first_rank(lambda: is_tiny(name))):
+        raise InputError(f"{name} needs a corpus: make one with `loriini prepare`, give --corpus DIR")
+    check_settings(run, override_flags(overrides))
+    if not run.corpus:
+        small = small_corpus_folder(out.parent, run.length)
+        run = with_text(run, [on_first_rank(lambda: small_corpus(small, run.length))])
+    return train_run(run, out, deadline)
 
 
 def resolve_recipe(
@@ -110,6 +110,7 @@ def with_text(
     return replace(run, corpus=tuple(path.resolve() for path in corpora) or run.corpus, evaluate=evaluation)
 
 
+@process_group()
 def resume(
     out: Path,
     *,
@@ -144,11 +145,11 @@ def resume(
     return train_run(run, out, deadline)
 
 
+@process_group()
 def train_run(run: TrainConfig, out: Path, deadline: float = math.inf) -> Path:
     """Check a run on its corpora, then train it with the measure that it asks for."""
-    with process_group():
-        ready = preflight(run, out)
-        return train(ready.run, ready.corpus, out, ready.measure, deadline)
+    run, corpus, measure = preflight(run, out)
+    return train(run, corpus, out, measure, deadline)
 
 
 def dry_run(

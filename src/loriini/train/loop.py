@@ -5,7 +5,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,14 @@ from typing import Any
 import torch
 
 from loriini.common.errors import Unfinished
-from loriini.common.hardware import keep_freed_memory, pick_device, resolve_precision
+from loriini.common.hardware import keep_freed_memory, pick_device
 from loriini.common.hub import CHECKPOINTS, MODEL, RUN
 from loriini.common.progress import inform, progress, warn
 from loriini.common.signals import Interrupted, deferred_interrupts
 from loriini.data.batches.loader import BatchLoader, ReadAhead
 from loriini.data.jobs.lock import folder_lock
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.parallel.mesh import join_mesh, on_first_rank, process_group
+from loriini.parallel.mesh import join_mesh, on_first_rank
 from loriini.parallel.sharding import build_model, gather_model
 from loriini.routing import causality_warning
 from loriini.routing.extension import router_warning
@@ -51,16 +50,14 @@ def train(
 ) -> Path:
     """Train `run` into the folder `out`, from its last checkpoint if there is one; returns `out/model`.
 
-    Values still `auto` (see `loriini.estimate.choice`) mean one micro-batch, with merged weights kept, and
-    the precision that suits this device.
+    Called by all processes with what `preflight` returned; values still `auto` mean one micro-batch, with
+    merged weights kept, and the precision that suits each device.
     Raises InputError when `out` holds another run or another process is training it, Interrupted after
     SIGINT or SIGTERM, and Unfinished when `time.monotonic()` passes `deadline` before the run is finished;
     both save first, after the last step the final model.
     """
     out = Path(out)
-    run = run.chosen(micro_batch_size=0, recompute_merge=False)
-    run = replace(run, precision=resolve_precision(run.precision))
-    with process_group(), ExitStack() as stack:
+    with ExitStack() as stack:
         initial = InitialModel(run.init) if run.init else None
         if initial:
             on_first_rank(lambda: check_initial(initial, run, corpus, out))

@@ -2,12 +2,11 @@
 
 `check_settings` is for what needs no text: sections against each other and the processes, and overrides
 without effect. `preflight` then checks trackers, reads the corpora, checks the run against them and this
-machine's memory, chooses what is `auto`, and reads held-out text. `loop.train`, which may be called without
-them, checks what it needs again.
+machine's memory, chooses what is `auto`, and reads held-out text.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -42,15 +41,6 @@ FOR_ANY_DESIGN = "routing.segment_length"
 """Accepted even without effect, so that one command line serves several designs."""
 
 
-@dataclass(frozen=True)
-class Ready:
-    """A run that may start, its text, and what it measures."""
-
-    run: TrainConfig
-    corpus: TrainingCorpus
-    measure: Measure | None = None
-
-
 def check_settings(run: TrainConfig, overridden: Iterable[str]) -> None:
     """InputError for settings that do not fit each other or the processes, and for overrides without effect.
 
@@ -60,8 +50,8 @@ def check_settings(run: TrainConfig, overridden: Iterable[str]) -> None:
     refuse_unused(run, overridden, world_size())
 
 
-def preflight(run: TrainConfig, out: Path) -> Ready:
-    """A run on its corpora, checked against them and this machine, with everything chosen that is `auto`.
+def preflight(run: TrainConfig, out: Path) -> tuple[TrainConfig, TrainingCorpus, Measure | None]:
+    """A run that may start, with everything chosen that is `auto`; its text; and what it measures.
 
     Called by all processes. InputError for a corpus, held-out text or a size that does not fit.
     """
@@ -71,7 +61,7 @@ def preflight(run: TrainConfig, out: Path) -> Ready:
     check_sizes(run, corpus)
     run = on_first_rank(partial(without_auto, run, corpus, out))
     finished = on_first_rank(lambda: has_model(out))  # all processes measure, or none
-    return Ready(run, corpus, None if finished else perplexity_measure(run, corpus))
+    return run, corpus, None if finished else perplexity_measure(run, corpus)
 
 
 def refuse_unused(run: TrainConfig, overridden: Iterable[str], processes: int) -> None:
