@@ -3,17 +3,13 @@
 import json
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import is_dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, get_origin, get_type_hints
+from typing import Any
 
 from loriini.common.errors import InputError
-from loriini.common.options import type_text
-from loriini.routing import DESIGNS, RoutingConfig
-from loriini.routing.design import design_and_fields
-from loriini.train.config import TrainConfig, of_json, value_from_json
-from loriini.train.overrides.names import no_such_setting, setting_names
+from loriini.routing import DESIGNS
+from loriini.train.config import TrainConfig, of_json
+from loriini.train.overrides.apply import with_values
 
 READERS: dict[str, Callable[[str], Any]] = {".json": json.loads, ".toml": tomllib.loads}
 
@@ -45,7 +41,7 @@ def run_of_values(values: Mapping[str, Any], recipe: Callable[[str], TrainConfig
         raise InputError("routing is missing; name a design of `loriini designs`, or a recipe")
     base = recipe(str(values["recipe"])) if "recipe" in values else TrainConfig(name, DESIGNS["dense"])
     changes = {field: value for field, value in values.items() if field != "recipe"}
-    run: TrainConfig = _changed(base, changes, "")
+    run: TrainConfig = with_values(base, changes)
     return run
 
 
@@ -61,35 +57,6 @@ def read_values(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise InputError(f"{path}: not the fields of a run; see `loriini train --help`")
     return values
-
-
-def _changed(config: Any, values: Mapping[str, Any], section: str) -> Any:
-    """A configuration with a table's values; InputError for fields that it does not have."""
-    hints = get_type_hints(type(config))
-    changes = {}
-    for name, value in values.items():
-        where = f"{section}{name}"
-        if name not in hints:
-            sections = [each for each in hints if is_dataclass(getattr(config, each))]
-            is_section = isinstance(value, dict) and get_close_matches(name, sections)
-            known = sections if is_section else [*setting_names(TrainConfig), "routing.design"]
-            raise InputError(f"{where}: {no_such_setting(where, known)}")
-        part = getattr(config, name)
-        if isinstance(part, RoutingConfig):
-            design, fields = design_and_fields(value, part)
-            changes[name] = _changed(replace(design, segment_length=part.segment_length), fields, "routing.")
-        elif is_dataclass(part):
-            if not isinstance(value, dict):
-                raise InputError(f"{where} is {value!r}; it must be a table of settings")
-            changes[name] = _changed(part, value, f"{where}.")
-        elif get_origin(hints[name]) is tuple and not isinstance(value, list):
-            raise InputError(f"{where} is {value!r}; it must be a list")
-        else:
-            try:
-                changes[name] = value_from_json(hints[name], value)
-            except TypeError:
-                raise InputError(f"{where} is {value!r}; it must be {type_text(hints[name])}") from None
-    return replace(config, **changes)
 
 
 def as_run(value: Any, source: str) -> TrainConfig:

@@ -1,40 +1,81 @@
-"""A run's settings with overrides applied."""
+"""A run's settings with overrides of the command line, or values of a file, applied."""
 
 import json
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass, replace
-from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from difflib import get_close_matches
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from loriini.common.errors import InputError
 from loriini.common.options import type_text
 from loriini.routing import RoutingConfig
-from loriini.routing.design import find_design
+from loriini.routing.design import design_and_fields
+from loriini.train.config import TrainConfig, value_from_json
 from loriini.train.overrides.names import OPTIONS, no_such_setting, setting_name, setting_names
 
-Config = TypeVar("Config")
-Changes = dict[str, Any]
 KINDS: dict[Any, str] = {int: "an integer", float: "a number", dict: "a JSON object"}
 """What a value is to be, for messages."""
 
 
-def override(config: Config, arguments: Sequence[str]) -> Config:
-    """A frozen dataclass with `--dotted.name value` pairs applied; InputError names a wrong one.
+def override(run: TrainConfig, arguments: Sequence[str]) -> TrainConfig:
+    """A run with `--dotted.name value` pairs applied; InputError names a wrong one.
 
     A section is checked once all its overrides are applied, so the order of different ones does not matter;
     of the same one the last counts. `--routing NAME` starts from the design of that name with the segment
     length that the run has; further overrides change its fields.
     """
-    changes: Changes = {}
     given = list(override_pairs(arguments))
+    values: dict[str, Any] = {}
     for flag, text in sorted(given, key=lambda pair: pair[0].count(".")):  # wholes before parts
         name = setting_name(flag)
-        _check_name(type(config), name, flag)
+        _check_name(name, flag)
         try:
-            _add_change(changes, config, name.split("."), text)
-        except (ValueError, TypeError) as error:
+            if name == "routing":
+                run = with_values(run, {name: text})
+            else:
+                _add_value(values, run, name.split("."), text)
+        except ValueError as error:
             raise InputError(f"{flag} {text}: {error}") from error
-    return cast(Config, _apply(config, changes, given))
+    try:
+        run = with_values(run, values)
+    except ValueError as error:  # of the design; the other sections' errors name their field
+        of_design = (f"{flag} {text}" for flag, text in given if f"{flag}.".startswith("--routing."))
+        raise InputError(f"{' '.join(of_design)}: {error}") from error
+    return run
+
+
+def with_values(config: Any, values: Mapping[str, Any], section: str = "") -> Any:
+    """A configuration with other values, in tables as JSON and TOML have them.
+
+    InputError for a field that it does not have and for a value of another type, ValueError for a routing
+    design that cannot be.
+    """
+    hints = get_type_hints(type(config))
+    changes = {}
+    for name, value in values.items():
+        where = f"{section}{name}"
+        if name not in hints:
+            sections = [each for each in hints if is_dataclass(getattr(config, each))]
+            is_section = isinstance(value, dict) and get_close_matches(name, sections)
+            known = sections if is_section else [*setting_names(), "routing.design"]
+            raise InputError(f"{where}: {no_such_setting(where, known)}")
+        part = getattr(config, name)
+        if isinstance(part, RoutingConfig):
+            design, value = design_and_fields(value, part)
+            part = replace(design, segment_length=part.segment_length)
+        if is_dataclass(part):
+            if not isinstance(value, dict):
+                raise InputError(f"{where} is {value!r}; it must be a table of settings")
+            changes[name] = with_values(part, value, f"{where}.")
+        elif get_origin(hints[name]) is tuple and not isinstance(value, list):
+            raise InputError(f"{where} is {value!r}; it must be a list")
+        else:
+            try:
+                changes[name] = value_from_json(hints[name], value)
+            except TypeError:
+                raise InputError(f"{where} is {value!r}; it must be {type_text(hints[name])}") from None
+    return replace(config, **changes)
 
 
 def override_pairs(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -63,79 +104,50 @@ def overrides_of(flag: str, arguments: Sequence[str]) -> list[str]:
     return [f"{flag}={value}" for given, value in override_pairs(arguments) if given == flag]
 
 
-def _check_name(kind: type, name: str, flag: str) -> None:
-    """InputError for a setting that a dataclass does not have; it names the nearest."""
-    names = [known for known in setting_names(kind) if known not in OPTIONS]
+def _check_name(name: str, flag: str) -> None:
+    """InputError for a setting that a run does not have; it names the nearest."""
+    names = [known for known in setting_names() if known not in OPTIONS]
     if name not in names and name.rpartition(".")[0] != "routing.options":
         raise InputError(f"{flag}: {no_such_setting(name, names, '--')}")
 
 
-def _add_change(changes: Changes, config: Any, path: Sequence[str], text: str) -> None:
-    """Put a parsed value into the nested `changes` of `config`; ValueError for a wrong value."""
-    name, *rest = path
-    part = get_type_hints(type(config))[name]
-    if rest and get_origin(part) is dict:
-        of_part = changes.setdefault(name, dict(getattr(config, name)))
-        of_part[rest[0]] = _parse(text, get_args(part)[1])
-    elif rest:
-        _add_change(changes.setdefault(name, {}), getattr(config, name), rest, text)
-    elif part is RoutingConfig:
-        design = find_design(text).to_dict()
-        del design["segment_length"]  # fits the run's context
-        changes[name] = design
-    else:
-        changes[name] = _parse(text, part)
+def _add_value(values: dict[str, Any], config: Any, path: Sequence[str], text: str) -> None:
+    """Put a setting's parsed text into the tables of `config`'s `values`; ValueError for a wrong one."""
+    *sections, name = path
+    for section in sections:
+        config = getattr(config, section)
+        values = values.setdefault(section, dict(config) if isinstance(config, dict) else {})
+    kind = float if isinstance(config, dict) else get_type_hints(type(config))[name]
+    values[name] = _parse(text, kind)
 
 
-def _apply(config: Any, changes: Changes, given: Sequence[tuple[str, str]], section: str = "--") -> Any:
-    """The changed dataclass; InputError names the `given` overrides of a wrong section."""
-    parts = {
-        name: _apply(getattr(config, name), value, given, f"{section}{name}.")
-        if is_dataclass(getattr(config, name))
-        else value
-        for name, value in changes.items()
-    }
-    try:
-        return replace(config, **parts)
-    except ValueError as error:
-        of_section = (f"{flag} {text}" for flag, text in given if f"{flag}.".startswith(section))
-        raise InputError(f"{' '.join(of_section)}: {error}") from error
-
-
-def _parse_union(text: str, kinds: tuple[Any, ...]) -> Any:
-    """Text as `none` or one of the kinds' words, else as a value of the kind besides these."""
+def _parse(text: str, kind: Any) -> Any:
+    """Text as JSON has a value of a field's type: none, one of its words, or a value of its plain type."""
+    kinds = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
     if text == "none" and types.NoneType in kinds:
         return None
-    words = [str(word) for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
+    words = {str(word): word for each in kinds if get_origin(each) is Literal for word in get_args(each)}
     if text in words:
-        return text
-    others = [kind for kind in kinds if kind is not types.NoneType and get_origin(kind) is not Literal]
+        return words[text]
+    others = [each for each in kinds if each is not types.NoneType and get_origin(each) is not Literal]
     if not others:
         raise ValueError(f"it is one of: {', '.join(words)}")
     try:
-        return _parse(text, others[0])
+        return _parse_plain(text, others[0])
     except ValueError as error:
         raise ValueError(f"{error}, nor {' or '.join(words)}" if words else str(error)) from None
 
 
-def _parse(text: str, kind: Any) -> Any:
-    """Text as a value of a field's type."""
-    origin = get_origin(kind)
-    if origin is Literal:
-        for choice in get_args(kind):
-            if str(choice) == text:
-                return choice
-        raise ValueError(f"it is one of: {', '.join(map(str, get_args(kind)))}")
+def _parse_plain(text: str, kind: Any) -> Any:
+    """Text as a value of a type that is no choice."""
+    origin, kinds = get_origin(kind), get_args(kind)
     if origin is tuple:
-        kinds = get_args(kind)
         if kinds[0] in (int, float):
             text = text.removeprefix("[").removesuffix("]")
         parts = [] if text == "none" else text.split(",")
         if kinds[-1] is not ... and len(parts) != len(kinds):
             raise ValueError(f"it takes {len(kinds)} values with commas between them")
-        return tuple(_parse(part, kinds[0]) for part in parts)
-    if origin in (Union, types.UnionType):
-        return _parse_union(text, get_args(kind))
+        return [_parse(part, kinds[0]) for part in parts]
     if kind is bool:
         if text not in ("true", "false"):
             raise ValueError("it is one of: true, false")
@@ -149,4 +161,4 @@ def _parse(text: str, kind: Any) -> Any:
             return value
         raise ValueError
     except (ValueError, RecursionError):
-        raise ValueError(f"it is not {KINDS.get(origin or kind) or f'of type {type_text(kind)}'}") from None
+        raise ValueError(f"it is not {KINDS[origin or kind]}") from None

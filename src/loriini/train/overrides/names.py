@@ -49,9 +49,9 @@ def _describe(config: Any, section: str) -> Iterator[Override]:
         yield from _describe(part, f"{section}{name}.")
 
 
-def setting_names(kind: type) -> list[str]:
-    """The dotted names of a dataclass's settings and of their sections, each before its settings."""
-    parts = (name.split(".") for name in settings_of(kind))
+def setting_names() -> list[str]:
+    """The dotted names of a run's settings and of their sections, each before its settings."""
+    parts = (name.split(".") for name in settings_of(TrainConfig))
     return list(dict.fromkeys(name for each in parts for name in accumulate(each, "{}.{}".format)))
 
 
