@@ -34,7 +34,7 @@ BUDGETS = {
     "recipes": 326,
     "bench": 473,
     "cli": 1340,
-    "papers": 3365,
+    "papers": 3351,
 }
 """Lines of Python that a folder may have; one that shrinks has its budget lowered."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from loriini.common.errors import InputError
-from loriini.papers.reproduce.job import ReproduceSettings, claim, place_items, reproduce_items
+from loriini.papers.reproduce.job import ReproduceSettings, place_items, record_settings, reproduce_items
 from loriini.papers.reproduce.scales import find_scale
 from loriini.papers.reproduce.texts import Texts
 
@@ -23,11 +23,11 @@ def test_another_job_needs_another_folder_once_there_are_runs(text: Path, tmp_pa
     scales = [find_scale(name) for name in ("small", "tiny")]
     texts = [Texts(tmp_path / "text", scales[1], given, 1, "stop") for given in ((), (str(text),))]
     for scale, each in zip(scales, texts, strict=True):
-        claim(scale, each, tmp_path)
+        record_settings(scale, each, tmp_path)
     (tmp_path / "runs").mkdir()
-    claim(scales[1], texts[1], tmp_path)
+    record_settings(scales[1], texts[1], tmp_path)
     with pytest.raises(InputError, match="holds a job with other text; choose another --out"):
-        claim(scales[1], texts[0], tmp_path)
+        record_settings(scales[1], texts[0], tmp_path)
 
 
 @pytest.mark.parametrize(("item", "refused"), [("lory-fig3", True), ("lory-fig6", False)])

@@ -25,7 +25,7 @@ from loriini.papers.reproduce.results import RESULTS, item_results
 from loriini.papers.reproduce.scales import Scale, find_scale
 from loriini.papers.reproduce.texts import Texts
 
-SETTINGS, TEXT, MEASURES = "reproduce.json", "text", "measures"
+SETTINGS, TEXT, KEPT = "reproduce.json", "text", "measures"
 """What a folder's runs are made with, and the folders of their text and of what was measured.
 
 Whoever holds the lock of the latter writes reports.
@@ -76,7 +76,7 @@ def reproduce_items(settings: ReproduceSettings, out: Path) -> Path:
             item = plan.experiment.item
             warn(f"measuring {item} failed ({type(error).__name__}: {error}); the others continue")
             errors.append(error)
-    with folder_lock(out / MEASURES, wait=True):
+    with folder_lock(out / KEPT, wait=True):
         overview = write_overview(out)
     refuse_failures(distinct_trainings(plans), failures)
     if errors:
@@ -88,7 +88,7 @@ def place_items(settings: ReproduceSettings, out: Path) -> tuple[list[Plan], Tex
     """The items with their trainings in `out`, and the text of these."""
     scale, experiments = find_scale(settings.scale), find_experiments(settings.items)
     texts = Texts(out / TEXT, scale, settings.text, settings.jobs, settings.on_error)
-    claim(scale, texts, out)
+    record_settings(scale, texts, out)
     inform(f"Everything goes to {out}")
     plans = make_plans(experiments, scale, texts, settings.seeds, out)
     check_heldout(plans, texts)
@@ -108,7 +108,7 @@ def check_heldout(plans: Sequence[Plan], texts: Texts) -> None:
         check_lengths(heldout, texts.scale.segment_length, remedy="give other files by --text")
 
 
-def claim(scale: Scale, texts: Texts, out: Path) -> None:
+def record_settings(scale: Scale, texts: Texts, out: Path) -> None:
     """Record in the folder `out` the scale and text of its runs; see `claim_folder`."""
     settings = {"scale": asdict(scale), "text": texts.identity}
     with folder_lock(out, wait=True):
@@ -118,7 +118,7 @@ def claim(scale: Scale, texts: Texts, out: Path) -> None:
 
 def write_item(plan: Plan, texts: Texts, seeds: int, out: Path) -> None:
     """Measure an item's trainings, write its results and report into the folder `out`, and the overview."""
-    experiment, folder, measures = plan.experiment, out / plan.experiment.item, out / MEASURES
+    experiment, folder, measures = plan.experiment, out / plan.experiment.item, out / KEPT
     measured = [
         (training, measure(training, experiment.measures, texts, measures) if training.is_done else {})
         for training in plan.trainings

@@ -54,9 +54,9 @@ def node_loss(m: Measured, row: str, norm: str) -> Values:
     return m.loss("router", measure=at_node(row, norm))
 
 
-def above_chance(m: Measured, row: str) -> Values:
-    """The accuracy of questions with experts ranked at a row's node, above that of guessing."""
-    return c.above_chance(m.accuracy("router", questions_at_node(row)))
+def node_accuracy(m: Measured, row: str) -> Values:
+    """The accuracy of questions with experts ranked at a row's node."""
+    return m.accuracy("router", questions_at_node(row))
 
 
 def lowest_loss(m: Measured) -> str:
@@ -72,7 +72,8 @@ def best_node(m: Measured) -> Iterator[Claim]:
     """The best node keeps most of the accuracy above chance; ranking computes more than routing."""
     if best := lowest_loss(m):
         clear = c.is_above_chance(m.accuracy("router"))
-        kept = ratio(above_chance(m, best), above_chance(m, "router")) if clear else {}
+        chances = (c.above_chance(node_accuracy(m, row)) for row in (best, "router"))
+        kept = ratio(*chances) if clear else {}
         quantity = f"share of the accuracy above chance that is kept at the node of the lowest loss, {best}"
         yield Claim(quantity, kept, KEPT, unjudged="" if clear else f"with routers {c.AT_CHANCE}")
     yield Claim(ONE_MODEL, {})
@@ -105,9 +106,8 @@ def _perplexity_at_node(m: Measured, row: str, norm: str) -> Mapping[str, Values
 
 
 def _router_free_columns(m: Measured, row: str) -> Mapping[str, Values]:
-    accuracy = m.accuracy("router", questions_at_node(row))
     return {
-        "accuracy, %": c.scaled(accuracy, 100),
+        "accuracy, %": c.scaled(node_accuracy(m, row), 100),
         **_perplexity_at_node(m, row, "2"),
         "active parameters": {0: active_parameters(row)},
     }

@@ -20,7 +20,6 @@ from loriini.papers.reproduce.charts import Chart, band, lines
 from loriini.papers.reproduce.claim import Claim
 from loriini.papers.reproduce.measured import Measured
 from loriini.papers.reproduce.plan import Experiment
-from loriini.papers.reproduce.quantities import Values
 from loriini.papers.reproduce.scales import Scale
 from loriini.routing import DESIGNS, Routing, RoutingConfig
 from loriini.routing.unit import RoutingContext, UnitLayout
@@ -59,11 +58,6 @@ EVENLY = 0.4
 """The smaller of two experts' shares of a class from which on both count as sharing it evenly."""
 LEARNED = 0.99
 """Accuracy of every class that stands for a loss near zero."""
-FAVOURITE = "AoE: one expert's share of classes one and two, first stage"
-OTHER = "AoE: the other expert's share of class three"
-SPLIT = "MoE: difference between classes one and two in an expert's share, first stage"
-SPREAD = "MoE: the smaller expert's share of class three"
-LOWEST = "{}: lowest accuracy of a class"
 Points = list[dict[str, Any]]
 """What is measured along a training: step, `load_CE` and `accuracy_C`."""
 
@@ -134,20 +128,24 @@ def toy(scale: Scale, seeds: int) -> Mapping[str, Any]:
     return {"rows": [f"width {STUDY.width}"], "runs": runs}
 
 
-def who_takes_what(m: Measured) -> dict[str, Values]:
-    """The quantities that the finding is about, by seed."""
+def who_classifies_what(m: Measured) -> Iterator[Claim]:
+    """A router splits two classes and spreads the third; AoE gives two to one expert, the third to the other.
+
+    The paper trains the classifiers until the loss is near zero.
+    """
     aoe, moe = (m.computed("runs", name) for name in ("AoE", "MoE"))
-    lowest = {
-        LOWEST.format(name): {seed: min(run[-1]["accuracy_C"]) for seed, run in runs.items()}
-        for name, runs in (("AoE", aoe), ("MoE", moe))
-    }
-    return {
-        FAVOURITE: {seed: favourite_share(middle(run)) for seed, run in aoe.items()},
-        OTHER: {seed: others_share(run[-1]["load_CE"]) for seed, run in aoe.items()},
-        SPLIT: {seed: split(middle(run)) for seed, run in moe.items()},
-        SPREAD: {seed: min(run[-1]["load_CE"][2]) for seed, run in moe.items()},
-        **lowest,
-    }
+    favourite = {seed: favourite_share(middle(run)) for seed, run in aoe.items()}
+    yield Claim("AoE: one expert's share of classes one and two, first stage", favourite, low=TAKEN)
+    other = {seed: others_share(run[-1]["load_CE"]) for seed, run in aoe.items()}
+    yield Claim("AoE: the other expert's share of class three", other, low=TAKEN)
+    apart = {seed: split(middle(run)) for seed, run in moe.items()}
+    quantity = "MoE: difference between classes one and two in an expert's share, first stage"
+    yield Claim(quantity, apart, low=TAKEN)
+    spread = {seed: min(run[-1]["load_CE"][2]) for seed, run in moe.items()}
+    yield Claim("MoE: the smaller expert's share of class three", spread, low=EVENLY)
+    for name, runs in (("AoE", aoe), ("MoE", moe)):
+        lowest = {seed: min(run[-1]["accuracy_C"]) for seed, run in runs.items()}
+        yield Claim(f"{name}: lowest accuracy of a class", lowest, low=LEARNED)
 
 
 def middle(run: Points) -> list[list[float]]:
@@ -172,18 +170,6 @@ def split(load_CE: list[list[float]]) -> float:
     return abs(load_CE[0][0] - load_CE[1][0])
 
 
-def who_classifies_what(m: Measured) -> Iterator[Claim]:
-    """A router splits two classes and spreads the third; AoE gives two to one expert, the third to the other.
-
-    The paper trains the classifiers until the loss is near zero.
-    """
-    found = who_takes_what(m)
-    for what, low in ((FAVOURITE, TAKEN), (OTHER, TAKEN), (SPLIT, TAKEN), (SPREAD, EVENLY)):
-        yield Claim(what, found[what], low=low)
-    for name in MODELS:
-        yield Claim(LOWEST.format(name), found[LOWEST.format(name)], low=LEARNED)
-
-
 def toy_charts(m: Measured) -> Iterator[Chart]:
     """Shares over training of the expert that has more of class one at the end of the first stage."""
     for name in MODELS:
@@ -201,7 +187,7 @@ def toy_charts(m: Measured) -> Iterator[Chart]:
 TOY_EXPERIMENT = Experiment(
     "aoe-fig5",
     who_classifies_what,
-    columns=lambda m, row: who_takes_what(m),
+    columns=lambda m, row: {claim.quantity: claim.values for claim in who_classifies_what(m)},
     charts=toy_charts,
     trains=False,
     compute=toy,
