@@ -44,7 +44,7 @@ from loriini.data.read.records import MAX_DOCUMENT_CHARACTERS, ReadOptions
 from loriini.data.read.split import split_documents
 from loriini.evaluate.heldout import HeldOut
 from loriini.evaluate.intervals import Sample
-from loriini.evaluate.runs import evaluate_on, shared_heldout
+from loriini.evaluate.runs import ScoredModel, evaluate_on, shared_heldout
 from loriini.evaluate.settings import EvaluationRouting, EvaluationSettings
 from loriini.model.weights.loading import load_model
 from loriini.quickstart.settings import Quickstart
@@ -209,7 +209,8 @@ class Study:
         settings = EvaluationSettings(
             documents, skip=SKIPPED_TOKENS, instances=self.instances, routing=routing
         )
-        settings, heldout = shared_heldout([training.folder for training in trainings], settings)
+        models = [ScoredModel.of_run(training.folder) for training in trainings]
+        settings, heldout = shared_heldout(models, settings)
         for training in trainings:
             scored = evaluate_on(training.folder, heldout, settings, training.name)
             losses, tokens = by_document(scored, heldout)

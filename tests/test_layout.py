@@ -16,7 +16,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 BUDGETS = {
     "common": 1166,
     "routing": 1477,
-    "model": 4116,
+    "model": 4109,
     "parallel": 861,
     "data/read": 1729,
     "data/prepare": 3412,
@@ -25,16 +25,16 @@ BUDGETS = {
     "data/batches": 355,
     "train": 3584,
     "estimate": 703,
-    "evaluate": 1826,
-    "compare": 2147,
+    "evaluate": 1846,
+    "compare": 2132,
     "analyze": 1321,
     "reporting": 585,
-    "quickstart": 586,
+    "quickstart": 585,
     "export": 1006,
     "recipes": 326,
     "bench": 473,
-    "cli": 1340,
-    "papers": 3351,
+    "cli": 1335,
+    "papers": 3352,
 }
 """Lines of Python that a folder may have; one that shrinks has its budget lowered."""
 

@@ -18,7 +18,7 @@ from loriini.compare.existing import existing_trainings
 from loriini.compare.job import measure_trainings
 from loriini.compare.measures import evaluate_trainings
 from loriini.compare.results import compare_trainings
-from loriini.evaluate.runs import evaluate_runs, shared_heldout
+from loriini.evaluate.runs import ScoredModel, evaluate_runs, shared_heldout
 from loriini.evaluate.settings import EvaluationSettings
 
 
@@ -33,7 +33,7 @@ def test_a_kept_evaluation_is_of_the_same_bytes_of_text(
     compared: Compared, two_documents: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = compared.folder("dense", 0)
-    settings, heldout = shared_heldout([folder], EvaluationSettings((two_documents,)))
+    settings, heldout = shared_heldout([ScoredModel.of_run(folder)], EvaluationSettings((two_documents,)))
     trainings = existing_trainings([folder])
     first = evaluate_trainings(trainings, heldout, settings, tmp_path)
     with monkeypatch.context() as patch:
@@ -48,7 +48,7 @@ def test_two_commands_evaluate_a_cell_once(
     compared: Compared, two_documents: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = compared.folder("dense", 0)
-    settings, heldout = shared_heldout([folder], EvaluationSettings((two_documents,)))
+    settings, heldout = shared_heldout([ScoredModel.of_run(folder)], EvaluationSettings((two_documents,)))
     evaluated: list[Path] = []
 
     def evaluate_on(run: Path, *_: object) -> dict[str, str]:
@@ -59,9 +59,8 @@ def test_two_commands_evaluate_a_cell_once(
     monkeypatch.setattr(measures, "evaluate_on", evaluate_on)
     trainings = existing_trainings([folder])
     with ThreadPoolExecutor(2) as commands:
-        futures = [
-            commands.submit(evaluate_trainings, trainings, heldout, settings, tmp_path) for _ in range(2)
-        ]
+        arguments = (trainings, heldout, settings, tmp_path)
+        futures = [commands.submit(evaluate_trainings, *arguments) for _ in range(2)]
         assert [future.result() for future in futures] == [{folder: {"run": str(folder)}}] * 2
     assert evaluated == [folder]
 
@@ -71,7 +70,8 @@ def test_perplexity_that_counts_segment_1_is_named(
     skip: int, named: bool, compared: Compared, tmp_path: Path
 ) -> None:
     folders = [compared.folder(name, 0) for name in ("dense", "lory")]
-    settings, heldout = shared_heldout(folders, EvaluationSettings((str(compared.heldout),), skip=skip))
+    models = map(ScoredModel.of_run, folders)
+    settings, heldout = shared_heldout([*models], EvaluationSettings((str(compared.heldout),), skip=skip))
     trainings = existing_trainings(folders)
     found = compare_trainings(trainings, evaluate_trainings(trainings, heldout, settings, tmp_path), {})
     remark = "Perplexity counts tokens of segment 1 (--skip), which lory routes by itself"
@@ -82,7 +82,8 @@ def test_perplexity_that_counts_segment_1_is_named(
 def test_documents_are_compared_as_evaluate_does(contexts: Any, compared: Compared, tmp_path: Path) -> None:
     folders = [compared.folder("dense", 0), compared.folder("lory", 0)]
     settings = EvaluationSettings((str(compared.heldout),), contexts=contexts)
-    results = measure_trainings(existing_trainings(folders), settings, {}, tmp_path / "cache")
+    heldout = shared_heldout(list(map(ScoredModel.of_run, folders)), settings)
+    results = measure_trainings(existing_trainings(folders), heldout, {}, tmp_path / "cache")
     expected = evaluate_runs(folders, settings)
     for cell, found in zip(results["cells"], expected, strict=True):
         assert cell["perplexity"] == pytest.approx(found["perplexity"])

@@ -25,7 +25,7 @@ from loriini.compare.job import measure_trainings
 from loriini.compare.results import chosen, compare_trainings, differences_from, with_mean
 from loriini.compare.trainings import Training
 from loriini.evaluate.intervals import differences_by_domain
-from loriini.evaluate.runs import evaluate_runs
+from loriini.evaluate.runs import ScoredModel, evaluate_runs, shared_heldout
 from loriini.evaluate.settings import EvaluationSettings
 from loriini.recipes import find_recipe
 from loriini.train.corpora import SMALL_VOCABULARY
@@ -130,7 +130,8 @@ def test_a_run_whose_losses_are_not_finite_is_left_out(compared: Compared, tmp_p
     save_file(tensors, weights, {"format": "pt"})
     folders = [compared.folder("dense", 0), compared.folder("dense", 1), compared.folder("lory", 0), broken]
     evaluation = EvaluationSettings((str(compared.heldout),), skip=8)
-    results = measure_trainings(existing_trainings(folders), evaluation, {}, tmp_path / "cache")
+    heldout = shared_heldout(list(map(ScoredModel.of_run, folders)), evaluation)
+    results = measure_trainings(existing_trainings(folders), heldout, {}, tmp_path / "cache")
     assert "lory, seed 1: its loss on held-out text is not finite; left out." in results["remarks"]
     lory = next(v for v in results["variants"] if v["name"] == "lory")
     cell = next(c for c in results["cells"] if (c["name"], c["seed"]) == ("lory", 0))
@@ -259,10 +260,8 @@ def test_a_failed_cell_is_named_and_the_others_are_reported(
         arguments = ("--seeds", 1, "--out", tmp_path, *compared.arguments)
         ended = call(capsys, "compare", *names, *arguments)
         assert ended.code == 1
-        failed = (
-            f"1 of {len(names)} trainings failed (lory, seed 0: out of luck); the same command tries them"
-        )
-        assert failed in ended.err.splitlines()[-1]
+        text = f"1 of {len(names)} trainings failed (lory, seed 0: out of luck); the same command tries them"
+        assert text in ended.err.splitlines()[-1]
         results = json.loads((tmp_path / "results.json").read_text())
         assert [cell["state"] for cell in results["cells"]] == states
         assert "lory, seed 0 failed: out of luck." in (tmp_path / "report.html").read_text()

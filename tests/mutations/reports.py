@@ -24,8 +24,8 @@ REPORTS = (
     Mutation(
         "several runs skip the shortest first segment",
         "evaluate/runs.py",
-        "longest = max(config",
-        "longest = min(config",
+        "longest = max(model.config",
+        "longest = min(model.config",
     ),
     Mutation(
         "the weights of a sparse design are its choices",

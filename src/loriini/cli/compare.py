@@ -50,7 +50,7 @@ class Compare:
 
     def run(self) -> None:
         from loriini.compare.grid import check_design
-        from loriini.compare.job import compare_designs, compare_runs, describe_trainings, place_designs
+        from loriini.compare.job import compare_designs, compare_runs, describe_trainings, designs_to_train
 
         scored = replace(self.scored, documents=self.heldout)
         if runs := _runs(self.names):
@@ -69,7 +69,7 @@ class Compare:
         if not self.heldout:
             raise InputError("--heldout is missing: give the documents that the models are scored on")
         if self.commands:
-            print_commands(place_designs(settings, scored, self.out)[0])
+            print_commands(designs_to_train(settings, scored, self.out))
             return
         _print_summary(compare_designs(settings, scored, self.out))
 

@@ -11,10 +11,9 @@ from typing import Annotated, Any, ClassVar
 from loriini.cli.arguments import check_models, output_file
 from loriini.cli.output import format_table
 from loriini.common.errors import InputError, printable
-from loriini.common.options import Only, Option, refuse_given
+from loriini.common.options import Option, refuse_given
 from loriini.evaluate.settings import EvaluationSettings, TaskSettings
 
-OF_BOTH = ("routing", "device", "router_free", "batch_size")
 OF_DOCUMENTS = ("text_field", "domain_field", "on_error", "length", "contexts", "skip", "instances")
 OF_TASKS = ("limit", "num_fewshot", "label", "tasks_data")
 
@@ -25,12 +24,8 @@ class Evaluate:
 
     runs: Annotated[tuple[Path, ...], Option("RUN", positional=True)]
     """Runs' folders, model folders or Hub ids; several are compared on the same tokens."""
-    text: Annotated[EvaluationSettings, Only("documents", *OF_DOCUMENTS, *OF_BOTH)] = field(
-        default_factory=EvaluationSettings
-    )
-    questions: Annotated[TaskSettings, Only("tasks", *OF_TASKS, *OF_BOTH)] = field(
-        default_factory=TaskSettings
-    )
+    text: EvaluationSettings = field(default_factory=EvaluationSettings)
+    questions: TaskSettings = field(default_factory=TaskSettings)
     out: Annotated[Path | None, Option("FILE", parse=output_file('"perplexity"', '"tasks"'))] = None
     """Also write the JSON to this file."""
 

@@ -21,15 +21,13 @@ from loriini.compare.running import check_jobs, refuse_failures, threads_of, tra
 from loriini.compare.settings import CompareSettings
 from loriini.compare.trainings import Training, place
 from loriini.data.jobs.lock import folder_lock
-from loriini.data.prepare.overlap import warn_of_overlap
 from loriini.data.read.inputs import input_files
-from loriini.evaluate.heldout import check_domains, check_lengths, documents_of, tokenize_by_domain
-from loriini.evaluate.runs import read_heldout, shared_heldout
+from loriini.evaluate.heldout import documents_of
+from loriini.evaluate.runs import ScoredModel, SharedHeldout, shared_heldout
 from loriini.evaluate.settings import EvaluationSettings
-from loriini.model.weights.loading import tokenizer_in
 from loriini.recipes import default_vocabulary, is_tiny
 from loriini.reporting.page import REPORT
-from loriini.train.corpora import read_corpora, small_corpus, small_corpus_folder
+from loriini.train.corpora import model_config, read_corpora, small_corpus, small_corpus_folder
 from loriini.train.launch import resolve_recipe
 
 RESULTS = "results.json"
@@ -58,7 +56,8 @@ def compare_designs(settings: CompareSettings, evaluation: EvaluationSettings, o
     InputError before anything is trained for wrong settings and held-out text; WorkerDied at the end if a
     training failed, with the report of the others written.
     """
-    trainings, evaluation = place_designs(settings, evaluation, out)
+    trainings = place_designs(settings, evaluation, out)
+    heldout = heldout_for(trainings, evaluation)
     failures = train_all(trainings, settings.jobs)
     machine = {**describe_machine(), "jobs": settings.jobs, "threads": threads_of(settings.jobs)}
     about = {
@@ -68,20 +67,26 @@ def compare_designs(settings: CompareSettings, evaluation: EvaluationSettings, o
         "corpus": [path.name for path in trainings[0].run.corpus],
         "machine": machine,
     }
-    report = finish(trainings, evaluation, failures, out, about)
+    report = finish(trainings, heldout, failures, out, about)
     refuse_failures(trainings, failures)
     return report
 
 
-def place_designs(
-    settings: CompareSettings, evaluation: EvaluationSettings, out: Path
-) -> tuple[list[Training], EvaluationSettings]:
-    """The trainings in `out/runs`, and how all are evaluated; InputError for wrong settings and text."""
+def designs_to_train(settings: CompareSettings, evaluation: EvaluationSettings, out: Path) -> list[Training]:
+    """The trainings in `out/runs` that are not done; InputError for wrong settings and held-out text."""
+    trainings = place_designs(settings, evaluation, out)
+    left = [training for training in trainings if not training.is_done]
+    if left:
+        heldout_for(trainings, evaluation)
+    return left
+
+
+def place_designs(settings: CompareSettings, evaluation: EvaluationSettings, out: Path) -> list[Training]:
+    """The trainings in `out/runs`; InputError for wrong settings, and for held-out text that is missing."""
     check_jobs(settings.jobs)
     check_out(out)
     trainings = trainings_of(settings)
-    evaluation = with_shared_skip(trainings, evaluation)
-    input_files(evaluation.documents)  # InputError for a missing path
+    input_files(evaluation.documents)
     if has_small_corpus(settings):
         length = trainings[0].run.length
         trainings = with_corpus(trainings, small_corpus(small_corpus_folder(out, length), length))
@@ -89,9 +94,19 @@ def place_designs(
         raise InputError(
             f"recipe {settings.recipe} needs a corpus: make one with `loriini prepare`, give --corpus DIR"
         )
-    trainings = place(trainings, out / "runs")
-    check_heldout([training for training in trainings if training.state != "finished"], evaluation)
-    return trainings, evaluation
+    return place(trainings, out / "runs")
+
+
+def heldout_for(trainings: Sequence[Training], evaluation: EvaluationSettings) -> SharedHeldout:
+    """The held-out text of trainings on one corpus; InputError, before any is trained, for wrong text."""
+    corpus = read_corpora(trainings[0].run.corpus)
+    models = [
+        ScoredModel(
+            each.folder, model_config(each.run, corpus), corpus.tokenizer, each.run.length, each.run.corpus
+        )
+        for each in trainings
+    ]
+    return shared_heldout(models, evaluation)
 
 
 def compare_runs(folders: Sequence[Path], evaluation: EvaluationSettings | None, out: Path) -> Path:
@@ -101,7 +116,10 @@ def compare_runs(folders: Sequence[Path], evaluation: EvaluationSettings | None,
     """
     runs = [str(path) for path in folders]
     check_out(out, runs, heldout=evaluation is not None)
-    return finish(existing_trainings(folders), evaluation, {}, out, {"runs": runs})
+    trainings = existing_trainings(folders)
+    scored = [ScoredModel.of_run(each.folder) for each in trainings if each.state == "finished"]
+    heldout = shared_heldout(scored, evaluation) if evaluation and scored else None
+    return finish(trainings, heldout, {}, out, {"runs": runs})
 
 
 def check_out(out: Path, runs: Sequence[str] = (), heldout: bool = True) -> None:
@@ -127,13 +145,13 @@ def check_out(out: Path, runs: Sequence[str] = (), heldout: bool = True) -> None
 
 def finish(
     trainings: Sequence[Training],
-    evaluation: EvaluationSettings | None,
+    heldout: SharedHeldout | None,
     failures: Mapping[Path, str],
     out: Path,
     about: Mapping[str, Any],
 ) -> Path:
     """Evaluate the trainings, write `results.json` and `report.html` into `out`; the report's path."""
-    results = measure_trainings(trainings, evaluation, failures, out / "evaluations")
+    results = measure_trainings(trainings, heldout, failures, out / "evaluations")
     results |= {"date": time.strftime("%Y-%m-%d"), **about}
     with folder_lock(out, wait=True):  # another command may end at the same time
         write_json(out / RESULTS, results)
@@ -141,58 +159,25 @@ def finish(
 
 
 def measure_trainings(
-    trainings: Sequence[Training],
-    evaluation: EvaluationSettings | None,
-    failures: Mapping[Path, str],
-    cache: Path,
+    trainings: Sequence[Training], heldout: SharedHeldout | None, failures: Mapping[Path, str], cache: Path
 ) -> Results:
     """The results of trainings that are trained, all evaluated on the same tokens with one `skip`."""
     finished = [training for training in trainings if training.state == "finished"]
-    if not evaluation or not finished:
+    if not heldout or not finished:
         return {**compare_trainings(trainings, {}, failures), "heldout": {}}
-    evaluation, heldout = shared_heldout([training.folder for training in finished], evaluation)
-    evaluations = evaluate_trainings(finished, heldout, evaluation, cache)
+    evaluation, texts = heldout
+    evaluations = evaluate_trainings(finished, texts, evaluation, cache)
     skip = evaluation.skip or 0
     text = {
         "documents": [Path(path).name for path in evaluation.documents],
-        "instances": {domain: len(each.instances) for domain, each in heldout.items()},
-        "begin_in": {domain: each.begin_in(skip) for domain, each in heldout.items()},
-        "too_short": {domain: each.too_short(skip) for domain, each in heldout.items()},
+        "instances": {domain: len(each.instances) for domain, each in texts.items()},
+        "begin_in": {domain: each.begin_in(skip) for domain, each in texts.items()},
+        "too_short": {domain: each.too_short(skip) for domain, each in texts.items()},
         "length": evaluation.length,
         "skip": skip,
         "contexts": evaluation.contexts,
     }
-    return {**compare_trainings(trainings, evaluations, failures, documents_of(heldout)), "heldout": text}
-
-
-def with_shared_skip(trainings: Sequence[Training], evaluation: EvaluationSettings) -> EvaluationSettings:
-    """The settings with the length and `skip` of all trainings, those that may fail included."""
-    skip = max(each.run.config().first_segment_length for each in trainings)
-    length = min(each.run.length for each in trainings)
-    return replace(
-        evaluation,
-        skip=skip if evaluation.skip is None else evaluation.skip,
-        length=evaluation.length or length,
-    )
-
-
-def check_heldout(trainings: Sequence[Training], evaluation: EvaluationSettings) -> None:
-    """InputError, before any of these is trained, for held-out text that cannot be used."""
-    documents = read_heldout(evaluation) if trainings else []
-    # the first of strung instances says how long all are
-    most = 1 if evaluation.contexts == "strung" else evaluation.instances
-    assert evaluation.length is not None
-    assert evaluation.skip is not None
-    for corpora in {each.run.corpus for each in trainings}:
-        corpus = read_corpora(corpora)
-        tokenizer = tokenizer_in(corpus.tokenizer)
-        labels = {each.run.label_names(corpus.instances) for each in trainings if each.run.corpus == corpora}
-        for names in labels:
-            how = (evaluation.length, most, names or None, evaluation.contexts)
-            texts = tokenize_by_domain(documents, tokenizer, *how)
-            check_domains(texts)
-            check_lengths(texts, evaluation.skip)
-        warn_of_overlap(corpora, documents)
+    return {**compare_trainings(trainings, evaluations, failures, documents_of(texts)), "heldout": text}
 
 
 def describe_trainings(settings: CompareSettings, out: Path) -> list[dict[str, Any]]:

@@ -3,13 +3,14 @@
 import time
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from loriini.common.errors import InputError
+from loriini.common.hub import model_folder
 from loriini.common.progress import inform, warn
 from loriini.data.prepare.overlap import warn_of_overlap
 from loriini.data.read.document import Document
@@ -25,14 +26,15 @@ from loriini.evaluate.heldout import (
 )
 from loriini.evaluate.intervals import differences_by_domain
 from loriini.evaluate.perplexity import check_routing, counts_first_segment, evaluate
-from loriini.evaluate.settings import EvaluationSettings
+from loriini.evaluate.settings import EvaluationSettings, RouterFree
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
+from loriini.model.weights.conversion import router_free
 from loriini.model.weights.loading import (
     check_finite,
     check_ids,
     load_config,
     load_model,
-    load_tokenizer,
+    tokenizer_in,
     training_of,
 )
 from loriini.routing import causality_warning
@@ -41,10 +43,40 @@ ENOUGH = 10
 """Documents of a domain from which on the interval of a difference is not warned of."""
 
 
+@dataclass(frozen=True)
+class ScoredModel:
+    """What the scoring of a model depends on besides its weights, which it may not have yet."""
+
+    run: Path
+    config: LoriiniConfig
+    tokenizer: Path
+    length: int
+    """Tokens of an instance in training."""
+    corpus: Sequence[Path]
+
+    @classmethod
+    def of_run(cls, run: Path) -> "ScoredModel":
+        config, trained = load_config(run), training_of(run)
+        corpus = [Path(folder) for folder in trained.corpus or ()]
+        return cls(run, config, model_folder(run), trained.context(config), corpus)
+
+
+SharedHeldout = tuple[EvaluationSettings, Mapping[str, HeldOut]]
+"""Settings with a length and a `skip`, and the held-out text that they make."""
+
+
 def without_weights(config: LoriiniConfig) -> LoriiniForCausalLM:
     """A model with a copy of this config and no weights, which shows what its design admits."""
     with torch.device("meta"):
         return LoriiniForCausalLM(deepcopy(config))
+
+
+def remove_routers(model: LoriiniForCausalLM, how: RouterFree) -> None:
+    """Remove the routers of a model, in place. InputError where its design does not admit it."""
+    try:
+        router_free(model, how.node, int(how.norm) if how.norm.isdigit() else how.norm, how.gates)
+    except ValueError as error:
+        raise InputError(f"--router-free {how}: {error}") from error
 
 
 def read_heldout(settings: EvaluationSettings) -> list[Document]:
@@ -62,7 +94,7 @@ def evaluate_runs(runs: Sequence[Path], settings: EvaluationSettings) -> list[di
     that is given twice.
     """
     check_distinct(runs)
-    settings, heldout = shared_heldout(runs, settings)
+    settings, heldout = shared_heldout(list(map(ScoredModel.of_run, runs)), settings)
     if len(runs) == 1:
         results = [evaluate_on(runs[0], heldout, settings)]
     else:
@@ -91,16 +123,6 @@ def check_distinct(runs: Sequence[Path]) -> None:
             )
 
 
-def warn_of_few_documents(heldout: Mapping[str, HeldOut], skip: int) -> None:
-    """Warn of domains with fewer than ENOUGH documents that count, whose intervals say little."""
-    counts = ((domain, text.begin_in(skip)) for domain, text in heldout.items())
-    if few := ", ".join(f"{domain} ({count})" for domain, count in counts if count < ENOUGH):
-        warn(
-            f"few held-out documents, of which an interval says little: {few}; give at least {ENOUGH}, or "
-            "raise --instances"
-        )
-
-
 def warn_of_unequal_tokens(runs: Sequence[Path]) -> None:
     """Warn where runs were trained on different numbers of tokens; other models have none recorded."""
     read = {run: tokens for run in runs if (tokens := training_of(run).tokens)}
@@ -111,74 +133,92 @@ def warn_of_unequal_tokens(runs: Sequence[Path]) -> None:
         )
 
 
-def shared_heldout(
-    runs: Sequence[Path], settings: EvaluationSettings
-) -> tuple[EvaluationSettings, dict[str, HeldOut]]:
-    """The settings with the length and `skip` that fit all runs, and the held-out text as instances of all.
+def shared_heldout(models: Sequence[ScoredModel], settings: EvaluationSettings) -> SharedHeldout:
+    """The settings with the length and `skip` that fit all models, and the held-out text as instances of all.
 
-    InputError where the runs do not cut the documents into the same tokens, or a domain has a reserved name.
+    InputError where the models do not cut the documents into the same tokens, where these are too short for
+    `skip`, and where a domain has a reserved name.
     """
-    configs = {run: load_config(run) for run in runs}
-    lengths = {run: training_of(run).context(config) for run, config in configs.items()}
-    length = settings.length or min(lengths.values())
-    longest = max(config.first_segment_length for config in configs.values())
+    length = settings.length or min(model.length for model in models)
+    longest = max(model.config.first_segment_length for model in models)
     skip = longest if settings.skip is None else settings.skip
     settings = replace(settings, length=length, skip=skip)
-    for run, config in configs.items():
-        if config.block == "gpt2" and length > config.max_position_embeddings:
-            raise InputError(
-                f"--length {length}: {run} has learned positions up to {config.max_position_embeddings}; "
-                "give no more"
-            )
-        if lengths[run] < length:
-            warn(
-                f"--length {length}: {run} was trained on {lengths[run]} tokens; it has not seen the "
-                "positions after them"
-            )
-        check_routing(config, settings.routing, skip)
-        if settings.router_free:
-            settings.router_free.check(run, config)
-        if settings.routing == "training" and counts_first_segment(config, skip):
-            warn(
-                f"--skip {skip}: the loss of {run} counts tokens of segment 1, which is routed by itself; it "
-                f"compares with other models' from --skip {config.first_segment_length} on"
-            )
+    for model in models:
+        check_model(model, length, skip, settings)
     documents = read_heldout(settings)
-    heldout = _same_tokens(configs, documents, length, settings)
+    heldout = _same_tokens(models, documents, length, settings)
     check_domains(heldout)
     check_lengths(heldout, skip)
+    tell_of_short_documents(heldout, skip)
+    if len(models) > 1:
+        warn_of_few_documents(heldout, skip)
+    warn_of_overlap(dict.fromkeys(corpus for model in models for corpus in model.corpus), documents)
+    return settings, heldout
+
+
+def check_model(model: ScoredModel, length: int, skip: int, settings: EvaluationSettings) -> None:
+    """InputError for settings that a model does not admit; warn of those that make its loss another."""
+    run, config = model.run, model.config
+    if config.block == "gpt2" and length > config.max_position_embeddings:
+        raise InputError(
+            f"--length {length}: {run} has learned positions up to {config.max_position_embeddings}; "
+            "give no more"
+        )
+    if model.length < length:
+        warn(
+            f"--length {length}: {run} was trained on {model.length} tokens; it has not seen the "
+            "positions after them"
+        )
+    check_routing(config, settings.routing, skip)
+    if settings.router_free:
+        try:
+            remove_routers(without_weights(config), settings.router_free)
+        except InputError as error:
+            raise InputError(f"{run}: {error}") from error
+    if settings.routing == "training" and counts_first_segment(config, skip):
+        warn(
+            f"--skip {skip}: the loss of {run} counts tokens of segment 1, which is routed by itself; it "
+            f"compares with other models' from --skip {config.first_segment_length} on"
+        )
+
+
+def _same_tokens(
+    models: Sequence[ScoredModel], documents: Sequence[Document], length: int, settings: EvaluationSettings
+) -> dict[str, HeldOut]:
+    """The documents as the instances of every model. InputError where they are not the same for all."""
+    first, heldout = models[0].run, dict[str, HeldOut]()
+    # trainings on one corpus share its tokenizer
+    distinct = {(model.tokenizer, *(model.config.label_names or ())): model for model in models}
+    for model in distinct.values():
+        tokenizer, names = tokenizer_in(model.tokenizer), model.config.label_names
+        own = tokenize_by_domain(documents, tokenizer, length, settings.instances, names, settings.contexts)
+        heldout = heldout or own
+        if heldout_digest(own) != heldout_digest(heldout):
+            raise InputError(
+                f"{model.run}: its tokenizer is not that of {first}, so their perplexities do not compare; "
+                "evaluate each by itself with the same --skip and --length, and compare bits_per_byte_counted"
+            )
+    return heldout
+
+
+def tell_of_short_documents(heldout: Mapping[str, HeldOut], skip: int) -> None:
+    """Say how many documents have no prediction that counts."""
     counts = ((domain, text.too_short(skip)) for domain, text in heldout.items())
     if short := ", ".join(f"{domain} ({count:,})" for domain, count in counts if count):
         inform(
             f"held-out documents of at most {skip} predicted tokens, which perplexity leaves out and only "
             f"perplexity_all counts: {short}"
         )
-    if len(runs) > 1:
-        warn_of_few_documents(heldout, skip)
-    corpora = dict.fromkeys(str(corpus) for run in runs for corpus in training_of(run).corpus or ())
-    warn_of_overlap(map(Path, corpora), documents)
-    return settings, heldout
 
 
-def _same_tokens(
-    configs: Mapping[Path, LoriiniConfig],
-    documents: Sequence[Document],
-    length: int,
-    settings: EvaluationSettings,
-) -> dict[str, HeldOut]:
-    """The documents as the instances of every model. InputError where they are not the same for all."""
-    first, heldout = next(iter(configs)), dict[str, HeldOut]()
-    how = (length, settings.instances)
-    for run, config in configs.items():
-        tokenizer, names = load_tokenizer(run), config.label_names
-        own = tokenize_by_domain(documents, tokenizer, *how, names, settings.contexts)
-        heldout = heldout or own
-        if heldout_digest(own) != heldout_digest(heldout):
-            raise InputError(
-                f"{run}: its tokenizer is not that of {first}, so their perplexities do not compare; "
-                "evaluate each by itself with the same --skip and --length, and compare bits_per_byte_counted"
-            )
-    return heldout
+def warn_of_few_documents(heldout: Mapping[str, HeldOut], skip: int) -> None:
+    """Warn of domains with fewer than ENOUGH documents that count, whose intervals say little."""
+    counts = ((domain, text.begin_in(skip)) for domain, text in heldout.items())
+    if few := ", ".join(f"{domain} ({count})" for domain, count in counts if count < ENOUGH):
+        warn(
+            f"few held-out documents, of which an interval says little: {few}; give at least {ENOUGH}, or "
+            "raise --instances"
+        )
 
 
 def warn_of_conditions(run: Path, config: LoriiniConfig, settings: EvaluationSettings) -> None:
@@ -205,7 +245,7 @@ def evaluate_on(
     for text in heldout.values():
         check_ids(torch.cat([*text.instances]), model)
     if settings.router_free:
-        settings.router_free.apply(model)
+        remove_routers(model, settings.router_free)
     warn_of_conditions(run, model.config, settings)
     started = time.perf_counter()
     results = evaluate(

@@ -3,15 +3,12 @@
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from loriini.common.checks import Bounds, Count, CountOrZero, ShortCount, check_fields
 from loriini.common.errors import InputError
 from loriini.common.options import Option
 from loriini.data.read.document import Contexts
-
-if TYPE_CHECKING:
-    from loriini.model import LoriiniConfig, LoriiniForCausalLM
 
 EvaluationRouting = Literal["training", "prompt", "segment"]
 
@@ -31,24 +28,6 @@ class RouterFree:
 
     def __str__(self) -> str:
         return f"{self.node}:{self.norm}:{self.gates}"
-
-    def apply(self, model: "LoriiniForCausalLM") -> None:
-        """Drop the routers of a model, in place. InputError where its design does not admit it."""
-        from loriini.model.weights.conversion import router_free
-
-        try:
-            router_free(model, self.node, int(self.norm) if self.norm.isdigit() else self.norm, self.gates)
-        except ValueError as error:
-            raise InputError(f"--router-free {self}: {error}") from error
-
-    def check(self, run: Path, config: "LoriiniConfig") -> None:
-        """InputError, before its weights are loaded, for a run whose design does not admit it."""
-        from loriini.evaluate.runs import without_weights
-
-        try:
-            self.apply(without_weights(config))
-        except InputError as error:
-            raise InputError(f"{run}: {error}") from error
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from loriini.common.grouping import grouped
 from loriini.common.hardware import describe_machine, peak_resident
 from loriini.common.json_file import read_object
 from loriini.common.progress import announce, inform
-from loriini.compare.job import check_heldout, measure_trainings, with_shared_skip
+from loriini.compare.job import heldout_for, measure_trainings
 from loriini.compare.running import available_cores, refuse_failures, threads_of, train_all
 from loriini.compare.trainings import Training
 from loriini.data.jobs.lock import folder_lock
@@ -76,14 +76,13 @@ def _run_stages(settings: Quickstart, identity: Mapping[str, str], out: Path) ->
     ]
     text, contexts = (str(out / HELDOUT),), settings.contexts
     evaluation = EvaluationSettings(text, contexts=contexts, instances=HELDOUT_INSTANCES)
-    evaluation = with_shared_skip(trainings, evaluation)
-    check_heldout(trainings, evaluation)
+    heldout = heldout_for(trainings, evaluation)
     jobs = min(len(trainings), available_cores())  # one thread for each model waits for no other
     with stage(train):
         refuse_failures(trainings, train_all(trainings, jobs))
         refuse_diverged(trainings)
     with stage(MEASURE):
-        found = measure_trainings(trainings, evaluation, {}, out / "evaluations")
+        found = measure_trainings(trainings, heldout, {}, out / "evaluations")
         mixture = trainings[-1].folder
         if not (mixture / ROUTES).exists():
             measure_routes(mixture, evaluation).save(mixture / ROUTES)

@@ -21,7 +21,7 @@ from loriini.common.progress import Advance, progress, warn
 from loriini.data.jobs.processes import environment_variables
 from loriini.evaluate.intervals import difference_of_means
 from loriini.evaluate.perplexity import check_routing
-from loriini.evaluate.runs import without_weights
+from loriini.evaluate.runs import remove_routers, without_weights
 from loriini.evaluate.settings import TaskSettings
 from loriini.evaluate.tasks.loading import Loaded, check_installed, load_tasks, requested
 from loriini.model import LoriiniConfig
@@ -78,11 +78,12 @@ def check_run(run: Path, config: LoriiniConfig, settings: TaskSettings) -> None:
     """InputError, before its weights are loaded, for a run that these settings do not fit."""
     try:
         check_routing(config, settings.routing, skip=1)
-        labels_of(without_weights(config), settings.label, 1)
+        model = without_weights(config)
+        labels_of(model, settings.label, 1)
+        if settings.router_free:
+            remove_routers(model, settings.router_free)
     except InputError as error:
         raise InputError(f"{run}: {error}") from error
-    if settings.router_free:
-        settings.router_free.check(run, config)
 
 
 def _evaluate_run(
@@ -92,7 +93,7 @@ def _evaluate_run(
 
     model, tokenizer = load_model(run, settings.device)
     if settings.router_free:
-        settings.router_free.apply(model)
+        remove_routers(model, settings.router_free)
     warning = causality_warning(model.config.design)
     if warning and settings.routing == "training":
         warn(f"{run}: {warning}")

@@ -129,13 +129,6 @@ def read_config(folder: Path) -> LoriiniConfig:
     return LoriiniConfig.from_pretrained(folder)
 
 
-def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
-    """The tokenizer of the model that `load_model` would load."""
-    folder = model_folder(path)
-    with readable(folder):
-        return tokenizer_in(folder)
-
-
 def tokenizer_in(folder: Path) -> PreTrainedTokenizerBase:
     """The tokenizer of a Hugging Face folder; code in the folder is never run.
 

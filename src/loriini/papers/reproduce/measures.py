@@ -23,6 +23,7 @@ from loriini.compare.trainings import Training
 from loriini.data.jobs.lock import folder_lock
 from loriini.evaluate.heldout import HeldOut, documents_of
 from loriini.evaluate.perplexity import evaluate, score_tokens
+from loriini.evaluate.runs import remove_routers
 from loriini.evaluate.settings import EvaluationRouting, RouterFree
 from loriini.model import LoriiniForCausalLM
 from loriini.model.generate.routing_inputs import prompt_routing, routing_inputs
@@ -166,7 +167,7 @@ def questions(loaded: LoadedModel, routing: EvaluationRouting = "prompt") -> dic
 def without_routers(loaded: LoadedModel, how: str) -> LoadedModel:
     """The model with experts ranked by their activations, at NODE:NORM:GATES (AoE §3.1)."""
     loaded = replace(loaded, model=deepcopy(loaded.model))
-    RouterFree.parse(how).apply(loaded.model)
+    remove_routers(loaded.model, RouterFree.parse(how))
     return loaded
 
 

@@ -6,7 +6,7 @@ from statistics import fmean
 
 import numpy as np
 
-from loriini.evaluate.runs import without_weights
+from loriini.evaluate.runs import remove_routers, without_weights
 from loriini.evaluate.settings import RouterFree
 from loriini.papers.published import ITEMS, published_values
 from loriini.papers.reproduce.charts import Chart
@@ -87,7 +87,7 @@ def active_parameters(row: str) -> int:
     run = paper_run(ITEMS["aoe-table1"].runs["router"])
     model = without_weights(run.config(default_vocabulary(run)))
     if row in NODES:
-        RouterFree(NODES[row], gates=RANKED_GATES).apply(model)
+        remove_routers(model, RouterFree(NODES[row], gates=RANKED_GATES))
     return model.config.parameters()[1]
 
 
