@@ -1,21 +1,17 @@
 """The micro-batch and the merge that a run's memory allows."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from loriini.common.errors import InputError
 from loriini.estimate.choice import MARGIN, choose, micro_batch_sizes
-from loriini.model import LoriiniConfig
 from loriini.train.config import AUTO, TrainConfig
 from runs import tiny_run
 
 RUN = tiny_run("lory", batch_size=24, micro_batch_size=AUTO)
-
-
-@dataclass(frozen=True)
-class Total:
-    total: float
 
 
 def total(size: int, again: bool, ranks: int = 1) -> float:
@@ -23,19 +19,11 @@ def total(size: int, again: bool, ranks: int = 1) -> float:
     return 1e8 * ((100 + size * (3 if again else 10)) / ranks)
 
 
-@pytest.fixture(autouse=True)
-def estimates(monkeypatch: pytest.MonkeyPatch) -> None:
-    def rank_memory(
-        run: TrainConfig, config: LoriiniConfig, ranks: int, size: int, checkpointing: bool, counted: None
-    ) -> Total:
-        return Total(total(size, config.recompute_merge, ranks))
-
-    monkeypatch.setattr("loriini.estimate.choice.micro_batch_activations", lambda *_: None)
-    monkeypatch.setattr("loriini.estimate.choice.rank_memory", rank_memory)
-
-
 def chosen(run: TrainConfig, memory: float, ranks: int = 1) -> tuple[int, bool]:
-    found = choose(run, run.config(64, 0), ranks, memory).run
+    def memory_of(size: int, again: bool, checkpointing: bool) -> Any:
+        return SimpleNamespace(total=total(size, again, ranks))
+
+    found = choose(run, run.config(64, 0), ranks, memory, memory_of).run
     assert not found.has_auto
     assert replace(found, micro_batch_size=AUTO, model=run.model) == replace(run, micro_batch_size=AUTO)
     return found.micro_batch_size, found.model.recompute_merge

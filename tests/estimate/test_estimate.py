@@ -21,9 +21,8 @@ from loriini.estimate.memory import (
     RankMemory,
     check_memory,
     least_memory,
-    micro_batch_activations,
+    memory_by_option,
     parse_memory,
-    rank_memory,
 )
 from loriini.estimate.muon import muon_transient_bytes
 from loriini.parallel.mesh import ParallelConfig
@@ -45,8 +44,7 @@ def single() -> Estimate:
 
 def memory(run: TrainConfig, gpus: int, checkpointing: bool = False) -> RankMemory:
     """Of a rank with a micro-batch of two instances."""
-    config = run.config(64, 0)
-    return rank_memory(run, config, gpus, 2, checkpointing, micro_batch_activations(run, config, 2))
+    return memory_by_option(run, run.config(64, 0), gpus)(2, False, checkpointing)
 
 
 def test_weights_are_shared_out_and_the_mixture_counts() -> None:
@@ -111,10 +109,9 @@ def test_what_muon_gathers_is_said() -> None:
 
 def test_gradients_reduced_once_a_step_are_held_whole() -> None:
     config = TINY.config(64, 0)
-    counted = micro_batch_activations(TINY, config, 2)
 
     def gradients(mesh: ParallelConfig, gpus: int) -> float:
-        return rank_memory(replace(TINY, parallel=mesh), config, gpus, 2, False, counted).gradients
+        return memory(replace(TINY, parallel=mesh), gpus).gradients
 
     once, total = ParallelConfig(reduce_once=True), 4 * config.parameters()[0]
     assert gradients(once, 1) == total
@@ -217,8 +214,7 @@ def test_the_least_is_below_the_estimate(name: str, checkpointing: bool) -> None
     run = find_recipe(name)
     run = replace(run, speed=replace(run.speed, activation_checkpointing=checkpointing))
     config = run.config(320, eos_token_id=0)
-    counted = micro_batch_activations(run, config, run.batch_size)
-    estimated = rank_memory(run, config, 1, run.batch_size, checkpointing, counted).total
+    estimated = memory_by_option(run, config, 1)(run.batch_size, False, checkpointing).total
     assert 12 * config.parameters()[0] < least_memory(run, config, 1) < estimated
 
 

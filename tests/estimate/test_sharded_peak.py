@@ -8,7 +8,7 @@ import torch
 
 import together
 from live_bytes import LiveBytes
-from loriini.estimate.memory import micro_batch_activations, rank_memory
+from loriini.estimate.memory import memory_by_option
 from loriini.parallel import sharding
 from loriini.parallel.mesh import join_mesh, process_group
 from loriini.recipes import find_recipe
@@ -68,8 +68,8 @@ def _peaks(case: Case) -> tuple[int, float]:
     with LiveBytes() as live:
         live.count(t for p in model.parameters() for t in (p, p.grad) if t is not None)
         step()
-    counted, recomputes = micro_batch_activations(run, config, 2), run.speed.activation_checkpointing
-    estimated = rank_memory(run, config, parallel.world_size, 2, recomputes, counted)
+    memory_of, checkpointing = memory_by_option(run, config, parallel.world_size), case[2]
+    estimated = memory_of(2, config.recompute_merge, checkpointing)
     return live.peak, estimated.total - estimated.optimizer
 
 

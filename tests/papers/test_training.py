@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from loriini.estimate.choice import choose
-from loriini.estimate.memory import GIB, micro_batch_activations, rank_memory
+from loriini.estimate.memory import GIB, memory_by_option
 from loriini.papers.published import PAPERS
 from loriini.papers.recipes import RECIPES
 from loriini.recipes import VOCABULARY
@@ -67,9 +67,8 @@ def test_a_recipe_fits_on_the_papers_gpus_as_it_is(name: str) -> None:
     run, paper = RECIPES[name].run, published(name)
     run.check(processes=paper["gpus"])
     config = run.config(VOCABULARY[run.model.block], 0)
-    run = choose(run, config, paper["gpus"], paper["gpu_memory"] * GIB).run
-    config.recompute_merge = run.model.recompute_merge is True
+    memory_of, limit = memory_by_option(run, config, paper["gpus"]), paper["gpu_memory"] * GIB
+    run = choose(run, config, paper["gpus"], limit, memory_of).run
     size = run.instances_at_once(run.batch_size // paper["gpus"])
-    counted = micro_batch_activations(run, config, size)
-    memory = rank_memory(run, config, paper["gpus"], size, run.speed.activation_checkpointing, counted)
-    assert memory.total <= paper["gpu_memory"] * GIB
+    memory = memory_of(size, run.model.recompute_merge is True, run.speed.activation_checkpointing)
+    assert memory.total <= limit

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -24,7 +25,7 @@ from torch.overrides import TorchFunctionMode
 from loriini.common.errors import InputError
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.block import BLOCKS
-from loriini.model.loss import rows_at_once
+from loriini.model.loss import fused_loss, rows_at_once
 from loriini.parallel.sharding import local_part
 
 READS_VALUES = ("random", "label")
@@ -203,6 +204,7 @@ def _saved_at_depth(
     cast = torch.autocast("cpu", dtype) if dtype != torch.float32 else nullcontext()
     with FakeTensorMode(allow_non_fake_inputs=True), KnownShapes(), cast:
         model = LoriiniForCausalLM(shallow).train()
+        model.fused_loss = partial(fused_loss, most_logits=1 << 60)  # in one part: as much is saved
         for name, parameter in model.named_parameters():
             if parameter.dim() > 1 and "embed" not in name:
                 parameter.data = parameter.data.to(dtype)

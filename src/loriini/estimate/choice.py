@@ -2,14 +2,13 @@
 
 import os
 from bisect import bisect_left
-from copy import copy
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 
 from loriini.common.errors import InputError
 from loriini.common.hardware import JOBS_HERE, machine_memory, pick_device
 from loriini.estimate.activations import merged_parameters
-from loriini.estimate.memory import compute_dtype, least_memory, micro_batch_activations, rank_memory
+from loriini.estimate.memory import MemoryOf, compute_dtype, least_memory, memory_by_option
 from loriini.model import LoriiniConfig
 from loriini.train.config import AUTO, TrainConfig
 
@@ -27,7 +26,9 @@ class Choice:
     total: float | None = None
 
 
-def choose(run: TrainConfig, config: LoriiniConfig, ranks: int, memory: float) -> Choice:
+def choose(
+    run: TrainConfig, config: LoriiniConfig, ranks: int, memory: float, memory_of: MemoryOf | None = None
+) -> Choice:
     """Choose the settings that a run leaves to `auto`, for ranks with `memory` bytes each.
 
     The micro-batch is a rank's whole share of the batch or the largest power of two that divides it, such
@@ -49,30 +50,19 @@ def choose(run: TrainConfig, config: LoriiniConfig, ranks: int, memory: float) -
     kept_bytes = merged_parameters(config, sizes[0], run.length) * compute_dtype(run).itemsize
     if len(sizes) == 1 and (len(recomputes) == 1 or config.num_hidden_layers * kept_bytes < FEW * memory):
         return Choice(run.chosen(run.micro_batch_size, recomputes[0]))
-
-    @cache
-    def needed(size: int, recompute: bool) -> float:
-        merging, checkpointing = with_recompute(config, recompute), run.speed.activation_checkpointing
-        counted = micro_batch_activations(run, merging, size)
-        return rank_memory(run, merging, ranks, size, checkpointing, counted).total
+    memory_of = memory_of or memory_by_option(run, config, ranks)
+    checkpointing = run.speed.activation_checkpointing
 
     def fits(size: int, recompute: bool) -> bool:
         least = least_memory(replace(run, micro_batch_size=size), config, ranks)
-        return least <= limit and needed(size, recompute) <= limit
+        return least <= limit and memory_of(size, recompute, checkpointing).total <= limit
 
     fitting: list[tuple[int, bool]] = []
     for each in recomputes:
         first = bisect_left(sizes, True, key=partial(fits, recompute=each))
         fitting += [(size, each) for size in sizes[first : first + 1]]
     size, recompute = max(fitting, key=lambda found: found[0], default=(sizes[-1], recomputes[-1]))
-    return Choice(run.chosen(size, recompute), needed(size, recompute))
-
-
-def with_recompute(config: LoriiniConfig, recompute: bool) -> LoriiniConfig:
-    """A copy of a configuration that recomputes merged weights in the backward pass, or keeps them."""
-    changed = copy(config)
-    changed.recompute_merge = recompute
-    return changed
+    return Choice(run.chosen(size, recompute), memory_of(size, recompute, checkpointing).total)
 
 
 def micro_batch_sizes(share: int) -> list[int]:

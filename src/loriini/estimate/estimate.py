@@ -2,24 +2,24 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from typing import Any
 
 from loriini.common.checks import LARGEST
 from loriini.common.errors import InputError
 from loriini.common.hardware import resolve_precision
-from loriini.estimate.choice import choose, memory_here, with_recompute
+from loriini.estimate.choice import choose, memory_here
 from loriini.estimate.memory import (
     GIB,
     MOST_MEMORY,
     GpuCluster,
+    MemoryOf,
     RankMemory,
     check_memory,
+    memory_by_option,
     mesh_sizes,
-    micro_batch_activations,
-    rank_memory,
 )
 from loriini.estimate.muon import muon_bytes
-from loriini.model import LoriiniConfig
 from loriini.train.config import TrainConfig
 
 
@@ -76,14 +76,13 @@ def estimate(run: TrainConfig, vocab_size: int, cluster: GpuCluster) -> Estimate
     run.check(processes=cluster.gpus)
     config = run.config(vocab_size)
     check_memory(run, config, cluster.gpus, MOST_MEMORY, "the largest that is estimated")
-    chosen_for = None
+    memory_of, chosen_for = memory_by_option(run, config, cluster.gpus), None
     if run.has_auto:
         chosen_for = cluster.gpu_memory or memory_here()
-        precision = run.precision if cluster.gpu_memory else resolve_precision(run.precision)
-        chosen = choose(replace(run, precision=precision), config, cluster.gpus, chosen_for).run
+        here = run if cluster.gpu_memory else replace(run, precision=resolve_precision(run.precision))
+        chosen = choose(here, config, cluster.gpus, chosen_for, memory_of if here is run else None).run
         run = run.chosen(chosen.micro_batch_size, chosen.model.recompute_merge)
-        config.recompute_merge = run.model.recompute_merge is True
-    options = tuple(find_options(run, config, cluster))
+    options = tuple(find_options(run, cluster, memory_of))
     if cluster.gpu_memory is not None and not any(option.fits for option in options):
         least = min(option.memory.total for option in options)
         raise InputError(
@@ -91,6 +90,7 @@ def estimate(run: TrainConfig, vocab_size: int, cluster: GpuCluster) -> Estimate
             f"but --memory is {cluster.gpu_memory / GIB:.1f} GiB; use more --gpus, or a smaller model"
         )
     total, active = config.parameters()
+    mesh = (*mesh_sizes(run, cluster.gpus), run.parallel.share_experts)
     flops, tokens = config.flops_per_token(run.length), run.batch_size * run.length
     return Estimate(
         name=run.name,
@@ -103,31 +103,23 @@ def estimate(run: TrainConfig, vocab_size: int, cluster: GpuCluster) -> Estimate
         flops_per_token=flops,
         tokens_per_step=tokens,
         flops_per_step=flops * tokens,
-        muon_bytes=gathered_bytes(run, config, cluster.gpus),
+        muon_bytes=muon_bytes(config, *mesh) if run.optimizer.name == "muon" else 0.0,
         chosen_for=chosen_for,
         options=options,
     )
 
 
-def gathered_bytes(run: TrainConfig, config: LoriiniConfig, gpus: int) -> float:
-    """`muon_bytes` of a run; 0 with AdamW."""
-    if run.optimizer.name != "muon":
-        return 0.0
-    return muon_bytes(config, *mesh_sizes(run, gpus), run.parallel.share_experts)
-
-
-def find_options(run: TrainConfig, config: LoriiniConfig, cluster: GpuCluster) -> Iterator[Option]:
+def find_options(run: TrainConfig, cluster: GpuCluster, memory_of: MemoryOf) -> Iterator[Option]:
     """Micro-batches of the run's size and smaller, with and without activation checkpointing.
 
     Where experts are merged, with merged weights kept and recomputed.
     """
-    size, own = run.instances_at_once(run.batch_size // cluster.gpus), run.speed.activation_checkpointing
-    other = [with_recompute(config, not config.recompute_merge)] if config.merges else []
+    size = run.instances_at_once(run.batch_size // cluster.gpus)
+    own, checkpointing = run.model.recompute_merge is True, run.speed.activation_checkpointing
+    recomputes = (own, not own) if run.merges else (own,)
     while size:
-        for merging in (config, *other):
-            activations = micro_batch_activations(run, merging, size)
-            for checkpointing in (own, not own):
-                memory = rank_memory(run, merging, cluster.gpus, size, checkpointing, activations)
-                fits = None if cluster.gpu_memory is None else memory.total <= cluster.gpu_memory
-                yield Option(size, merging.recompute_merge, checkpointing, memory, fits)
+        for way in product(recomputes, (checkpointing, not checkpointing)):
+            memory = memory_of(size, *way)
+            fits = None if cluster.gpu_memory is None else memory.total <= cluster.gpu_memory
+            yield Option(size, *way, memory, fits)
         size //= 2

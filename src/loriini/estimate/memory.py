@@ -1,6 +1,9 @@
 """The memory that a rank needs, by what it holds."""
 
+from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 
@@ -99,36 +102,49 @@ def compute_dtype(run: TrainConfig) -> torch.dtype:
     return torch.float32 if run.precision == "fp32" else torch.bfloat16
 
 
-def mesh_sizes(run: TrainConfig, gpus: int) -> tuple[int, int]:
-    """How many GPUs share one copy of the model, and how many of those the experts of a layer."""
-    return (1, 1) if gpus == 1 else (run.parallel.shard or gpus, run.parallel.experts)
+def mesh_sizes(run: TrainConfig, ranks: int) -> tuple[int, int]:
+    """How many ranks share one copy of the model, and how many of those the experts of a layer."""
+    return (1, 1) if ranks == 1 else (run.parallel.shard or ranks, run.parallel.experts)
 
 
-def micro_batch_activations(
-    run: TrainConfig, config: LoriiniConfig, micro_batch_size: int
-) -> ActivationBytes:
-    """What a micro-batch of a run keeps on a GPU."""
-    return count_activations(config, micro_batch_size, run.length, compute_dtype(run))
+MemoryOf = Callable[[int, bool, bool], RankMemory]
+"""What a rank holds, by the instances of its micro-batch, `recompute_merge` and activation checkpointing."""
+
+
+def memory_by_option(run: TrainConfig, config: LoriiniConfig, ranks: int) -> MemoryOf:
+    """What each of `ranks` of a run holds; the activations of a micro-batch are counted once."""
+
+    @cache
+    def counted(instances: int, recompute: bool) -> tuple[LoriiniConfig, ActivationBytes]:
+        merging = copy(config)
+        merging.recompute_merge = recompute
+        return merging, count_activations(merging, instances, run.length, compute_dtype(run))
+
+    def memory(instances: int, recompute: bool, checkpointing: bool) -> RankMemory:
+        merging, activations = counted(instances, recompute)
+        return rank_memory(run, merging, ranks, instances, checkpointing, activations)
+
+    return memory
 
 
 def rank_memory(
     run: TrainConfig,
     config: LoriiniConfig,
-    gpus: int,
+    ranks: int,
     micro_batch_size: int,
     checkpointing: bool,
     activations: ActivationBytes,
 ) -> RankMemory:
-    """What each of `gpus` ranks holds; `activations` are those of its micro-batch."""
+    """What each of `ranks` holds; `activations` are those of its micro-batch."""
     itemsize, layers = compute_dtype(run).itemsize, config.num_hidden_layers
-    sizes, (shard, group) = config.sizes(), mesh_sizes(run, gpus)
+    sizes, (shard, group) = config.sizes(), mesh_sizes(run, ranks)
     share_width = run.parallel.share_experts == "width"
     others = others_states(config, group, micro_batch_size, run.length) * itemsize if share_width else 0
     kept_layers = 1 if checkpointing else layers
     low = layers * config.num_experts * (config.low_rank or 0) * config.hidden_size
     experts = (sizes.experts - low) / group + low  # a rank's: all of a group hold AoE's W_down
     master = FLOAT32 * (group * experts + sizes.layers + sizes.root) / shard
-    if gpus == 1:
+    if ranks == 1:
         gathered = 0.0 if itemsize == FLOAT32 else cast_parameters(config, kept_layers) * itemsize
         unsharded = None
     else:
@@ -143,7 +159,7 @@ def rank_memory(
         of_muon = muon_transient_bytes(config, shard, group, run.parallel.share_experts)
         transient = max(transient, of_muon - kept - gathered)  # its step comes when these are freed
     whole = experts + sizes.layers + sizes.root
-    accumulated = gpus > 1 and run.parallel.reduce_once and micro_batch_size < run.batch_size // gpus
+    accumulated = ranks > 1 and run.parallel.reduce_once and micro_batch_size < run.batch_size // ranks
     return RankMemory(
         parameters=master,
         gradients=master + (FLOAT32 * whole if accumulated else 0),

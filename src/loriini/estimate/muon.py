@@ -22,35 +22,35 @@ def matrix_numbers(config: LoriiniConfig) -> int:
     return config.num_hidden_layers * sum(shape.numel() for shape, _ in _hidden_shapes(config))
 
 
-def muon_bytes(config: LoriiniConfig, ranks: int, group: int, share_experts: ShareExperts) -> float:
+def muon_bytes(config: LoriiniConfig, shard: int, group: int, share_experts: ShareExperts) -> float:
     """What a process receives in a step on GPUs so that it has whole matrices for Muon.
 
-    `ranks` processes share a copy of the model, `group` of them its experts. Matrices split over n processes
+    `shard` processes share a copy of the model, `group` of them its experts. Matrices split over n processes
     are gathered in bfloat16, each process receiving n - 1 parts; whole matrices of a stack are not sent.
     """
-    shares = _matrix_shares(config, ranks, group, share_experts)
+    shares = _matrix_shares(config, shard, group, share_experts)
     return BFLOAT16 * config.num_hidden_layers * sum(own * (split - 1) for own, split in shares)
 
 
-def muon_transient_bytes(config: LoriiniConfig, ranks: int, group: int, share_experts: ShareExperts) -> float:
+def muon_transient_bytes(config: LoriiniConfig, shard: int, group: int, share_experts: ShareExperts) -> float:
     """What Muon needs on a GPU beside its moment while it makes the largest stack of matrices orthogonal.
 
     In bfloat16 the mean and an iterate, and another or up to six squares of matrices that are twice as wide
     as high: at most five numbers for each of its numbers, which are whole matrices.
     """
-    shares = _matrix_shares(config, ranks, group, share_experts)
+    shares = _matrix_shares(config, shard, group, share_experts)
     return 5 * BFLOAT16 * max(own * split for own, split in shares)
 
 
 def _matrix_shares(
-    config: LoriiniConfig, ranks: int, group: int, share_experts: ShareExperts
+    config: LoriiniConfig, shard: int, group: int, share_experts: ShareExperts
 ) -> Iterator[tuple[float, int]]:
     """Of each stack of matrices in a layer a process's numbers, and over how many its matrices are split."""
     for shape, width_dim in _hidden_shapes(config):
         dims = (
-            {0: ranks} if width_dim is None else _expert_dims(shape, width_dim, ranks, group, share_experts)
+            {0: shard} if width_dim is None else _expert_dims(shape, width_dim, shard, group, share_experts)
         )
-        yield shape.numel() / ranks, math.prod(n for dim, n in dims.items() if dim > 0 or len(shape) == 2)
+        yield shape.numel() / shard, math.prod(n for dim, n in dims.items() if dim > 0 or len(shape) == 2)
 
 
 def _hidden_shapes(config: LoriiniConfig) -> list[tuple[torch.Size, int | None]]:
@@ -63,11 +63,11 @@ def _hidden_shapes(config: LoriiniConfig) -> list[tuple[torch.Size, int | None]]
 
 
 def _expert_dims(
-    shape: torch.Size, width_dim: int, ranks: int, group: int, share_experts: ShareExperts
+    shape: torch.Size, width_dim: int, shard: int, group: int, share_experts: ShareExperts
 ) -> dict[int, int]:
     """The dimensions along which experts are split, and over how many processes."""
     whole = share_experts == "whole"
     group = 1 if whole and shape[0] == 1 else group
     of_group = {(0 if whole else width_dim): group} if group > 1 else {}
-    dim = divided_dim(shape, ranks // group, of_group) or 0
-    return of_group | {dim: of_group.get(dim, 1) * (ranks // group)}
+    dim = divided_dim(shape, shard // group, of_group) or 0
+    return of_group | {dim: of_group.get(dim, 1) * (shard // group)}

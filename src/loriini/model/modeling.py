@@ -19,7 +19,6 @@ from loriini.model.loss import (
     call_loss,
     call_targets,
     fused_loss,
-    loss_of_rows,
     reads_weights_alone,
     token_losses,
 )
@@ -37,7 +36,7 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         self.model = LoriiniModel(config)
         self.vocab_size = config.vocab_size
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.lm_head_bias)
-        self.loss_of_rows = loss_of_rows
+        self.fused_loss = fused_loss
         self.post_init()
 
     @can_return_tuple
@@ -133,7 +132,6 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
             mean: Tensor = self.loss_function(logits_BLV, None, self.vocab_size, **arguments)
             return add_z_loss(mean, logits_BLV, ids_BL, divisor, z)
         if reduction == "mean" and (torch.is_grad_enabled() or z):
-            of_rows = self.loss_of_rows
-            return fused_loss(states_BLD, head.weight, ids_BL, divisor, head.bias, z=z, of_rows=of_rows)
+            return self.fused_loss(states_BLD, head.weight, ids_BL, divisor, head.bias, z=z)
         losses_BL = token_losses(states_BLD, head, ids_BL, self.vocab_size)
         return call_loss(losses_BL if reduction == "none" else losses_BL.sum() / divisor)

@@ -4,13 +4,14 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import nn
 
 from loriini.common.checks import CountOrZero, check_fields
 from loriini.model import LoriiniForCausalLM
-from loriini.model.loss import loss_of_rows
+from loriini.model.loss import fused_loss, loss_of_rows
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def speed_up(model: LoriiniForCausalLM, config: SpeedConfig) -> None:
         (model.activation_checkpointing_enable if newer else model.gradient_checkpointing_enable)()
     if config.compile:
         compile_layers(model.model.layers)
-        model.loss_of_rows = torch.compile(loss_of_rows)
+        model.fused_loss = partial(fused_loss, of_rows=torch.compile(loss_of_rows))
 
 
 def compile_layers(layers: nn.ModuleList) -> None:
