@@ -45,9 +45,9 @@ class LoriiniDecoderLayer(GradientCheckpointingLayer):
         """States (B, L, D) to states and this layer's decisions."""
         x_BLD = x_BLD + self.self_attn(self.input_layernorm(x_BLD), **attention)[0]
         cache = attention.get(CACHE)
-        routed = None if cache is None else cache.layers[self.layer_idx]
+        own = None if cache is None else cache.layers[self.layer_idx]
         y_BLD, routing = self.mlp(
-            self.post_attention_layernorm(x_BLD), context, layout, first_layer_routing, routed
+            self.post_attention_layernorm(x_BLD), context, layout, first_layer_routing, own
         )
         return x_BLD + self.dropout(y_BLD), routing
 
@@ -154,12 +154,12 @@ class LoriiniModel(LoriiniPreTrainedModel):
                 "model.set_attn_implementation('eager')"
             )
         x_BLD = self._embed(input_ids, inputs_embeds)
-        routed = routed_cache(cache, past_key_values, use_cache, self.config.num_hidden_layers)
+        cache = routed_cache(cache, past_key_values, use_cache, self.config.num_hidden_layers)
         context = routing_context(
             self.config,
             x_BLD,
             attention_mask,
-            routed,
+            cache,
             position_ids=position_ids,
             routing_labels=routing_labels,
             prompt_lengths=prompt_lengths,
@@ -168,10 +168,10 @@ class LoriiniModel(LoriiniPreTrainedModel):
         )
         check_attention(self.config, context)
         check_names(kwargs)
-        x_BLD, attention = self._prepare(x_BLD, context, attention_mask, position_ids, routed)
-        attention = {**attention, **kwargs, CACHE: routed}
+        x_BLD, attention = self._prepare(x_BLD, context, attention_mask, position_ids, cache)
+        attention = {**attention, **kwargs, CACHE: cache}
         x_BLD, routings = self._run_layers(x_BLD, context, attention)
-        return DecoderOutput(x_BLD, **{CACHE: routed}, routings=routings, context=context)
+        return DecoderOutput(x_BLD, **{CACHE: cache}, routings=routings, context=context)
 
     def _embed(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
         """States (B, L, D) of ids or embeddings. ValueError for both or neither, and for empty ones."""
