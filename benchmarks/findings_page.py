@@ -57,7 +57,10 @@ COMPARED: dict[str, Pairs] = {
     "expert-choice": beside("lory", "ec-token", "ec-segment"),
     "routers": beside("mixtral", "frozen", "random", "aoe"),
     "segments": beside("lory", "lory, segments of 64", "lory, segments of 32"),
-    "experts": beside("dense", "lory, 4 experts", "lory", "lory, 16 experts"),
+    "experts": (
+        *beside("dense", "lory, 4 experts", "lory", "lory, 16 experts"),
+        ("lory, 16 experts", "lory, 4 experts"),
+    ),
     "prompt": beside("lory", "lory, routed by the prompt"),
     "scales": (("lory", "lory, initializer"), ("ec-token", "ec-token, initializer")),
     "optimizers": (
