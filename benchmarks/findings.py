@@ -139,9 +139,9 @@ QUESTIONS = {
         Variant("lory, random order", rate_of="lory", seeds=8, order="random"),
     ),
     "languages": (
-        *designs("dense", "mixtral", seeds=3),
-        *designs("sequence-top2", "global-top2", rate_of="mixtral", seeds=3),
-        Variant("label", ("--model.num_experts=4",), rate_of="dense", seeds=3),
+        *designs("dense", "mixtral", seeds=5),
+        *designs("sequence-top2", "global-top2", rate_of="mixtral", seeds=5),
+        Variant("label", ("--model.num_experts=4",), rate_of="dense", seeds=5),
     ),
 }
 """The variants of each question, in the order of their trainings: what decides most comes first."""

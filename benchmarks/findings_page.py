@@ -53,7 +53,11 @@ COMPARED: dict[str, Pairs] = {
     "longer": beside("dense, 1700 steps", *(f"{name}, 1700 steps" for name in ("dense", "lory", "mixtral"))),
     "units": beside("lory", "prefix"),
     "order": (("lory", "dense"), ("lory, random order", "dense, random order")),
-    "languages": beside("dense", "dense", "mixtral", "sequence-top2", "global-top2", "label"),
+    "languages": (
+        *beside("dense", "dense", "mixtral", "sequence-top2", "global-top2", "label"),
+        *beside("mixtral", "sequence-top2", "global-top2"),
+        ("global-top2", "label"),
+    ),
     "expert-choice": beside("lory", "ec-token", "ec-segment"),
     "routers": beside("mixtral", "frozen", "random", "aoe"),
     "segments": beside("lory", "lory, segments of 64", "lory, segments of 32"),
