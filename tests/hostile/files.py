@@ -71,4 +71,5 @@ def warc(kind: str, content: bytes, **headers: str) -> bytes:
 
 
 def response(body: bytes, kind: str = "text/html", more: str = "") -> bytes:
-    return warc("response", f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\n{more}\r\n".encode() + body)
+    content = f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\n{more}\r\n".encode() + body
+    return warc("response", content, WARC_Target_URI="http://a")

@@ -26,7 +26,7 @@ SETTINGS = {
     "--corpus_weights 1,nan": "each a finite number",
     "--length 100000000000": "at most",
     "--max-minutes nan": "a finite number or none",
-    "--model.head_dim 3": "even width",
+    "--model.head_dim 3": "make it even",
     "--model.low_rank 1000000": "no width",
     "--model.vocab_size 10": "give at least as many",
     "--routing.top_k 99": "has no effect here",

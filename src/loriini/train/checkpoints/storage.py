@@ -284,7 +284,7 @@ def restore(
         if moments:
             optimizer.state[parameter] = {
                 "step": torch.zeros((), device=parameter.device),
-                **{part: torch.zeros_like(parameter) for part in moments},
+                **{part: torch.zeros_like(parameter) for part in ("exp_avg", *moments)},  # all have the first
             }
     _allow_single_process()
     wanted = tensors_of(model, optimizer, parallel)
