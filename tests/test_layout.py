@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "loriini"
 FILES = sorted(SOURCE.rglob("*.py"))
 BUDGETS = {
-    "common": 1166,
+    "common": 1175,
     "routing": 1477,
     "model": 4107,
     "parallel": 861,
@@ -26,15 +26,15 @@ BUDGETS = {
     "train": 3585,
     "estimate": 703,
     "evaluate": 1846,
-    "compare": 2132,
+    "compare": 2124,
     "analyze": 1321,
     "reporting": 585,
-    "quickstart": 585,
+    "quickstart": 580,
     "export": 1006,
     "recipes": 326,
     "bench": 473,
     "cli": 1335,
-    "papers": 3352,
+    "papers": 3353,
 }
 """Lines of Python that a folder may have; one that shrinks has its budget lowered."""
 

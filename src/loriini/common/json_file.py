@@ -1,11 +1,13 @@
-"""JSON objects read from files that may have been damaged or edited, and numbers that JSON does not have."""
+"""JSON objects in files that may have been damaged or edited, and numbers that JSON does not have."""
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
+from loriini.common.atomic import write_json
 from loriini.common.errors import InputError
 
 
@@ -18,6 +20,13 @@ def read_object(path: Path, remedy: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InputError(f"{path}: not a JSON object; {remedy}")
     return value
+
+
+def kept(path: Path, make: Callable[..., Any], *of: Any, sort_keys: bool = True) -> dict[str, Any]:
+    """A file's JSON object; `make(*of)` if there is no file, then written. InputError for a damaged one."""
+    if not path.exists():
+        write_json(path, make(*of), sort_keys)
+    return read_object(path, "remove it; it is made again")
 
 
 def without_nan(value: Any) -> Any:

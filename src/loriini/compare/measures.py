@@ -1,7 +1,7 @@
 """Measurements of a training: of its steps, from `metrics.jsonl`, and its held-out perplexity."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
@@ -9,10 +9,9 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from loriini.common.atomic import write_json
 from loriini.common.errors import InputError
 from loriini.common.hub import RUN, model_folder
-from loriini.common.json_file import read_object
+from loriini.common.json_file import kept
 from loriini.compare.trainings import Training
 from loriini.data.jobs.artifact import digest
 from loriini.data.jobs.lock import folder_lock
@@ -159,13 +158,6 @@ def evaluation_key(folder: Path, *how: Any) -> str:
     weights = model_folder(folder).glob("*.safetensors")
     state = sorted([file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in weights)
     return digest([EVALUATION_VERSION, *how, state])[:8]
-
-
-def kept(path: Path, make: Callable[..., Any], *of: Any, sort_keys: bool = True) -> dict[str, Any]:
-    """A file's JSON object; `make(*of)` if there is no file, then written. InputError for a damaged one."""
-    if not path.exists():
-        write_json(path, make(*of), sort_keys)
-    return read_object(path, "remove it; it is made again")
 
 
 def is_number(value: float | None) -> TypeGuard[float]:

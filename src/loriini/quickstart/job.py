@@ -14,7 +14,7 @@ from loriini.analyze.routes import ROUTES
 from loriini.common.atomic import write_json
 from loriini.common.grouping import grouped
 from loriini.common.hardware import describe_machine, peak_resident
-from loriini.common.json_file import read_object
+from loriini.common.json_file import kept, read_object
 from loriini.common.progress import announce, inform
 from loriini.compare.job import heldout_for, measure_trainings
 from loriini.compare.running import available_cores, refuse_failures, threads_of, train_all
@@ -86,7 +86,8 @@ def _run_stages(settings: Quickstart, identity: Mapping[str, str], out: Path) ->
         mixture = trainings[-1].folder
         if not (mixture / ROUTES).exists():
             measure_routes(mixture, evaluation).save(mixture / ROUTES)
-        samples = write_samples(out, [training.folder for training in trainings])
+        runs = [training.folder for training in trainings]
+        samples = kept(out / SAMPLES, make_samples, out, runs)["samples"]
     found |= {"machine": {**describe_machine(), "jobs": jobs, "threads": threads_of(jobs)}}
     results = contract_results(found, corpus, stage.costs())
     write_json(out / RESULTS, results)
@@ -137,22 +138,16 @@ def domain_sizes(documents: Iterator[Document]) -> Sizes:
     }
 
 
-def write_samples(out: Path, runs: Sequence[Path]) -> list[dict[str, str]]:
-    """For each domain a held-out prompt, and each model's continuation; written to SAMPLES, or read there."""
-    path = out / SAMPLES
-    if not path.exists():
-        prompts = {
-            document.domain: document.text[:PROMPT_CHARACTERS] for document in read_side(out, "heldout")
-        }
-        samples = {domain: {"domain": domain, "prompt": prompt} for domain, prompt in prompts.items()}
-        for run in runs:
-            model, tokenizer = load_model(run)
-            for domain, sample in samples.items():
-                how = Generation(SAMPLE_TOKENS, label=domain)
-                sample[run.name] = continue_text(model, tokenizer, sample["prompt"], how)
-        write_json(path, {"samples": list(samples.values())})
-    found: list[dict[str, str]] = read_object(path, "remove it; it is made again")["samples"]
-    return found
+def make_samples(out: Path, runs: Sequence[Path]) -> dict[str, list[dict[str, str]]]:
+    """`samples`: for each domain a held-out prompt, and each model's continuation."""
+    prompts = {document.domain: document.text[:PROMPT_CHARACTERS] for document in read_side(out, "heldout")}
+    samples = {domain: {"domain": domain, "prompt": prompt} for domain, prompt in prompts.items()}
+    for run in runs:
+        model, tokenizer = load_model(run)
+        for domain, sample in samples.items():
+            how = Generation(SAMPLE_TOKENS, label=domain)
+            sample[run.name] = continue_text(model, tokenizer, sample["prompt"], how)
+    return {"samples": list(samples.values())}
 
 
 def contract_results(

@@ -10,9 +10,9 @@ from loriini.common.atomic import write_json
 from loriini.common.checks import Bounds, check_fields
 from loriini.common.errors import InputError
 from loriini.common.hardware import describe_machine
+from loriini.common.json_file import kept
 from loriini.common.options import Option
 from loriini.common.progress import inform, warn
-from loriini.compare.measures import kept
 from loriini.compare.running import check_jobs, refuse_failures, train_all
 from loriini.data.jobs.lock import claim_folder, folder_lock
 from loriini.data.read.records import OnError

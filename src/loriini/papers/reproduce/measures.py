@@ -18,7 +18,8 @@ import numpy as np
 import torch
 
 from loriini.analyze.routes import routes_by_domain
-from loriini.compare.measures import evaluation_key, kept, training_measures
+from loriini.common.json_file import kept
+from loriini.compare.measures import evaluation_key, training_measures
 from loriini.compare.trainings import Training
 from loriini.data.jobs.lock import folder_lock
 from loriini.evaluate.heldout import HeldOut, documents_of
