@@ -185,16 +185,16 @@ def learning_section(results: Mapping[str, Any], shown: Rows) -> Html | None:
     """Training loss over tokens, FLOPs and seconds."""
     trained = grouped((cell for cell in results["cells"] if "curve" in cell), itemgetter("name"))
     curves = {
-        v["name"] + SEES_LATER * (v["training_causality"] == "none"): cells_with_equal_steps(cells)
+        v["name"] + later_tokens_mark(v["training_causality"]): cells_with_equal_steps(trained[v["name"]])
         for v in shown
-        if (cells := trained.get(v["name"]))
+        if v["name"] in trained
     }
     if not curves:
         return None
     machine = " ({processor}; trainings at once: {jobs}, threads of each: {threads})"
     trained_on = machine.format_map(results["machine"]) if "machine" in results else ""
     several = any(len(cells) > 1 for cells in curves.values())
-    over_seeds = " over seeds; band: lowest to highest seed" * several
+    over_seeds = " over seeds; band: lowest to highest seed" if several else ""
     captions = {
         "tokens": f"Line: running mean{over_seeds}. The initial drop is cut off.",
         "flops": "The same over computation: forward and backward, attention and merging included.",
@@ -202,6 +202,11 @@ def learning_section(results: Mapping[str, Any], shown: Rows) -> Html | None:
     }
     drawn = (p.figure(figures.learning_curves(curves, axis), text) for axis, text in captions.items())
     return p.join(p.pair(*drawn), first_segment_note(shown))
+
+
+def later_tokens_mark(causality: str) -> str:
+    """The mark after the name of a variant whose losses cannot be compared with the others'."""
+    return SEES_LATER if causality == "none" else ""
 
 
 def cells_with_equal_steps(cells: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
@@ -274,7 +279,7 @@ def grid_section(results: Mapping[str, Any]) -> Html | None:
             v["name"],
             mean_text(v.get("training_loss"), 3),
             mean_text(v.get("perplexity", {}).get(OVERALL)),
-            "chosen" * v["chosen"] + SEES_LATER * (v["causality"] == "none"),
+            ("chosen" if v["chosen"] else "") + later_tokens_mark(v["causality"]),
         ]
         for v in variants
     ]

@@ -282,9 +282,10 @@ def restore(
     for name, parameter in model.named_parameters():
         moments = [part for part in MOMENTS if f"{OF_OPTIMIZER}{part}.{name}" in saved]
         if moments:
+            until_last = MOMENTS[: MOMENTS.index(moments[-1]) + 1]  # a second comes with a first
             optimizer.state[parameter] = {
                 "step": torch.zeros((), device=parameter.device),
-                **{part: torch.zeros_like(parameter) for part in ("exp_avg", *moments)},  # all have the first
+                **{part: torch.zeros_like(parameter) for part in until_last},
             }
     _allow_single_process()
     wanted = tensors_of(model, optimizer, parallel)

@@ -117,7 +117,8 @@ def _add_value(values: dict[str, Any], config: Any, path: Sequence[str], text: s
     for section in sections:
         config = getattr(config, section)
         values = values.setdefault(section, dict(config) if isinstance(config, dict) else {})
-    kind = float if isinstance(config, dict) else get_type_hints(type(config))[name]
+    of_options = isinstance(config, dict)  # `routing.options`, an extension's numbers
+    kind = float if of_options else get_type_hints(type(config))[name]
     values[name] = _parse(text, kind)
 
 
