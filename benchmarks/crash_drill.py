@@ -46,7 +46,7 @@ def command(out: Path, experts: int) -> list[str]:
 
 def workers(launcher: int) -> dict[int, int]:
     """The processes that torchrun has started and that are alive, by rank."""
-    found = {}
+    found: dict[int, int] = {}
     for pid in Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split():
         try:
             variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")

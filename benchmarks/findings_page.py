@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from math import exp, log
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +203,11 @@ def comparison(rows: Sequence[Mapping[str, Any]]) -> str:
     return table(head, cells)
 
 
+def compared_table(results: Results, table: str) -> str:
+    """The table of this name, of variants and what they are compared with."""
+    return comparison(compared(results, table))
+
+
 def gain_of_order(results: Results) -> dict[str, tuple[str, str]]:
     """How Lory's gain with similar documents side by side differs from that in random order."""
     if "order" not in results:
@@ -215,15 +219,13 @@ def gain_of_order(results: Results) -> dict[str, tuple[str, str]]:
 
     def moved(seed: str) -> dict[str, Any]:
         """Scores that differ from those of `lory, random order` as one gain does from the other."""
-
-        def combined(of: Callable[[Mapping[str, Any]], Any]) -> Any:
-            return of(own[seed]) - of(base[seed]) + of(other[seed])
-
-        domains = own[seed]["losses"]
+        a, b, c = (scores[seed] for scores in (own, base, other))
+        ppl_a, ppl_b, ppl_c = (score["perplexity"] for score in (a, b, c))
+        losses = {d: np.array(a["losses"][d]) - b["losses"][d] + c["losses"][d] for d in a["losses"]}
         return {
-            "new_loss": combined(lambda score: score["new_loss"]),
-            "perplexity": {d: exp(combined(lambda score, d=d: log(score["perplexity"][d]))) for d in domains},
-            "losses": {d: combined(lambda score, d=d: np.array(score["losses"][d])) for d in domains},
+            "new_loss": a["new_loss"] - b["new_loss"] + c["new_loss"],
+            "perplexity": {d: ppl_a[d] / ppl_b[d] * ppl_c[d] for d in losses},
+            "losses": losses,
         }
 
     # a study that was interrupted has fewer of some
@@ -314,7 +316,7 @@ def loss_by_rate(results: Results) -> Figure:
 
 
 TABLES: dict[str, Callable[[Results], str]] = {
-    **{name: lambda results, name=name: comparison(compared(results, name)) for name in COMPARED},
+    **{name: partial(compared_table, table=name) for name in COMPARED},
     "interaction": lambda results: as_lines(gain_of_order(results)),
     "readme": lambda results: as_lines(
         {

@@ -23,7 +23,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 import standins  # noqa: F401  first: loriini imports what it replaces
@@ -165,8 +164,10 @@ def profile_of(run: Any) -> Row:
         work()
     attribute = "self_device_time_total" if on_gpu else "self_cpu_time_total"
     # an operator's device time is that of its kernels, which have events of their own
-    device = DeviceType.CUDA if on_gpu else DeviceType.CPU
-    events = [op for op in profiler.key_averages() if op.device_type == device and not op.is_user_annotation]
+    device = "CUDA" if on_gpu else "CPU"
+    events = [
+        op for op in profiler.key_averages() if op.device_type.name == device and not op.is_user_annotation
+    ]
     operations = sorted(events, key=lambda op: -getattr(op, attribute))
     total = sum(getattr(op, attribute) for op in operations)
     shown = [

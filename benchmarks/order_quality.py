@@ -10,6 +10,7 @@ import argparse
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -143,9 +144,7 @@ def adjacent_cosine(order_M: Ids, vectors_ND: Vectors) -> float:
 def measure(order: Order, vectors_ND: Vectors, offsets: Ids) -> Row:
     """An order's row: means over its seeds, the median of its seconds."""
     order.make(0)  # compiles
-    made, seconds = zip(
-        *(timed(lambda seed=seed: order.make(seed)) for seed in range(order.seeds)), strict=True
-    )
+    made, seconds = zip(*(timed(partial(order.make, seed)) for seed in range(order.seeds)), strict=True)
     cosines = [shared_instance_cosine(cut_instances(offsets, walk, LENGTH + 1), vectors_ND) for walk in made]
     return {
         "order": order.name,
