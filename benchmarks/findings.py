@@ -30,7 +30,7 @@ from loriini.common.hardware import describe_machine
 from loriini.common.json_file import read_object
 from loriini.compare.measures import training_measures
 from loriini.compare.running import refuse_failures, threads_of, train_all
-from loriini.compare.trainings import Training, place
+from loriini.compare.trainings import Training, with_folders
 from loriini.data.batches.loader import BatchLoader
 from loriini.data.prepare.prepare import open_corpus, prepare_documents
 from loriini.data.prepare.settings import OrderMethod
@@ -190,7 +190,7 @@ class Study:
 
     def train(self, trainings: Iterable[Training]) -> list[Training]:
         """Train those that are not done; WorkerDied where one fails."""
-        placed = place(trainings, self.out / "runs")
+        placed = with_folders(trainings, self.out / "runs")
         refuse_failures(placed, train_all(placed, self.jobs))
         return placed
 
@@ -209,7 +209,7 @@ class Study:
         settings = EvaluationSettings(
             documents, skip=SKIPPED_TOKENS, instances=self.instances, routing=routing
         )
-        models = [ScoredModel.of_run(training.folder) for training in trainings]
+        models = [ScoredModel.from_run(training.folder) for training in trainings]
         settings, heldout = shared_heldout(models, settings)
         for training in trainings:
             scored = evaluate_on(training.folder, heldout, settings, training.name)
@@ -268,7 +268,9 @@ Losses = dict[str, list[float]]
 def by_document(scored: Mapping[str, Any], heldout: Mapping[str, HeldOut]) -> tuple[Losses, Losses]:
     """The mean loss of each document that counts, by domain, and how many predictions it is the mean of."""
     samples = {
-        domain: Sample.of([losses], domain, heldout[domain].documents, scored["instance_tokens"][domain])
+        domain: Sample.from_values(
+            [losses], domain, heldout[domain].documents, scored["instance_tokens"][domain]
+        )
         for domain, losses in scored["instance_losses"].items()
     }
     losses = {domain: (of.sums_MG[0] / of.weight_G).round(5).tolist() for domain, of in samples.items()}

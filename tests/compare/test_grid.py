@@ -12,7 +12,7 @@ from loriini.common.errors import InputError
 from loriini.compare.grid import make_trainings
 from loriini.compare.job import has_small_corpus
 from loriini.compare.settings import CompareSettings, parse_grid
-from loriini.compare.trainings import Training, place, run_digest
+from loriini.compare.trainings import Training, run_digest, with_folders
 from loriini.recipes import find_recipe
 from loriini.recipes.redesign import with_design
 from loriini.recipes.small import quickstart_run
@@ -120,18 +120,18 @@ def test_what_no_run_admits_is_refused(
 def test_a_folder_is_shared_by_the_settings_and_the_corpus(compared: Compared) -> None:
     run = replace(TINY, corpus=(compared.corpus,), length=32, routing=replace(TINY.routing, segment_length=8))
     (cell,) = make_trainings(("lory",), run, [], {}, seeds=1)
-    (placed,) = place([cell], compared.out / "nowhere")
+    (placed,) = with_folders([cell], compared.out / "nowhere")
     assert placed.folder.name.startswith("lory-seed0-")
     in_grid = replace(cell, variant="lory segment_length=8", settings={"routing.segment_length": "8"})
     placed.folder.mkdir(parents=True)
-    assert place([in_grid], compared.out / "nowhere") == [replace(in_grid, folder=placed.folder)]
+    assert with_folders([in_grid], compared.out / "nowhere") == [replace(in_grid, folder=placed.folder)]
     watched = replace(cell, run=replace(cell.run, watch=replace(cell.run.watch, every=3)))
-    assert place([watched], compared.out / "nowhere")[0].folder == placed.folder
+    assert with_folders([watched], compared.out / "nowhere")[0].folder == placed.folder
     for changed in (replace(cell.run, steps=61), replace(cell.run, seed=1), with_design(run, "prefix")):
-        (other,) = place([replace(cell, run=changed)], compared.out / "nowhere")
+        (other,) = with_folders([replace(cell, run=changed)], compared.out / "nowhere")
         assert other.folder != placed.folder
     with pytest.raises(InputError, match=r"lory: the context is 64 tokens, but .* into instances of 32"):
-        place([replace(cell, run=replace(cell.run, length=64))], compared.out)
+        with_folders([replace(cell, run=replace(cell.run, length=64))], compared.out)
 
 
 CORPUS = cast(TrainingCorpus, SimpleNamespace(digest="corpus", vocab_size=64))

@@ -33,7 +33,7 @@ def test_a_kept_evaluation_is_of_the_same_bytes_of_text(
     compared: Compared, two_documents: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = compared.folder("dense", 0)
-    settings, heldout = shared_heldout([ScoredModel.of_run(folder)], EvaluationSettings((two_documents,)))
+    settings, heldout = shared_heldout([ScoredModel.from_run(folder)], EvaluationSettings((two_documents,)))
     trainings = existing_trainings([folder])
     first = evaluate_trainings(trainings, heldout, settings, tmp_path)
     with monkeypatch.context() as patch:
@@ -48,7 +48,7 @@ def test_two_commands_evaluate_a_cell_once(
     compared: Compared, two_documents: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = compared.folder("dense", 0)
-    settings, heldout = shared_heldout([ScoredModel.of_run(folder)], EvaluationSettings((two_documents,)))
+    settings, heldout = shared_heldout([ScoredModel.from_run(folder)], EvaluationSettings((two_documents,)))
     evaluated: list[Path] = []
 
     def evaluate_on(run: Path, *_: object) -> dict[str, str]:
@@ -70,7 +70,7 @@ def test_perplexity_that_counts_segment_1_is_named(
     skip: int, named: bool, compared: Compared, tmp_path: Path
 ) -> None:
     folders = [compared.folder(name, 0) for name in ("dense", "lory")]
-    models = map(ScoredModel.of_run, folders)
+    models = map(ScoredModel.from_run, folders)
     settings, heldout = shared_heldout([*models], EvaluationSettings((str(compared.heldout),), skip=skip))
     trainings = existing_trainings(folders)
     found = compare_trainings(trainings, evaluate_trainings(trainings, heldout, settings, tmp_path), {})
@@ -82,7 +82,7 @@ def test_perplexity_that_counts_segment_1_is_named(
 def test_documents_are_compared_as_evaluate_does(contexts: Any, compared: Compared, tmp_path: Path) -> None:
     folders = [compared.folder("dense", 0), compared.folder("lory", 0)]
     settings = EvaluationSettings((str(compared.heldout),), contexts=contexts)
-    heldout = shared_heldout(list(map(ScoredModel.of_run, folders)), settings)
+    heldout = shared_heldout(list(map(ScoredModel.from_run, folders)), settings)
     results = measure_trainings(existing_trainings(folders), heldout, {}, tmp_path / "cache")
     expected = evaluate_runs(folders, settings)
     for cell, found in zip(results["cells"], expected, strict=True):

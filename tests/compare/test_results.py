@@ -130,7 +130,7 @@ def test_a_run_whose_losses_are_not_finite_is_left_out(compared: Compared, tmp_p
     save_file(tensors, weights, {"format": "pt"})
     folders = [compared.folder("dense", 0), compared.folder("dense", 1), compared.folder("lory", 0), broken]
     evaluation = EvaluationSettings((str(compared.heldout),), skip=8)
-    heldout = shared_heldout(list(map(ScoredModel.of_run, folders)), evaluation)
+    heldout = shared_heldout(list(map(ScoredModel.from_run, folders)), evaluation)
     results = measure_trainings(existing_trainings(folders), heldout, {}, tmp_path / "cache")
     assert "lory, seed 1: its loss on held-out text is not finite; left out." in results["remarks"]
     lory = next(v for v in results["variants"] if v["name"] == "lory")

@@ -27,7 +27,7 @@ from loriini.common.signals import Interrupted
 from loriini.compare import running
 from loriini.compare.grid import make_trainings
 from loriini.compare.running import train_all, training_commands
-from loriini.compare.trainings import Training, place
+from loriini.compare.trainings import Training, with_folders
 from loriini.estimate.choice import memory_here
 from loriini.recipes import find_recipe
 from loriini.train.overrides.apply import override
@@ -63,7 +63,7 @@ time.sleep(60)
 def trainings(compared: Compared, out: Path, designs: tuple[str, ...] = ("dense", "lory")) -> list[Training]:
     base = replace(find_recipe("tiny"), corpus=(compared.corpus,))
     joined = [f"{name}={value}" for name, value in zip(overrides()[::2], overrides()[1::2], strict=True)]
-    return place(make_trainings(designs, base, joined, {}, seeds=1), out)
+    return with_folders(make_trainings(designs, base, joined, {}, seeds=1), out)
 
 
 @contextmanager

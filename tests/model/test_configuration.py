@@ -264,4 +264,4 @@ def test_scaled_positions_need_their_rope_theta(tmp_path: Path) -> None:
 def test_a_shape_has_the_part_of_a_head_that_is_rotated() -> None:
     rope = {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5}
     config = LoriiniConfig(num_attention_heads=2, hidden_size=16, rope_parameters=rope)
-    assert ModelShape.of_config(config).config_values()["rope_parameters"] == rope
+    assert ModelShape.from_config(config).config_values()["rope_parameters"] == rope

@@ -11,7 +11,7 @@ from loriini.compare.trainings import Training, run_settings, variant_name
 from loriini.data.prepare.tokenized.tokenizer import same_vocabulary
 from loriini.evaluate.runs import check_distinct
 from loriini.train.changes import NOT_OF_TRAINING
-from loriini.train.config import ModelShape, RecordedCorpus, TrainConfig, of_json, read_run
+from loriini.train.config import ModelShape, RecordedCorpus, TrainConfig, from_json, read_run
 
 NO_VARIANT = ("name", "seed", *NOT_OF_TRAINING)
 """Settings in which runs of one variant may differ."""
@@ -64,8 +64,8 @@ def _read(folder: Path) -> _ExistingRun:
     if not (folder / RUN).exists():
         raise InputError(f"{folder}: no run here (no {RUN}); give the folder of a run that was trained")
     run, written = read_run(folder / RUN)
-    corpus = of_json(RecordedCorpus, written, folder / RUN)
-    shape = ModelShape.of_config(run.config(corpus.vocab_size))  # without fields that follow from others
+    corpus = from_json(RecordedCorpus, written, folder / RUN)
+    shape = ModelShape.from_config(run.config(corpus.vocab_size))  # without fields that follow from others
     run = replace(run, model=replace(shape, recompute_merge=run.model.recompute_merge))
     settings = {**run_settings(run, NO_VARIANT), "corpus_digest": corpus.corpus_digest[:8]}
     return _ExistingRun(folder, run, settings, corpus.vocab_size)

@@ -51,15 +51,15 @@ def learning_curves(cells: Mapping[str, Sequence[Mapping[str, Any]]], axis: str)
 
 
 @picture
-def differences(variants: Rows, baseline: str, places: Mapping[str, int]) -> Figure:
+def differences(variants: Rows, baseline: str, colors: Mapping[str, int]) -> Figure:
     """Difference of perplexity relative to the baseline, all domains: two intervals for each variant.
 
-    `places` are those of the variants among all that the report shows, by name; each has one colour there.
+    `colors`: the number of each variant's colour, by name: the same in all of the report.
     """
     figure, axes = _rows([variant["name"].replace(" ", "\n") for variant in variants], baseline)
     for place, variant in enumerate(variants):
         difference = variant["difference"][OVERALL]
-        color = COLORS[places[variant["name"]] % len(COLORS)]
+        color = COLORS[colors[variant["name"]] % len(COLORS)]
         _interval(axes, place - 0.14, difference["seeds"], color, "o", 2.5)
         _interval(axes, place + 0.14, difference["documents"], color, "s", 1.0)
     axes.plot([], [], "o-", color=INK, linewidth=2.5, label="over seeds")

@@ -19,7 +19,7 @@ from loriini.compare.report import write_comparison
 from loriini.compare.results import Results, compare_trainings
 from loriini.compare.running import check_jobs, refuse_failures, threads_of, train_all
 from loriini.compare.settings import CompareSettings
-from loriini.compare.trainings import Training, place
+from loriini.compare.trainings import Training, with_folders
 from loriini.data.jobs.lock import folder_lock
 from loriini.data.read.inputs import input_files
 from loriini.evaluate.heldout import documents_of
@@ -94,7 +94,7 @@ def place_designs(settings: CompareSettings, evaluation: EvaluationSettings, out
         raise InputError(
             f"recipe {settings.recipe} needs a corpus: make one with `loriini prepare`, give --corpus DIR"
         )
-    return place(trainings, out / "runs")
+    return with_folders(trainings, out / "runs")
 
 
 def heldout_for(trainings: Sequence[Training], evaluation: EvaluationSettings) -> SharedHeldout:
@@ -117,7 +117,7 @@ def compare_runs(folders: Sequence[Path], evaluation: EvaluationSettings | None,
     runs = [str(path) for path in folders]
     check_out(out, runs, heldout=evaluation is not None)
     trainings = existing_trainings(folders)
-    scored = [ScoredModel.of_run(each.folder) for each in trainings if each.state == "finished"]
+    scored = [ScoredModel.from_run(each.folder) for each in trainings if each.state == "finished"]
     heldout = shared_heldout(scored, evaluation) if evaluation and scored else None
     return finish(trainings, heldout, {}, out, {"runs": runs})
 
@@ -188,7 +188,7 @@ def describe_trainings(settings: CompareSettings, out: Path) -> list[dict[str, A
         trainings = with_corpus(trainings, small)
     if trainings[0].run.corpus:
         vocabulary = read_corpora(trainings[0].run.corpus).vocab_size
-        trainings = place(trainings, out / "runs")
+        trainings = with_folders(trainings, out / "runs")
     else:
         vocabulary = default_vocabulary(trainings[0].run, settings.recipe)
     return [describe_training(training, vocabulary) for training in trainings]

@@ -28,7 +28,7 @@ from loriini.reporting.curves import (
     utilisation,
     with_load_entropy,
 )
-from loriini.train.config import RecordedCorpus, of_json, read_run
+from loriini.train.config import RecordedCorpus, from_json, read_run
 from loriini.train.records.metrics import METRICS, read_records
 
 Row = Mapping[str, Any]
@@ -56,7 +56,7 @@ def training_measures(training: Training) -> dict[str, Any]:
     if not metrics:
         raise InputError(f"{training.folder}: has no {METRICS}, so nothing to compare; train it first")
     run, written = read_run(training.folder / RUN)
-    corpus = of_json(RecordedCorpus, written, training.folder / RUN)
+    corpus = from_json(RecordedCorpus, written, training.folder / RUN)
     configs = {n: run.config(corpus.vocab_size, num_experts=n) for n in {m["experts"] for m in metrics}}
     flops = {n: config.flops_per_token(run.length) for n, config in configs.items()}
     tokens = column(metrics, "tokens")

@@ -135,7 +135,7 @@ def perplexity_section(results: Mapping[str, Any], shown: Rows) -> Html | None:
     if not causal:
         return None
     compared, rows = [v for v in causal if "difference" in v], perplexity_rows(causal)
-    places = {v["name"]: place for place, v in enumerate(shown)}
+    colors = {v["name"]: color for color, v in enumerate(shown)}
     caption = f"Left of 0, a variant predicts better than {results['baseline']}. 95 % intervals."
     return p.join(
         p.table(rows[0], rows[1:]),
@@ -144,7 +144,7 @@ def perplexity_section(results: Mapping[str, Any], shown: Rows) -> Html | None:
             f"from {results['baseline']}. The interval over seeds covers initialisation and order of the "
             "batches; that over held-out text covers the choice of this text, for these trainings."
         ),
-        p.figure(figures.differences(compared, results["baseline"], places), caption) if compared else "",
+        p.figure(figures.differences(compared, results["baseline"], colors), caption) if compared else "",
     )
 
 

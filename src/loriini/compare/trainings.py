@@ -28,7 +28,7 @@ class Training:
     """Design and settings: what the report names."""
     run: TrainConfig
     folder: Path = Path()
-    """The folder of its run, once `place` has chosen it."""
+    """The folder of its run, once `with_folders` has chosen it."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """Settings of the grid that the design depends on; none of an existing run."""
     width: int | None = None
@@ -72,7 +72,7 @@ class Training:
 Placed = TypeVar("Placed", bound=Training)
 
 
-def place(trainings: Iterable[Placed], folder: Path) -> list[Placed]:
+def with_folders(trainings: Iterable[Placed], folder: Path) -> list[Placed]:
     """The trainings with their folders in `folder`: one made for the same settings, or a new one.
 
     InputError for a training that its corpus does not fit.

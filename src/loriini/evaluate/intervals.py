@@ -80,7 +80,7 @@ def differences_by_domain(
         if a.shape != b.shape or a.ndim != 1 or not len(a):
             raise ValueError(f"domain {domain!r}: losses of shapes {a.shape} and {b.shape} are no pairs")
         tokens_N = (tokens or {}).get(domain, np.ones(len(a)))
-        samples[domain] = Sample.of([a, b], domain, (documents or {}).get(domain, ()), tokens_N)
+        samples[domain] = Sample.from_values([a, b], domain, (documents or {}).get(domain, ()), tokens_N)
     domains = {domain: _difference([sample]) for domain, sample in samples.items()}
     return domains | {OVERALL: _difference([*samples.values()])}
 
@@ -100,7 +100,7 @@ def difference_of_means(values_a: ArrayLike, values_b: ArrayLike, name: str) -> 
     Its interval is that of a paired bootstrap over questions, as in `differences_by_domain`; unknown where
     all questions differ by the same, as where none does.
     """
-    sample = Sample.of([values_a, values_b], name)
+    sample = Sample.from_values([values_a, values_b], name)
     (a, b), (a_R, b_R) = sample.mean_M, sample.resampled_MR
     freedom = degrees_of_freedom([sample.documents]) if np.ptp(np.subtract(*sample.sums_MG)) else nan
     return Difference(float(b - a), *percentile_interval(widened(b_R - a_R, b - a, freedom)))
@@ -116,7 +116,7 @@ class Sample:
     weight_G: _Floats
 
     @classmethod
-    def of(
+    def from_values(
         cls, values_MN: Any, domain: str, document_N: Sequence[int] = (), weight_N: ArrayLike | None = None
     ) -> "Sample":
         """The sample of N instances, of which those of weight 0 do not count.

@@ -55,7 +55,7 @@ class ScoredModel:
     corpus: Sequence[Path]
 
     @classmethod
-    def of_run(cls, run: Path) -> "ScoredModel":
+    def from_run(cls, run: Path) -> "ScoredModel":
         config, trained = load_config(run), training_of(run)
         corpus = [Path(folder) for folder in trained.corpus or ()]
         return cls(run, config, model_folder(run), trained.context(config), corpus)
@@ -94,7 +94,7 @@ def evaluate_runs(runs: Sequence[Path], settings: EvaluationSettings) -> list[di
     that is given twice.
     """
     check_distinct(runs)
-    settings, heldout = shared_heldout(list(map(ScoredModel.of_run, runs)), settings)
+    settings, heldout = shared_heldout(list(map(ScoredModel.from_run, runs)), settings)
     if len(runs) == 1:
         results = [evaluate_on(runs[0], heldout, settings)]
     else:

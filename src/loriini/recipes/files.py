@@ -8,7 +8,7 @@ from typing import Any
 
 from loriini.common.errors import InputError
 from loriini.routing import DESIGNS
-from loriini.train.config import TrainConfig, of_json
+from loriini.train.config import TrainConfig, from_json
 from loriini.train.overrides.apply import with_values
 
 READERS: dict[str, Callable[[str], Any]] = {".json": json.loads, ".toml": tomllib.loads}
@@ -24,7 +24,7 @@ def read_run_file(path: Path, recipe: Callable[[str], TrainConfig]) -> TrainConf
     """
     values = read_values(path)
     if "corpus_digest" in values:
-        return of_json(TrainConfig, values, path)
+        return from_json(TrainConfig, values, path)
     try:
         return run_of_values(values, recipe, path.stem)
     except (InputError, ValueError, TypeError) as error:

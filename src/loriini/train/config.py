@@ -66,7 +66,7 @@ class ModelShape(Architecture):
     """Rows of the embedding, for example padded to a multiple of 128; none: the corpus's vocabulary."""
 
     @classmethod
-    def of_config(cls, config: LoriiniConfig) -> "ModelShape":
+    def from_config(cls, config: LoriiniConfig) -> "ModelShape":
         """The architecture of a model."""
         names = [f.name for f in fields(cls) if hasattr(config, f.name)]
         values = {name: getattr(config, name) for name in names}
@@ -253,7 +253,7 @@ class TrainConfig:
 def read_run(path: Path) -> tuple[TrainConfig, dict[str, Any]]:
     """The run of a `run.json`, and the whole JSON object. InputError for a file that is not a run's."""
     values = read_object(path, "start another run")
-    return of_json(TrainConfig, values, path), values
+    return from_json(TrainConfig, values, path), values
 
 
 @dataclass(frozen=True)
@@ -267,7 +267,7 @@ class RecordedCorpus:
         check_fields(self)
 
 
-def of_json(kind: type[T], values: Any, path: Path) -> T:
+def from_json(kind: type[T], values: Any, path: Path) -> T:
     """The dataclass whose fields a file holds; for anything else an InputError that names the file.
 
     Fields that it does not have are ignored, absent ones take their defaults.

@@ -23,7 +23,7 @@ from loriini.train.changes import (
     refuse_changes,
 )
 from loriini.train.checkpoints.state import STATE, Newest, read_state, with_progress
-from loriini.train.config import TrainConfig, of_json, read_run
+from loriini.train.config import TrainConfig, from_json, read_run
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.records.metrics import EVALUATION, METRICS, read_records
 from loriini.train.run_progress import RunProgress
@@ -112,7 +112,7 @@ def own_checkpoint(run: TrainConfig, out: Path, newest: Newest) -> tuple[Path, R
     found = with_progress(out / CHECKPOINTS, newest)
     if found:
         path, damaged = found[0], newest[1]
-        written = of_json(TrainConfig, read_state(path).get("run"), path / STATE)
+        written = from_json(TrainConfig, read_state(path).get("run"), path / STATE)
         if changed := changed_settings(written.chosen_as(run).to_dict(), run.chosen_as(written).to_dict()):
             raise InputError(
                 f"{out / RUN}: not the run of {path.name} (different: {', '.join(changed)}); "

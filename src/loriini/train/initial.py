@@ -189,7 +189,7 @@ def start_from(
 
 def initial_shape(run: TrainConfig, initial: InitialModel) -> ModelShape:
     """The architecture of the model, with the run's experts where it has none, for the run's context."""
-    shape = ModelShape.of_config(initial.config)
+    shape = ModelShape.from_config(initial.config)
     longest = initial.config.max_position_embeddings
     if initial.config.block != "gpt2":
         longest = max(longest, run.length)

@@ -163,13 +163,13 @@ def save_final(
 
 
 def reason_to_stop(
-    run: TrainConfig, out: Path, progress: RunProgress, interrupted: bool, late: bool
+    run: TrainConfig, out: Path, at: RunProgress, interrupted: bool, late: bool
 ) -> BaseException | None:
     """The error that ends training after a step, once that is saved; None to go on."""
-    if progress.skips >= run.guard.max_skips:
-        return skips_error(out, progress.step, progress.skips)
-    message = f"{out}: saved after step {progress.step} of {run.steps}; run the same command again to resume"
-    if progress.step == run.steps:
+    if at.skips >= run.guard.max_skips:
+        return skips_error(out, at.step, at.skips)
+    message = f"{out}: saved after step {at.step} of {run.steps}; run the same command again to resume"
+    if at.step == run.steps:
         return None  # the final model is saved first
     return Interrupted(message) if interrupted else Unfinished(message) if late else None
 

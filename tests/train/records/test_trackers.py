@@ -11,7 +11,7 @@ from loriini.common.errors import InputError
 from loriini.train import loop
 from loriini.train.records import trackers
 from loriini.train.records.metrics import METRICS, read_records
-from loriini.train.records.trackers import WatchConfig, check_trackers, flatten, recording
+from loriini.train.records.trackers import WatchConfig, check_trackers, recording, scalars_of
 from runs import STEPS, stop, tiny_corpus, tiny_run
 
 
@@ -34,7 +34,7 @@ def test_metrics_are_flattened_by_layer_and_expert() -> None:
         for j, g in enumerate(row)
     }
     scalars = {"step": 20.0, "experts": 2.0, "skipped": 0.0, "utilisation/0": 1.0, "utilisation/1": 0.5}
-    assert dict(flatten(record)) == scalars | gates
+    assert dict(scalars_of(record)) == scalars | gates
 
 
 def test_tensorboard_shows_every_step_once_after_a_resume(tmp_path: Path) -> None:

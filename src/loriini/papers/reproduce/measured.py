@@ -68,7 +68,7 @@ class Measured:
         means = {seed: fmean(map(fmean, by_domain.values())) for seed, by_domain in by_seed.items()}
         documents: Documents = next(iter(self.each(row, "documents").values()), {})
         samples = [
-            Sample.of([of_seed[name] for of_seed in by_seed.values()], name, documents.get(name, ()))
+            Sample.from_values([of_seed[name] for of_seed in by_seed.values()], name, documents.get(name, ()))
             for name in next(iter(by_seed.values()), {})
         ]
         freedom = degrees_of_freedom([sample.documents for sample in samples])

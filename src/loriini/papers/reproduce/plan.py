@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from loriini.compare.trainings import Training, place
+from loriini.compare.trainings import Training, with_folders
 from loriini.papers.published import ITEMS, PaperRun
 from loriini.papers.reproduce.charts import Chart
 from loriini.papers.reproduce.claim import Claim
@@ -95,7 +95,7 @@ def make_plans(
 ) -> list[Plan]:
     """The plans of several items; their corpora are prepared, their runs not yet trained."""
     return [
-        Plan(experiment, tuple(place(item_trainings(experiment, scale, texts, seeds), out / RUNS)))
+        Plan(experiment, tuple(with_folders(item_trainings(experiment, scale, texts, seeds), out / RUNS)))
         for experiment in experiments
     ]
 

@@ -10,7 +10,7 @@ from loriini.common.hub import MODEL, RUN, holds_tokenizer
 from loriini.model import LoriiniConfig
 from loriini.model.weights.loading import load_config
 from loriini.train.checkpoints.state import read_progress
-from loriini.train.config import RecordedCorpus, of_json, read_run
+from loriini.train.config import RecordedCorpus, from_json, read_run
 from loriini.train.corpora import read_corpora
 from loriini.train.folder import has_model
 
@@ -30,7 +30,7 @@ def checkpoint_config(checkpoint: Path, eos_token_id: int | None = None) -> Lori
     path = run_file(checkpoint)
     run, values = read_run(path)
     dense = run.is_dense_at(read_progress(checkpoint).step)
-    vocab_size = of_json(RecordedCorpus, values, path).vocab_size
+    vocab_size = from_json(RecordedCorpus, values, path).vocab_size
     names: tuple[str, ...] = ()
     if run.routing.scorer == "label":
         source = load_config(path.parent) if has_model(path.parent) else read_corpora(run.corpus).instances

@@ -74,7 +74,7 @@ class CheckpointConfig:
 
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
-OF_OPTIMIZER = "optimizer."
+OPTIMIZER_PREFIX = "optimizer."
 """How the names of the optimizer's state begin in a checkpoint."""
 
 
@@ -201,7 +201,7 @@ class CheckpointFiles(HuggingFaceStorageWriter):
         # A thread begins on GPU 0, where torch's streams would then take memory for every process.
         with torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext():
             tensors = {item.index.fqn: cast(Tensor, planner.resolve_data(item)) for item in plan.items}
-            write_tensors(self.folder / name, tensors, places_of(plan))
+            write_tensors(self.folder / name, tensors, shard_offsets(plan))
         hashes = file_hashes(self.folder, [name])
         sizes = [(item.index, tensors[item.index.fqn].nbytes) for item in plan.items]
         written: TorchFuture[list[WriteResult]] = TorchFuture()
@@ -230,7 +230,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
         os.fsync(file.fileno())
 
 
-def places_of(plan: SavePlan) -> dict[str, str]:
+def shard_offsets(plan: SavePlan) -> dict[str, str]:
     """A file's metadata: where its shards begin in the whole tensors, for `HuggingFaceStorageReader`."""
     begins = {}
     for item in plan.items:
@@ -262,7 +262,7 @@ def tensors_of(model: nn.Module, optimizer: torch.optim.Optimizer, parallel: Par
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     for name, parameter in model.named_parameters():
         for part, tensor in optimizer.state.get(parameter, {}).items():
-            tensors[f"{OF_OPTIMIZER}{part}.{name}"] = tensor
+            tensors[f"{OPTIMIZER_PREFIX}{part}.{name}"] = tensor
     tensors[f"random.{parallel.rank}"] = torch.get_rng_state()
     if torch.cuda.is_available():
         tensors[f"random_of_device.{parallel.rank}"] = torch.cuda.get_rng_state()
@@ -280,7 +280,7 @@ def restore(
     reader = HuggingFaceStorageReader(str(path))
     saved = reader.read_metadata().state_dict_metadata
     for name, parameter in model.named_parameters():
-        moments = [part for part in MOMENTS if f"{OF_OPTIMIZER}{part}.{name}" in saved]
+        moments = [part for part in MOMENTS if f"{OPTIMIZER_PREFIX}{part}.{name}" in saved]
         if moments:
             until_last = MOMENTS[: MOMENTS.index(moments[-1]) + 1]  # a second comes with a first
             optimizer.state[parameter] = {

@@ -113,14 +113,14 @@ def recording(
             file.write(json.dumps(metrics) + "\n")
             file.flush()
             if logs and (measured or metrics["step"] % config.every == 0):
-                scalars = dict(flatten({**metrics, "evaluation": measured}))
+                scalars = dict(scalars_of({**metrics, "evaluation": measured}))
                 for log in logs:
                     log(metrics["step"], scalars)
 
         yield record
 
 
-def flatten(value: Any, name: str = "") -> Iterator[tuple[str, float]]:
+def scalars_of(value: Any, name: str = "") -> Iterator[tuple[str, float]]:
     """The numbers in a step's metrics by name; lists by index: the layer, then the expert.
 
     Bit masks of active experts become the fraction of experts that are active, `utilisation`.
@@ -129,10 +129,10 @@ def flatten(value: Any, name: str = "") -> Iterator[tuple[str, float]]:
         for key, part in value.items():
             if key == "active":
                 key, part = "utilisation", [mask.bit_count() / value["experts"] for mask in part]
-            yield from flatten(part, f"{name}/{key}" if name else key)
+            yield from scalars_of(part, f"{name}/{key}" if name else key)
     elif isinstance(value, list | tuple):
         for i, part in enumerate(value):
-            yield from flatten(part, f"{name}/{i}")
+            yield from scalars_of(part, f"{name}/{i}")
     elif isinstance(value, int | float):
         yield name, float(value)
 
