@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
+from huggingface_hub.utils import filter_repo_objects
 
 from cli.calls import Captured, assert_refused, call
-from loriini.common.hub import is_hub_id, local_folder
+from loriini.common.hub import FILES, OTHER_FORMATS, is_hub_id, local_folder
 from loriini.data.prepare.tokenized.tokenizer import check_tokenizer
 from loriini.model.weights.loading import load_model
 from loriini.train.initial import InitialModel
@@ -44,6 +45,11 @@ def test_what_has_the_form_of_an_id() -> None:
     for path in ("./name", "/org/name", "org/name/model"):
         assert not is_hub_id(path)
         assert local_folder(path) == Path(path)
+
+
+def test_weights_are_downloaded_in_one_format() -> None:
+    files = ["model.safetensors", "consolidated.safetensors", "original/model.safetensors"]
+    assert [*filter_repo_objects(files, allow_patterns=FILES, ignore_patterns=OTHER_FORMATS)] == files[:1]
 
 
 def test_every_command_takes_ids(cached: Path, capsys: Captured) -> None:

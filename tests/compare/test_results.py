@@ -17,7 +17,7 @@ from cli.calls import Captured, assert_refused, call
 from compare.conftest import Compared, all_trained_here, compare_here, overrides
 from loriini.cli import main
 from loriini.common.errors import InputError
-from loriini.common.hub import RUN
+from loriini.common.folders import RUN
 from loriini.compare import job
 from loriini.compare.existing import existing_trainings
 from loriini.compare.grid import make_trainings

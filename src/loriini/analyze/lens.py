@@ -17,8 +17,8 @@ from loriini.analyze.reading import Lens, Reading
 from loriini.analyze.report import read_routes
 from loriini.analyze.routes import ROUTES, Routes
 from loriini.common.errors import InputError
+from loriini.common.folders import model_folder, name_of
 from loriini.common.hardware import Precision
-from loriini.common.hub import model_folder, name_of
 from loriini.common.progress import progress, warn
 from loriini.evaluate.heldout import AS_IN_TRAINING
 from loriini.evaluate.perplexity import score_tokens

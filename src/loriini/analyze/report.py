@@ -6,7 +6,7 @@ from loriini.analyze.routes import ROUTES, Routes, routes_by_domain
 from loriini.analyze.sections import expert_use_plots, learning_section, training_cards, who_routes_where
 from loriini.common.checks import by_dotted_name
 from loriini.common.errors import InputError
-from loriini.common.hub import RUN, name_of, page_folder
+from loriini.common.folders import RUN, name_of, page_folder
 from loriini.evaluate.heldout import tokenize_by_domain
 from loriini.evaluate.runs import read_heldout
 from loriini.evaluate.settings import EvaluationSettings

@@ -9,7 +9,8 @@ from typing import Annotated
 
 from loriini.common.atomic import unfinished
 from loriini.common.errors import InputError
-from loriini.common.hub import is_hub_id, model_folder
+from loriini.common.folders import model_folder
+from loriini.common.hub import is_hub_id
 from loriini.common.options import Option
 
 MOST_BYTES = 64 << 20

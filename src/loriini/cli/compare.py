@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from loriini.cli.arguments import OutFolder
 from loriini.cli.output import format_table, print_rows
 from loriini.common.errors import InputError
-from loriini.common.hub import RUN
+from loriini.common.folders import RUN
 from loriini.common.json_file import read_object
 from loriini.common.options import Only, Option, refuse_given
 from loriini.compare.settings import CompareSettings

@@ -127,7 +127,7 @@ class Lens(OfModel):
             raise InputError("give --text FILE or --prompt TEXT, one of them")
         check_models(self.model, *([self.dense] if self.dense else []))
         from loriini.analyze.lens import LENS, write_lens
-        from loriini.common.hub import page_folder
+        from loriini.common.folders import page_folder
 
         page = write_lens(
             self.model,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from loriini.cli.arguments import output_folder
 from loriini.cli.output import print_once
 from loriini.common.errors import InputError
+from loriini.common.folders import MANIFEST
 from loriini.common.options import Option, refuse_given
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Train:
             return
         if self.resume is None and not (self.recipe and self.out):
             raise InputError("give a recipe and --out RUN, or --resume RUN; see `loriini recipes`")
-        if self.out and (self.out / "manifest.json").exists():
+        if self.out and (self.out / MANIFEST).exists():
             raise InputError(f"--out {self.out}: holds a corpus; choose another folder")
         from loriini.train.launch import resume, train_recipe
 

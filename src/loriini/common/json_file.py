@@ -22,10 +22,15 @@ def read_object(path: Path, remedy: str) -> dict[str, Any]:
     return value
 
 
-def kept(path: Path, make: Callable[..., Any], *of: Any, sort_keys: bool = True) -> dict[str, Any]:
-    """A file's JSON object; `make(*of)` if there is no file, then written. InputError for a damaged one."""
+def read_or_make(
+    path: Path, make: Callable[..., Any], *arguments: Any, sort_keys: bool = True
+) -> dict[str, Any]:
+    """A file's JSON object; if there is no file, it is written first, with what `make(*arguments)` returns.
+
+    InputError for a damaged file.
+    """
     if not path.exists():
-        write_json(path, make(*of), sort_keys)
+        write_json(path, make(*arguments), sort_keys)
     return read_object(path, "remove it; it is made again")
 
 

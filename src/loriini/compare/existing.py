@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from loriini.common.errors import InputError
+from loriini.common.folders import RUN
 from loriini.common.grouping import grouped
-from loriini.common.hub import RUN, holds_tokenizer
+from loriini.common.tokenizers import holds_tokenizer
 from loriini.compare.trainings import Training, run_settings, variant_name
 from loriini.data.prepare.tokenized.tokenizer import same_vocabulary
 from loriini.evaluate.runs import check_distinct

@@ -9,8 +9,8 @@ from typing import Any
 from loriini.common.atomic import write_json
 from loriini.common.checks import as_argument
 from loriini.common.errors import InputError
+from loriini.common.folders import kind_of
 from loriini.common.hardware import describe_machine
-from loriini.common.hub import kind_of
 from loriini.common.json_file import read_object
 from loriini.compare.existing import existing_trainings
 from loriini.compare.grid import make_trainings

@@ -10,8 +10,8 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from loriini.common.errors import InputError
-from loriini.common.hub import RUN, model_folder
-from loriini.common.json_file import kept
+from loriini.common.folders import RUN, model_folder
+from loriini.common.json_file import read_or_make
 from loriini.compare.trainings import Training
 from loriini.data.jobs.artifact import digest
 from loriini.data.jobs.lock import folder_lock
@@ -149,7 +149,7 @@ def evaluate_trainings(
         folder, shown = training.folder, f"evaluate {training.name}"
         path = cache / f"{folder.name}-{evaluation_key(folder, *how)}.json"
         with folder_lock(cache, wait=True):  # another command may evaluate the same trainings
-            evaluations[folder] = kept(path, evaluate_on, folder, heldout, settings, shown)
+            evaluations[folder] = read_or_make(path, evaluate_on, folder, heldout, settings, shown)
     return evaluations
 
 

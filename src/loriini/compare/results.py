@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from loriini.common.folders import RUN
 from loriini.common.grouping import grouped
-from loriini.common.hub import RUN
 from loriini.common.json_file import without_nan
 from loriini.compare.fit import measure_ladder
 from loriini.compare.measures import Row, Rows, is_number, training_measures

@@ -8,7 +8,7 @@ from typing import Literal, TypeVar
 
 from loriini.common.checks import as_argument, by_dotted_name
 from loriini.common.errors import InputError
-from loriini.common.hub import RUN
+from loriini.common.folders import RUN
 from loriini.data.jobs.artifact import digest
 from loriini.routing import RoutingConfig
 from loriini.train.changes import NOT_OF_TRAINING, free_micro_batch

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from loriini.common.errors import InputError
-from loriini.common.hub import model_folder
+from loriini.common.folders import model_folder
 from loriini.common.progress import inform, warn
 from loriini.data.prepare.overlap import warn_of_overlap
 from loriini.data.read.document import Document

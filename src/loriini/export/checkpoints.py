@@ -5,7 +5,7 @@ from pathlib import Path
 from transformers import PreTrainedTokenizerBase
 
 from loriini.common.errors import InputError
-from loriini.common.hub import CHECKPOINTS, RUN
+from loriini.common.folders import CHECKPOINTS, RUN
 from loriini.model import LoriiniForCausalLM
 from loriini.model.weights.loading import readable, tokenizer_in
 from loriini.train.checkpoints.model import checkpoint_config, checkpoint_tokenizer

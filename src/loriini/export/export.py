@@ -16,8 +16,10 @@ from transformers.utils import CONFIG_NAME
 
 from loriini.common.atomic import atomic, write_json
 from loriini.common.errors import InputError
-from loriini.common.hub import TOKENIZER_FILES, check_weights, model_folder
+from loriini.common.folders import model_folder
 from loriini.common.json_file import read_object
+from loriini.common.tokenizers import TOKENIZER_FILES
+from loriini.common.weights import check_weights
 from loriini.export.architectures import RoutedBy, convert, decide, not_dense
 from loriini.export.checkpoints import checkpoint_folder, load_checkpoint
 from loriini.export.formats import FORMATS, ExportSettings

@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from loriini.common.errors import InputError
-from loriini.common.hub import splits_as_gpt2
+from loriini.common.tokenizers import splits_as_gpt2
 
 FILE = "model.gguf"
 

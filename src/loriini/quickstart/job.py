@@ -14,7 +14,7 @@ from loriini.analyze.routes import ROUTES
 from loriini.common.atomic import write_json
 from loriini.common.grouping import grouped
 from loriini.common.hardware import describe_machine, peak_resident
-from loriini.common.json_file import kept, read_object
+from loriini.common.json_file import read_object, read_or_make
 from loriini.common.progress import announce, inform
 from loriini.compare.job import heldout_for, measure_trainings
 from loriini.compare.running import available_cores, refuse_failures, threads_of, train_all
@@ -87,7 +87,7 @@ def _run_stages(settings: Quickstart, identity: Mapping[str, str], out: Path) ->
         if not (mixture / ROUTES).exists():
             measure_routes(mixture, evaluation).save(mixture / ROUTES)
         runs = [training.folder for training in trainings]
-        samples = kept(out / SAMPLES, make_samples, out, runs)["samples"]
+        samples = read_or_make(out / SAMPLES, make_samples, out, runs)["samples"]
     found |= {"machine": {**describe_machine(), "jobs": jobs, "threads": threads_of(jobs)}}
     results = contract_results(found, corpus, stage.costs())
     write_json(out / RESULTS, results)

@@ -8,7 +8,7 @@ from typing import Any
 
 from loriini.common.checks import nearest
 from loriini.common.errors import InputError
-from loriini.common.hub import RUN
+from loriini.common.folders import RUN
 from loriini.common.progress import warn
 from loriini.recipes.files import READERS, as_run, read_run_file, read_values
 from loriini.recipes.small import SIZES, quickstart_run, tiny_recipes

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from loriini.common.atomic import commit, write_json
 from loriini.common.errors import InputError
-from loriini.common.hub import CHECKPOINTS, MODEL, RUN, is_hub_id
+from loriini.common.folders import CHECKPOINTS, MODEL, RUN
+from loriini.common.hub import is_hub_id
 from loriini.common.progress import inform, warn
 from loriini.data.batches.loader import readings
 from loriini.model import LoriiniForCausalLM

@@ -8,9 +8,11 @@ from typing import Any
 
 from loriini.common.checks import as_argument
 from loriini.common.errors import InputError
-from loriini.common.hub import CHECKPOINTS, RUN, holds_tokenizer, is_hub_id, local_folder, model_folder
+from loriini.common.folders import CHECKPOINTS, RUN, model_folder
+from loriini.common.hub import is_hub_id, local_folder
 from loriini.common.progress import inform, warn, without_progress_bars
 from loriini.common.settings import settings_of_kind
+from loriini.common.tokenizers import holds_tokenizer
 from loriini.data.jobs import artifact
 from loriini.data.prepare.tokenized.tokenizer import same_vocabulary
 from loriini.model import LoriiniConfig, LoriiniForCausalLM

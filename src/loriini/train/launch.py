@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from loriini.common.errors import InputError
-from loriini.common.hub import CHECKPOINTS, RUN, is_hub_id, kind_of
+from loriini.common.folders import CHECKPOINTS, RUN, kind_of
+from loriini.common.hub import is_hub_id
 from loriini.common.progress import warn
 from loriini.data.read.inputs import absolute_input
 from loriini.data.read.records import OnError

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from loriini.common.errors import Unfinished
+from loriini.common.folders import CHECKPOINTS, MODEL, RUN
 from loriini.common.hardware import keep_freed_memory, pick_device
-from loriini.common.hub import CHECKPOINTS, MODEL, RUN
 from loriini.common.progress import inform, progress, warn
 from loriini.common.signals import Interrupted, deferred_interrupts
 from loriini.data.batches.loader import BatchLoader, ReadAhead

@@ -14,8 +14,8 @@ from typing import Any
 
 from loriini.common.checks import as_argument
 from loriini.common.errors import InputError
+from loriini.common.folders import RUN
 from loriini.common.hardware import machine_memory, resolve_precision
-from loriini.common.hub import RUN
 from loriini.common.progress import inform, warn
 from loriini.common.settings import UNKNOWN, settings_of
 from loriini.data.prepare.overlap import warn_of_overlap

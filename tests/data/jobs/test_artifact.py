@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from loriini.common.errors import InputError, is_disk_full
-from loriini.data.jobs.artifact import MANIFEST, build_artifact, digest, load_artifact, new_array
+from loriini.common.folders import MANIFEST
+from loriini.data.jobs.artifact import build_artifact, digest, load_artifact, new_array
 
 SETTINGS = {"length": 8, "sizes": (1, 2)}
 INPUTS = {"documents": "abc"}

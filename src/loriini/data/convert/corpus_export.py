@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from loriini.common.atomic import atomic
 from loriini.common.errors import InputError
+from loriini.common.folders import MANIFEST
 from loriini.common.progress import inform, progress
 from loriini.data.convert.megatron import write_megatron
-from loriini.data.jobs.artifact import MANIFEST
 from loriini.data.prepare.prepare import Corpus
 from loriini.data.prepare.tokenized.instances import Instances
 

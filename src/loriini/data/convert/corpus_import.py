@@ -13,11 +13,12 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from loriini.common.errors import InputError
-from loriini.common.hub import holds_tokenizer
+from loriini.common.folders import MANIFEST
 from loriini.common.progress import inform, progress, warn
+from loriini.common.tokenizers import holds_tokenizer
 from loriini.data.convert.corpus_export import BLOCK_TOKENS
 from loriini.data.convert.megatron import megatron_files, read_megatron
-from loriini.data.jobs.artifact import MANIFEST, Artifact, build_artifact, file_hashes, write_manifest
+from loriini.data.jobs.artifact import Artifact, build_artifact, file_hashes, write_manifest
 from loriini.data.jobs.lock import folder_lock
 from loriini.data.prepare.prepare import Corpus, manifest_of, open_corpus
 from loriini.data.prepare.settings import PrepareSettings

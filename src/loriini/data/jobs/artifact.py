@@ -27,9 +27,9 @@ from numpy.typing import DTypeLike, NDArray
 
 from loriini.common.atomic import UNFINISHED, atomic, discard, write_json
 from loriini.common.errors import InputError, first_few
+from loriini.common.folders import MANIFEST
 from loriini.common.json_file import read_object
 
-MANIFEST = "manifest.json"
 DIGITS = 16
 PARTS = ("settings", "inputs", "counts", "files")
 OWN_HASH = "manifest"

@@ -12,9 +12,9 @@ from textwrap import shorten
 from typing import Any
 
 from loriini.common.errors import InputError, first_few
-from loriini.common.hub import RUN, kind_of
+from loriini.common.folders import MANIFEST, RUN, kind_of
 from loriini.common.progress import warn
-from loriini.data.jobs.artifact import MANIFEST, Artifact, digest, load_artifact, write_manifest
+from loriini.data.jobs.artifact import Artifact, digest, load_artifact, write_manifest
 from loriini.data.jobs.lock import folder_lock
 from loriini.data.prepare.settings import EXECUTION, PrepareSettings, check_encoder
 from loriini.data.prepare.similarity.quality import instance_cosines

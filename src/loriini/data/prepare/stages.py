@@ -5,8 +5,9 @@ from functools import partial
 from pathlib import Path
 
 from loriini.common.errors import InputError
+from loriini.common.folders import MANIFEST
 from loriini.common.progress import announce, inform
-from loriini.data.jobs.artifact import MANIFEST, Artifact, OtherContents, link_artifact
+from loriini.data.jobs.artifact import Artifact, OtherContents, link_artifact
 from loriini.data.jobs.executors import make_executor
 from loriini.data.prepare.settings import PrepareSettings
 from loriini.data.prepare.similarity.embeddings import write_embeddings

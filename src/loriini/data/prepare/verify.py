@@ -7,15 +7,9 @@ from textwrap import shorten
 from typing import Any
 
 from loriini.common.errors import InputError, OneLineError, is_system_error
+from loriini.common.folders import MANIFEST
 from loriini.common.progress import Advance, no_progress, progress, warn
-from loriini.data.jobs.artifact import (
-    MANIFEST,
-    Artifact,
-    check_unused,
-    file_hash,
-    load_artifact,
-    read_manifest,
-)
+from loriini.data.jobs.artifact import Artifact, check_unused, file_hash, load_artifact, read_manifest
 from loriini.data.prepare.stages import STAGES
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from loriini.common.errors import InputError
+from loriini.common.folders import MANIFEST, RUN
 from loriini.data.jobs.artifact import digest, file_hash
 from loriini.data.read.compressed import Span, suffixes
 from loriini.data.read.files import (
@@ -29,8 +30,8 @@ HASHED_BYTES = 1 << 30
 DATA_SET_METADATA = ("dataset_info.json", "dataset_dict.json", "state.json")
 """Files that the datasets library writes next to the Arrow files of a saved data set."""
 OWN_FOLDERS = {
-    "a prepared corpus": ("manifest.json", "instances/manifest.json"),
-    "the folder of a run": ("run.json", "metrics.jsonl"),
+    "a prepared corpus": (MANIFEST, f"instances/{MANIFEST}"),
+    "the folder of a run": (RUN, "metrics.jsonl"),
     "the folder of a model": ("config.json", "*.safetensors"),
 }
 """Folders that commands wrote, and the files by which they are recognized."""

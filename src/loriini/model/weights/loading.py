@@ -19,19 +19,12 @@ from transformers.utils import logging
 
 from loriini.common.checks import Count, wrong_fields
 from loriini.common.errors import InputError, is_system_error
+from loriini.common.folders import ADAPTER, MERGE_ADAPTER, MODEL, RUN, model_folder
 from loriini.common.hardware import Precision, pick_device
-from loriini.common.hub import (
-    ADAPTER,
-    MERGE_ADAPTER,
-    MODEL,
-    RUN,
-    check_weights,
-    holds_tokenizer,
-    model_folder,
-    without_chance,
-)
 from loriini.common.json_file import read_object
 from loriini.common.progress import without_progress_bars
+from loriini.common.tokenizers import holds_tokenizer, without_chance
+from loriini.common.weights import check_weights
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.modeling import LoriiniForCausalLM
 from loriini.model.weights.pretrained import (

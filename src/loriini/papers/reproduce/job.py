@@ -10,7 +10,7 @@ from loriini.common.atomic import write_json
 from loriini.common.checks import Bounds, check_fields
 from loriini.common.errors import InputError
 from loriini.common.hardware import describe_machine
-from loriini.common.json_file import kept
+from loriini.common.json_file import read_or_make
 from loriini.common.options import Option
 from loriini.common.progress import inform, warn
 from loriini.compare.running import check_jobs, refuse_failures, train_all
@@ -150,4 +150,4 @@ def compute(experiment: Experiment, scale: Scale, seeds: int, folder: Path) -> M
         return {}
     path = folder / (experiment.computed_as or experiment.item) / f"{seeds}-seeds.json"
     with folder_lock(path.parent, wait=True):
-        return kept(path, experiment.compute, scale, seeds, sort_keys=False)
+        return read_or_make(path, experiment.compute, scale, seeds, sort_keys=False)

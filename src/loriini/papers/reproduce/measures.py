@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from loriini.analyze.routes import routes_by_domain
-from loriini.common.json_file import kept
+from loriini.common.json_file import read_or_make
 from loriini.compare.measures import evaluation_key, training_measures
 from loriini.compare.trainings import Training
 from loriini.data.jobs.lock import folder_lock
@@ -211,7 +211,7 @@ def measure(training: ItemTraining, names: Sequence[str], texts: Texts, folder: 
     with folder_lock(of_run, wait=True):
         for name in names:
             file = f"{name.replace(':', '-').replace(' ', '-')}-{key}.json"
-            found[name] = kept(of_run / file, measured, name)
+            found[name] = read_or_make(of_run / file, measured, name)
     documents = {domain: list(of_domain) for domain, of_domain in documents_of(heldout).items()}
     return {**found, "documents": documents}
 

@@ -6,7 +6,8 @@ Corpora may be elsewhere by the time a checkpoint is exported or trained further
 from pathlib import Path
 
 from loriini.common.errors import InputError
-from loriini.common.hub import MODEL, RUN, holds_tokenizer
+from loriini.common.folders import MODEL, RUN
+from loriini.common.tokenizers import holds_tokenizer
 from loriini.model import LoriiniConfig
 from loriini.model.weights.loading import load_config
 from loriini.train.checkpoints.state import read_progress

@@ -35,10 +35,10 @@ from loriini.common.atomic import commit, unfinished, write_json
 from loriini.common.checks import Count, CountOrZero, check_fields
 from loriini.common.errors import InputError
 from loriini.common.hardware import pick_device
-from loriini.common.hub import check_weights
 from loriini.common.json_file import without_nan
 from loriini.common.progress import warn
 from loriini.common.settings import Needs, setting
+from loriini.common.weights import check_weights
 from loriini.data.jobs.artifact import file_hashes
 from loriini.parallel.mesh import SINGLE_PROCESS, Parallel
 from loriini.train.checkpoints.state import NAME, STATE, checkpoints_in, superseded

@@ -23,8 +23,10 @@ from torch import Tensor
 
 from loriini.common.errors import InputError, is_system_error
 from loriini.common.hardware import has_bf16, pick_device
-from loriini.common.hub import check_weights, local_folder, without_chance
+from loriini.common.hub import local_folder
 from loriini.common.progress import console, without_progress_bars
+from loriini.common.tokenizers import without_chance
+from loriini.common.weights import check_weights
 from loriini.data.jobs.processes import WORKER
 from loriini.data.prepare.settings import MODULES, Pooling, check_encoder
 

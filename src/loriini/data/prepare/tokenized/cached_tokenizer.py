@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 from tokenizers import Tokenizer
 
-from loriini.common.hub import splits_as_gpt2
+from loriini.common.tokenizers import splits_as_gpt2
 
 CACHED_CHARACTERS = 1 << 21
 """The cache is emptied when it holds more: about 300,000 chunks, 60 MB."""

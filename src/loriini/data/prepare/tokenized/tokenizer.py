@@ -17,9 +17,10 @@ import numpy as np
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from loriini.common.errors import InputError
-from loriini.common.hub import TOKENIZER_FILES, local_folder, without_chance
+from loriini.common.hub import local_folder
 from loriini.common.json_file import read_object
 from loriini.common.progress import warn
+from loriini.common.tokenizers import TOKENIZER_FILES, without_chance
 from loriini.data.jobs.artifact import Artifact, build_artifact, file_hash
 from loriini.data.jobs.processes import environment_variables
 from loriini.data.prepare.text.stored import chosen_documents, stored_documents
