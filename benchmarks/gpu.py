@@ -40,7 +40,7 @@ from loriini.bench.models import (
 from loriini.bench.timing import free
 from loriini.common.hardware import autocast, has_bf16, pick_device
 from loriini.model import LoriiniForCausalLM
-from loriini.model.low_precision import experts_cast_once
+from loriini.train.low_precision import experts_cast_once
 from loriini.train.speed import SpeedConfig, speed_up
 from measuring import write_results
 

@@ -14,27 +14,27 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "loriini"
 FILES = sorted(SOURCE.rglob("*.py"))
 BUDGETS = {
-    "common": 1193,
+    "common": 1207,
     "routing": 1477,
-    "model": 4100,
+    "model": 4033,
     "parallel": 861,
     "data/read": 1730,
     "data/prepare": 3410,
     "data/jobs": 790,
     "data/convert": 450,
     "data/batches": 355,
-    "train": 3592,
+    "train": 3663,
     "estimate": 703,
-    "evaluate": 1846,
+    "evaluate": 1843,
     "compare": 2130,
-    "analyze": 1321,
+    "analyze": 1325,
     "reporting": 585,
     "quickstart": 580,
-    "export": 1008,
+    "export": 1010,
     "recipes": 326,
     "bench": 473,
-    "cli": 1337,
-    "papers": 3353,
+    "cli": 1338,
+    "papers": 3354,
 }
 """Lines of Python that a folder may have; one that shrinks has its budget lowered."""
 

@@ -14,8 +14,8 @@ from live_bytes import LiveBytes
 from loriini import DESIGNS, LoriiniConfig, LoriiniForCausalLM
 from loriini.estimate.activations import ActivationBytes, KnownShapes, count_activations, saved_bytes
 from loriini.estimate.memory import cast_parameters
-from loriini.model.low_precision import experts_cast_once
 from loriini.recipes import find_recipe
+from loriini.train.low_precision import experts_cast_once
 from loriini.train.speed import SpeedConfig, speed_up
 from tiny import BLOCKS
 

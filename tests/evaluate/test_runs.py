@@ -13,13 +13,15 @@ from transformers import MixtralConfig, MixtralForCausalLM, PreTrainedTokenizerF
 
 from loriini.common.checks import option_of
 from loriini.common.errors import InputError
+from loriini.common.hardware import find_device
 from loriini.data.read.read import read_documents
 from loriini.evaluate.heldout import documents_of, tokenize_by_domain
 from loriini.evaluate.intervals import differences_by_domain
 from loriini.evaluate.perplexity import evaluate
 from loriini.evaluate.runs import ENOUGH, evaluate_runs
 from loriini.evaluate.settings import EvaluationSettings, RouterFree
-from loriini.model.weights.loading import find_device, load_config, load_model, training_of
+from loriini.model.weights.loading import load_config, load_model
+from loriini.model.weights.run_record import training_of
 from runs import EOS, VOCABULARY, write_tokenizer
 from tiny import SEGMENT, tiny_model
 
@@ -166,7 +168,7 @@ def test_a_model_is_placed_on_the_device_that_is_named(
     for name in ("gpu", "cuda:99", "meta", ""):
         with pytest.raises(InputError, match=f"--device {name}"):
             load_model(run, name)
-    monkeypatch.setattr("loriini.model.weights.loading.pick_device", lambda: torch.device("meta"))
+    monkeypatch.setattr("loriini.common.hardware.pick_device", lambda: torch.device("meta"))
     assert load_model(run)[0].device.type == "meta"
 
 

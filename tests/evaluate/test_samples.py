@@ -12,7 +12,7 @@ from loriini import LoriiniForCausalLM
 from loriini.common.errors import InputError
 from loriini.evaluate.samples import check_room, continue_text
 from loriini.evaluate.settings import Generation
-from loriini.model.weights.loading import opening_ids
+from loriini.model.generate.prompts import opening_ids
 from runs import EOS, VOCABULARY
 from tiny import tiny_model
 

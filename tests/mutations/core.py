@@ -12,7 +12,7 @@ CORE = (
     ),
     Mutation(
         "a second micro-batch overwrites the experts' gradient",
-        "model/low_precision.py",
+        "train/low_precision.py",
         "if weight.grad is None:\n            weight.grad = gradient",
         "if True:\n            weight.grad = gradient",
     ),

@@ -14,7 +14,8 @@ from transformers import AutoTokenizer, PreTrainedModel
 
 from loriini.common.errors import InputError
 from loriini.estimate.memory import GpuCluster
-from loriini.model.weights.loading import load_model, training_of
+from loriini.model.weights.loading import load_model
+from loriini.model.weights.run_record import training_of
 from loriini.train.corpora import read_corpora
 from loriini.train.initial import InitialModel
 from loriini.train.launch import dry_run, resolve_recipe, resume, train_recipe

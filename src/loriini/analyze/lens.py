@@ -23,8 +23,10 @@ from loriini.common.progress import progress, warn
 from loriini.evaluate.heldout import AS_IN_TRAINING
 from loriini.evaluate.perplexity import score_tokens
 from loriini.model import LoriiniForCausalLM
+from loriini.model.generate.prompts import check_ids
 from loriini.model.generate.routing_inputs import refuse_unused_label, routing_inputs
-from loriini.model.weights.loading import check_finite, check_ids, load_model, training_of
+from loriini.model.weights.loading import check_finite, load_model
+from loriini.model.weights.run_record import training_of
 from loriini.reporting.curves import Floats
 from loriini.routing.unit import RoutingContext, unit_layout
 

@@ -10,7 +10,8 @@ from loriini.common.folders import RUN, name_of, page_folder
 from loriini.evaluate.heldout import tokenize_by_domain
 from loriini.evaluate.runs import read_heldout
 from loriini.evaluate.settings import EvaluationSettings
-from loriini.model.weights.loading import load_config, load_model, training_of
+from loriini.model.weights.loading import load_config, load_model
+from loriini.model.weights.run_record import training_of
 from loriini.reporting.page import REPORT, element, join, paragraph, strong, table, write_page
 from loriini.routing import causality_warning
 from loriini.train.changes import PATHS

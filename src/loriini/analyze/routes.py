@@ -18,9 +18,10 @@ from loriini.common.hardware import Precision, autocast
 from loriini.common.progress import progress
 from loriini.evaluate.heldout import HeldOut
 from loriini.model import LoriiniForCausalLM
-from loriini.model.generate.mode import evaluation_mode
+from loriini.model.generate.prompts import check_ids
 from loriini.model.generate.routing_inputs import routing_inputs
-from loriini.model.weights.loading import check_finite, check_ids
+from loriini.model.mode import evaluation_mode
+from loriini.model.weights.loading import check_finite
 from loriini.reporting.curves import Floats
 from loriini.routing import Routing
 from loriini.routing.stats import entropy

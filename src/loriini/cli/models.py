@@ -38,7 +38,8 @@ class Generate(OfModel):
         from loriini.common.progress import warn
         from loriini.evaluate.samples import check_generation, check_room, continue_text
         from loriini.model.generate.routing_inputs import refuse_unused_label
-        from loriini.model.weights.loading import load_model, training_of
+        from loriini.model.weights.loading import load_model
+        from loriini.model.weights.run_record import training_of
 
         how = self.how
         if how.greedy:

@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 import torch
 
+from loriini.common.errors import InputError
+
 Precision = Literal["auto", "bf16", "fp32"]
 """bf16 computes in bfloat16 over float32 weights; auto: bf16 where the hardware has it."""
 
@@ -21,6 +23,18 @@ def pick_device() -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")
+
+
+def find_device(name: str | torch.device | None) -> torch.device:
+    """A device of this machine, by default the one of `pick_device`. InputError for any other."""
+    if name is None:
+        return pick_device()
+    available = ["cpu"]
+    if torch.cuda.is_available():
+        available += ["cuda", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+    if str(name) not in available:
+        raise InputError(f"--device {name}: this machine has no such device; choose {', '.join(available)}")
+    return torch.device(name)
 
 
 def has_bf16(device: torch.device) -> bool:

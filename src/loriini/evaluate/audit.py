@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from loriini.model import LoriiniForCausalLM
-from loriini.model.generate.mode import evaluation_mode
+from loriini.model.mode import evaluation_mode
 from loriini.model.weights.loading import check_finite
 from loriini.routing.design import Causality
 

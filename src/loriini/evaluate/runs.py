@@ -28,15 +28,10 @@ from loriini.evaluate.intervals import differences_by_domain
 from loriini.evaluate.perplexity import check_routing, counts_first_segment, evaluate
 from loriini.evaluate.settings import EvaluationSettings, RouterFree
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
+from loriini.model.generate.prompts import check_ids
 from loriini.model.weights.conversion import router_free
-from loriini.model.weights.loading import (
-    check_finite,
-    check_ids,
-    load_config,
-    load_model,
-    tokenizer_in,
-    training_of,
-)
+from loriini.model.weights.loading import check_finite, load_config, load_model, tokenizer_in
+from loriini.model.weights.run_record import training_of
 from loriini.routing import causality_warning
 
 ENOUGH = 10

@@ -8,9 +8,10 @@ from loriini.common.errors import InputError
 from loriini.evaluate.perplexity import check_routing
 from loriini.evaluate.settings import Generation
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.model.generate.mode import undisturbed
+from loriini.model.generate.prompts import check_ids, prompt_ids
 from loriini.model.generate.routing_inputs import labels_of
-from loriini.model.weights.loading import check_finite, check_ids, prompt_ids
+from loriini.model.mode import undisturbed
+from loriini.model.weights.loading import check_finite
 
 
 @torch.no_grad()

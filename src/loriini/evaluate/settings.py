@@ -133,6 +133,6 @@ class Generation:
 def _check_device(name: str | None) -> None:
     """InputError for a device that this machine does not have; torch is imported only if one is named."""
     if name is not None:
-        from loriini.model.weights.loading import find_device
+        from loriini.common.hardware import find_device
 
         find_device(name)

@@ -25,9 +25,9 @@ from loriini.common.checks import refuse_first
 from loriini.common.errors import InputError
 from loriini.export.gguf_file import not_gguf
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
+from loriini.model.generate.prompts import check_ids, opening_ids, prompt_ids
 from loriini.model.generate.routing_inputs import labels_of, refuse_unused_label
 from loriini.model.mixture import Mixture, names_within
-from loriini.model.weights.loading import check_ids, opening_ids, prompt_ids
 from loriini.routing import RoutingConfig
 from loriini.routing.scorer import RandomScorer, standard_normal
 from loriini.routing.selection import fixed_counts

@@ -17,6 +17,7 @@ from transformers.utils import CONFIG_NAME
 from loriini.common.atomic import atomic, write_json
 from loriini.common.errors import InputError
 from loriini.common.folders import model_folder
+from loriini.common.hardware import find_device
 from loriini.common.json_file import read_object
 from loriini.common.tokenizers import TOKENIZER_FILES
 from loriini.common.weights import check_weights
@@ -27,7 +28,8 @@ from loriini.export.gguf_file import FILE, check_gguf, import_gguf, write_gguf
 from loriini.export.probe import Probe, cast_weights, probe
 from loriini.model import LoriiniForCausalLM
 from loriini.model.weights.card import Exported, TrainingRecord, model_card
-from loriini.model.weights.loading import find_device, load_model, run_of
+from loriini.model.weights.loading import load_model
+from loriini.model.weights.run_record import run_of
 from loriini.model.weights.saving import CARD, save_model_folder
 from loriini.train.checkpoints.state import read_state
 from loriini.train.folder import training_record

@@ -14,7 +14,7 @@ from loriini.common.settings import Needs, setting
 from loriini.data.read.document import Contexts
 from loriini.data.read.records import OnError
 from loriini.model import LoriiniForCausalLM
-from loriini.model.generate.mode import undisturbed
+from loriini.model.mode import undisturbed
 
 HELDOUT = Needs("held-out text, --heldout", lambda run: run.evaluate.heldout)
 

@@ -18,7 +18,6 @@ from loriini.common.hardware import Precision, autocast, autocast_dtype, peak_fl
 from loriini.common.json_file import without_nan
 from loriini.data.batches.loader import BatchLoader
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.model.low_precision import experts_cast_once
 from loriini.parallel.mesh import SINGLE_PROCESS, Parallel
 from loriini.parallel.sharding import reduce_gradients
 from loriini.routing import Routing
@@ -27,6 +26,7 @@ from loriini.routing.unit import units_of_rows
 from loriini.train.balance import update_balance_bias
 from loriini.train.config import TrainConfig
 from loriini.train.guard import largest_norm, with_norm
+from loriini.train.low_precision import experts_cast_once
 from loriini.train.optimizer import learning_rate_factor, set_learning_rate, take_step
 from loriini.train.records.expert_use import ExpertUse, add_totals, add_up, expert_metrics, expert_use
 from loriini.train.records.trackers import WatchConfig

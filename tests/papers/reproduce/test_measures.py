@@ -9,7 +9,7 @@ import torch
 
 from loriini import LoriiniForCausalLM
 from loriini.evaluate.heldout import HeldOut
-from loriini.model.weights.loading import Trained
+from loriini.model.weights.run_record import Trained
 from loriini.papers.reproduce import measures
 from loriini.papers.reproduce.measures import LoadedModel, languages, questions
 from loriini.papers.reproduce.texts import LANGUAGES

@@ -26,7 +26,8 @@ from loriini.evaluate.settings import TaskSettings
 from loriini.evaluate.tasks.loading import Loaded, check_installed, load_tasks, requested
 from loriini.model import LoriiniConfig
 from loriini.model.generate.routing_inputs import labels_of, refuse_unused_label
-from loriini.model.weights.loading import load_config, load_model, training_of
+from loriini.model.weights.loading import load_config, load_model
+from loriini.model.weights.run_record import training_of
 from loriini.routing import causality_warning
 
 BOOTSTRAP = 1000

@@ -1,1 +1,1 @@
-"""Generation: caches, routing of single tokens, prompts."""
+"""Generation: caches, prompts and what routes them."""

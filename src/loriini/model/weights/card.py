@@ -26,7 +26,7 @@ DESCRIBING = (
 
 @dataclass(frozen=True)
 class TrainingRecord:
-    """What a run recorded of its training; None and empty: not known."""
+    """What a card says of the training; None and empty: not known."""
 
     name: str
     step: int

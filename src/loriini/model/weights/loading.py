@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
 from pathlib import Path
 from textwrap import shorten
 
@@ -17,10 +16,9 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from loriini.common.checks import Count, wrong_fields
 from loriini.common.errors import InputError, is_system_error
-from loriini.common.folders import ADAPTER, MERGE_ADAPTER, MODEL, RUN, model_folder
-from loriini.common.hardware import Precision, pick_device
+from loriini.common.folders import ADAPTER, MERGE_ADAPTER, model_folder
+from loriini.common.hardware import find_device
 from loriini.common.json_file import read_object
 from loriini.common.progress import without_progress_bars
 from loriini.common.tokenizers import holds_tokenizer, without_chance
@@ -86,28 +84,6 @@ def check_finite(values: Tensor, what: str) -> None:
         raise InputError(f"{what} are not finite: the model diverged or was damaged; give another")
 
 
-def opening_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """The BOS that a tokenizer puts before every text, as those of Llama 2 and Mixtral do; else none."""
-    ids: list[int] = tokenizer("", verbose=False)["input_ids"]
-    return [tokenizer.bos_token_id] if ids[:1] == [tokenizer.bos_token_id] else []
-
-
-def prompt_ids(tokenizer: PreTrainedTokenizerBase, prompt: str) -> list[int]:
-    """A prompt's token ids: the BOS that the tokenizer adds by itself, if any, and those of the text."""
-    encoded: list[int] = tokenizer(prompt, add_special_tokens=False, verbose=False)["input_ids"]
-    return [*opening_ids(tokenizer), *encoded]
-
-
-def check_ids(ids: Tensor, model: LoriiniForCausalLM) -> None:
-    """InputError where a tokenizer made ids (any shape) that the model does not embed."""
-    rows = model.config.vocab_size
-    if ids.numel() and (largest := int(ids.max())) >= rows:
-        raise InputError(
-            f"the tokenizer makes the id {largest:,}, but the model embeds {rows:,} tokens; "
-            "give the model with the tokenizer that it was trained with"
-        )
-
-
 def load_config(path: Path) -> LoriiniConfig:
     """The configuration of the model that `load_model` would load, without its weights."""
     folder = model_folder(path)
@@ -139,64 +115,6 @@ def tokenizer_in(folder: Path) -> PreTrainedTokenizerBase:
         if not isinstance(tokenizer.model_max_length, int | float):
             raise ValueError(f"its model_max_length is {tokenizer.model_max_length!r}, no number")
         return tokenizer
-
-
-@dataclass(frozen=True)
-class Trained:
-    """What the `run.json` next to a model says of its training; None where it says nothing."""
-
-    precision: Precision | None = None
-    length: Count | None = None
-    document_mask: bool | None = None
-    steps: Count | None = None
-    batch_size: Count | None = None
-    corpus: list[str] | None = None
-
-    @property
-    def tokens(self) -> int | None:
-        """Tokens that the model was trained on."""
-        if self.steps and self.batch_size and self.length:
-            return self.steps * self.batch_size * self.length
-        return None
-
-    def context(self, config: LoriiniConfig) -> int:
-        """The context in tokens that the model was trained with, or the longest of its `config`."""
-        return self.length or config.max_position_embeddings
-
-    @property
-    def evaluated_in(self) -> Precision:
-        """The precision to evaluate in: that of training, but bf16 only where the hardware has it."""
-        return "fp32" if self.precision == "fp32" else "auto"
-
-
-def training_of(path: Path) -> Trained:
-    """How a model was trained, as far as a run says it. InputError for values that a run cannot have."""
-    folder = run_of(path)
-    if folder is None:
-        return Trained()
-    values = read_object(folder / RUN, f"give {folder / MODEL} without its run, or another run")
-    recorded = Trained(**{each.name: values.get(each.name) for each in fields(Trained)})
-    for name, value, expected in wrong_fields(recorded):
-        raise InputError(f"{folder / RUN}: {name} is {value!r}; it must be {expected}")
-    return recorded
-
-
-def run_of(path: Path) -> Path | None:
-    """The folder of the run whose final model this is; None for any other model, even in a run's folder."""
-    folder = model_folder(path)
-    return folder.parent if folder.name == MODEL and (folder.parent / RUN).exists() else None
-
-
-def find_device(name: str | torch.device | None) -> torch.device:
-    """A device of this machine, by default the one of `pick_device`. InputError for any other."""
-    if name is None:
-        return pick_device()
-    available = ["cpu"]
-    if torch.cuda.is_available():
-        available += ["cuda", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
-    if str(name) not in available:
-        raise InputError(f"--device {name}: this machine has no such device; choose {', '.join(available)}")
-    return torch.device(name)
 
 
 def _model_type(folder: Path) -> str:

@@ -28,7 +28,8 @@ from loriini.evaluate.runs import remove_routers
 from loriini.evaluate.settings import EvaluationRouting, RouterFree
 from loriini.model import LoriiniForCausalLM
 from loriini.model.generate.routing_inputs import prompt_routing, routing_inputs
-from loriini.model.weights.loading import load_model, training_of
+from loriini.model.weights.loading import load_model
+from loriini.model.weights.run_record import training_of
 from loriini.papers.reproduce.plan import ItemTraining
 from loriini.papers.reproduce.quantities import significant
 from loriini.papers.reproduce.texts import LANGUAGES, MIXED, Texts

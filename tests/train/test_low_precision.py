@@ -10,7 +10,7 @@ from covering import grid
 from loriini import LoriiniForCausalLM
 from loriini.model.experts.stacked import Experts
 from loriini.model.kernels import merge_kernels
-from loriini.model.low_precision import experts_cast_once
+from loriini.train.low_precision import experts_cast_once
 from loriini.train.speed import SpeedConfig, speed_up
 from tiny import assert_same_gradients, gradients, random_ids, run, tiny_model
 
