@@ -47,7 +47,7 @@ from loriini.evaluate.intervals import Sample
 from loriini.evaluate.runs import ScoredModel, evaluate_on, shared_heldout
 from loriini.evaluate.settings import EvaluationRouting, EvaluationSettings
 from loriini.model.weights.loading import load_model
-from loriini.quickstart.settings import Quickstart
+from loriini.quickstart.settings import QuickstartSettings
 from loriini.recipes.small import quickstart_run
 from loriini.train.corpora import read_corpora
 from loriini.train.overrides.apply import override
@@ -178,7 +178,7 @@ class Study:
     def corpus(self, order: OrderMethod = "similar") -> Path:
         """The corpus in this order."""
         identity = input_identity(self.text)
-        settings = replace(Quickstart().prepare_settings(), order=order)
+        settings = replace(QuickstartSettings().prepare_settings(), order=order)
         folder = self.out / f"corpus-{order}"
         return prepare_documents(folder, lambda drop: self.sides[TRAIN], identity, settings).folder.resolve()
 

@@ -29,12 +29,12 @@ BUDGETS = {
     "compare": 2130,
     "analyze": 1325,
     "reporting": 585,
-    "quickstart": 580,
+    "quickstart": 588,
     "export": 1010,
     "recipes": 326,
     "bench": 473,
     "cli": 1338,
-    "papers": 3354,
+    "papers": 3352,
 }
 """Lines of Python that a folder may have; one that shrinks has its budget lowered."""
 

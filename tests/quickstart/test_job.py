@@ -21,7 +21,7 @@ from loriini.data.jobs.lock import folder_lock
 from loriini.data.read.document import Document
 from loriini.quickstart import job
 from loriini.quickstart.job import run_quickstart
-from loriini.quickstart.settings import Quickstart
+from loriini.quickstart.settings import QuickstartSettings
 from loriini.train.records.metrics import METRICS, read_records
 from quickstart.conftest import DOMAINS, SECTIONS, STEPS, arguments
 from reports import Page
@@ -39,7 +39,7 @@ def without_times(out: Path) -> dict[str, Any]:
     return {key: value for key, value in results(out).items() if key != "seconds"}
 
 
-def test_the_results_have_the_contracts_keys(out: Path) -> None:
+def test_the_results_have_these_keys(out: Path) -> None:
     found = results(out)
     keys = {"dense", "lory", "difference", "skip", "contexts", "parameters", "tokens", "seconds", "order"}
     assert found.keys() == keys
@@ -143,7 +143,7 @@ def test_other_text_in_the_same_files_is_another_job(tmp_path: Path, monkeypatch
     for count, stops in ((400, KeyboardInterrupt), (401, InputError)):
         documents.write_text("".join(f'{{"text": "a text of number {i}"}}\n' for i in range(count)))
         with pytest.raises(stops):
-            run_quickstart(Quickstart(documents=(str(documents),)), out)
+            run_quickstart(QuickstartSettings(documents=(str(documents),)), out)
 
 
 def test_another_process_in_the_same_folder_is_refused(documents: Path, out: Path, capsys: Captured) -> None:
@@ -229,7 +229,7 @@ def test_local_text_with_a_wrong_domain_is_refused_before_training(
     sides["heldout"].append(Document("sonnet 18", "Shall I compare thee", domain))
     monkeypatch.setattr(job, "collect_local_text", lambda: sides)
     with pytest.raises(InputError, match=named):
-        run_quickstart(Quickstart(design=design, steps=2), tmp_path / "job")
+        run_quickstart(QuickstartSettings(design=design, steps=2), tmp_path / "job")
     assert not (tmp_path / "job" / "runs").exists()
 
 

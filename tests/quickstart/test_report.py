@@ -9,7 +9,7 @@ import pytest
 
 from loriini.quickstart import report
 from loriini.quickstart.report import Finished, print_table, write_report
-from loriini.quickstart.settings import Quickstart
+from loriini.quickstart.settings import QuickstartSettings
 from quickstart.conftest import SECTIONS
 from reports import HOSTILE, Page, text_of, write_run
 
@@ -48,7 +48,7 @@ def finished(tmp_path: Path) -> Finished:
     document = {"id": HOSTILE, "domain": HOSTILE, "text": HOSTILE}
     write_run(tmp_path / "runs/lory", dense_steps=4)
     return Finished(
-        Quickstart(),
+        QuickstartSettings(),
         tmp_path,
         results,
         {"cells": cells, "variants": variants, "machine": machine},

@@ -9,7 +9,7 @@ import pytest
 from cli.calls import Captured, call
 from loriini.common.errors import InputError
 from loriini.quickstart import job
-from loriini.quickstart.settings import Quickstart
+from loriini.quickstart.settings import QuickstartSettings
 from runs import interrupt
 
 
@@ -40,14 +40,14 @@ def test_the_fields_of_records_are_named(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
     with pytest.raises(InputError, match="no text"):
-        job.read_sides(Quickstart((str(path),)))
-    sides = job.read_sides(Quickstart((str(path),), text_field="body", domain_field="kind"))
+        job.read_sides(QuickstartSettings((str(path),)))
+    sides = job.read_sides(QuickstartSettings((str(path),), text_field="body", domain_field="kind"))
     assert {document.domain for side in sides.values() for document in side} == {"odd", "even"}
     with pytest.raises(InputError, match="--text-field"):
-        Quickstart(text_field="body")
+        QuickstartSettings(text_field="body")
 
 
 @pytest.mark.parametrize("wrong", [{"seed": 2**31}, {"steps": 0}, {"size": "huge"}, {"design": "dense"}])
 def test_wrong_settings_are_refused_before_the_folder_is_made(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(wrong))):
-        Quickstart(**wrong)
+        QuickstartSettings(**wrong)

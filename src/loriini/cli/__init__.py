@@ -12,12 +12,12 @@ from loriini.cli.machine import again, one_line, prepare_process
 from loriini.cli.output import print_once
 from loriini.common.errors import InputError, Unfinished, WorkerDied
 
-WRONG_INPUT, INTERRUPTED, BUG_STATUS = 2, 130, 1
+WRONG_INPUT, INTERRUPTED, BUG = 2, 130, 1
 READER_GONE = 141
 """As for any program that SIGPIPE ends, such as one before `| head`."""
 
 COMMANDS = {
-    "quickstart": "loriini.cli.compare:QuickstartCommand",
+    "quickstart": "loriini.cli.compare:Quickstart",
     "designs": "loriini.cli.designs:Designs",
     "recipes": "loriini.cli.designs:Recipes",
     "prepare": "loriini.cli.corpora:Prepare",
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     except InputError as error:
         _fail(f"loriini: {error}", WRONG_INPUT)
     except WorkerDied as error:
-        _fail(f"loriini: {error}", BUG_STATUS)
+        _fail(f"loriini: {error}", BUG)
     except Unfinished as note:
         print_once(f"loriini: {note}", sys.stderr)
     except KeyboardInterrupt as error:

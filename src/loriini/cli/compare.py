@@ -13,13 +13,13 @@ from loriini.common.json_file import read_object
 from loriini.common.options import Only, Option, refuse_given
 from loriini.compare.settings import CompareSettings
 from loriini.evaluate.settings import EvaluationSettings
-from loriini.quickstart.settings import Quickstart
+from loriini.quickstart.settings import QuickstartSettings
 
 if TYPE_CHECKING:
     from loriini.compare.trainings import Training
 
-OF_TRAININGS = ("recipe", "seeds", "grid", "ladder", "corpus", "jobs")
-OF_HELDOUT = ("contexts", "skip", "instances", "on_error", "text_field", "domain_field")
+TRAINING_OPTIONS = ("recipe", "seeds", "grid", "ladder", "corpus", "jobs")
+HELDOUT_OPTIONS = ("contexts", "skip", "instances", "on_error", "text_field", "domain_field")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +37,12 @@ class Compare:
     """Folder for runs and report."""
     heldout: tuple[str, ...] = ()
     """Held-out documents that every model is scored on."""
-    training: Annotated[CompareSettings, Only(*OF_TRAININGS)] = field(default_factory=CompareSettings)
+    training: Annotated[CompareSettings, Only(*TRAINING_OPTIONS)] = field(default_factory=CompareSettings)
     dry_run: bool = False
     """Only list the trainings, their cost and what is done."""
     commands: bool = False
     """Train nothing here: print a command for each training that is not done, to run anywhere."""
-    scored: Annotated[EvaluationSettings, Only(*OF_HELDOUT)] = field(default_factory=EvaluationSettings)
+    scored: Annotated[EvaluationSettings, Only(*HELDOUT_OPTIONS)] = field(default_factory=EvaluationSettings)
     overrides: Annotated[tuple[str, ...], Option(rest=True)] = ()
 
     less_memory: ClassVar = "lower --jobs or --micro_batch_size, set --speed.activation_checkpointing true"
@@ -79,20 +79,20 @@ class Compare:
             raise InputError(f"{others[0]}: give designs or folders of runs, not both")
         trained = "these runs are trained already; leave it out"
         refuse_given(self, ("dry_run", "commands"), trained)
-        refuse_given(self.training, OF_TRAININGS, trained)
+        refuse_given(self.training, TRAINING_OPTIONS, trained)
         for override in self.overrides:
             raise InputError(f"{override.partition('=')[0]}: {trained}")
         if not self.heldout:
-            refuse_given(self.scored, OF_HELDOUT, "is for --heldout; give that too, or leave this out")
+            refuse_given(self.scored, HELDOUT_OPTIONS, "is for --heldout; give that too, or leave this out")
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuickstartCommand:
+class Quickstart:
     """Train a dense model and a mixture on the same text and compare them."""
 
     out: OutFolder = Path("loriini-quickstart")
     """Output folder."""
-    settings: Quickstart = field(default_factory=Quickstart)
+    settings: QuickstartSettings = field(default_factory=QuickstartSettings)
 
     less_memory: ClassVar = "give a smaller --size"
     resumes: ClassVar = True

@@ -14,8 +14,8 @@ from loriini.common.errors import InputError, printable
 from loriini.common.options import Option, refuse_given
 from loriini.evaluate.settings import EvaluationSettings, TaskSettings
 
-OF_DOCUMENTS = ("text_field", "domain_field", "on_error", "length", "contexts", "skip", "instances")
-OF_TASKS = ("limit", "num_fewshot", "label", "tasks_data")
+DOCUMENT_OPTIONS = ("text_field", "domain_field", "on_error", "length", "contexts", "skip", "instances")
+TASK_OPTIONS = ("limit", "num_fewshot", "label", "tasks_data")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,13 +36,13 @@ class Evaluate:
             raise InputError("give --documents PATH… or --tasks NAME…, one of them")
         check_models(*self.runs)
         if self.text.documents:
-            refuse_given(self.questions, OF_TASKS, "is for --tasks; leave it out")
+            refuse_given(self.questions, TASK_OPTIONS, "is for --tasks; leave it out")
             from loriini.evaluate.runs import evaluate_runs
 
             results = evaluate_runs(self.runs, self.text)
             tables = [_perplexity_table(results), *_differences(results)]
         else:
-            refuse_given(self.text, OF_DOCUMENTS, "is for --documents; leave it out")
+            refuse_given(self.text, DOCUMENT_OPTIONS, "is for --documents; leave it out")
             from loriini.evaluate.tasks.running import evaluate_tasks, table_of
 
             results = evaluate_tasks(self.runs, self.questions)

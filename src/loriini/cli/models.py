@@ -13,7 +13,7 @@ from loriini.export.formats import FORMATS, ExportSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfModel:
+class ModelCommand:
     """The options of these commands."""
 
     model: Annotated[Path, Option("RUN", positional=True)]
@@ -23,7 +23,7 @@ class OfModel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Generate(OfModel):
+class Generate(ModelCommand):
     """Continue a prompt."""
 
     prompt: Text
@@ -60,7 +60,7 @@ class Generate(OfModel):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Export(OfModel):
+class Export(ModelCommand):
     """Write a model for other programs: transformers, vLLM, SGLang or llama.cpp."""
 
     settings: Annotated[ExportSettings, Only("to", "dtype", "step", "label")]
@@ -87,7 +87,7 @@ class Export(OfModel):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Analyze(OfModel):
+class Analyze(ModelCommand):
     """Measure which experts each domain's text is routed to, and write a report."""
 
     text: Annotated[
@@ -107,7 +107,7 @@ class Analyze(OfModel):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lens(OfModel):
+class Lens(ModelCommand):
     """Write a page that shows the experts and the loss of each token of a text."""
 
     text: Annotated[Path | None, Option("FILE")] = None

@@ -55,9 +55,9 @@ class Reproduce:
 
     def _refuse_unused(self) -> None:
         """InputError for arguments that would have no effect."""
-        of_a_training = ("items", "text", "on_error", "jobs", "commands")
+        training_options = ("items", "text", "on_error", "jobs", "commands")
         for unused, names, why in (
-            (self.list, of_a_training, "--list trains nothing"),
+            (self.list, training_options, "--list trains nothing"),
             (not self.list, ("json",), "is only for --list"),
             (not self.settings.text, ("on_error",), "is only for --text"),
         ):

@@ -26,13 +26,14 @@ from loriini.data.prepare.text.documents import parse_line, write_lines
 from loriini.data.read.document import Document
 from loriini.data.read.inputs import input_identity
 from loriini.data.read.local_text import collect_local_text
+from loriini.data.read.names import HELDOUT, TRAIN
 from loriini.data.read.records import Fields, ReadOptions
 from loriini.data.read.split import split_documents
 from loriini.evaluate.samples import continue_text
 from loriini.evaluate.settings import EvaluationSettings, Generation
 from loriini.model.weights.loading import load_model
 from loriini.quickstart.report import Finished, print_table, write_report
-from loriini.quickstart.settings import DENSE, HELDOUT, Quickstart
+from loriini.quickstart.settings import DENSE, QuickstartSettings, documents_file
 from loriini.train.guard import skips_error
 from loriini.train.records.metrics import METRICS, last_record, read_records
 
@@ -48,7 +49,7 @@ Sizes = dict[str, dict[str, int]]
 """By domain, `documents` and `characters`."""
 
 
-def run_quickstart(settings: Quickstart, out: Path) -> None:
+def run_quickstart(settings: QuickstartSettings, out: Path) -> None:
     """Run the whole job in the folder `out`, except what is finished there.
 
     InputError for wrong documents, for a folder of something else, and while another process works there.
@@ -60,21 +61,21 @@ def run_quickstart(settings: Quickstart, out: Path) -> None:
         _run_stages(settings, identity, out)
 
 
-def _run_stages(settings: Quickstart, identity: Mapping[str, str], out: Path) -> None:
+def _run_stages(settings: QuickstartSettings, identity: Mapping[str, str], out: Path) -> None:
     train = f"train {' and '.join(settings.runs)}"
     stage = Stages(out, (GATHER, PREPARE, train, MEASURE), finished=(out / RESULTS).exists())
     with stage(GATHER):
         documents = gather(settings, out)
     with stage(PREPARE):
         corpus = prepare_documents(
-            out / "corpus", lambda drop: read_side(out, "train"), identity, settings.prepare_settings()
+            out / "corpus", lambda drop: read_side(out, TRAIN), identity, settings.prepare_settings()
         )
     folder = (corpus.folder.resolve(),)
     trainings = [
         Training(name, replace(run, corpus=folder), out / "runs" / name)
         for name, run in settings.runs.items()
     ]
-    text, contexts = (str(out / HELDOUT),), settings.contexts
+    text, contexts = (str(documents_file(out, HELDOUT)),), settings.contexts
     evaluation = EvaluationSettings(text, contexts=contexts, instances=HELDOUT_INSTANCES)
     heldout = heldout_for(trainings, evaluation)
     jobs = min(len(trainings), available_cores())  # one thread for each model waits for no other
@@ -89,7 +90,7 @@ def _run_stages(settings: Quickstart, identity: Mapping[str, str], out: Path) ->
         runs = [training.folder for training in trainings]
         samples = read_or_make(out / SAMPLES, make_samples, out, runs)["samples"]
     found |= {"machine": {**describe_machine(), "jobs": jobs, "threads": threads_of(jobs)}}
-    results = contract_results(found, corpus, stage.costs())
+    results = quickstart_results(found, corpus, stage.costs())
     write_json(out / RESULTS, results)
     neighbors = neighbor_examples(corpus)
     job = Finished(settings, out, results, found, documents, samples, neighbors, stage.costs())
@@ -105,16 +106,16 @@ def refuse_diverged(trainings: Sequence[Training]) -> None:
             raise skips_error(training.folder, steps, training.run.guard.max_skips)
 
 
-def gather(settings: Quickstart, out: Path) -> dict[str, Sizes]:
+def gather(settings: QuickstartSettings, out: Path) -> dict[str, Sizes]:
     """Write the training and the held-out documents, unless they are there; how many each domain has."""
-    if not (out / HELDOUT).exists():
-        (out / HELDOUT).parent.mkdir(exist_ok=True)
+    if not documents_file(out, HELDOUT).exists():
         for side, documents in read_sides(settings).items():
-            write_lines(out / "documents" / f"{side}.jsonl", documents)
-    return {side: domain_sizes(read_side(out, side)) for side in ("train", "heldout")}
+            documents_file(out, side).parent.mkdir(exist_ok=True)
+            write_lines(documents_file(out, side), documents)
+    return {side: domain_sizes(read_side(out, side)) for side in (TRAIN, HELDOUT)}
 
 
-def read_sides(settings: Quickstart) -> dict[str, list[Document]]:
+def read_sides(settings: QuickstartSettings) -> dict[str, list[Document]]:
     """The training and the held-out documents: the user's, or text that is on this machine."""
     if not settings.documents:
         return collect_local_text()
@@ -125,7 +126,7 @@ def read_sides(settings: Quickstart) -> dict[str, list[Document]]:
 
 def read_side(out: Path, side: str) -> Iterator[Document]:
     """The documents of one side that `gather` wrote."""
-    with open(out / "documents" / f"{side}.jsonl", "rb") as file:
+    with open(documents_file(out, side), "rb") as file:
         yield from map(parse_line, file)
 
 
@@ -140,7 +141,7 @@ def domain_sizes(documents: Iterator[Document]) -> Sizes:
 
 def make_samples(out: Path, runs: Sequence[Path]) -> dict[str, list[dict[str, str]]]:
     """`samples`: for each domain a held-out prompt, and each model's continuation."""
-    prompts = {document.domain: document.text[:PROMPT_CHARACTERS] for document in read_side(out, "heldout")}
+    prompts = {document.domain: document.text[:PROMPT_CHARACTERS] for document in read_side(out, HELDOUT)}
     samples = {domain: {"domain": domain, "prompt": prompt} for domain, prompt in prompts.items()}
     for run in runs:
         model, tokenizer = load_model(run)
@@ -150,7 +151,7 @@ def make_samples(out: Path, runs: Sequence[Path]) -> dict[str, list[dict[str, st
     return {"samples": list(samples.values())}
 
 
-def contract_results(
+def quickstart_results(
     found: Mapping[str, Any], corpus: Corpus, costs: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
     """`results.json`: perplexities by domain, their differences, sizes, seconds and the documents' order."""

@@ -17,8 +17,9 @@ from loriini.analyze.sections import document_and_nearest, expert_use_plots, who
 from loriini.common.extension import extension_arguments
 from loriini.compare import figures
 from loriini.compare.report import learning_section
+from loriini.data.read.names import HELDOUT, TRAIN
 from loriini.evaluate.intervals import OVERALL, Difference
-from loriini.quickstart.settings import DENSE, HELDOUT, Quickstart
+from loriini.quickstart.settings import DENSE, QuickstartSettings, documents_file
 from loriini.reporting import page as p
 from loriini.reporting.page import REPORT, Html, write_page
 from loriini.reporting.wording import (
@@ -54,7 +55,7 @@ MEAN = "The mean is over the domains' perplexities, in which hard domains weigh 
 class Finished:
     """A finished job."""
 
-    settings: Quickstart
+    settings: QuickstartSettings
     out: Path
     results: Mapping[str, Any]
     """Those of `results.json`."""
@@ -188,7 +189,7 @@ def _setup_section(job: Finished) -> Html:
         ["experts in each layer", *(str(run.model.num_experts) for run in runs.values())],
         ["feed-forward width", *(str(run.model.intermediate_size) for run in runs.values())],
     ]
-    train, heldout = job.documents["train"], job.documents["heldout"]
+    train, heldout = job.documents[TRAIN], job.documents[HELDOUT]
     texts = [[d, *_amount(train.get(d)), *_amount(heldout.get(d))] for d in {**train, **heldout}]
     run = runs[job.design]
     return p.join(
@@ -261,9 +262,9 @@ def _cost_section(job: Finished) -> Html:
 def _what_next(job: Finished) -> Html:
     out, run = job.out, str(job.out / "runs" / job.design)
     by_label = job.settings.runs[job.design].routing.scorer == "label"
-    label = ["--label", min(job.documents["train"])] if by_label else []
+    label = ["--label", min(job.documents[TRAIN])] if by_label else []
     designs = [DENSE, job.design, "lory" if job.design == "mixtral" else "mixtral"]
-    text = ["--corpus", str(out / "corpus"), "--heldout", str(out / HELDOUT)]
+    text = ["--corpus", str(out / "corpus"), "--heldout", str(documents_file(out, HELDOUT))]
     text += ["--contexts", "strung"] if job.settings.contexts == "strung" else []
     same = ["--recipe", job.settings.size, "--steps", str(job.settings.runs[DENSE].steps)]
     commands = {

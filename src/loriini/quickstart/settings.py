@@ -12,6 +12,7 @@ from loriini.data.jobs.artifact import digest
 from loriini.data.jobs.lock import claim_folder
 from loriini.data.prepare.settings import PrepareSettings
 from loriini.data.read.document import Contexts
+from loriini.data.read.names import HELDOUT
 from loriini.data.read.records import OnError
 
 if TYPE_CHECKING:
@@ -19,12 +20,15 @@ if TYPE_CHECKING:
 
 DENSE = "dense"
 """The dense model's name in the files; the mixture's is its design."""
-HELDOUT = "documents/heldout.jsonl"
-"""The held-out documents in the folder; written after those of training."""
+
+
+def documents_file(out: Path, side: str) -> Path:
+    """The documents of a side, `train` or `heldout`, in a job's folder; held-out ones are written last."""
+    return out / "documents" / f"{side}.jsonl"
 
 
 @dataclass(frozen=True)
-class Quickstart:
+class QuickstartSettings:
     """The settings of the quickstart. InputError for invalid ones."""
 
     documents: tuple[str, ...] = ()
@@ -49,7 +53,7 @@ class Quickstart:
     def __post_init__(self) -> None:
         check_fields(self, dashed=True)
         for name in ("text_field", "domain_field"):
-            if not self.documents and getattr(self, name) != getattr(Quickstart, name):
+            if not self.documents and getattr(self, name) != getattr(QuickstartSettings, name):
                 raise InputError(f"{option_of(name)}: there are no --documents to read; leave it out")
         if self.design == DENSE:
             raise InputError("--design dense: the dense model is always trained; choose a mixture")
@@ -89,4 +93,6 @@ class Quickstart:
         del recorded["on_error"]  # a flawed record may be skipped in a job that stopped at it
         if identity:
             recorded["contents of documents"] = digest(identity)
-        claim_folder(out / "quickstart.json", recorded, (out / HELDOUT).exists(), "loriini quickstart")
+        claim_folder(
+            out / "quickstart.json", recorded, documents_file(out, HELDOUT).exists(), "loriini quickstart"
+        )

@@ -101,14 +101,14 @@ def l2_keeps_more(m: Measured, norm: str) -> Iterator[Claim]:
     yield above(quantity, best[norm], best["2"])
 
 
-def _perplexity_at_node(m: Measured, row: str, norm: str) -> Mapping[str, Values]:
+def perplexity_at_node(m: Measured, row: str, norm: str) -> Mapping[str, Values]:
     return {"perplexity": c.exp(node_loss(m, row, norm))}
 
 
-def _router_free_columns(m: Measured, row: str) -> Mapping[str, Values]:
+def router_free_columns(m: Measured, row: str) -> Mapping[str, Values]:
     return {
         "accuracy, %": c.scaled(node_accuracy(m, row), 100),
-        **_perplexity_at_node(m, row, "2"),
+        **perplexity_at_node(m, row, "2"),
         "active parameters": {0: active_parameters(row)},
     }
 
@@ -119,7 +119,7 @@ def with_other_norm(item: str, norm: str) -> Experiment:
         item,
         partial(l2_keeps_more, norm=norm),
         ("heldout", *(at_node(row, n) for n in ("2", norm) for row in NODES)),
-        partial(_perplexity_at_node, norm=norm),
+        partial(perplexity_at_node, norm=norm),
     )
 
 
@@ -139,7 +139,7 @@ def every_configuration(m: Measured) -> Iterator[Claim]:
         yield c.compare(below, "loss", m.loss, AOE, row)
 
 
-def _answers_and_perplexity(m: Measured, row: str) -> Mapping[str, Values]:
+def answers_and_perplexity(m: Measured, row: str) -> Mapping[str, Values]:
     return {**c.question_columns(m, row), "perplexity": c.exp(m.loss(row))}
 
 
@@ -154,7 +154,7 @@ def other_selections(m: Measured) -> Iterator[Claim]:
 def selection_columns(m: Measured, row: str) -> Mapping[str, Values]:
     """Answers and perplexity, and how many experts a token gets, mean over layers."""
     experts = c.layer_mean(m.per_layer(row, "experts_per_unit"))
-    return {**_answers_and_perplexity(m, row), "experts of a token": experts}
+    return {**answers_and_perplexity(m, row), "experts of a token": experts}
 
 
 def larger_gain_at_4b(m: Measured) -> Iterator[Claim]:
@@ -203,7 +203,7 @@ def load_columns(m: Measured, row: str) -> Mapping[str, Values]:
     }
 
 
-def _load_charts(m: Measured) -> Iterator[Chart]:
+def load_charts(m: Measured) -> Iterator[Chart]:
     loads = {row: m.per_layer(row, "load_entropy") for row in m.finished}
     yield c.layer_chart(loads, "entropy of the load, nats")
     confidence = {row: confidence_by_layer(m, row) for row in m.finished}
@@ -226,24 +226,24 @@ def norm_ratio(m: Measured, row: str, start: float = 1.0, stop: float = 1.0) -> 
     return c.mean_of_part(ratios, start, stop)
 
 
-def _norm_columns(m: Measured, row: str) -> Mapping[str, Values]:
+def norm_columns(m: Measured, row: str) -> Mapping[str, Values]:
     return {
         "lowest over highest norm at the end": norm_ratio(m, row),
         "the same early in training": norm_ratio(m, row, *EARLY),
     }
 
 
-def _norm_charts(m: Measured) -> Iterator[Chart]:
+def norm_charts(m: Measured) -> Iterator[Chart]:
     for row in m.finished:
         yield from c.expert_charts(m, row, "norms", "mean activation norm")
 
 
-by_answers = partial(Experiment, measures=("heldout", "questions"), columns=_answers_and_perplexity)
+by_answers = partial(Experiment, measures=("heldout", "questions"), columns=answers_and_perplexity)
 
 at_nodes = tuple(measure for row in NODES for measure in (at_node(row, "2"), questions_at_node(row)))
 
 AOE_EXPERIMENTS = (
-    Experiment("aoe-table1", best_node, ("heldout", "questions", *at_nodes), _router_free_columns),
+    Experiment("aoe-table1", best_node, ("heldout", "questions", *at_nodes), router_free_columns),
     with_other_norm("aoe-table6", "1"),
     with_other_norm("aoe-table7", "inf"),
     by_answers("aoe-table2", every_configuration),
@@ -252,6 +252,6 @@ AOE_EXPERIMENTS = (
     ),
     by_answers("aoe-table5", larger_gain_at_4b, more_runs={row: CONFIGURATIONS[row] for row in (MOE, AOE)}),
     Experiment("aoe-fig2", loss_by_rank, columns=c.training_columns, charts=c.losses),
-    Experiment("aoe-fig3", even_and_confident, ("routes",), load_columns, _load_charts),
-    Experiment("aoe-fig4", norms_alike, columns=_norm_columns, charts=_norm_charts),
+    Experiment("aoe-fig3", even_and_confident, ("routes",), load_columns, load_charts),
+    Experiment("aoe-fig4", norms_alike, columns=norm_columns, charts=norm_charts),
 )

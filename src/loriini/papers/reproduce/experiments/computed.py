@@ -117,7 +117,7 @@ def sent_by_experts(m: Measured) -> Iterator[Claim]:
     yield exactly("expert-wise over data parallelism, 32 experts", many[EXPERT_WISE] / many[ZERO], high=1.0)
 
 
-def _bytes_chart(m: Measured) -> Iterator[Chart]:
+def bytes_chart(m: Measured) -> Iterator[Chart]:
     series = {
         name: {row: {0: value} for row, value in by_row.items()} for name, by_row in m.extra["bytes"].items()
     }
@@ -169,7 +169,7 @@ def slower_with_experts(m: Measured) -> Iterator[Claim]:
         yield Claim(f"throughput of {more} over that of {fewer}", relative_rate(m, more, fewer), high=1.0)
 
 
-def _throughput_columns(m: Measured, row: str, tokens: int = 1) -> Mapping[str, Values]:
+def throughput_columns(m: Measured, row: str, tokens: int = 1) -> Mapping[str, Values]:
     """So many tokens per second, and relative to the first row."""
     first = next(iter(m.extra["rates"]))
     return {
@@ -210,7 +210,7 @@ def slowdown(m: Measured, row: str) -> Values:
     return {i: 100 * (1 - value) for i, value in relative_rate(m, row, "0.3B").items()}
 
 
-def _overhead_columns(m: Measured, row: str) -> Mapping[str, Values]:
+def overhead_columns(m: Measured, row: str) -> Mapping[str, Values]:
     """FLOPs of merging in per cent of the FFN's, and how much slower training is, in per cent."""
     return {"merging": {0: merging()[row]}, "training": slowdown(m, row)} if row in merging() else {}
 
@@ -228,7 +228,7 @@ def slower_and_larger(m: Measured) -> Iterator[Claim]:
         yield exactly(f"memory of {row} minus that of MoE", extra, low=0.0, unit="GB")
 
 
-by_rate = partial(Experiment, columns=_throughput_columns, trains=False)
+by_rate = partial(Experiment, columns=throughput_columns, trains=False)
 
 COMPUTED_EXPERIMENTS = (
     sizes_of("lory-table4"),
@@ -237,7 +237,7 @@ COMPUTED_EXPERIMENTS = (
         "lory-fig7",
         sent_by_experts,
         columns=lambda m, row: {f"{name}, GB": {0: sent} for name, sent in m.extra["bytes"][row].items()},
-        charts=_bytes_chart,
+        charts=bytes_chart,
         trains=False,
         compute=bytes_sent,
     ),
@@ -245,14 +245,14 @@ COMPUTED_EXPERIMENTS = (
     by_rate(
         "lory-appendix-b",
         slower_than_the_formula,
-        columns=_overhead_columns,
+        columns=overhead_columns,
         compute=partial(throughput, item="lory-table3"),
         computed_as="lory-table3",
     ),
     by_rate(
         "aoe-table4",
         slower_and_larger,
-        columns=partial(_throughput_columns, tokens=1000),
+        columns=partial(throughput_columns, tokens=1000),
         compute=partial(throughput, item="aoe-table4", with_memory=True),
     ),
 )

@@ -165,12 +165,12 @@ def stays_in_use(m: Measured) -> Iterator[Claim]:
     yield Claim("smallest load relative to the even share", least_load(m, row), low=UNUSED)
 
 
-def _load_charts(m: Measured) -> Iterator[Chart]:
+def load_charts(m: Measured) -> Iterator[Chart]:
     for row in m.finished:
         yield from c.expert_charts(m, row, "load", "share of the choices")
 
 
-def _collapse_columns(m: Measured, row: str) -> Mapping[str, Values]:
+def collapse_columns(m: Measured, row: str) -> Mapping[str, Values]:
     return {
         m.text: c.exp(m.loss(row)),
         "collapsed experts, %": c.scaled(collapsed(m, row), 100),
@@ -258,7 +258,7 @@ def assignment_columns(m: Measured, row: str) -> Mapping[str, Values]:
 
 
 by_perplexity = partial(Experiment, measures=("heldout",), columns=c.text_columns)
-by_load = partial(Experiment, measures=("heldout",), columns=_collapse_columns, charts=_load_charts)
+by_load = partial(Experiment, measures=("heldout",), columns=collapse_columns, charts=load_charts)
 by_assignment = partial(
     Experiment, measures=tuple(TEXT_OF), columns=assignment_columns, charts=assignment_charts
 )

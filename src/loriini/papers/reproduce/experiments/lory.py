@@ -110,7 +110,7 @@ def gain_curves(m: Measured, order: str) -> dict[int, list[float]]:
     }
 
 
-def _batching_charts(m: Measured) -> Iterator[Chart]:
+def batching_charts(m: Measured) -> Iterator[Chart]:
     yield from c.losses(m)
     gains = {
         f"{name} order": band(m.curve(f"0.3B ({order} batch)", "tokens"), gain_curves(m, order), SMOOTHING)
@@ -184,7 +184,7 @@ def prompt_about_as_good(m: Measured) -> Iterator[Claim]:
             yield Claim(f"{quantity}; {c.AT_CHANCE}", {})
 
 
-def _inference_columns(m: Measured, row: str) -> Mapping[str, Values]:
+def inference_columns(m: Measured, row: str) -> Mapping[str, Values]:
     how = row.partition("(")[2].rstrip(")")
     questions = "questions" if how == "prompt" else "questions by segment"
     return {
@@ -242,7 +242,7 @@ def specialisation_charts(m: Measured) -> Iterator[Chart]:
         yield c.layer_chart(agreement, "agreement of experts and domain")
 
 
-def _agreement_columns(m: Measured, row: str) -> Mapping[str, Values]:
+def agreement_columns(m: Measured, row: str) -> Mapping[str, Values]:
     return {f"layer {i}": values for i, values in enumerate(agreement_by_layer(m, row))}
 
 
@@ -284,11 +284,11 @@ def utilisation(m: Measured) -> Iterator[Claim]:
     yield above(quantity, late, early, unit="")
 
 
-def _active_columns(m: Measured, row: str) -> Mapping[str, Values]:
+def active_columns(m: Measured, row: str) -> Mapping[str, Values]:
     return {"training loss": m.training_loss(row), "active in ten steps, share": active_share(m, row, LATE)}
 
 
-def _loss_and_activity(m: Measured) -> Iterator[Chart]:
+def loss_and_activity(m: Measured) -> Iterator[Chart]:
     yield from c.losses(m)
     series = {
         row: band(m.each(row, "training", "active", "tokens"), shares)
@@ -311,12 +311,10 @@ by_prompt = partial(
     Experiment,
     claims=prompt_about_as_good,
     measures=("prompt", "segment", "questions", "questions by segment"),
-    columns=_inference_columns,
+    columns=inference_columns,
 )
-by_routes = partial(
-    Experiment, measures=("routes",), columns=_agreement_columns, charts=specialisation_charts
-)
-by_use = partial(Experiment, columns=_active_columns, charts=_loss_and_activity)
+by_routes = partial(Experiment, measures=("routes",), columns=agreement_columns, charts=specialisation_charts)
+by_use = partial(Experiment, columns=active_columns, charts=loss_and_activity)
 
 LORY_EXPERIMENTS = (
     by_training_loss("lory-fig2-left", training_by_size),
@@ -324,7 +322,7 @@ LORY_EXPERIMENTS = (
     by_answers("lory-table1", partial(better_answers, pairs=BY_SIZE)),
     by_training_loss("lory-fig3", causal_against_prefix, ("heldout",)),
     Experiment(
-        "lory-fig4", similar_against_random, ("heldout",), c.training_columns, _batching_charts, kind=SHORT
+        "lory-fig4", similar_against_random, ("heldout",), c.training_columns, batching_charts, kind=SHORT
     ),
     by_training_loss("lory-fig5", training_against_expert_choice, more_runs=NO_WARMUP),
     by_perplexity("lory-table2", perplexity_against_expert_choice, more_runs=NO_WARMUP),
