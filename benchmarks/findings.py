@@ -32,7 +32,8 @@ from loriini.compare.measures import training_measures
 from loriini.compare.running import refuse_failures, threads_of, train_all
 from loriini.compare.trainings import Training, with_folders
 from loriini.data.batches.loader import BatchLoader
-from loriini.data.prepare.prepare import open_corpus, prepare_documents
+from loriini.data.prepare.corpus import open_corpus
+from loriini.data.prepare.prepare import prepare_documents
 from loriini.data.prepare.settings import OrderMethod
 from loriini.data.prepare.text.documents import write_lines
 from loriini.data.read.document import Document

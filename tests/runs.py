@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerFast
 
 from loriini import DESIGNS
 from loriini.common.signals import Interrupted
-from loriini.data.prepare.prepare import Corpus as Prepared
+from loriini.data.prepare.corpus import Corpus as Prepared
 from loriini.data.prepare.prepare import prepare_documents
 from loriini.data.prepare.settings import PrepareSettings
 from loriini.data.read.document import Document

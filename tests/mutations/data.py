@@ -14,7 +14,7 @@ DATA = (
         "data/jobs/artifact.py",
         "if manifest.pop(OWN_HASH, None) != digest(manifest):",
         "if manifest.pop(OWN_HASH, None) is False:",
-        "tests/data/prepare/test_verify.py",
+        "tests/data/prepare/test_corpus.py",
     ),
     Mutation(
         "a folder without a manifest is replaced",

@@ -7,8 +7,8 @@ from typing import Any
 
 from loriini.analyze.sections import document_and_nearest
 from loriini.common.progress import warn
+from loriini.data.prepare.corpus import Corpus
 from loriini.data.prepare.inspection import inspect_corpus, neighbor_examples
-from loriini.data.prepare.prepare import Corpus
 from loriini.reporting import page as p
 from loriini.reporting import plots
 from loriini.reporting.page import Html, write_page

@@ -71,9 +71,8 @@ class Inspect:
 
     def run(self) -> None:
         from loriini.analyze.corpus import inspect_and_write, summary
+        from loriini.data.prepare.corpus import explained_damage, open_corpus, verify
         from loriini.data.prepare.inspection import inspect_corpus
-        from loriini.data.prepare.prepare import open_corpus
-        from loriini.data.prepare.verify import explained_damage, verify
 
         verified = verify(self.corpus) if self.verify else None
         with explained_damage(self.corpus):
@@ -111,8 +110,7 @@ class Convert:
     def run(self) -> None:
         from loriini.data.convert.corpus_export import export_corpus
         from loriini.data.convert.corpus_import import import_corpus
-        from loriini.data.prepare.prepare import open_corpus
-        from loriini.data.prepare.verify import explained_damage
+        from loriini.data.prepare.corpus import explained_damage, open_corpus
 
         if (self.to is None) == (self.from_ is None):
             raise InputError("give --to FORMAT or --from FORMAT, one of them")

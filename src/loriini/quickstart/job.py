@@ -20,8 +20,9 @@ from loriini.compare.job import heldout_for, measure_trainings
 from loriini.compare.running import available_cores, refuse_failures, threads_of, train_all
 from loriini.compare.trainings import Training
 from loriini.data.jobs.lock import folder_lock
+from loriini.data.prepare.corpus import Corpus
 from loriini.data.prepare.inspection import neighbor_examples
-from loriini.data.prepare.prepare import Corpus, prepare_documents
+from loriini.data.prepare.prepare import prepare_documents
 from loriini.data.prepare.text.documents import parse_line, write_lines
 from loriini.data.read.document import Document
 from loriini.data.read.inputs import input_identity

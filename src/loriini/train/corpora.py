@@ -7,7 +7,7 @@ from pathlib import Path
 from loriini.common.errors import InputError
 from loriini.data.batches.joined import InstanceSource, JoinedInstances
 from loriini.data.jobs.artifact import digest
-from loriini.data.prepare.prepare import open_corpus, prepare_documents
+from loriini.data.prepare.corpus import open_corpus
 from loriini.data.prepare.settings import PrepareSettings
 from loriini.data.read.local_text import standard_library
 from loriini.model import LoriiniConfig
@@ -75,6 +75,8 @@ def small_corpus(folder: Path, length: int) -> Path:
 
     Trainings that begin together share it: one makes it, and the others wait for that.
     """
+    from loriini.data.prepare.prepare import prepare_documents  # imports FAISS, numba and scipy
+
     documents = standard_library()
     settings = PrepareSettings(tokenizer=f"bpe:{SMALL_VOCABULARY}", length=length, order="similar")
     identity = {"standard library": digest([d.id for d in documents])}

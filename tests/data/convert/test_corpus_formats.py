@@ -19,7 +19,8 @@ from loriini.data.convert.corpus_import import TokenFormat, import_corpus
 from loriini.data.convert.megatron import read_megatron
 from loriini.data.jobs.artifact import load_artifact
 from loriini.data.jobs.lock import folder_lock
-from loriini.data.prepare.prepare import Corpus, open_corpus, prepare_documents
+from loriini.data.prepare.corpus import Corpus, open_corpus
+from loriini.data.prepare.prepare import prepare_documents
 from loriini.data.prepare.settings import PrepareSettings
 from loriini.data.prepare.text.documents import DOMAIN_LIMIT
 from loriini.data.read.document import Document

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from data.prepare import topics
-from loriini.data.prepare.prepare import Corpus
+from loriini.data.prepare.corpus import Corpus
 from loriini.data.prepare.similarity import lsa
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from loriini.data.prepare import prepare
-from loriini.data.prepare.prepare import Corpus
+from loriini.data.prepare.corpus import Corpus
 from loriini.data.prepare.settings import PrepareSettings
 from loriini.data.prepare.similarity import lsa, neighbors
 from loriini.data.prepare.text import documents, duplicates, stored

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from loriini.data.jobs.artifact import write_manifest
+from loriini.data.prepare.corpus import Corpus, open_corpus
 from loriini.data.prepare.inspection import bin_counts, inspect_corpus, neighbor_examples, summary_statistics
-from loriini.data.prepare.prepare import Corpus, open_corpus
 
 
 def test_numbers_of_a_corpus(corpus: Corpus) -> None:

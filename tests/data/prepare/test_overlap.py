@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from loriini.data.prepare.corpus import Corpus
 from loriini.data.prepare.overlap import trained_texts
-from loriini.data.prepare.prepare import Corpus, prepare_documents
+from loriini.data.prepare.prepare import prepare_documents
 from loriini.data.prepare.settings import PrepareSettings
 from loriini.data.read.document import Document
 

@@ -13,7 +13,8 @@ from loriini.common.errors import InputError
 from loriini.data.jobs.artifact import load_artifact
 from loriini.data.jobs.lock import folder_lock
 from loriini.data.prepare import prepare
-from loriini.data.prepare.prepare import Corpus, prepare_documents
+from loriini.data.prepare.corpus import Corpus
+from loriini.data.prepare.prepare import prepare_documents
 from loriini.data.read import streams
 from loriini.data.read.document import Document
 from loriini.data.read.records import OnDrop

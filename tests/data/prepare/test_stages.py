@@ -17,7 +17,7 @@ import pytest
 from data.prepare import run_small, small
 from loriini.data.jobs import tasks
 from loriini.data.jobs.artifact import Artifact, load_artifact
-from loriini.data.prepare.stages import STAGES
+from loriini.data.prepare.corpus import STAGES
 from loriini.data.prepare.text.stored import stored_documents
 from loriini.data.read.read import read_documents
 from loriini.data.read.records import ReadOptions

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from loriini.data.prepare.prepare import Corpus, prepare_documents
+from loriini.data.prepare.corpus import Corpus
+from loriini.data.prepare.prepare import prepare_documents
 from loriini.data.prepare.settings import PrepareSettings
 from loriini.data.read.document import Document
 from loriini.data.read.records import Dropped, OnDrop, ignore_dropped

@@ -16,7 +16,7 @@ from loriini.common.errors import InputError
 from loriini.common.folders import MANIFEST
 from loriini.common.progress import inform, progress
 from loriini.data.convert.megatron import write_megatron
-from loriini.data.prepare.prepare import Corpus
+from loriini.data.prepare.corpus import Corpus
 from loriini.data.prepare.tokenized.instances import Instances
 
 CorpusFormat = Literal["megatron", "parquet"]

@@ -20,9 +20,8 @@ from loriini.data.convert.corpus_export import BLOCK_TOKENS
 from loriini.data.convert.megatron import megatron_files, read_megatron
 from loriini.data.jobs.artifact import Artifact, build_artifact, file_hashes, write_manifest
 from loriini.data.jobs.lock import folder_lock
-from loriini.data.prepare.prepare import Corpus, manifest_of, open_corpus
+from loriini.data.prepare.corpus import STAGES, Corpus, load_stages, manifest_of, open_corpus
 from loriini.data.prepare.settings import PrepareSettings
-from loriini.data.prepare.stages import STAGES
 from loriini.data.prepare.text.documents import limit_domains
 from loriini.data.prepare.tokenized.instances import check_enough, write_instances
 from loriini.data.prepare.tokenized.tokenizer import (
@@ -32,7 +31,6 @@ from loriini.data.prepare.tokenized.tokenizer import (
     write_tokenizer,
 )
 from loriini.data.prepare.tokenized.tokens import TOKEN_FILE, id_dtype, write_document_arrays
-from loriini.data.prepare.verify import load_stages
 from loriini.data.read.formats import batch_rows
 from loriini.data.read.names import domain_from_name, folders_above, heldout_files
 from loriini.data.read.records import BadRecord, name_of

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from loriini.data.jobs.artifact import load_artifact
-from loriini.data.prepare.prepare import Corpus
+from loriini.data.prepare.corpus import Corpus, load_stages
 from loriini.data.prepare.text.stored import chosen_documents
-from loriini.data.prepare.verify import load_stages
 
 PERCENTILES = (10, 50, 90, 99)
 EXCERPT = 240

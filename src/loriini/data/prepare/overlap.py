@@ -7,7 +7,7 @@ import numpy as np
 
 from loriini.common.errors import InputError, first_few
 from loriini.common.progress import warn
-from loriini.data.prepare.prepare import Corpus, open_corpus
+from loriini.data.prepare.corpus import Corpus, open_corpus
 from loriini.data.prepare.tokenized.cached_tokenizer import CachedTokenizer
 from loriini.data.read.document import Document
 

@@ -6,45 +6,34 @@ stage that is finished is not run again, nor are the finished tasks of one that 
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
 from loriini.common.errors import InputError, first_few
-from loriini.common.folders import MANIFEST, RUN, kind_of
+from loriini.common.folders import MANIFEST, RUN
 from loriini.common.progress import warn
-from loriini.data.jobs.artifact import Artifact, digest, load_artifact, write_manifest
+from loriini.data.jobs.artifact import digest, write_manifest
 from loriini.data.jobs.lock import folder_lock
+from loriini.data.prepare.corpus import (
+    Corpus,
+    corpus_manifest,
+    explained_damage,
+    is_corpus,
+    load_stages,
+    manifest_of,
+    open_corpus,
+)
 from loriini.data.prepare.settings import EXECUTION, PrepareSettings, check_encoder
 from loriini.data.prepare.similarity.quality import instance_cosines
 from loriini.data.prepare.stages import build_stages
-from loriini.data.prepare.tokenized.instances import Instances, open_instances
 from loriini.data.prepare.tokenized.tokenizer import check_tokenizer
-from loriini.data.prepare.tokenized.tokens import Tokens, open_tokens
-from loriini.data.prepare.verify import check_files, check_recorded, explained_damage, finished, load_stages
 from loriini.data.read.inputs import check_inputs, identity_of, input_files
 from loriini.data.read.names import heldout_files
 from loriini.data.read.read import warn_of_absent_fields, warn_of_text_next_to_records
 from loriini.data.read.records import Fields, ReadOptions
 from loriini.data.read.streams import DocumentStream, ReadDocuments, file_streams
-
-
-@dataclass(frozen=True)
-class Corpus:
-    """A finished corpus, mapped from disk."""
-
-    folder: Path
-    instances: Instances
-    tokens: Tokens
-    tokenizer: Path
-    """The tokenizer's folder, for `transformers.AutoTokenizer`."""
-    manifest: dict[str, Any]
-
-    @property
-    def counts(self) -> dict[str, dict[str, Any]]:
-        """What each stage counted."""
-        return {name: stage["counts"] for name, stage in self.manifest["stages"].items()}
 
 
 def prepare(out: Path, settings: PrepareSettings) -> Corpus:
@@ -96,7 +85,7 @@ def prepare_documents(
 
 def _check(out: Path, settings: PrepareSettings) -> None:
     """InputError, before anything is read, for what would otherwise fail a stage hours later."""
-    if _is_corpus(out.parent):
+    if is_corpus(out.parent):
         raise InputError(f"--out {out.parent}: is a corpus itself; give the folder to make {out.name!r} in")
     if (out / RUN).exists():
         raise InputError(f"--out {out.parent}: {out.name} is a run there; choose another name or --out")
@@ -111,7 +100,7 @@ def _check(out: Path, settings: PrepareSettings) -> None:
 
 def _check_same_settings(out: Path, settings: PrepareSettings) -> None:
     """InputError for a finished corpus of other settings, before a stage that it lost is made with these."""
-    manifest = finished(out)
+    manifest = corpus_manifest(out)
     if manifest is None:
         return
     recorded, given = manifest["settings"], _content_settings(settings)
@@ -139,7 +128,7 @@ def _prepare_locked(
     with folder_lock(out, wait), explained_damage(out):
         stages = build_stages(out, streams, identity, settings)
         made = manifest_of(_content_settings(settings), stages)
-        written = finished(out) or {}
+        written = corpus_manifest(out) or {}
         if {key: written.get(key) for key in made} != made:
             cosines = instance_cosines(stages, settings.order, settings.seed)
             write_manifest(out / MANIFEST, {**made, "shared_instance_cosine": cosines})
@@ -151,39 +140,3 @@ def _content_settings(settings: PrepareSettings) -> dict[str, Any]:
     kept = {name: value for name, value in asdict(settings).items() if name not in EXECUTION}
     as_json: dict[str, Any] = json.loads(json.dumps(kept))
     return as_json
-
-
-def manifest_of(settings: Mapping[str, Any], stages: Mapping[str, Artifact]) -> dict[str, Any]:
-    """A corpus's manifest: its settings, and every stage's counts and file hashes."""
-    described = {name: {"counts": stage.counts, "files": stage.files} for name, stage in stages.items()}
-    return {"settings": settings, "stages": described}
-
-
-def _is_corpus(folder: Path) -> bool:
-    return all((folder / name / MANIFEST).exists() for name in ("tokens", "instances"))
-
-
-def open_corpus(out: str | Path) -> Corpus:
-    """Open a finished corpus; InputError when it is absent, unfinished or damaged.
-
-    The manifests, the sizes of the arrays and the tokenizer are checked. `verify` reads every file.
-    """
-    out = Path(out)
-    manifest = finished(out)
-    if manifest is None:
-        inside = sorted(path.parent.name for path in out.glob(f"*/{MANIFEST}") if _is_corpus(path.parent))
-        held = f"give the folder of a corpus in it: {', '.join(inside)}"
-        remedy = held if inside else "give DIR/NAME of `loriini prepare NAME --out DIR`"
-        why = kind_of(out) or f"{MANIFEST} is absent"
-        raise InputError(f"{out}: no finished corpus here ({why}); {remedy}")
-    names = ("tokenizer", "tokens", "instances")
-    tokenizer, tokens, instances = (load_artifact(out / name) for name in names)
-    check_files(out, tokenizer)
-    check_recorded(out, manifest["stages"])
-    try:
-        with explained_damage(out):
-            return Corpus(out, open_instances(instances), open_tokens(tokens), tokenizer.folder, manifest)
-    except (LookupError, TypeError, ValueError, AttributeError, OSError) as error:
-        raise InputError(
-            f"{out}: cannot be opened ({error!r}); remove the folder and make it again"
-        ) from error

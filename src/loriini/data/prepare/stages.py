@@ -9,6 +9,7 @@ from loriini.common.folders import MANIFEST
 from loriini.common.progress import announce, inform
 from loriini.data.jobs.artifact import Artifact, OtherContents, link_artifact
 from loriini.data.jobs.executors import make_executor
+from loriini.data.prepare.corpus import STAGES
 from loriini.data.prepare.settings import PrepareSettings
 from loriini.data.prepare.similarity.embeddings import write_embeddings
 from loriini.data.prepare.similarity.neighbors import write_neighbors
@@ -30,20 +31,6 @@ READ_SETTINGS = (
     "min_characters",
     "max_document_characters",
 )
-
-
-STAGES = {
-    "documents": (),
-    "tokenizer": ("documents",),
-    "tokens": ("documents", "tokenizer"),
-    "embeddings": ("documents",),
-    "neighbors": ("embeddings",),
-    "duplicates": ("documents", "neighbors"),
-    "heldout": ("documents", "duplicates"),
-    "order": ("tokens", "neighbors", "duplicates", "heldout"),
-    "instances": ("tokens", "order"),
-}
-"""The stages in the order in which they are built, each with those that it is built from."""
 
 
 def build_stages(

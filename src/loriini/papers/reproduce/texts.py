@@ -8,7 +8,8 @@ from pathlib import Path
 from loriini.common.errors import InputError
 from loriini.common.grouping import grouped
 from loriini.data.jobs.lock import folder_lock
-from loriini.data.prepare.prepare import open_corpus, prepare_documents
+from loriini.data.prepare.corpus import open_corpus
+from loriini.data.prepare.prepare import prepare_documents
 from loriini.data.prepare.settings import OrderMethod, PrepareSettings
 from loriini.data.prepare.text.documents import write_lines
 from loriini.data.read.document import Document

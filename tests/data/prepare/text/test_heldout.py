@@ -10,8 +10,7 @@ import pytest
 from data.prepare import topics
 from loriini.common.errors import InputError
 from loriini.data.jobs.artifact import Artifact, load_artifact
-from loriini.data.prepare.prepare import Corpus
-from loriini.data.prepare.stages import STAGES
+from loriini.data.prepare.corpus import STAGES, Corpus
 from loriini.data.prepare.text.documents import write_documents
 from loriini.data.prepare.text.heldout import HELDOUT_DOCUMENTS, write_heldout
 from loriini.data.prepare.text.stored import stored_documents

@@ -1,16 +1,74 @@
-"""Checks that a corpus is still what was written."""
+"""A corpus on disk: its stages and its manifest, opening it, and checks that it is still what was written."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
 from loriini.common.errors import InputError, OneLineError, is_system_error
-from loriini.common.folders import MANIFEST
+from loriini.common.folders import MANIFEST, kind_of
 from loriini.common.progress import Advance, no_progress, progress, warn
 from loriini.data.jobs.artifact import Artifact, check_unused, file_hash, load_artifact, read_manifest
-from loriini.data.prepare.stages import STAGES
+from loriini.data.prepare.tokenized.instances import Instances, open_instances
+from loriini.data.prepare.tokenized.tokens import Tokens, open_tokens
+
+STAGES = {
+    "documents": (),
+    "tokenizer": ("documents",),
+    "tokens": ("documents", "tokenizer"),
+    "embeddings": ("documents",),
+    "neighbors": ("embeddings",),
+    "duplicates": ("documents", "neighbors"),
+    "heldout": ("documents", "duplicates"),
+    "order": ("tokens", "neighbors", "duplicates", "heldout"),
+    "instances": ("tokens", "order"),
+}
+"""The stages in the order in which they are built, each with those that it is built from."""
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A finished corpus, mapped from disk."""
+
+    folder: Path
+    instances: Instances
+    tokens: Tokens
+    tokenizer: Path
+    """The tokenizer's folder, for `transformers.AutoTokenizer`."""
+    manifest: dict[str, Any]
+
+    @property
+    def counts(self) -> dict[str, dict[str, Any]]:
+        """What each stage counted."""
+        return {name: stage["counts"] for name, stage in self.manifest["stages"].items()}
+
+
+def open_corpus(out: str | Path) -> Corpus:
+    """Open a finished corpus; InputError when it is absent, unfinished or damaged.
+
+    The manifests, the sizes of the arrays and the tokenizer are checked. `verify` reads every file.
+    """
+    out = Path(out)
+    manifest = corpus_manifest(out)
+    if manifest is None:
+        inside = sorted(path.parent.name for path in out.glob(f"*/{MANIFEST}") if is_corpus(path.parent))
+        held = f"give the folder of a corpus in it: {', '.join(inside)}"
+        remedy = held if inside else "give DIR/NAME of `loriini prepare NAME --out DIR`"
+        why = kind_of(out) or f"{MANIFEST} is absent"
+        raise InputError(f"{out}: no finished corpus here ({why}); {remedy}")
+    names = ("tokenizer", "tokens", "instances")
+    tokenizer, tokens, instances = (load_artifact(out / name) for name in names)
+    check_files(out, tokenizer)
+    check_recorded(out, manifest["stages"])
+    try:
+        with explained_damage(out):
+            return Corpus(out, open_instances(instances), open_tokens(tokens), tokenizer.folder, manifest)
+    except (LookupError, TypeError, ValueError, AttributeError, OSError) as error:
+        raise InputError(
+            f"{out}: cannot be opened ({error!r}); remove the folder and make it again"
+        ) from error
 
 
 def verify(out: Path) -> int:
@@ -19,7 +77,7 @@ def verify(out: Path) -> int:
     Raises InputError for a stage that is absent or not the one that the corpus's manifest records, for the
     first file that differs from its stage's manifest, and where there is no stage.
     """
-    recorded = (finished(out) or {"stages": {}})["stages"]
+    recorded = (corpus_manifest(out) or {"stages": {}})["stages"]
     stages = load_stages(out)
     check_recorded(out, recorded)
     if not stages:
@@ -33,9 +91,20 @@ def verify(out: Path) -> int:
     return files
 
 
-def finished(out: Path) -> dict[str, Any] | None:
+def corpus_manifest(out: Path) -> dict[str, Any] | None:
     """The manifest of a finished corpus; None for any other folder. InputError for a damaged one."""
     return read_manifest(out / MANIFEST, ("settings", "stages", "shared_instance_cosine"))
+
+
+def manifest_of(settings: Mapping[str, Any], stages: Mapping[str, Artifact]) -> dict[str, Any]:
+    """A corpus's manifest: its settings, and every stage's counts and file hashes."""
+    described = {name: {"counts": stage.counts, "files": stage.files} for name, stage in stages.items()}
+    return {"settings": settings, "stages": described}
+
+
+def is_corpus(folder: Path) -> bool:
+    """Whether a folder has the stages that training reads, of a finished corpus or an unfinished one."""
+    return all((folder / name / MANIFEST).exists() for name in ("tokens", "instances"))
 
 
 def load_stages(out: Path) -> dict[str, Artifact]:

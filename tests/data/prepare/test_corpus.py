@@ -10,9 +10,7 @@ import zstandard
 from data.prepare import topics
 from loriini.common.errors import InputError
 from loriini.data.jobs.artifact import load_artifact, write_manifest
-from loriini.data.prepare.prepare import Corpus
-from loriini.data.prepare.stages import STAGES
-from loriini.data.prepare.verify import explained_damage, verify
+from loriini.data.prepare.corpus import STAGES, Corpus, explained_damage, verify
 
 NAMES = list(STAGES)
 ORDERED = ["order", "instances"]
