@@ -30,7 +30,7 @@ BUDGETS = {
     "analyze": 1325,
     "reporting": 585,
     "quickstart": 589,
-    "export": 1010,
+    "export": 1012,
     "recipes": 326,
     "bench": 473,
     "cli": 1336,

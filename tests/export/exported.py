@@ -7,7 +7,7 @@ import torch
 from transformers import PreTrainedModel
 
 from loriini import DESIGNS, LoriiniForCausalLM, RoutingConfig
-from loriini.export.architectures import RoutedBy, convert
+from loriini.export.converters import RoutedBy, convert
 from tiny import CLOSE, label_arguments, random_ids, tiny_model
 
 _mixtral = DESIGNS["mixtral"]

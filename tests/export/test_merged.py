@@ -11,7 +11,7 @@ import torch
 from export.exported import DENSE_CASES, assert_equal, case_name, converted, decided_by, model_of
 from loriini import DESIGNS, RoutingConfig
 from loriini.common.errors import InputError
-from loriini.export.architectures import RoutedBy
+from loriini.export.converters import RoutedBy
 from loriini.export.export import ExportSettings, export_model
 from runs import byte_tokenizer
 from tiny import random_ids, tiny_model

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 from export.exported import SERVED_CASES, assert_equal, case_name, converted, model_of
 from loriini import DESIGNS, RoutingConfig
 from loriini.common.errors import InputError
-from loriini.export.architectures import SERVED, RoutedBy, formats_of
+from loriini.export.converters import SERVED, RoutedBy, formats_of
 from loriini.model.weights.pretrained import from_transformers
 from tiny import CLOSE, random_ids, tiny_config
 

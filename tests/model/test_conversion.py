@@ -5,7 +5,7 @@ import torch
 from transformers import LlamaForCausalLM
 
 from loriini import LoriiniForCausalLM, RoutingConfig
-from loriini.export.architectures import to_dense
+from loriini.export.converters import to_dense
 from loriini.model.weights.conversion import change_design, copy_into_experts, keeps_routers
 from loriini.model.weights.pretrained import from_transformers
 from model.families import tiny_gpt2, tiny_llama

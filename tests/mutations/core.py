@@ -6,8 +6,8 @@ CORE = (
     Mutation(
         "the gradient of a merge's kernel overwrites the total",
         "model/kernels/merge_kernels.py",
-        "out_EP += gates_EN @ dmerged_NP",
-        "out_EP.copy_(gates_EN @ dmerged_NP)",
+        "out_EX += gates_EN @ dmerged_NX",
+        "out_EX.copy_(gates_EN @ dmerged_NX)",
         "tests/model/experts/test_merge_kernels.py",
     ),
     Mutation(
@@ -214,7 +214,7 @@ CORE = (
         "tests/evaluate/test_runs.py",
     ),
     Mutation(
-        "a cache forgets the mode that it was filled in",
+        "a cache forgets the routing that it was filled in",
         "model/context.py",
         "if first is not None and past == 0:",
         "if first is not None:",

@@ -5,7 +5,7 @@ from mutations.mutation import Mutation
 EXPORTS = (
     Mutation(
         "experts side by side in a Llama lose their gates",
-        "export/architectures.py",
+        "export/converters.py",
         'part["down_proj"] * float(gates_E[i])',
         'part["down_proj"]',
         "tests/export/test_merged.py",
@@ -19,7 +19,7 @@ EXPORTS = (
     ),
     Mutation(
         "gates that are not renormalised count as those that are",
-        "export/architectures.py",
+        "export/converters.py",
         "everyone = k == num_experts and",
         "everyone = k <= num_experts and",
         "tests/export/test_served.py",

@@ -24,7 +24,7 @@ from loriini.evaluate.perplexity import evaluate
 from loriini.model.mixture import Mixture
 from loriini.model.weights.loading import load_model
 from loriini.parallel import mesh
-from loriini.parallel.mesh import OF_TORCHRUN, Parallel, ParallelConfig, check_mesh, join_mesh, on_first_rank
+from loriini.parallel.mesh import Parallel, ParallelConfig, check_mesh, join_mesh, on_first_rank
 from loriini.parallel.sharding import build_model
 from loriini.train.checkpoints.storage import CheckpointConfig
 from loriini.train.config import TrainConfig
@@ -256,11 +256,11 @@ def test_a_mesh_that_does_not_divide_is_refused(
         check_mesh(mesh, world_size, 4, config)
 
 
-@pytest.mark.parametrize(("size", "others"), [("2", ["RANK"]), ("auto", OF_TORCHRUN)], ids=["2", "auto"])
+@pytest.mark.parametrize(("size", "others"), [("2", ["RANK"]), ("auto", mesh.TORCHRUN_VARIABLES)])
 def test_a_world_size_that_torchrun_did_not_set_is_refused(
     size: str, others: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in OF_TORCHRUN:
+    for name in mesh.TORCHRUN_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     for name in others:
         monkeypatch.setenv(name, "0")
@@ -319,7 +319,7 @@ def test_a_process_that_fails_alone_does_not_wait_for_the_others(
 ) -> None:
     """NCCL's group ends in all processes together; the others wait for this one's next sum."""
     destroy = Mock()
-    for name, value in {**dict.fromkeys(OF_TORCHRUN, "0"), "WORLD_SIZE": "2"}.items():
+    for name, value in {**dict.fromkeys(mesh.TORCHRUN_VARIABLES, "0"), "WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(mesh, "pick_device", lambda: torch.device(device))
     monkeypatch.setattr(mesh, "rendezvous_store", dict)

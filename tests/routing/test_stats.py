@@ -9,7 +9,7 @@ from loriini import Routing
 from loriini.routing import DESIGNS, stats
 from loriini.routing.selection import GATES, SELECTIONS
 
-STATISTICS = (stats.units, stats.choices, stats.mean_gates, stats.gate_entropy, stats.active_experts)
+STATISTICS = (stats.count_units, stats.choices, stats.mean_gates, stats.gate_entropy, stats.active_experts)
 
 
 def test_statistics_by_hand() -> None:
@@ -19,7 +19,7 @@ def test_statistics_by_hand() -> None:
     assert stats.shares(stats.choices(routing)).tolist() == [0.5, 0.25, 0.25, 0.0]
     assert stats.mean_gates(routing).tolist() == pytest.approx([0.575, 0.125, 0.3, 0.0])
     assert stats.active_experts(routing).tolist() == [True, False, True, False]
-    assert stats.units(routing).item() == 2
+    assert stats.count_units(routing).item() == 2
     entropies = [sum(-g * math.log(g) for g in row if g) for row in gates.tolist()]
     assert stats.gate_entropy(routing).item() == pytest.approx(sum(entropies) / 2)
     assert stats.shares(torch.zeros(4)).tolist() == [0.0] * 4

@@ -8,7 +8,7 @@ import torch
 from loriini import DESIGNS, LoriiniForCausalLM
 from loriini.routing import Router, Routing
 from loriini.routing.scorer import RouterSettings
-from loriini.routing.stats import choices, of_layers
+from loriini.routing.stats import choices, stack_layers
 from loriini.routing.unit import RoutingContext, UnitLayout
 from loriini.train.balance import update_balance_bias
 from tiny import random_ids, tiny_model
@@ -17,7 +17,7 @@ DEEPSEEK = DESIGNS["deepseek-v3"]
 
 
 def choices_of(routings: tuple[Routing, ...]) -> torch.Tensor:
-    return choices(of_layers(routings))
+    return choices(stack_layers(routings))
 
 
 def biases(model: LoriiniForCausalLM) -> list[torch.Tensor]:

@@ -21,8 +21,8 @@ from loriini.common.hardware import find_device
 from loriini.common.json_file import read_object
 from loriini.common.tokenizers import TOKENIZER_FILES
 from loriini.common.weights import check_weights
-from loriini.export.architectures import RoutedBy, convert, decide, not_dense
 from loriini.export.checkpoints import checkpoint_folder, load_checkpoint
+from loriini.export.converters import RoutedBy, convert, decide, not_dense
 from loriini.export.formats import FORMATS, ExportSettings
 from loriini.export.gguf_file import FILE, check_gguf, import_gguf, write_gguf
 from loriini.export.probe import Probe, cast_weights, probe
@@ -76,7 +76,7 @@ def export_model(
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out}: exists and is not empty; choose another --out")
     routed_by, reason = RoutedBy(), not_dense(model.config)
-    if FORMATS[settings.to].decided and not reason:
+    if FORMATS[settings.to].routed_once and not reason:
         routed_by = decide(model, tokenizer, settings.prompt, settings.label)
     elif settings.to == "gguf" and (settings.prompt or settings.label):
         raise InputError(f"--prompt, --label: this model has no dense form, as {reason}; leave them out")
@@ -85,7 +85,7 @@ def export_model(
     trained_in, exported = model.dtype, convert(model, settings.to, routed_by)
     for token in ("bos_token_id", "eos_token_id"):  # a chat model ends at several
         setattr(exported.generation_config, token, getattr(model.generation_config, token))
-    difference = _finish(exported, model, routed_by, settings.dtype)
+    difference = compare_and_cast(exported, model, routed_by, settings.dtype)
     how = None if exported is model else _origin(exported, trained_in, settings, difference)
     card = model_card(model.config, record, how)
     target = Path(os.path.realpath(out))  # a link cannot be replaced by a folder
@@ -127,7 +127,7 @@ def add_earlier_settings(folder: Path, tokenizer: PreTrainedTokenizerBase) -> No
     write_json(folder / TOKENIZER_CONFIG_FILE, {**values, **read})
 
 
-def _finish(
+def compare_and_cast(
     exported: PreTrainedModel, model: LoriiniForCausalLM, routed_by: RoutedBy, dtype: str | None
 ) -> float:
     """Compare an export with the model, then cast it; returns its largest difference of a logit, as written.

@@ -1,4 +1,4 @@
-"""What is exported, and the formats, without heavy imports; `export.architectures` has their functions."""
+"""What is exported, and the formats, without heavy imports; `export.converters` has their functions."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -13,16 +13,16 @@ class Format:
     """A format's help, and whether a single routing decision (by prompt or label) replaces the routers."""
 
     help: str
-    decided: bool = False
+    routed_once: bool = False
 
 
 FORMATS = {
     "hf": Format("the model as it is, for transformers with Loriini installed"),
-    "llama": Format("a plain Llama of the experts that a prompt or a label chooses", decided=True),
+    "llama": Format("a plain Llama of the experts that a prompt or a label chooses", routed_once=True),
     "mixtral": Format("a Mixtral: block llama, top-k token routing, softmax over the selected"),
     "olmoe": Format("an OLMoE: block olmoe, top-k token routing, either softmax"),
     "phimoe": Format("a Phi-3.5-MoE: block phimoe, top-2 token routing, gates sparse_mixer"),
-    "gguf": Format("a file for llama.cpp, of a Llama, a Mixtral or an OLMoE", decided=True),
+    "gguf": Format("a file for llama.cpp, of a Llama, a Mixtral or an OLMoE", routed_once=True),
 }
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 """Number types of exported weights, by their short names."""
@@ -48,7 +48,7 @@ class ExportSettings:
         check_fields(self, dashed=True)
         if self.dtype is not None:
             check_choice("--dtype", self.dtype, DTYPES.values())
-        if (self.prompt or self.label) and not FORMATS[self.to].decided:
+        if (self.prompt or self.label) and not FORMATS[self.to].routed_once:
             raise InputError(
                 f"--prompt and --label are for formats without a router, not --to {self.to}; leave them out"
             )

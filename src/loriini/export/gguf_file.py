@@ -20,7 +20,7 @@ FILE = "model.gguf"
 
 
 @dataclass(frozen=True)
-class Architecture:
+class LlamaCppArchitecture:
     """An architecture of llama.cpp."""
 
     name: str
@@ -33,9 +33,11 @@ class Architecture:
 
 
 ARCHITECTURES = {
-    "llama": Architecture("llama", interleaved=True),
-    "mixtral": Architecture("llama", interleaved=True),
-    "olmoe": Architecture("olmoe", required={"norm_topk_prob": False, "attention_bias": False}, ties=False),
+    "llama": LlamaCppArchitecture("llama", interleaved=True),
+    "mixtral": LlamaCppArchitecture("llama", interleaved=True),
+    "olmoe": LlamaCppArchitecture(
+        "olmoe", required={"norm_topk_prob": False, "attention_bias": False}, ties=False
+    ),
 }
 """By transformers' `model_type`. Phi-3.5-MoE is left out: in a trial llama.cpp's continued differently."""
 
@@ -146,7 +148,7 @@ def _add_settings(writer: Any, config: PretrainedConfig) -> None:
         writer.add_expert_used_count(config.num_experts_per_tok)
 
 
-def gguf_tensors(model: PreTrainedModel, architecture: Architecture) -> Iterator[tuple[str, Tensor]]:
+def gguf_tensors(model: PreTrainedModel, architecture: LlamaCppArchitecture) -> Iterator[tuple[str, Tensor]]:
     """Every tensor by llama.cpp's name."""
     gguf, config = import_gguf(), model.config
     kind = next(kind for kind, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture.name)

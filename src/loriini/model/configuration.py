@@ -264,11 +264,11 @@ FIELDS: dict[str, Any] = {
 
 def _conflicts(c: LoriiniConfig) -> Iterator[str]:
     """Combinations of fields that have no meaning, beyond those of routing."""
-    yield from _of_experts(c)
-    yield from _of_blocks(c)
+    yield from _conflicts_of_experts(c)
+    yield from _conflicts_of_block(c)
 
 
-def _of_experts(c: LoriiniConfig) -> Iterator[str]:
+def _conflicts_of_experts(c: LoriiniConfig) -> Iterator[str]:
     routing, names = c.routing, c.label_names or []
     no_gate = c.block == "gpt2"
     gated = ("low_rank", "gate", "activated_gate")
@@ -302,7 +302,7 @@ def _of_experts(c: LoriiniConfig) -> Iterator[str]:
         )
 
 
-def _of_blocks(c: LoriiniConfig) -> Iterator[str]:
+def _conflicts_of_block(c: LoriiniConfig) -> Iterator[str]:
     gpt2, heads = c.block == "gpt2", c.num_attention_heads
     key_value_heads, width = c.num_key_value_heads or heads, c.hidden_size // heads
     if c.hidden_size % heads != 0 and (gpt2 or c.head_dim is None):
@@ -311,7 +311,7 @@ def _of_blocks(c: LoriiniConfig) -> Iterator[str]:
         yield (
             f"num_key_value_heads is {key_value_heads}; it must divide num_attention_heads, which is {heads}"
         )
-    of_llamas = {
+    llama_only = {
         "attention_dropout": bool(c.attention_dropout),  # in gpt2 `dropout` is that of attention too
         "head_dim": c.head_dim not in (None, width),
         "num_key_value_heads": key_value_heads != heads,
@@ -319,7 +319,7 @@ def _of_blocks(c: LoriiniConfig) -> Iterator[str]:
         "attention_bias": c.attention_bias,
         "attention_out_bias": c.attention_out_bias,
     }
-    for name in (name for name, given in of_llamas.items() if gpt2 and given):
+    for name in (name for name, given in llama_only.items() if gpt2 and given):
         yield f"{name} is {getattr(c, name)}, which block=gpt2 does not have; use block=llama"
     if not gpt2 and c.dropout != 0:
         yield f"dropout is {c.dropout}, but block={c.block} has none; use block=gpt2"

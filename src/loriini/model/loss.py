@@ -35,7 +35,7 @@ class CallLoss(NamedTuple):
     output_z_loss: Tensor | None
 
 
-def call_loss(loss: Tensor, z_loss: Tensor | None = None) -> CallLoss:
+def loss_parts(loss: Tensor, z_loss: Tensor | None = None) -> CallLoss:
     """A loss with a z-loss in it, or without."""
     if z_loss is None:
         return CallLoss(loss, loss, None)
@@ -63,7 +63,7 @@ class Targets(NamedTuple):
     share: Tensor | int
 
 
-def call_targets(
+def targets_of(
     labels_BL: Tensor, states_BLD: Tensor, context: RoutingContext, skipped: int, items: Tensor | int | None
 ) -> Targets:
     """The targets of a call: its labels, without the first `skipped`, which their routing saw.
@@ -105,10 +105,10 @@ def add_z_loss(
 ) -> CallLoss:
     """Add z · log²Z of the logits of each target (PaLM section 5), summed and divided by `items`."""
     if z == 0:
-        return call_loss(loss)
+        return loss_parts(loss)
     squares_BL = logits_BLV.float().logsumexp(-1).square()
     z_loss = z * (squares_BL * (targets_BL != IGNORE_INDEX)).sum() / items
-    return call_loss(loss + z_loss, z_loss)
+    return loss_parts(loss + z_loss, z_loss)
 
 
 def loss_of_rows(
@@ -157,7 +157,7 @@ def fused_loss(
     # Autocast would copy the logits to float32 first.
     with torch.autocast(states_BLD.device.type, enabled=False):
         total, z_total = _SummedLoss.apply(*arguments)
-    return call_loss(total / num_items, z_total / num_items if z else None)
+    return loss_parts(total / num_items, z_total / num_items if z else None)
 
 
 def rows_at_once(vocabulary: int, most_logits: int = MOST_LOGITS) -> int:

@@ -40,7 +40,7 @@ class Mixture(nn.Module):
         context: RoutingContext,
         layout: UnitLayout,
         first_layer_routing: Routing | None = None,
-        cache: RoutedCacheLayer | None = None,
+        cache_layer: RoutedCacheLayer | None = None,
     ) -> tuple[Tensor, Routing]:
         """States (B, L, D) to states and routing; a layer without a router uses the first layer's."""
         activations = self._activations(x_BLD)
@@ -48,14 +48,14 @@ class Mixture(nn.Module):
             assert first_layer_routing is not None
             routing = first_layer_routing
         else:
-            routing = self._route(x_BLD, activations, context, layout, cache)
+            routing = self._route(x_BLD, activations, context, layout, cache_layer)
         design = self.config.routing  # also of a dense model: its layers have the units of the whole model
-        if cache is not None and design.unit != "token" and not context.decided:
-            cache.keep_decision(routing, layout, context)
+        if cache_layer is not None and design.unit != "token" and not context.decided:
+            cache_layer.keep_decision(routing, layout, context)
         if self.num_experts == 1:
             y_BLD = self.experts(x_BLD)
         elif design.combination == "parameters":
-            y_NSD = self._by_parameters(layout.group(x_BLD).flatten(0, 1), routing.gates, layout, cache)
+            y_NSD = self._by_parameters(layout.group(x_BLD).flatten(0, 1), routing.gates, layout, cache_layer)
             y_BLD = layout.ungroup(y_NSD.unflatten(0, (-1, layout.units)), x_BLD.shape[1])
         else:
             known = {} if activations is None else {design.node: activations.flatten(0, 1)}
@@ -75,21 +75,21 @@ class Mixture(nn.Module):
         activations: Tensor | None,
         context: RoutingContext,
         layout: UnitLayout,
-        cache: RoutedCacheLayer | None,
+        cache_layer: RoutedCacheLayer | None,
     ) -> Routing:
         """This layer's decisions, by the experts' activations where there are some, else by pooled states."""
         assert self.router is not None
         design = self.config.routing
-        if cache is not None and self.router.scorer is not None:
-            cache.remember(x_BLD, context, design)
-        if cache is not None and context.decided:
-            return cache.last_routing(layout)
+        if cache_layer is not None and self.router.scorer is not None:
+            cache_layer.remember(x_BLD, context, design)
+        if cache_layer is not None and context.decided:
+            return cache_layer.last_routing(layout)
         if self.router.scorer is None:
             states = x_BLD[:, :1].expand(-1, layout.units, -1)  # gates do not depend on them
         elif activations is not None:
             states = activations
         else:
-            states_BHD = x_BLD if cache is None or cache.states is None else cache.states
+            states_BHD = x_BLD if cache_layer is None or cache_layer.states is None else cache_layer.states
             states = routing_states(states_BHD, context, design, layout)
         routing: Routing = self.router(states, context, design, layout)
         return routing
@@ -114,20 +114,20 @@ class Mixture(nn.Module):
         return y_MD.view_as(x_BLD)
 
     def _by_parameters(
-        self, x_NSD: Tensor, gates_NE: Tensor, layout: UnitLayout, cache: RoutedCacheLayer | None
+        self, x_NSD: Tensor, gates_NE: Tensor, layout: UnitLayout, cache_layer: RoutedCacheLayer | None
     ) -> Tensor:
         """One merged FFN for each unit; a cache keeps them for at most as many sequences as experts."""
-        if cache is None or not self.experts_are_local or torch.is_grad_enabled():
+        if cache_layer is None or not self.experts_are_local or torch.is_grad_enabled():
             return self.experts(x_NSD, Experts.by_parameters, gates_NE, self.config.recompute_merge)
         units, slots, _ = x_NSD.shape
         if layout.units > 1 or units > self.num_experts:  # kept, they would take more memory than experts
             return self.experts(x_NSD, Experts.by_sums if slots == 1 else Experts.by_parameters, gates_NE)
-        if not cache.merged:
-            assert cache.decision is not None
-            cache.merged = self.experts(cache.decision.gates_BE, Experts.merge)
+        if not cache_layer.merged:
+            assert cache_layer.decision is not None
+            cache_layer.merged = self.experts(cache_layer.decision.gates_BE, Experts.merge)
         if slots == 1:  # one of many
-            cache.merged = {name: keep(weight) for name, weight in cache.merged.items()}
-        return self.experts(x_NSD, Experts.merged, cache.merged)
+            cache_layer.merged = {name: keep(weight) for name, weight in cache_layer.merged.items()}
+        return self.experts(x_NSD, Experts.merged, cache_layer.merged)
 
 
 def parts(model: nn.Module) -> dict[nn.Parameter, Part]:

@@ -16,10 +16,10 @@ from loriini.model.loss import (
     CallLoss,
     Targets,
     add_z_loss,
-    call_loss,
-    call_targets,
     fused_loss,
+    loss_parts,
     reads_weights_alone,
+    targets_of,
     token_losses,
 )
 from loriini.model.outputs import LoriiniOutput
@@ -106,7 +106,7 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         if shift_labels is not None:
             skipped = self.config.skipped_positions if self.training else 0
             labels_BL = shift_labels.contiguous()
-            targets = call_targets(labels_BL, states, out.context, skipped, num_items_in_batch)
+            targets = targets_of(labels_BL, states, out.context, skipped, num_items_in_batch)
             call = self._loss(states, logits, targets, reduction)
             if auxiliary is not None and self.training and reduction == "mean":
                 call = call._replace(loss=call.loss + auxiliary * targets.share)
@@ -134,4 +134,4 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         if reduction == "mean" and (torch.is_grad_enabled() or z):
             return self.fused_loss(states_BLD, head.weight, ids_BL, divisor, head.bias, z=z)
         losses_BL = token_losses(states_BLD, head, ids_BL, self.vocab_size)
-        return call_loss(losses_BL if reduction == "none" else losses_BL.sum() / divisor)
+        return loss_parts(losses_BL if reduction == "none" else losses_BL.sum() / divisor)

@@ -5,7 +5,7 @@ from typing import Any
 
 from loriini.common.checks import Positive, mismatch
 
-REQUIRED = {
+ROPE_TYPES = {
     "default": (),
     "linear": ("factor",),
     "dynamic": ("factor",),
@@ -14,8 +14,8 @@ REQUIRED = {
     "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
 }
 """Kinds of scaling that a Llama's rotary positions have, and the settings that each needs."""
-OF_BLOCKS: dict[str, dict[str, tuple[str, ...]]] = {
-    "phimoe": {"default": (), "longrope": (*REQUIRED["longrope"], "short_mscale", "long_mscale")},
+ROPE_TYPES_OF_BLOCK: dict[str, dict[str, tuple[str, ...]]] = {
+    "phimoe": {"default": (), "longrope": (*ROPE_TYPES["longrope"], "short_mscale", "long_mscale")},
     "gpt2": {"default": ()},  # there are none
 }
 """The same for blocks whose positions are not a Llama's."""
@@ -23,7 +23,7 @@ OF_BLOCKS: dict[str, dict[str, tuple[str, ...]]] = {
 
 def rotary_problem(parameters: Mapping[str, Any], block: str) -> str | None:
     """What is wrong with `rope_parameters`; None if the block can have them."""
-    required = OF_BLOCKS.get(block, REQUIRED)
+    required = ROPE_TYPES_OF_BLOCK.get(block, ROPE_TYPES)
     kind = parameters.get("rope_type", parameters.get("type", "default"))
     if kind not in required:
         return f"rope_type is {kind!r}; with block={block} it must be one of: {', '.join(required)}"

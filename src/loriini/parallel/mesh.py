@@ -179,7 +179,7 @@ def _sharing_conflicts(config: ParallelConfig, model: LoriiniConfig, document_ma
 
 RAISED_BY_ALL = (Interrupted, Unfinished)
 """What ends every process of a group."""
-OF_TORCHRUN = ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+TORCHRUN_VARIABLES = ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 """What torchrun tells each of several processes."""
 
 
@@ -191,7 +191,7 @@ def world_size() -> int:
 def started_together() -> bool:
     """Whether torchrun started several processes. InputError where something else set WORLD_SIZE."""
     size = os.environ.get("WORLD_SIZE", "1")
-    missing = [name for name in OF_TORCHRUN if name not in os.environ]
+    missing = [name for name in TORCHRUN_VARIABLES if name not in os.environ]
     if size != "1" and (missing or not size.isdecimal()):
         lacking = f"without {missing[0]}" if missing else "which is no number"
         raise InputError(f"WORLD_SIZE is {size}, {lacking}; start with torchrun, or unset it")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from loriini.routing.design import RoutingConfig
 from loriini.routing.router import Routing
-from loriini.routing.stats import choices, mean_over_units, of_layers, units
+from loriini.routing.stats import choices, count_units, mean_over_units, stack_layers
 
 Average = Callable[[Tensor], Tensor]
 """Averages a statistic over processes.
@@ -27,7 +27,7 @@ def load_balance(routing: Routing, average: Average | None = None) -> Tensor:
     transformers, and with `average` of the units of all processes; P_i is the mean softmax of the logits.
     """
     chosen = choices(routing)
-    counted = torch.cat([chosen, units(routing).expand(*chosen.shape[:-1], 1)], dim=-1)
+    counted = torch.cat([chosen, count_units(routing).expand(*chosen.shape[:-1], 1)], dim=-1)
     counted = counted if average is None else average(counted)
     f = counted[..., :-1] / counted[..., -1:].clamp(min=torch.finfo(counted.dtype).tiny)
     P = mean_over_units(routing.logits.softmax(-1), routing)
@@ -74,7 +74,7 @@ def auxiliary_loss(
     weights = design.loss_weights
     if not weights:
         return None
-    layers = of_layers(routings)
+    layers = stack_layers(routings)
     losses: dict[str, Loss] = {**LOSSES, "load_balance": partial(load_balance, average=average)}
     weighted = [weight * losses[name](layers).mean() for name, weight in weights.items()]
     return torch.stack(weighted).sum()

@@ -1,6 +1,6 @@
 """Statistics of routing: functions of a `Routing`, returned and never stored.
 
-Those of several layers are computed together, on the `Routing` that `of_layers` makes: layers are then a
+Those of several layers are computed together, on the `Routing` that `stack_layers` makes: layers are then a
 first axis of every result. None waits for the device.
 
 Axes: N units, E experts, X values of a unit.
@@ -14,7 +14,7 @@ from torch import Tensor
 from loriini.routing.router import Routing
 
 
-def of_layers(routings: Sequence[Routing]) -> Routing:
+def stack_layers(routings: Sequence[Routing]) -> Routing:
     """The routings of layers with the same units as one, on the device of the first: (layers, N, E)."""
     first = routings[0]
     device = first.gates.device
@@ -32,10 +32,10 @@ def sum_over_units(values_NX: Tensor, routing: Routing) -> Tensor:
 
 def mean_over_units(values_NX: Tensor, routing: Routing) -> Tensor:
     """The mean of values (…, N, X) over the units that hold tokens; 0 without any; (…, X)."""
-    return sum_over_units(values_NX, routing) / units(routing).clamp(min=1)
+    return sum_over_units(values_NX, routing) / count_units(routing).clamp(min=1)
 
 
-def units(routing: Routing) -> Tensor:
+def count_units(routing: Routing) -> Tensor:
     """Number of units that hold tokens; scalar."""
     logits = routing.logits
     if routing.valid is None:

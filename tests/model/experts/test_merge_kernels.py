@@ -91,7 +91,7 @@ def test_offsets_in_the_kernel_have_64_bits() -> None:
     """N · P exceeds 2³¹ in a large micro-batch, more than a test can hold."""
     source = Path(merge_kernels.__file__).read_text()
     body = source[source.index("def merge_gradients_kernel") :]
-    indices = ("program = ", "e = ", "p = ", "n = ")
+    indices = ("program = ", "e = ", "x = ", "n = ")
     lines = [line.strip() for line in body.splitlines() if line.strip().startswith(indices)]
     assert len(lines) == len(indices)
     assert all("tl.int64" in line for line in lines)

@@ -1,4 +1,4 @@
-"""Products under the experts. Only this package asks for a tensor's device, dtype or size to choose one.
+"""Products under the experts, chosen by a tensor's device, dtype and size.
 
 Every fast product has a naive twin beside it, or is checked against plain `linear`.
 """

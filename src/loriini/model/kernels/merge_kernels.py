@@ -1,13 +1,13 @@
 """The merge of experts' weights as operators, and a Triton kernel for both its gradients in one pass.
 
-The merged weights' gradient dW̄ (N, P) is the largest tensor of a layer's backward pass. The gradients of the
+The merged weights' gradient dW̄ (N, X) is the largest tensor of a layer's backward pass. The gradients of the
 gates, dW̄ Wᵀ, and of the experts, Gᵀ dW̄, read it once each as matrix products; the kernel reads it once for
 both, and adds the experts' to float32 gradients (Megatron's `main_grad`) where it is given some. It runs on a
 GPU where Triton can be imported, in 16-bit formats and for up to 64 experts. Its speed has not been measured:
 tests run it in Triton's interpreter and compile it for sm_80 and sm_90. Registers a thread (Triton 3.7):
 sm_90 151–187 up to 16 experts, else 255 with up to 40 bytes spilled; sm_80 always 255, 110–250 bytes spilled.
 
-Axes: N units, E experts, P parameters of a matrix (output width · input width), flattened.
+Axes: N units, E experts, X parameters of a matrix (output width · input width), flattened.
 """
 
 import warnings
@@ -46,8 +46,8 @@ def adds_gradient(weight_E: Tensor, dtype: torch.dtype) -> bool:
 def starts_on(device: torch.device) -> bool:
     """Whether kernels start on a GPU: Triton compiles what launches them, with a C compiler and Python.h."""
     try:
-        dmerged_NP = torch.zeros(1, 128, dtype=KERNEL_DTYPES[0], device=device)
-        launch(dmerged_NP, dmerged_NP[:, :1], dmerged_NP, torch.empty_like(dmerged_NP), add=False)
+        dmerged_NX = torch.zeros(1, 128, dtype=KERNEL_DTYPES[0], device=device)
+        launch(dmerged_NX, dmerged_NX[:, :1], dmerged_NX, torch.empty_like(dmerged_NX), add=False)
     except Exception as error:  # of many kinds, by what is missing
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         warnings.warn(f"Triton's kernels do not start ({reason}); matrix products run instead", stacklevel=2)
@@ -56,18 +56,18 @@ def starts_on(device: torch.device) -> bool:
 
 
 @torch.library.custom_op("loriini::merge", mutates_args=())
-def merge(gates_NE: Tensor, weight_EP: Tensor, main_grad_EP: Tensor | None) -> Tensor:
-    """Σ_i e_i W_i of each unit; (N, P).
+def merge(gates_NE: Tensor, weight_EX: Tensor, main_grad_EX: Tensor | None) -> Tensor:
+    """Σ_i e_i W_i of each unit; (N, X).
 
-    In the backward pass the experts' gradient is added to `main_grad_EP` (float32, detached) if it is given,
+    In the backward pass the experts' gradient is added to `main_grad_EX` (float32, detached) if it is given,
     else returned.
     """
-    return gates_NE @ weight_EP
+    return gates_NE @ weight_EX
 
 
 @merge.register_fake
-def _(gates_NE: Tensor, weight_EP: Tensor, main_grad_EP: Tensor | None) -> Tensor:
-    return gates_NE.new_empty(gates_NE.shape[0], weight_EP.shape[1])  # `len` would be a constant of the graph
+def _(gates_NE: Tensor, weight_EX: Tensor, main_grad_EX: Tensor | None) -> Tensor:
+    return gates_NE.new_empty(gates_NE.shape[0], weight_EX.shape[1])  # `len` would be a constant of the graph
 
 
 def save_inputs(ctx: Any, inputs: tuple[Tensor | None, ...], output: Tensor) -> None:
@@ -75,79 +75,79 @@ def save_inputs(ctx: Any, inputs: tuple[Tensor | None, ...], output: Tensor) -> 
     ctx.save_for_backward(*inputs)
 
 
-def _merge_backward(ctx: Any, dmerged_NP: Tensor) -> tuple[Tensor, Tensor | None, None]:
-    return *gradients(dmerged_NP, *ctx.saved_tensors), None
+def _merge_backward(ctx: Any, dmerged_NX: Tensor) -> tuple[Tensor, Tensor | None, None]:
+    return *gradients(dmerged_NX, *ctx.saved_tensors), None
 
 
 merge.register_autograd(_merge_backward, setup_context=save_inputs)
 
 
 def gradients(
-    dmerged_NP: Tensor, gates_NE: Tensor, weight_EP: Tensor, main_grad_EP: Tensor | None = None
+    dmerged_NX: Tensor, gates_NE: Tensor, weight_EX: Tensor, main_grad_EX: Tensor | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """The gradients of gates (N, E) and experts (E, P); None for the latter where `main_grad_EP` got it."""
-    if main_grad_EP is not None:
-        return merge_gradients(dmerged_NP, gates_NE, weight_EP, main_grad_EP, add=True), None
-    dweight_EP = torch.empty_like(weight_EP)
-    return merge_gradients(dmerged_NP, gates_NE, weight_EP, dweight_EP, add=False), dweight_EP
+    """The gradients of gates (N, E) and experts (E, X); None for the latter where `main_grad_EX` got it."""
+    if main_grad_EX is not None:
+        return merge_gradients(dmerged_NX, gates_NE, weight_EX, main_grad_EX, add=True), None
+    dweight_EX = torch.empty_like(weight_EX)
+    return merge_gradients(dmerged_NX, gates_NE, weight_EX, dweight_EX, add=False), dweight_EX
 
 
-@torch.library.custom_op("loriini::merge_gradients", mutates_args={"out_EP"})
+@torch.library.custom_op("loriini::merge_gradients", mutates_args={"out_EX"})
 def merge_gradients(
-    dmerged_NP: Tensor, gates_NE: Tensor, weight_EP: Tensor, out_EP: Tensor, add: bool
+    dmerged_NX: Tensor, gates_NE: Tensor, weight_EX: Tensor, out_EX: Tensor, add: bool
 ) -> Tensor:
-    """The gradient of the gates; that of the experts is written or added to `out_EP`."""
-    on_gpu = runs_on(dmerged_NP.device, dmerged_NP.dtype, len(weight_EP))
+    """The gradient of the gates; that of the experts is written or added to `out_EX`."""
+    on_gpu = runs_on(dmerged_NX.device, dmerged_NX.dtype, len(weight_EX))
     compute = launch if on_gpu else merge_gradients_twin
-    return compute(dmerged_NP, gates_NE, weight_EP, out_EP, add).to(gates_NE.dtype)
+    return compute(dmerged_NX, gates_NE, weight_EX, out_EX, add).to(gates_NE.dtype)
 
 
 @merge_gradients.register_fake
-def _(dmerged_NP: Tensor, gates_NE: Tensor, weight_EP: Tensor, out_EP: Tensor, add: bool) -> Tensor:
+def _(dmerged_NX: Tensor, gates_NE: Tensor, weight_EX: Tensor, out_EX: Tensor, add: bool) -> Tensor:
     return torch.empty_like(gates_NE)
 
 
 def merge_gradients_twin(
-    dmerged_NP: Tensor, gates_NE: Tensor, weight_EP: Tensor, out_EP: Tensor, add: bool
+    dmerged_NX: Tensor, gates_NE: Tensor, weight_EX: Tensor, out_EX: Tensor, add: bool
 ) -> Tensor:
     """The naive twin of the kernel: one matrix product for each gradient."""
     gates_EN = gates_NE.T.contiguous()  # its product is 1.2 to 2.6 times as fast in bfloat16 on a CPU
     if add:
-        out_EP += gates_EN @ dmerged_NP
+        out_EX += gates_EN @ dmerged_NX
     else:
-        torch.mm(gates_EN, dmerged_NP, out=out_EP)
-    return dmerged_NP @ weight_EP.T
+        torch.mm(gates_EN, dmerged_NX, out=out_EX)
+    return dmerged_NX @ weight_EX.T
 
 
 def launch(
-    dmerged_NP: Tensor,
+    dmerged_NX: Tensor,
     gates_NE: Tensor,
-    weight_EP: Tensor,
-    out_EP: Tensor,
+    weight_EX: Tensor,
+    out_EX: Tensor,
     add: bool,
     programs: int | None = None,
 ) -> Tensor:
-    """Run the kernel: write or add the experts' gradient to `out_EP`; returns the gates' (N, E) in float32.
+    """Run the kernel: write or add the experts' gradient to `out_EX`; returns the gates' (N, E) in float32.
 
-    `out_EP` is contiguous: what is written to a copy would be lost. To be added to, it is float32.
+    `out_EX` is contiguous: what is written to a copy would be lost. To be added to, it is float32.
     Each of the `programs` sums the gates' gradient over its columns in a part of its own, so that the result
     does not depend on their order.
     """
-    (N, P), E = dmerged_NP.shape, len(weight_EP)
-    assert out_EP.is_contiguous()
+    (N, X), E = dmerged_NX.shape, len(weight_EX)
+    assert out_EX.is_contiguous()
     sizes = block_sizes(E)
     if programs is None:
-        processors = torch.cuda.get_device_properties(dmerged_NP.device).multi_processor_count
-        programs = min(triton.cdiv(P, sizes["BLOCK_P"]), PROGRAMS * processors)
-    parts_KNE = torch.zeros(programs, N, E, dtype=torch.float32, device=dmerged_NP.device)
+        processors = torch.cuda.get_device_properties(dmerged_NX.device).multi_processor_count
+        programs = min(triton.cdiv(X, sizes["BLOCK_X"]), PROGRAMS * processors)
+    parts_KNE = torch.zeros(programs, N, E, dtype=torch.float32, device=dmerged_NX.device)
     merge_gradients_kernel[(programs,)](
-        dmerged_NP.contiguous(),
+        dmerged_NX.contiguous(),
         gates_NE.contiguous(),
-        weight_EP.contiguous(),
-        out_EP,
+        weight_EX.contiguous(),
+        out_EX,
         parts_KNE,
         N,
-        P,
+        X,
         E,
         **sizes,
         ADD=add,
@@ -159,7 +159,7 @@ def launch(
 def block_sizes(experts: int) -> dict[str, int]:
     """The kernel's blocks: units, parameters and experts that a program holds at once."""
     block_E = max(16, triton.next_power_of_2(experts))
-    return {"BLOCK_N": 64, "BLOCK_P": 128 if block_E <= 32 else 64, "BLOCK_E": block_E}
+    return {"BLOCK_N": 64, "BLOCK_X": 128 if block_E <= 32 else 64, "BLOCK_E": block_E}
 
 
 if triton is not None:
@@ -172,39 +172,39 @@ if triton is not None:
         out_ptr,
         parts_ptr,
         N,
-        P,
+        X,
         E,
         BLOCK_N: tl.constexpr,
-        BLOCK_P: tl.constexpr,
+        BLOCK_X: tl.constexpr,
         BLOCK_E: tl.constexpr,
         ADD: tl.constexpr,
         UPCAST: tl.constexpr,
     ):
-        """Each program: blocks of BLOCK_P columns, all their rows. Offsets are 64-bit: N·P may exceed 2³¹."""
+        """Each program: blocks of BLOCK_X columns, all their rows. Offsets are 64-bit: N·X may exceed 2³¹."""
         program = tl.program_id(0).to(tl.int64)
         e = tl.arange(0, BLOCK_E).to(tl.int64)
-        for block in range(tl.program_id(0), tl.cdiv(P, BLOCK_P), tl.num_programs(0)):
-            p = tl.full((), block, tl.int64) * BLOCK_P + tl.arange(0, BLOCK_P)
-            at_EP = e[:, None] * P + p[None, :]
-            in_EP = (e < E)[:, None] & (p < P)[None, :]
-            weight_EP = tl.load(weight_ptr + at_EP, mask=in_EP, other=0.0)
+        for block in range(tl.program_id(0), tl.cdiv(X, BLOCK_X), tl.num_programs(0)):
+            x = tl.full((), block, tl.int64) * BLOCK_X + tl.arange(0, BLOCK_X)
+            at_EX = e[:, None] * X + x[None, :]
+            in_EX = (e < E)[:, None] & (x < X)[None, :]
+            weight_EX = tl.load(weight_ptr + at_EX, mask=in_EX, other=0.0)
             if UPCAST:
-                weight_EP = weight_EP.to(tl.float32)
+                weight_EX = weight_EX.to(tl.float32)
             if ADD:
-                dweight_EP = tl.load(out_ptr + at_EP, mask=in_EP, other=0.0)
+                dweight_EX = tl.load(out_ptr + at_EX, mask=in_EX, other=0.0)
             else:
-                dweight_EP = tl.zeros((BLOCK_E, BLOCK_P), dtype=tl.float32)
+                dweight_EX = tl.zeros((BLOCK_E, BLOCK_X), dtype=tl.float32)
             for first in range(0, N, BLOCK_N):
                 n = first + tl.arange(0, BLOCK_N).to(tl.int64)
-                in_NP = (n < N)[:, None] & (p < P)[None, :]
+                in_NX = (n < N)[:, None] & (x < X)[None, :]
                 in_NE = (n < N)[:, None] & (e < E)[None, :]
-                dmerged_NP = tl.load(dmerged_ptr + n[:, None] * P + p[None, :], mask=in_NP, other=0.0)
+                dmerged_NX = tl.load(dmerged_ptr + n[:, None] * X + x[None, :], mask=in_NX, other=0.0)
                 gates_NE = tl.load(gates_ptr + n[:, None] * E + e[None, :], mask=in_NE, other=0.0)
                 if UPCAST:
-                    dmerged_NP, gates_NE = dmerged_NP.to(tl.float32), gates_NE.to(tl.float32)
-                dweight_EP = tl.dot(tl.trans(gates_NE), dmerged_NP, dweight_EP, input_precision="ieee")
-                dgates_NE = tl.dot(dmerged_NP, tl.trans(weight_EP), input_precision="ieee")
+                    dmerged_NX, gates_NE = dmerged_NX.to(tl.float32), gates_NE.to(tl.float32)
+                dweight_EX = tl.dot(tl.trans(gates_NE), dmerged_NX, dweight_EX, input_precision="ieee")
+                dgates_NE = tl.dot(dmerged_NX, tl.trans(weight_EX), input_precision="ieee")
                 part_NE = parts_ptr + (program * N + n)[:, None] * E + e[None, :]
                 tl.store(part_NE, tl.load(part_NE, mask=in_NE, other=0.0) + dgates_NE, mask=in_NE)
             tl.debug_barrier()  # in the next block other threads of this program may load these parts
-            tl.store(out_ptr + at_EP, dweight_EP.to(out_ptr.dtype.element_ty), mask=in_EP)
+            tl.store(out_ptr + at_EX, dweight_EX.to(out_ptr.dtype.element_ty), mask=in_EX)

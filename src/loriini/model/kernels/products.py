@@ -1,7 +1,7 @@
 """Products of each unit with its own weight, and of units with merges of their experts' weights.
 
 Axes: N units, S slots in a unit, E experts, D input width, O output width, X parameters of a matrix,
-flattened (`merge_kernels`' P).
+flattened.
 """
 
 from collections.abc import Sequence

@@ -38,8 +38,8 @@ def expert_use(routings: tuple[Routing, ...]) -> ExpertUse:
         none_LE = none_L[:, None]
         return ExpertUse(none_L, none_LE, none_LE, none_LE, none_LE, none_L, none_L)
 
-    layers = stats.of_layers(routings)
-    units = stats.units(layers)
+    layers = stats.stack_layers(routings)
+    units = stats.count_units(layers)
     return ExpertUse(
         units=units.expand(len(routings)),
         choices=stats.choices(layers),

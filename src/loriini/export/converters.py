@@ -53,7 +53,7 @@ class Served:
     """The name of its routers."""
     experts: str = "num_local_experts"
     """The name of its setting of the number of experts."""
-    of_all: str = "softmax_selected"
+    gates_if_all_selected: str = "softmax_selected"
     """The gates it is given where all experts are selected, for which two of them are the same: those that
     other programs have."""
 
@@ -65,7 +65,7 @@ SERVED = {
         "OLMoE",
         {"softmax_all": {"norm_topk_prob": False}, "softmax_selected": {"norm_topk_prob": True}},
         experts="num_experts",
-        of_all="softmax_all",
+        gates_if_all_selected="softmax_all",
     ),
     "phimoe": Served(PhimoeForCausalLM, "Phi-3.5-MoE", {"sparse_mixer": {}}, router="router"),
 }
@@ -149,7 +149,7 @@ def to_served(name: str, model: LoriiniForCausalLM, routed_by: RoutedBy) -> PreT
     kind, config = SERVED[name], model.config
     k, gates = top_k_of_tokens(config)
     if k == config.num_experts and gates == "softmax_selected":
-        gates = kind.of_all
+        gates = kind.gates_if_all_selected
     if gates not in kind.gates:
         raise InputError(f"its gates are {gates}, and {kind.title} has {' or '.join(kind.gates)}")
     if config.num_shared_experts:
