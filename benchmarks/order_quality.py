@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loriini.data.jobs.artifact import load_artifact
-from loriini.data.prepare.array_types import Ids, Neighbors
+from loriini.data.prepare.arrays import IDS, VECTORS, Ids, Neighbors
 from loriini.data.prepare.prepare import prepare_documents
 from loriini.data.prepare.settings import PrepareSettings
 from loriini.data.prepare.similarity.neighbors import SearchCell, search_cell, single_cell
@@ -158,8 +158,8 @@ def measure(order: Order, vectors_ND: Vectors, offsets: Ids) -> Row:
 
 def compare(corpus: Path) -> dict[str, Any]:
     """A row an order, on the documents that are no near-duplicates, and the default beside the others."""
-    left_out = np.load(load_artifact(corpus / "duplicates").path("ids.npy"))
-    vectors_ND = np.load(load_artifact(corpus / "embeddings").path("embeddings.npy")).astype(np.float32)
+    left_out = np.load(load_artifact(corpus / "duplicates").path(IDS))
+    vectors_ND = np.load(load_artifact(corpus / "embeddings").path(VECTORS)).astype(np.float32)
     vectors_ND = np.delete(vectors_ND, left_out, axis=0)
     lengths_N = np.delete(np.diff(np.load(load_artifact(corpus / "tokens").path("offsets.npy"))), left_out)
     offsets = np.concatenate([[0], np.cumsum(lengths_N)])

@@ -173,11 +173,11 @@ def test_a_killed_cell_names_the_signal_not_its_progress(compared: Compared, tmp
 def test_jobs_take_the_gpus_in_turn_and_share_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
-    places = [running.place_of(slot, 3) for slot in range(3)]
+    places = [running.environment_of(slot, 3) for slot in range(3)]
     assert [place["CUDA_VISIBLE_DEVICES"] for place in places] == ["4", "6", "4"]
     assert {place[JOBS_HERE] for place in places} == {"2"}
     whole = memory_here()
     monkeypatch.setenv(JOBS_HERE, "2")
     assert memory_here() == whole / 2
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    assert running.place_of(1, 3) == {"OMP_NUM_THREADS": str(running.threads_of(3)), JOBS_HERE: "3"}
+    assert running.environment_of(1, 3) == {"OMP_NUM_THREADS": str(running.threads_of(3)), JOBS_HERE: "3"}

@@ -73,7 +73,7 @@ def read_all(form: str, count: int, folder: Path) -> dict[str, int]:
 def _read(path: Path) -> str:
     dropped: list[Any] = []
     try:
-        for document in read_documents([path], ReadOptions(on_error="skip", on_drop=dropped.append)):
+        for document in read_documents([path], ReadOptions(on_error="skip"), dropped.append):
             document.text.encode()
     except InputError:
         return "refused"

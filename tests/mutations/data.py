@@ -19,7 +19,7 @@ DATA = (
     Mutation(
         "a folder without a manifest is replaced",
         "data/jobs/artifact.py",
-        "    check_unused(folder)\n",
+        "    check_replaceable(folder)\n",
         "    shutil.rmtree(folder, ignore_errors=True)\n",
     ),
     Mutation(

@@ -8,12 +8,13 @@ from statistics import median
 from typing import Any, NamedTuple, TypeVar
 
 import torch
+from torch import nn
 
 from loriini.bench import models
 from loriini.bench.models import BenchSize, bench_run, bench_size, run_config, weight_dtype
 from loriini.bench.timing import Case, free, in_rounds, measured
 from loriini.common.errors import is_out_of_memory
-from loriini.common.hardware import describe_machine, has_bf16, keep_freed_memory, pick_device
+from loriini.common.hardware import describe_machine, keep_freed_memory, resolve_precision
 from loriini.common.progress import progress, warn
 from loriini.train.optimizer import OptimizerConfig
 
@@ -88,14 +89,18 @@ def muon_steps(size: BenchSize) -> Iterator[Comparison]:
 def decoding(size: BenchSize) -> Iterator[Comparison]:
     """Greedy tokens after prompts, of Lory and of a Llama of its active size."""
     for batch in size.decode_batches:
-
-        def case(name: str, design: str, n: int, make: Callable[..., Any], batch: int = batch) -> Case:
-            built = partial(make, run_config(bench_run(size, design, n)), weight_dtype())
-            return Case(name, n, partial(models.build_generation, size, batch, built))
-
-        llama = case(f"transformers LlamaForCausalLM, batch {batch}", "dense", 1, models.llama)
-        lory = [case("lory", "lory", n, models.on_device) for n in size.experts]
+        name = f"transformers LlamaForCausalLM, batch {batch}"
+        llama = decode_case(size, batch, name, "dense", 1, models.llama)
+        lory = [decode_case(size, batch, "lory", "lory", n, models.on_device) for n in size.experts]
         yield Comparison("decode", llama, lory, batch * size.new_tokens)
+
+
+def decode_case(
+    size: BenchSize, batch: int, name: str, design: str, experts: int, make: Callable[..., nn.Module]
+) -> Case:
+    """Decoding with a model of a design's configuration; `make(configuration, dtype)` makes it."""
+    made = partial(make, run_config(bench_run(size, design, experts)), weight_dtype())
+    return Case(name, experts, partial(models.build_generation, size, batch, made))
 
 
 def timed_rows(compared: Comparison, rounds: int) -> Iterator[Row]:
@@ -104,7 +109,11 @@ def timed_rows(compared: Comparison, rounds: int) -> Iterator[Row]:
     Every case runs once before the rounds that count: caches and clocks settle in it.
     """
     cases = [compared.baseline, *compared.cases]
-    cases = [c for c in cases if if_it_fits(f"{c.name}, {c.experts} experts", partial(measured, c))]
+    cases = [
+        case
+        for case in cases
+        if if_it_fits(f"{case.name}, {case.experts} experts", partial(measured, case)) is not None
+    ]
     if compared.baseline not in cases:
         return
     reference, *seconds = zip(*in_rounds(cases, rounds), strict=True)
@@ -118,9 +127,9 @@ def timed_rows(compared: Comparison, rounds: int) -> Iterator[Row]:
 def memory_rows(size: BenchSize) -> Iterator[Row]:
     """The memory of Lory's steps relative to the dense model's, beyond weights, gradients and optimizer."""
     dense = if_it_fits("memory of dense", partial(models.step_bytes, bench_run(size, "dense", 1)))
-    for again, name in enumerate(("lory", "lory recompute_merge")):
+    for name, recompute in (("lory", False), ("lory recompute_merge", True)):
         for n in size.experts:
-            run = bench_run(size, "lory", n, recompute_merge=bool(again))
+            run = bench_run(size, "lory", n, recompute_merge=recompute)
             used = if_it_fits(f"memory of {name}, {n} experts", partial(models.step_bytes, run))
             if dense and used:
                 ratio = used["activations"] / dense["activations"]
@@ -147,7 +156,7 @@ def result(what: str, design: str, experts: int, baseline: str, ratio: float, to
         "what": what,
         "design": design,
         "experts": experts,
-        "dtype": "bf16" if has_bf16(pick_device()) else "fp32",
+        "dtype": resolve_precision("auto"),
         "ratio": round(ratio, 4),
         "baseline": baseline,
         "median_s": None,

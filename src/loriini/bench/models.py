@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
 
 from loriini.bench.timing import Work, synchronize
-from loriini.common.hardware import autocast, autocast_dtype, has_bf16, pick_device
+from loriini.common.hardware import autocast, autocast_dtype, pick_device
 from loriini.estimate.activations import merged_parameters, saved_bytes
 from loriini.estimate.choice import choose, memory_here
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
@@ -116,7 +116,7 @@ def on_device(config: LoriiniConfig, dtype: torch.dtype = torch.float32) -> Lori
 
 def weight_dtype() -> torch.dtype:
     """The dtype of weights where there is no autocast."""
-    return torch.bfloat16 if has_bf16(pick_device()) else torch.float32
+    return autocast_dtype("auto") or torch.float32
 
 
 def random_ids(vocab_size: int, batch: int, length: int, seed: int = 0) -> Tensor:

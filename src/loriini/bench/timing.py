@@ -38,7 +38,7 @@ def in_rounds(cases: Sequence[Case], rounds: int) -> Iterator[list[float]]:
 def measured(case: Case) -> float:
     """Build a case and free it; the seconds in between that it takes once.
 
-    torch's error where it would go on without compiling.
+    Raises torch's error at the recompile limit, instead of running uncompiled code.
     """
     with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
         work = case.build()

@@ -38,7 +38,7 @@ class Prepare:
             raise InputError("--documents is missing: give files, folders or URLs")
         from loriini.data.prepare.inspection import dropped_by_reason
         from loriini.data.prepare.prepare import prepare
-        from loriini.data.prepare.text.heldout import HELDOUT_DOCUMENTS
+        from loriini.data.read.names import HELDOUT_DOCUMENTS
 
         corpus = prepare(self.out / self.name, self.settings)
         counts = corpus.counts

@@ -63,6 +63,7 @@ def check_fields(config: Any, section: str = "", dashed: bool = False) -> None:
     """
     for name, value, expected in wrong_fields(config):
         option = option_of(name) if dashed else f"--{section}{name}"
+        # quoted, so that the text "5" is not shown as the number 5
         shown = repr(value) if isinstance(value, str) and value[:1].isdigit() else as_argument(value)
         raise InputError(f"{option} is {shown}; it must be {expected}")
 

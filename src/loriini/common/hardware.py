@@ -166,7 +166,7 @@ def describe_machine() -> dict[str, Any]:
     return {
         "processor": torch.cuda.get_device_name() if device.type == "cuda" else str(cpu),
         "cores": os.cpu_count(),
-        "precision": "bf16" if has_bf16(device) else "fp32",
+        "precision": resolve_precision("auto", device),
         "torch": torch.__version__,
         "python": platform.python_version(),
     }

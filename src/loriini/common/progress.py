@@ -137,7 +137,8 @@ def inform(message: object) -> None:
 
 def warn(message: object) -> None:
     """Print one line on standard error about something that was skipped while work continues."""
-    _print(f"warning: {printable(message)}", "yellow" if console.is_terminal else None)  # now: it may change
+    style = "yellow" if console.is_terminal else None  # asked at each call: stderr may be redirected later
+    _print(f"warning: {printable(message)}", style)
 
 
 warn_once = cache(warn)

@@ -142,7 +142,7 @@ class _Processes:
         for slot in range(self.jobs):
             if self.waiting and slot not in self.running:
                 training = self.waiting.popleft()
-                process = start_training(training, place_of(slot, self.jobs))
+                process = start_training(training, environment_of(slot, self.jobs))
                 self.running[slot] = _Process(training, process, steps_shown(training))
 
     def _collect(self) -> None:
@@ -182,7 +182,7 @@ def steps_shown(training: Training) -> Generator[None]:
             yield
 
 
-def place_of(slot: int, jobs: int) -> dict[str, str]:
+def environment_of(slot: int, jobs: int) -> dict[str, str]:
     """The environment of one of `jobs` processes: its threads, its GPU, and how many share the memory."""
     gpus = visible_gpus()
     place = {"OMP_NUM_THREADS": str(threads_of(jobs)), JOBS_HERE: str(math.ceil(jobs / max(1, len(gpus))))}

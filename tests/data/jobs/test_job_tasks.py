@@ -77,9 +77,9 @@ def build_with(folder: Path, tasks: list[Task], execute: Executor, settings: int
     results: list[dict[str, Any]] = []
 
     def write(temporary: Path) -> dict[str, Any]:
-        results.extend(run_tasks("squares", tasks, temporary, execute))
-        sources = (parts_folder(temporary) / task.name / "square" for task in tasks)
-        concatenate_files(sources, temporary / "squares")
+        finished = run_tasks("squares", tasks, temporary, execute)
+        results.extend(task.counts for task in finished)
+        concatenate_files((task.folder / "square" for task in finished), temporary / "squares")
         return {}
 
     build_artifact(folder, {"settings": settings}, {}, write)
@@ -102,9 +102,9 @@ def test_all_tasks_are_finished_before_their_results_are_read_one_at_a_time(tmp_
     parts_folder(temporary).mkdir()
     results = run_tasks("squares", squares(3), temporary, SERIAL)
     assert (tmp_path / "done").read_text() == "0 1 2 "
-    assert next(results)["number"] == 0
-    (parts_folder(temporary) / "square-1" / "result.json").write_text('{"number": 7}')
-    assert next(results)["number"] == 7
+    assert results[0].counts["number"] == 0
+    (results[1].folder / "result.json").write_text('{"number": 7}')
+    assert results[1].counts["number"] == 7
 
 
 FAILURES = {
@@ -161,7 +161,7 @@ def test_a_worker_process_has_one_thread_and_no_torch(
     tasks = [Task(f"report-{i}", report_environment) for i in range(2)]
 
     def write(temporary: Path) -> dict[str, Any]:
-        return {"found": list(run_tasks("report", tasks, temporary, ProcessExecutor(2)))}
+        return {"found": [task.counts for task in run_tasks("report", tasks, temporary, ProcessExecutor(2))]}
 
     found = build_artifact(tmp_path / "stage", {}, {}, write).counts["found"]
     assert all(report["worker"] in ("0", "1") for report in found)

@@ -9,13 +9,13 @@ from loriini.data.prepare.corpus import Corpus
 from loriini.data.prepare.prepare import prepare_documents
 from loriini.data.prepare.settings import PrepareSettings
 from loriini.data.read.document import Document
-from loriini.data.read.records import Dropped, OnDrop, ignore_dropped
+from loriini.data.read.records import Dropped, OnDrop
 
 SETTINGS = PrepareSettings(tokenizer="bpe:300", length=127, neighbors=8)
 IDENTITY = {"topics": "1"}
 
 
-def documents(drop: OnDrop = ignore_dropped) -> Iterator[Document]:
+def documents(drop: OnDrop = lambda dropped: None) -> Iterator[Document]:
     """Forty documents a topic, each with its own vocabulary; a copy, a near-duplicate, one unreadable."""
     rng = np.random.default_rng(0)
     for i in range(160):

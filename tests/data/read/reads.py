@@ -14,7 +14,7 @@ import zstandard
 
 from loriini.data.read.document import Document
 from loriini.data.read.read import read_documents
-from loriini.data.read.records import Dropped, ReadOptions
+from loriini.data.read.records import Dropped, OnDrop, ReadOptions
 
 RECORDS = [{"id": f"d{i}", "text": f'text "{i}",\n\t{i}', "domain": "web"} for i in range(3)]
 EXPECTED = [Document(**record) for record in RECORDS]
@@ -77,8 +77,8 @@ def write_table(path: Path, table: pa.Table) -> Path:
     return path
 
 
-def read(path: Path | str, **options: Any) -> list[Document]:
-    return list(read_documents([path], ReadOptions(**options)))
+def read(path: Path | str, on_drop: OnDrop | None = None, **options: Any) -> list[Document]:
+    return list(read_documents([path], ReadOptions(**options), on_drop))
 
 
 def texts(path: Path | str, **options: Any) -> list[str]:

@@ -163,7 +163,7 @@ def test_dropped_records_are_counted_in_a_warning(tmp_path: Path, capsys: pytest
     path.write_bytes(lines(GOOD, b"{", b"[]", b"{"))
     assert len(list(read_documents([path, path], ReadOptions(on_error="skip")))) == 2
     assert capsys.readouterr().err == ("warning: 4 left out: not valid JSON, 2 left out: a JSON array\n")
-    list(read_documents([path], ReadOptions(on_error="skip", on_drop=lambda dropped: None)))
+    list(read_documents([path], ReadOptions(on_error="skip"), lambda dropped: None))
     assert not capsys.readouterr().err
 
 

@@ -11,7 +11,7 @@ from loriini.common.errors import InputError
 from loriini.data.read import web
 from loriini.data.read.document import Document
 from loriini.data.read.read import read_documents
-from loriini.data.read.records import TOO_LONG, Dropped, ReadOptions, ignore_dropped
+from loriini.data.read.records import TOO_LONG, Dropped, ReadOptions
 
 PARAGRAPH = "Every parrot of the family drinks nectar, and its tongue is shaped like a brush for that. "
 PAGE = f"""<html><head><title>Lories</title><script>var x = 1</script></head>
@@ -54,8 +54,8 @@ PACK = {
 
 
 def read(path: Path, dropped: list[Dropped] | None = None, on_error: str = "stop") -> list[Document]:
-    drop = ignore_dropped if dropped is None else dropped.append
-    return list(read_documents([path], ReadOptions(on_error=on_error, on_drop=drop)))
+    drop = None if dropped is None else dropped.append
+    return list(read_documents([path], ReadOptions(on_error=on_error), drop))
 
 
 @pytest.mark.parametrize("name", PACK)

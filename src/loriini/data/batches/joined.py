@@ -82,7 +82,7 @@ class JoinedInstances:
         """The sources' label names; InputError when they differ."""
         names = list(dict.fromkeys(part.label_names for part in self.parts))
         if len(names) > 1:
-            listed = "; ".join(", ".join(of_part) for of_part in names)
+            listed = "; ".join(", ".join(names_of_part) for names_of_part in names)
             raise InputError(
                 f"routing by label needs corpora of the same domains, not {listed}; prepare them as one"
             )

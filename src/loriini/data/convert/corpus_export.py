@@ -32,8 +32,9 @@ def export_corpus(corpus: Corpus, form: CorpusFormat, out: Path) -> Path:
       one before it, so each is one instance only where that is length + 1; a message says so. Its last target
       is then the first token of the next instance.
     - `parquet`: files which `datasets.load_dataset(FOLDER)` opens, with the columns `input_ids`
-      (length + 1), `domain` (of most of them), and for each piece of a document in the instance: `documents`
-      (the document's number), `piece_lengths` (its tokens here) and `piece_domains` (the document's domain).
+      (length + 1), `domain` (that of most of its tokens), and for each piece of a document in the instance:
+      `documents` (the document's number), `piece_lengths` (its tokens here) and `piece_domains` (the
+      document's domain).
 
     Raises InputError when `out` exists.
     """

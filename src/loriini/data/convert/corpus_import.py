@@ -20,6 +20,7 @@ from loriini.data.convert.corpus_export import BLOCK_TOKENS
 from loriini.data.convert.megatron import megatron_files, read_megatron
 from loriini.data.jobs.artifact import Artifact, build_artifact, file_hashes, write_manifest
 from loriini.data.jobs.lock import folder_lock
+from loriini.data.prepare.arrays import ORDER
 from loriini.data.prepare.corpus import STAGES, Corpus, load_stages, manifest_of, open_corpus
 from loriini.data.prepare.settings import PrepareSettings
 from loriini.data.prepare.text.documents import limit_domains
@@ -33,7 +34,7 @@ from loriini.data.prepare.tokenized.tokenizer import (
 from loriini.data.prepare.tokenized.tokens import TOKEN_FILE, id_dtype, write_document_arrays
 from loriini.data.read.formats import batch_rows
 from loriini.data.read.names import domain_from_name, folders_above, heldout_files
-from loriini.data.read.records import BadRecord, name_of
+from loriini.data.read.records import BadRecord, text_of
 
 TokenFormat = Literal["megatron", "hf"]
 Block = tuple[NDArray[np.integer], Sequence[int], Sequence[str], int]
@@ -158,8 +159,10 @@ def _write_tokens(
     if masked:
         inform(f"{source}: {masked:,} tokens of padding left out")
     if not ends:
-        of = f"{len(lengths):,} documents"
-        warn(f"{source}: no EOS in {of}, so a model cannot learn to end; end each with the id {eos_token_id}")
+        warn(
+            f"{source}: no EOS in {len(lengths):,} documents, so a model cannot learn to end; end each with "
+            f"the id {eos_token_id}"
+        )
     lengths_N = np.asarray(lengths)
     ordered = sorted(names)  # as `prepare` numbers them, so that corpora can be joined
     places = {name: place for place, name in enumerate(ordered)}
@@ -200,7 +203,7 @@ def _groups(bounds: NDArray[np.integer], size: int) -> Iterator[tuple[int, int]]
 
 
 def _write_given_order(documents: int, folder: Path) -> dict[str, Any]:
-    np.save(folder / "order.npy", np.arange(documents))
+    np.save(folder / ORDER, np.arange(documents))
     return {"documents_in": documents, "documents": documents}
 
 
@@ -232,10 +235,10 @@ def _rows(batch: pyarrow.RecordBatch, path: Path) -> Block:
     ids_T, lengths_D = _integers(batch, "input_ids", path)
     default = domain_from_name(path.name, folders_above(path))
     named = batch.column("domain").to_pylist() if "domain" in batch.schema.names else [None] * len(batch)
-    domains = [name_of(name, "domain", "the domain") or default for name in named]
+    domains = [text_of(name, "domain", "the domain") or default for name in named]
     for mask in [name for name in MASKS if name in batch.schema.names][:1]:
-        values_T, of_mask_D = _integers(batch, mask, path)
-        if of_mask_D != lengths_D:
+        values_T, mask_lengths_D = _integers(batch, mask, path)
+        if mask_lengths_D != lengths_D:
             raise InputError(f"{path}: a row's {mask} is not as long as its input_ids; write it again")
         row_T, kept_T = np.repeat(np.arange(len(batch)), lengths_D), values_T != MASKS[mask]
         lengths_D = np.bincount(row_T[kept_T], minlength=len(batch)).tolist()

@@ -108,7 +108,7 @@ def build_artifact(
                 raise OtherContents(folder, f"other {part} ({first_few(sorted(changed))})")
         _discard_all(folder)
         return artifact
-    check_unused(folder)
+    check_replaceable(folder)
     with atomic(folder, temporary):
         _discard_all(folder, but=parts_folder(temporary))
         temporary.mkdir(parents=True)
@@ -129,7 +129,7 @@ def link_artifact(artifact: Artifact, folder: Path) -> Artifact:
     return load_artifact(folder)
 
 
-def check_unused(folder: Path) -> None:
+def check_replaceable(folder: Path) -> None:
     """InputError if there is anything but an artifact or an empty folder at `folder`."""
     empty = folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir())
     if os.path.lexists(folder) and not empty and not (folder / MANIFEST).exists():

@@ -162,19 +162,19 @@ def cluster_executor(name: str, workers: int, options: Sequence[str]) -> Cluster
     `sbatch_args.KEY=VALUE` is passed on to sbatch. InputError for what is not such an argument.
     """
     kind = SlurmJobs if name == "slurm" else RayJobs
-    parsed, of_sbatch = dict[str, Any](), dict[str, str]()
+    parsed, sbatch_arguments = dict[str, Any](), dict[str, str]()
     for option in options:
         key, equals, value = option.partition("=")
         if not equals or key == "sbatch_args":
             raise InputError(f"executor option {option!r}: give KEY=VALUE, or sbatch_args.KEY=VALUE")
         if key.startswith("sbatch_args."):  # `--exclusive`, not `--exclusive=true`
-            of_sbatch[key.removeprefix("sbatch_args.")] = "" if value == "true" else value
+            sbatch_arguments[key.removeprefix("sbatch_args.")] = "" if value == "true" else value
         else:
             parsed[key] = value
             with suppress(ValueError):
                 parsed[key] = json.loads(value)  # a number, true or false
     if name == "slurm":
-        parsed["sbatch_args"] = {**of_sbatch, "wait": ""}
+        parsed["sbatch_args"] = {**sbatch_arguments, "wait": ""}
     try:
         signature(kind.__init__).bind(None, **_arguments(kind, Path(), 1), **parsed)
     except TypeError as error:

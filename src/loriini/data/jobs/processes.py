@@ -50,7 +50,8 @@ class ProcessExecutor:
             return
         context = multiprocessing.get_context("spawn")
         theirs, ours = context.Pipe(duplex=False)
-        with starting_processes(WORKER_ENVIRONMENT):  # that of a tracker of what they share
+        # creating shared memory starts Python's resource tracker
+        with starting_processes(WORKER_ENVIRONMENT):
             number, done = context.Value("i"), context.Value("q")
         pool = ProcessPoolExecutor(count, context, _begin, (theirs, number, done))
         try:
@@ -61,7 +62,7 @@ class ProcessExecutor:
                 finished, running = wait(running, PROGRESS_SECONDS, FIRST_EXCEPTION)
                 for future in finished:
                     future.result()
-                new = done.get_obj().value - reported  # its lock may be that of a process that died
+                new = done.get_obj().value - reported  # read without the lock: a worker that died may hold it
                 advance(new)
                 reported += new
         except BrokenProcessPool:

@@ -37,6 +37,19 @@ class Task:
     size: int = 0
 
 
+@dataclass(frozen=True)
+class FinishedTask:
+    """A finished task: the folder of its files and of what it counted."""
+
+    folder: Path
+
+    @property
+    def counts(self) -> dict[str, Any]:
+        """Read at each use: the counts of many tasks may not fit into memory together."""
+        counts: dict[str, Any] = json.loads((self.folder / RESULT).read_text())
+        return counts
+
+
 class Executor(Protocol):
     """Runs tasks by `run_task`, in any order and anywhere."""
 
@@ -62,13 +75,10 @@ class SerialExecutor:
 SERIAL = SerialExecutor()
 
 
-def run_tasks(
-    title: str, tasks: Sequence[Task], temporary: Path, execute: Executor
-) -> Iterator[dict[str, Any]]:
-    """Run the tasks of the artifact that is being written into `temporary`; all are finished on return.
+def run_tasks(title: str, tasks: Sequence[Task], temporary: Path, execute: Executor) -> list[FinishedTask]:
+    """Run the tasks of the artifact that is being written into `temporary`; returns them finished, in order.
 
-    Tasks that an earlier attempt finished are not run again. Returns the tasks' counts, in order, each read
-    when it is asked for: those of many tasks may not fit into memory together.
+    Tasks that an earlier attempt finished are not run again.
     """
     parts = parts_folder(temporary)
     for leftover in parts.glob(".*"):
@@ -78,7 +88,7 @@ def run_tasks(
         advance(sum(task.size for task in tasks) - sum(task.size for task in left))
         if left:
             execute(left, parts, advance)
-    return (json.loads((parts / task.name / RESULT).read_text()) for task in tasks)
+    return [FinishedTask(parts / task.name) for task in tasks]
 
 
 def run_task(task: Task, parts: Path, advance: Advance) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from loriini.common.errors import InputError, OneLineError, is_system_error
 from loriini.common.folders import MANIFEST, kind_of
 from loriini.common.progress import Advance, no_progress, progress, warn
-from loriini.data.jobs.artifact import Artifact, check_unused, file_hash, load_artifact, read_manifest
+from loriini.data.jobs.artifact import Artifact, check_replaceable, file_hash, load_artifact, read_manifest
 from loriini.data.prepare.tokenized.instances import Instances, open_instances
 from loriini.data.prepare.tokenized.tokens import Tokens, open_tokens
 
@@ -111,7 +111,7 @@ def load_stages(out: Path) -> dict[str, Artifact]:
     """The finished stages of a corpus; InputError for other files where a stage belongs."""
     folders = [out / name for name in STAGES]
     for folder in folders:
-        check_unused(folder)
+        check_replaceable(folder)
     return {folder.name: load_artifact(folder) for folder in folders if (folder / MANIFEST).exists()}
 
 
@@ -146,8 +146,9 @@ def explained_damage(out: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        of_place = isinstance(error, OSError) and not isinstance(error, FileNotFoundError | IsADirectoryError)
-        if not (isinstance(error, OneLineError) or is_system_error(error) or of_place):
+        is_absent = isinstance(error, FileNotFoundError | IsADirectoryError)
+        is_access_error = isinstance(error, OSError) and not is_absent
+        if not (isinstance(error, OneLineError) or is_system_error(error) or is_access_error):
             reason = shorten(f"{type(error).__name__}: {error}", 200)
             warn(f"{out}: checking whether its files are damaged, because of {reason}")
             verify(out)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from loriini.data.jobs.artifact import load_artifact
+from loriini.data.prepare.arrays import NEIGHBORS, SIMILARITIES
 from loriini.data.prepare.corpus import Corpus, load_stages
 from loriini.data.prepare.text.stored import chosen_documents
 
@@ -58,7 +59,7 @@ def neighbor_examples(corpus: Corpus, shown: int = 4, neighbors: int = 3) -> lis
     nearest, documents = stages.get("neighbors"), stages.get("documents")
     if nearest is None or documents is None:
         return []
-    ids_NK, similarities_NK = nearest.array("neighbors.npy"), nearest.array("similarities.npy")
+    ids_NK, similarities_NK = nearest.array(NEIGHBORS), nearest.array(SIMILARITIES)
     queries = np.unique(np.linspace(0, len(ids_NK) - 1, shown + 2).astype(int)[1:-1]).tolist()
     wanted = {*queries, *(int(i) for q in queries for i in ids_NK[q, :neighbors] if i >= 0)}
     wanted_N = np.zeros(len(ids_NK), bool)

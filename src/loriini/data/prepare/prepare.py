@@ -14,6 +14,7 @@ from typing import Any
 from loriini.common.errors import InputError, first_few
 from loriini.common.folders import MANIFEST, RUN
 from loriini.common.progress import warn
+from loriini.common.settings import settings_of_kind
 from loriini.data.jobs.artifact import digest, write_manifest
 from loriini.data.jobs.lock import folder_lock
 from loriini.data.prepare.corpus import (
@@ -25,7 +26,7 @@ from loriini.data.prepare.corpus import (
     manifest_of,
     open_corpus,
 )
-from loriini.data.prepare.settings import EXECUTION, PrepareSettings, check_encoder
+from loriini.data.prepare.settings import PrepareSettings, check_encoder
 from loriini.data.prepare.similarity.quality import instance_cosines
 from loriini.data.prepare.stages import build_stages
 from loriini.data.prepare.tokenized.tokenizer import check_tokenizer
@@ -49,8 +50,8 @@ def prepare(out: Path, settings: PrepareSettings) -> Corpus:
     options = ReadOptions(
         Fields(settings.text_field, settings.id_field, settings.domain_field),
         settings.on_error,
-        min_characters=settings.min_characters,
-        max_document_characters=settings.max_document_characters,
+        settings.min_characters,
+        settings.max_document_characters,
     )
     files = input_files(settings.documents)
     if not (out / "documents" / MANIFEST).exists():
@@ -137,6 +138,7 @@ def _prepare_locked(
 
 def _content_settings(settings: PrepareSettings) -> dict[str, Any]:
     """The settings that decide a corpus's contents, as JSON has them."""
-    kept = {name: value for name, value in asdict(settings).items() if name not in EXECUTION}
+    aside = settings_of_kind(PrepareSettings, "aside")
+    kept = {name: value for name, value in asdict(settings).items() if name not in aside}
     as_json: dict[str, Any] = json.loads(json.dumps(kept))
     return as_json

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from loriini.common.checks import Bounds, Count, CountOrZero, FractionBelowOne, check_fields
 from loriini.common.errors import InputError
 from loriini.common.hub import local_folder
+from loriini.common.settings import setting
 from loriini.data.jobs.executors import ExecutorName, make_executor
 from loriini.data.read.records import MAX_DOCUMENT_CHARACTERS, OnError
 
@@ -19,15 +20,13 @@ MODULES = "modules.json"
 """In the folder of a sentence-transformers model."""
 ENCODER_FILES = ("config.json", MODULES)
 """An encoder's folder holds one of these."""
-EXECUTION = ("workers", "executor", "executor_options", "reuse")
-"""Settings that do not change a corpus's contents."""
 
 
 @dataclass(frozen=True)
 class PrepareSettings:
     """How documents become a corpus. InputError for an invalid value.
 
-    All but those in EXECUTION decide its contents.
+    All but those of the kind `aside` decide its contents.
     """
 
     documents: tuple[str, ...] = ()
@@ -62,13 +61,13 @@ class PrepareSettings:
     """Share of the documents, in [0, 1), that is written to `heldout/documents.jsonl` and not trained on."""
     seed: Annotated[int, Bounds(least=0, below=1 << 31)] = 0  # FAISS accepts no larger seed
     """Seed of embeddings, neighbours and orders; samples and held-out documents do not depend on it."""
-    workers: Count = 1
+    workers: Count = setting(1, "aside")
     """Tasks that run at once, each on one thread."""
-    executor: ExecutorName = "local"
+    executor: ExecutorName = setting("local", "aside")
     """Where tasks run."""
-    executor_options: tuple[str, ...] = ()
+    executor_options: tuple[str, ...] = setting((), "aside")
     """`KEY=VALUE` each, for the Slurm or Ray executor."""
-    reuse: str | None = None
+    reuse: str | None = setting(None, "aside")
     """Another corpus's folder; its stages are linked where they would be the same."""
 
     def __post_init__(self) -> None:

@@ -45,8 +45,9 @@ def build_stages(
     make = partial(_build, out, s.reuse)
     read = {name: getattr(s, name) for name in READ_SETTINGS}
     documents = make("documents", lambda to: write_documents(to, streams, read, identity, execute))
-    spec = (s.tokenizer, documents, s.heldout_share, s.eos)
-    tokenizer = make("tokenizer", lambda to: write_tokenizer(to, *spec))
+    tokenizer = make(
+        "tokenizer", lambda to: write_tokenizer(to, s.tokenizer, documents, s.heldout_share, s.eos)
+    )
     tokens = make("tokens", lambda to: write_tokens(to, documents, tokenizer, execute))
     check_enough(tokens, tokens.counts["tokens"], s.length)  # before hours of embedding
     embeddings = make(
@@ -68,7 +69,7 @@ def _build(out: Path, reuse: str | None, stage: str, write: Callable[[Path], Art
     if (folder / MANIFEST).exists():
         try:
             return write(folder)
-        except OtherContents as other:  # as have the stages that depend on it, so removing one does not help
+        except OtherContents as other:  # later stages differ too, so removing this one does not help
             remove = "" if (out / MANIFEST).exists() else f", or remove {out}, which is not finished"
             raise InputError(
                 f"{folder}: was made with {other.how}; choose another name or --out "

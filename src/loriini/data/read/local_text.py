@@ -28,7 +28,7 @@ from loriini.data.read.files import as_utf8
 from loriini.data.read.sampling import hash_fraction
 
 DOMAIN_CHARACTERS = 8_000_000
-HELDOUT_SHARE = 0.1
+LOCAL_HELDOUT_SHARE = 0.1
 MIN_CHARACTERS = 200
 MAX_LINE = 1_000
 LARGEST_SHARE, LARGEST_HELDOUT = 0.25, 0.15
@@ -63,17 +63,17 @@ def collect_local_text(max_characters_per_domain: int = DOMAIN_CHARACTERS) -> di
     """Return text found on this machine as {"train": documents, "heldout": documents}, in hash order.
 
     A domain holds at most `max_characters_per_domain` characters, taken evenly from its groups; about
-    HELDOUT_SHARE of it is held out, in whole groups. A domain with only one group is all "train".
+    LOCAL_HELDOUT_SHARE of it is held out, in whole groups. A domain with only one group is all "train".
     """
     inform("Gathering text from the running Python installation …")
     found = list(local_documents(max_characters_per_domain))
-    heldout = heldout_groups(found, HELDOUT_SHARE)
+    heldout = heldout_groups(found, LOCAL_HELDOUT_SHARE)
     sides: dict[str, list[Document]] = {"train": [], "heldout": []}
     for domain in sorted({document.domain for document, _ in found}):
         here = [item for item in found if item[0].domain == domain]
-        limit = int(max_characters_per_domain * (1 - HELDOUT_SHARE))
+        limit = int(max_characters_per_domain * (1 - LOCAL_HELDOUT_SHARE))
         train = _share_out((item for item in here if item[1] not in heldout), limit)
-        limit = int(sum(len(document.text) for document in train) * HELDOUT_SHARE / (1 - HELDOUT_SHARE))
+        limit = int(sum(len(d.text) for d in train) * LOCAL_HELDOUT_SHARE / (1 - LOCAL_HELDOUT_SHARE))
         sides["train"] += train
         sides["heldout"] += _share_out((item for item in here if item[1] in heldout), limit)
     return {side: sorted(documents, key=lambda d: hash_fraction(d.id)) for side, documents in sides.items()}
@@ -101,7 +101,7 @@ def local_documents(max_characters_per_domain: int = DOMAIN_CHARACTERS) -> Itera
         groups = grouped(sources, lambda source: source.group)
         for source in take_evenly(groups, lambda s: s.size, limit, key=lambda s: f"{s.group}/{s.name}"):
             for document in _read(source):
-                if len(document.text.strip()) >= MIN_CHARACTERS and _is_new(document.text, endings):
+                if len(document.text.strip()) >= MIN_CHARACTERS and _add_if_new(document.text, endings):
                     yield document, source.group
 
 
@@ -229,8 +229,8 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _is_new(text: str, endings: set[str]) -> bool:
-    """Whether no earlier text has the same end: copies of a licence or a header differ only at their top."""
+def _add_if_new(text: str, endings: set[str]) -> bool:
+    """Add a text's end to `endings`, and whether it is new: copies of a licence differ only at their top."""
     ending = "".join(text[-1_000:].lower().split())
     if ending in endings:
         return False
@@ -238,7 +238,7 @@ def _is_new(text: str, endings: set[str]) -> bool:
     return True
 
 
-def heldout_groups(grouped: Iterable[tuple[Document, str]], heldout_share: float) -> set[str]:
+def heldout_groups(found: Iterable[tuple[Document, str]], heldout_share: float) -> set[str]:
     """Choose the groups to hold out, so that every domain has at least `heldout_share` of its text there.
 
     Groups are taken in hash order while one of their domains is short of held-out text; a group with more
@@ -246,7 +246,7 @@ def heldout_groups(grouped: Iterable[tuple[Document, str]], heldout_share: float
     smallest is held out.
     """
     sizes: dict[str, Counter[str]] = defaultdict(Counter)
-    for document, group in grouped:
+    for document, group in found:
         sizes[document.domain][group] += len(document.text)
     taken: set[str] = set()
 

@@ -9,6 +9,8 @@ from pathlib import Path
 TRAIN, HELDOUT = "train", "heldout"
 HELDOUT_MARK = f".{HELDOUT}."
 """Part of the name of a held-out file."""
+HELDOUT_DOCUMENTS = "documents.jsonl"
+"""In the folder `heldout` of a corpus: the documents that are not trained on."""
 SPLITS = (TRAIN, "validation", "valid", "val", "dev", "test", "eval", HELDOUT)
 """Names of splits on the Hub, and ours."""
 SHARD = re.compile(r"(-\d+-of-\d+|([-_]\d+)*[-_](?!(19|20)\d\d(\d\d){0,2}$)\d{3,})$")

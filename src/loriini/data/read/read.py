@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,12 @@ from loriini.data.read.records import (
     BadRecord,
     Dropped,
     Fields,
+    OnDrop,
     ReadOptions,
     Records,
     count_dropped,
     describe_dropped,
     field_of,
-    ignore_dropped,
     no_documents,
     to_document,
 )
@@ -34,7 +33,9 @@ FIRST_FILES, FIRST_RECORDS = 10, 100
 """The files, and the records of each, in which `warn_of_absent_fields` looks."""
 
 
-def read_documents(inputs: Sequence[str | Path], options: ReadOptions | None = None) -> Iterator[Document]:
+def read_documents(
+    inputs: Sequence[str | Path], options: ReadOptions | None = None, on_drop: OnDrop | None = None
+) -> Iterator[Document]:
     """Stream the documents of `inputs`, in the order given.
 
     An input is `[NAME=]PATH`:
@@ -48,7 +49,7 @@ def read_documents(inputs: Sequence[str | Path], options: ReadOptions | None = N
     document of plain text. A document without an id gets the id `<file>:<line number>`. A damaged archive
     yields what can be read of it.
 
-    Dropped documents are passed to `options.on_drop`; by default, a warning at the end counts them.
+    `on_drop` is called with every dropped record or document; without it, a warning at the end counts them.
 
     Raises:
         InputError: a path is missing or has no documents or, with `on_error="stop"`, a record is bad.
@@ -59,15 +60,15 @@ def read_documents(inputs: Sequence[str | Path], options: ReadOptions | None = N
     dropped = Counter[str]()
     for text, files in zip(inputs, found, strict=True):
         empty = True
-        on_drop, dropped_here = count_dropped(options.on_drop)
+        count, dropped_here = count_dropped(on_drop)
         warn_of_text_next_to_records(files)
-        for document in read_files(files, replace(options, on_drop=on_drop)):
+        for document in read_files(files, options, count):
             empty = False
             yield document
         if empty:
             raise no_documents(text, dropped_here)
         dropped += dropped_here
-    if dropped and options.on_drop is ignore_dropped:
+    if dropped and on_drop is None:
         warn(describe_dropped(dropped))
 
 
@@ -104,13 +105,13 @@ def has_records(file: InputFile) -> bool:
     return reader_of(file.path, file.in_folder) is not None
 
 
-def read_files(files: Iterable[InputFile], options: ReadOptions) -> Iterator[Document]:
+def read_files(files: Iterable[InputFile], options: ReadOptions, on_drop: OnDrop) -> Iterator[Document]:
     """Stream the documents of several files, one file after the other."""
-    return (document for file in files for document in read_file(file, options))
+    return (document for file in files for document in read_file(file, options, on_drop))
 
 
-def read_file(file: InputFile, options: ReadOptions) -> Iterator[Document]:
-    """Stream the documents of a file, or of a part of one; what is dropped is reported to `options`.
+def read_file(file: InputFile, options: ReadOptions, on_drop: OnDrop) -> Iterator[Document]:
+    """Stream the documents of a file, or of a part of one; `on_drop` is called with what is dropped.
 
     Raises InputError for a flawed record with `on_error="stop"`.
     """
@@ -124,10 +125,10 @@ def read_file(file: InputFile, options: ReadOptions) -> Iterator[Document]:
             if options.on_error == "stop" and bad.fix:
                 remedy = f"fix the {bad.fix}, or pass --on-error skip to count and skip it"
                 raise InputError(f"{file.path}{place}: {' '.join(str(bad).split())}; {remedy}") from None
-            options.on_drop(Dropped(None, file.path + place, bad.reason, bad.detail))
+            on_drop(Dropped(None, file.path + place, bad.reason, bad.detail))
         else:
             if reason := options.reason_to_drop(document):
-                options.on_drop(Dropped(document.id, file.path + place, reason))
+                on_drop(Dropped(document.id, file.path + place, reason))
             else:
                 yield document
 
@@ -165,8 +166,8 @@ def _failure(file: InputFile, error: Exception) -> BadRecord:
         return error
     if is_system_error(error):
         raise machine_failed(file.path, error) from None
-    of_arrow = type(error) is OSError and error.errno is None
-    if isinstance(error, EOFError | pyarrow.ArrowException) or of_arrow:
+    is_arrow_error = type(error) is OSError and error.errno is None
+    if isinstance(error, EOFError | pyarrow.ArrowException) or is_arrow_error:
         return BadRecord("truncated or damaged file", error, fix="file")
     is_absent = isinstance(error, FileNotFoundError | PermissionError)
     if is_remote(file.path) and not is_absent:  # its package may raise any error

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from loriini.common.checks import check_fields
 from loriini.common.errors import InputError
 from loriini.data.read.document import Document
+from loriini.data.read.names import HELDOUT_DOCUMENTS
 
 MAX_RECORD_BYTES = 1 << 26
 """The longest record that is read, so that a file without line ends does not fill the memory."""
@@ -38,7 +39,8 @@ class BadRecord(Exception):
 
 
 Records = Iterator[tuple[int, Mapping[str, Any] | BadRecord | None]]
-"""Records with the number of the line or row where they begin; None for one of a kind without documents.
+"""Records with the number of the line or row where they begin; None for a record of a type that never holds a
+document, such as a WARC request.
 
 A reader of a format is a function `(path, fields) -> Records`. It raises when it cannot continue.
 """
@@ -59,17 +61,14 @@ class Dropped:
 OnDrop = Callable[[Dropped], None]
 
 
-def ignore_dropped(dropped: Dropped) -> None:
-    """Keep no record of what is dropped."""
-
-
-def count_dropped(on_drop: OnDrop) -> tuple[OnDrop, Counter[str]]:
-    """Wrap a callback; also returns a counter of its calls by reason."""
+def count_dropped(on_drop: OnDrop | None = None) -> tuple[OnDrop, Counter[str]]:
+    """A callback that counts by reason what is dropped, and calls `on_drop` with it; and its counter."""
     counts = Counter[str]()
 
     def count(dropped: Dropped) -> None:
         counts[dropped.reason] += 1
-        on_drop(dropped)
+        if on_drop:
+            on_drop(dropped)
 
     return count, counts
 
@@ -84,7 +83,7 @@ def no_documents(where: object, counts: Mapping[str, int]) -> InputError:
     remedy = "give .jsonl, .csv, .tsv, .parquet, .arrow, .warc or text files"
     if counts:
         remedy = "correct what was left out, or give other files or limits"
-    elif str(where).endswith("heldout/documents.jsonl"):  # a corpus's, which trains on everything
+    elif str(where).endswith(f"heldout/{HELDOUT_DOCUMENTS}"):  # a corpus's, which trains on everything
         remedy = "prepare the corpus with --heldout-share above 0"
     left_out = f" ({describe_dropped(counts)})" if counts else ""
     return InputError(f"{where}: no document found{left_out}; {remedy}")
@@ -120,13 +119,11 @@ class Fields:
 class ReadOptions:
     """How documents are read and selected.
 
-    `on_error="stop"` turns a flawed record into an InputError, "skip" drops it. `on_drop` is called with
-    every dropped record or document.
+    `on_error="stop"` turns a flawed record into an InputError, "skip" drops it.
     """
 
     fields: Fields = field(default_factory=Fields)
     on_error: OnError = "stop"
-    on_drop: OnDrop = ignore_dropped
     min_characters: int = 0
     max_document_characters: int = MAX_DOCUMENT_CHARACTERS
 
@@ -142,9 +139,9 @@ class ReadOptions:
         return ""
 
 
-def to_document(record: Mapping[str, Any], fields: Fields, name: str, domain: str) -> Document:
-    """A record's document, with `name` and `domain` where it has none; BadRecord when it has no text."""
-    text, own_name, own_domain = fields.of(record)
+def to_document(record: Mapping[str, Any], fields: Fields, default_id: str, domain: str) -> Document:
+    """A record's document, with `default_id` and `domain` where it has none; BadRecord if it has no text."""
+    text, own_id, own_domain = fields.of(record)
     if text is None:
         names = shorten(", ".join(record), SHOWN_CHARACTERS) or "none"
         absent = f"field {fields.text!r} is absent or null; its fields: {names}"
@@ -154,9 +151,9 @@ def to_document(record: Mapping[str, Any], fields: Fields, name: str, domain: st
     if not text.strip():
         raise BadRecord("empty text", f"field {fields.text!r}")
     document = Document(
-        id=name_of(own_name, fields.id, "id") or name,
+        id=text_of(own_id, fields.id, "id") or default_id,
         text=text,
-        domain=name_of(own_domain, fields.domain, "domain") or domain,
+        domain=text_of(own_domain, fields.domain, "domain") or domain,
     )
     try:
         f"{document.id}{text}{document.domain}".encode()
@@ -165,7 +162,7 @@ def to_document(record: Mapping[str, Any], fields: Fields, name: str, domain: st
     return document
 
 
-def name_of(value: Any, field: str, what: str) -> str:
+def text_of(value: Any, field: str, what: str) -> str:
     """An id or domain as text, "" where it is absent; BadRecord for an object, a list or bytes."""
     if isinstance(value, Mapping | list | bytes):
         fix = "record" if isinstance(value, bytes) else f"record or name a field, as {field}.NAME"

@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from operator import itemgetter
 
@@ -13,7 +13,7 @@ from loriini.data.read.document import Document
 from loriini.data.read.inputs import InputFile, input_files
 from loriini.data.read.names import HELDOUT, HELDOUT_MARK, TRAIN, is_marked
 from loriini.data.read.read import read_files, text_next_to_records
-from loriini.data.read.records import Dropped, ReadOptions, count_dropped, describe_dropped, ignore_dropped
+from loriini.data.read.records import Dropped, ReadOptions, count_dropped, describe_dropped
 from loriini.data.read.sampling import hash_fraction
 
 HELDOUT_SHARE = 0.08
@@ -38,7 +38,7 @@ def split_documents(
     Raises:
         InputError: a side has no documents.
     """
-    on_drop, dropped = count_dropped(ignore_dropped)
+    on_drop, dropped = count_dropped()
     files: list[InputFile] = []
     for path in paths:
         found = input_files([path])
@@ -47,14 +47,14 @@ def split_documents(
             on_drop(Dropped(None, file.path, "next to records; give the file by name to read it"))
         files += [file for file in found if file not in beside]
     marked, others = ([file for file in files if is_marked(file.name) == held] for held in (True, False))
-    options = replace(options or ReadOptions(), on_drop=on_drop)
+    options = options or ReadOptions()
     sides = {TRAIN: Side(train_characters), HELDOUT: Side(heldout_characters)}
     heldout_ranks = set[float]()
-    for document in read_files(marked, options):
+    for document in read_files(marked, options, on_drop):
         rank = hash_fraction(document.text)
         heldout_ranks.add(rank)
         sides[HELDOUT].add(rank, document)
-    for document in read_files(others, options):
+    for document in read_files(others, options, on_drop):
         rank = hash_fraction(document.text)
         if rank in heldout_ranks:
             on_drop(Dropped(document.id, None, "its text is held out"))

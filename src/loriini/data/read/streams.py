@@ -41,15 +41,13 @@ def file_streams(
 
     Each part of a file after the first has a stream of its own.
     """
-    limits = (options.min_characters, options.max_document_characters)
-    settings = [asdict(options.fields), options.on_error, *limits]
     # a file of unknown size gets its own task
     groups = group_by_size(files, lambda f: TASK_BYTES if f.size is None else f.size, TASK_BYTES)
     for *others, last in groups:
         first, *more = _parts(last)  # a file that is cut reaches TASK_BYTES, so it is the last of its group
         for group in ([*others, first], *([part] for part in more)):
             contents = [(asdict(replace(file, state={})), identity[file.path]) for file in group]
-            yield DocumentStream(partial(_read, group, options), digest([contents, settings]))
+            yield DocumentStream(partial(_read, group, options), digest([contents, asdict(options)]))
 
 
 def _read(files: Sequence[InputFile], options: ReadOptions, on_drop: OnDrop) -> Iterator[Document]:
@@ -57,7 +55,7 @@ def _read(files: Sequence[InputFile], options: ReadOptions, on_drop: OnDrop) -> 
     for file in files:
         count, dropped = count_dropped(on_drop)
         empty = True
-        for document in read_file(file, replace(options, on_drop=count)):
+        for document in read_file(file, options, count):
             empty = False
             yield document
         if empty and not dropped and not file.span:

@@ -46,7 +46,8 @@ def _records(stream: IO[bytes]) -> Iterator[Any]:
             continue
         try:
             record = loader.parse_record_stream(stream, first, "warc")
-        except (ArchiveLoadFailed, EOFError, AttributeError) as error:  # without an address, the last
+        except (ArchiveLoadFailed, EOFError, AttributeError) as error:
+            # AttributeError: a response without WARC-Target-URI
             raise BadRecord("damaged web archive", error, "file") from None
         if record.length is None:
             raise BadRecord("damaged web archive", "a record has no length", "file")

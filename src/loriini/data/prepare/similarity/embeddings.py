@@ -15,8 +15,9 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from loriini.common.progress import Advance
-from loriini.data.jobs.artifact import Artifact, build_artifact, file_hashes, new_array, parts_folder
+from loriini.data.jobs.artifact import Artifact, build_artifact, file_hashes, new_array
 from loriini.data.jobs.tasks import SERIAL, Executor, Task, run_tasks
+from loriini.data.prepare.arrays import VECTORS
 from loriini.data.prepare.settings import LSA, Pooling
 from loriini.data.prepare.similarity import lsa
 from loriini.data.prepare.similarity.lsa import LsaEncoder, count_words, fit_lsa
@@ -26,7 +27,7 @@ from loriini.data.read.files import files_at
 if TYPE_CHECKING:
     from loriini.data.prepare.similarity.encoders import Encoder
 
-VECTORS, SUM, FITTED, COUNTS = "embeddings.npy", "sum.npy", "lsa.npz", "counts.npz"
+SUM, FITTED, COUNTS = "sum.npy", "lsa.npz", "counts.npz"
 TEXTS_AT_ONCE = 4096
 TEXT_CHARACTERS = 10_000
 """Only the beginning of longer documents is embedded."""
@@ -65,7 +66,6 @@ def normalize_rows(vectors_BD: NDArray[np.floating]) -> NDArray[np.float32]:
 def _write(
     documents: Artifact, encoder: str, settings: dict[str, Any], execute: Executor, folder: Path
 ) -> dict[str, Any]:
-    parts = parts_folder(folder)
     if encoder == LSA:
         tasks = _lsa_tasks(documents, settings["seed"], execute, folder)
     else:
@@ -80,8 +80,8 @@ def _write(
     for load in (_load_lsa, _load_trained):  # another corpus's encoder may have had the same path
         load.cache_clear()
     done = run_tasks("embeddings", tasks, folder, execute)
-    count = sum(counts["documents"] for counts in done)
-    width = _join_vectors([parts / task.name for task in tasks], count, folder / VECTORS)
+    count = sum(task.counts["documents"] for task in done)
+    width = _join_vectors([task.folder for task in done], count, folder / VECTORS)
     return {"documents": count, "width": width}
 
 
@@ -99,7 +99,7 @@ def _lsa_tasks(documents: Artifact, seed: int, execute: Executor, folder: Path) 
     Tasks count the words. One more does the rest of the fit, with a thread per worker for its products. If
     the sample is all documents, their words are not counted again.
     """
-    parts, count = parts_folder(folder), documents.counts["documents"]
+    count = documents.counts["documents"]
     chosen_N = np.zeros(count, bool)
     chosen_N[np.random.default_rng(seed).choice(count, min(count, SAMPLE), replace=False)] = True
     every = slices(documents)
@@ -114,13 +114,12 @@ def _lsa_tasks(documents: Artifact, seed: int, execute: Executor, folder: Path) 
         )
         for part, chosen_S in sampled
     ]
-    run_tasks("words", counting, folder, execute)
-    counted = [parts / task.name / COUNTS for task in counting]
-    run_tasks("encoder", [Task("directions", partial(_fit, counted, seed, execute.workers))], folder, execute)
-    fitted = parts / "directions" / FITTED
+    counted = [task.folder / COUNTS for task in run_tasks("words", counting, folder, execute)]
+    fit = Task("directions", partial(_fit, counted, seed, execute.workers))
+    (fitted,) = run_tasks("encoder", [fit], folder, execute)
     known = counted if chosen_N.all() else [None] * len(every)
     return [
-        Task(f"lsa-{i:05d}", partial(_lsa_slice, documents, fitted, counts, part), len(part))
+        Task(f"lsa-{i:05d}", partial(_lsa_slice, documents, fitted.folder / FITTED, counts, part), len(part))
         for i, (part, counts) in enumerate(zip(every, known, strict=True))
     ]
 
@@ -185,15 +184,15 @@ def _write_vectors(batches: Iterable[NDArray[np.float32]], folder: Path, advance
     return {"documents": sum(map(len, vectors))}
 
 
-def _join_vectors(parts: Sequence[Path], count: int, target: Path) -> int:
-    """Concatenate the parts' vectors, zeros replaced by the mean direction; returns D."""
-    sum_D = np.sum([np.load(part / SUM) for part in parts], 0)
+def _join_vectors(folders: Sequence[Path], count: int, target: Path) -> int:
+    """Concatenate the vectors of tasks, zeros replaced by the mean direction; returns D."""
+    sum_D = np.sum([np.load(folder / SUM) for folder in folders], 0)
     if not sum_D.any():
         sum_D[0] = 1
     vectors_ND = new_array(target, np.float16, (count, len(sum_D)))
     first = 0
-    for part in parts:
-        vectors_BD = np.load(part / VECTORS)
+    for folder in folders:
+        vectors_BD = np.load(folder / VECTORS)
         vectors_BD[~vectors_BD.any(1)] = normalize_rows(sum_D[None])[0]
         vectors_ND[first : first + len(vectors_BD)] = vectors_BD
         first += len(vectors_BD)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from loriini.common.errors import InputError, is_system_error
-from loriini.common.hardware import has_bf16, pick_device
+from loriini.common.hardware import autocast_dtype, pick_device
 from loriini.common.hub import local_folder
 from loriini.common.progress import console, without_progress_bars
 from loriini.common.tokenizers import without_chance
@@ -45,7 +45,7 @@ POOLINGS: dict[str, Pooling] = {
 }
 """Values, or in older models names of flags, in the settings of a sentence-transformers model."""
 PLAIN = ["Transformer", "Pooling"]
-"""The modules that are read of a sentence-transformers model; a normalization after them changes nothing."""
+"""The supported modules; a Normalize after them is redundant, as vectors are normalized anyway."""
 MOST_TOKENS = 8192
 """The longest text that is encoded whole, even where an encoder sets no limit."""
 LENGTH_MULTIPLE = 16
@@ -161,9 +161,9 @@ def _network(folder: Path, pooling: Pooling) -> Network:
 
     most = MOST_TOKENS
     if (folder / MODULES).exists():
-        folder, pooling, most = _of_sentence_transformers(folder)
+        folder, pooling, most = _read_sentence_transformers(folder)
     device = worker_device()
-    dtype = torch.bfloat16 if has_bf16(device) else torch.float32
+    dtype = autocast_dtype("auto", device) or torch.float32
     tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="right", trust_remote_code=False)
     without_chance(tokenizer, folder)
     model, loaded = AutoModel.from_pretrained(
@@ -186,7 +186,7 @@ def _network(folder: Path, pooling: Pooling) -> Network:
     return Network(tokenize, vectors, device)
 
 
-def _of_sentence_transformers(folder: Path) -> tuple[Path, Pooling, int]:
+def _read_sentence_transformers(folder: Path) -> tuple[Path, Pooling, int]:
     """The folder of a sentence-transformers model's encoder, its pooling, and the longest text in tokens.
 
     ValueError for a model of other modules, which would need code of that package, or named by the model.

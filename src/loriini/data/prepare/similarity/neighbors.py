@@ -24,12 +24,11 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from loriini.common.progress import Advance
-from loriini.data.jobs.artifact import Artifact, build_artifact, new_array, parts_folder
+from loriini.data.jobs.artifact import Artifact, build_artifact, new_array
 from loriini.data.jobs.tasks import SERIAL, Executor, Task, group_by_size, run_tasks
-from loriini.data.prepare.array_types import Ids, Vectors
+from loriini.data.prepare.arrays import NEIGHBORS, SIMILARITIES, VECTORS, Ids, Vectors
 
-NEIGHBORS, SIMILARITIES, MEMBER_IDS = "neighbors.npy", "similarities.npy", "ids.npy"
-MEMBERS, REACH = "members.bin", "reach.bin"
+MEMBERS, REACH, MEMBER_IDS = "members.bin", "reach.bin", "ids.npy"
 CELL = 40_000
 """The largest reach of a cell."""
 UNEVENNESS = 5
@@ -122,28 +121,28 @@ def search_cell(vectors_ND: Vectors, cell: SearchCell, k: int) -> tuple[Ids, Vec
 
 
 def _write(embeddings: Artifact, k: int, seed: int, execute: Executor, folder: Path) -> dict[str, Any]:
-    parts = parts_folder(folder)
-    vectors = embeddings.path("embeddings.npy")
+    vectors = embeddings.path(VECTORS)
     count = len(np.load(vectors, mmap_mode="r"))
     k = min(k, max(count - 1, FEWEST_COLUMNS))
     split_all = Task("cells", partial(_split, vectors, seed, execute.workers))
-    (cells,) = run_tasks("cells", [split_all], folder, execute)
+    (split,) = run_tasks("cells", [split_all], folder, execute)
+    cells = split.counts
     members, reaches = (list(accumulate(cells[name], initial=0)) for name in ("members", "reaches"))
     groups = group_by_size(range(len(cells["members"])), cells["members"].__getitem__, MEMBERS_PER_TASK)
     bounds = (slice(group[0], group[-1] + 2) for group in groups)  # of the cells of a task
     tasks = [
         Task(
             f"near-{i:05d}",
-            partial(_search, vectors, parts / "cells", members[group], reaches[group], k),
+            partial(_search, vectors, split.folder, members[group], reaches[group], k),
             members[group][-1] - members[group][0],
         )
         for i, group in enumerate(bounds)
     ]
     done = run_tasks("neighbors", tasks, folder, execute)
-    folders = [parts / task.name for task in tasks]
+    folders = [task.folder for task in done]
     _scatter(folders, folder / NEIGHBORS, np.int32 if count < 1 << 31 else np.int64, (count, k))
     _scatter(folders, folder / SIMILARITIES, np.float16, (count, k))
-    return {"documents": sum(counts["documents"] for counts in done), "cells": len(cells["members"])}
+    return {"documents": sum(task.counts["documents"] for task in done), "cells": len(cells["members"])}
 
 
 def _nearest_centroids(
@@ -221,9 +220,9 @@ def _search(
     return {"documents": sum(len(neighbors) for neighbors, _ in results)}
 
 
-def _scatter(parts: Sequence[Path], target: Path, dtype: DTypeLike, shape: tuple[int, int]) -> None:
-    """Write the parts' rows to the places of their documents."""
+def _scatter(folders: Sequence[Path], target: Path, dtype: DTypeLike, shape: tuple[int, int]) -> None:
+    """Write the rows of tasks to the places of their documents."""
     rows_NK = new_array(target, dtype, shape)
-    for part in parts:
-        rows_NK[np.load(part / MEMBER_IDS)] = np.load(part / target.name)
+    for folder in folders:
+        rows_NK[np.load(folder / MEMBER_IDS)] = np.load(folder / target.name)
     rows_NK.flush()

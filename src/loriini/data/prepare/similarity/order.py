@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from loriini.data.jobs.artifact import Artifact, build_artifact
-from loriini.data.prepare.array_types import Ids
+from loriini.data.prepare.arrays import NEIGHBORS, ORDER, Ids
 from loriini.data.prepare.settings import OrderMethod
 from loriini.data.prepare.similarity.walks import (
     DEFAULT_WINDOW,
@@ -58,7 +58,7 @@ def window_for(documents_per_instance: float) -> int:
 def _write(
     neighbors: Artifact, excluded: Ids, order: str, seed: int, window: int, folder: Path
 ) -> dict[str, Any]:
-    neighbors_NK = neighbors.array("neighbors.npy")
+    neighbors_NK = neighbors.array(NEIGHBORS)
     counts = {"documents_in": len(neighbors_NK), "documents": len(neighbors_NK) - len(excluded)}
     if order == "random":
         order_M = random_order(len(neighbors_NK), seed, excluded)
@@ -68,5 +68,5 @@ def _write(
         order_M = walk(neighbors_NK, seed, excluded)
         counts["restarts"] = count_jumps(order_M, neighbors_NK, LOOK_BACK if similar else 1)
         counts["jumps"] = count_jumps(order_M, neighbors_NK)
-    np.save(folder / "order.npy", order_M)
+    np.save(folder / ORDER, order_M)
     return counts

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loriini.data.jobs.artifact import Artifact
-from loriini.data.prepare.array_types import Ids, Vectors
+from loriini.data.prepare.arrays import VECTORS, Ids, Vectors
 from loriini.data.prepare.similarity.walks import random_order
 from loriini.data.prepare.text.heldout import left_out
 from loriini.data.prepare.tokenized.instances import open_instances
@@ -22,7 +22,7 @@ FLOAT32_ROWS = 1 << 16
 INSTANCES_AT_ONCE = 4096
 """Instances whose pieces are held, and whose means are added before they are added to the total."""
 SAMPLED_INSTANCES = 1 << 16
-"""Of more instances, about as many are measured: the first of every INSTANCES_AT_ONCE."""
+"""Larger corpora are sampled: about this many, from the start of every block of INSTANCES_AT_ONCE."""
 
 
 def instance_cosines(stages: Mapping[str, Artifact], method: str, seed: int) -> dict[str, float | None]:
@@ -30,7 +30,7 @@ def instance_cosines(stages: Mapping[str, Artifact], method: str, seed: int) -> 
 
     Memory: at most 32 bytes per document.
     """
-    vectors_ND: NDArray[np.float16] = stages["embeddings"].array("embeddings.npy")
+    vectors_ND: NDArray[np.float16] = stages["embeddings"].array(VECTORS)
     excluded = left_out(stages["duplicates"], stages["heldout"])
     instances, offsets = open_instances(stages["instances"]), open_tokens(stages["tokens"]).offsets
     shuffled = random_order(len(vectors_ND), seed, excluded)

@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
-from loriini.data.prepare.array_types import Ids, Neighbors
+from loriini.data.prepare.arrays import Ids, Neighbors
 
 _Compiled = TypeVar("_Compiled", bound=Callable[..., Any])
 

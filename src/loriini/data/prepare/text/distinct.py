@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from loriini.data.prepare.array_types import Ids
+from loriini.data.prepare.arrays import Ids
 
 TEXT_BYTES, ID_BYTES = 16, 8
 
@@ -33,18 +33,18 @@ def repetitions(hashes_D: NDArray[np.bytes_]) -> tuple[Ids, Ids]:
     return first, occurrence
 
 
-def new_name(name: str, occurrence: int, number: int, known: NDArray[np.bytes_]) -> str:
-    """A unique id for the document whose id `name` occurs for the `occurrence`-th time.
+def unique_id(id: str, occurrence: int, number: int, known: NDArray[np.bytes_]) -> str:
+    """A unique id for the document whose `id` occurs for the `occurrence`-th time.
 
-    The first keeps its id, later ones get `name#occurrence`, followed by `@number` while another document has
+    The first keeps its id, later ones get `id#occurrence`, followed by `@number` while another document has
     that id. `number` is the document's own, `known` are the sorted hashes of all ids as they were read.
     """
     if occurrence == 1:
-        return name
-    name = f"{name}#{occurrence}"
-    while _contains(known, sha256([name], ID_BYTES)[0]):
-        name = f"{name}@{number}"
-    return name
+        return id
+    id = f"{id}#{occurrence}"
+    while _contains(known, sha256([id], ID_BYTES)[0]):
+        id = f"{id}@{number}"
+    return id
 
 
 def _contains(ranked: NDArray[np.bytes_], value: np.bytes_) -> bool:

@@ -3,7 +3,7 @@
 1. A task per stream reads it into chunks, and hashes the texts and ids of each. A large file may be
    several streams.
 2. One task compares the hashes: which documents repeat an earlier text, which ids an earlier id.
-3. A task per chunk writes it as a shard, without repeated texts and with new names for repeated ids.
+3. A task per chunk writes it as a shard, without repeated texts and with new ids for repeated ones.
 
 Memory holds one chunk, and in step 2 about 80 bytes per document.
 
@@ -26,9 +26,17 @@ from numpy.typing import NDArray
 from loriini.common.atomic import atomic
 from loriini.common.errors import InputError, first_few
 from loriini.common.progress import Advance
-from loriini.data.jobs.artifact import Artifact, build_artifact, digest, link_or_copy, parts_folder
-from loriini.data.jobs.tasks import SERIAL, Executor, Task, concatenate_files, group_by_size, run_tasks
-from loriini.data.prepare.text.distinct import ID_BYTES, TEXT_BYTES, new_name, repetitions, sha256
+from loriini.data.jobs.artifact import Artifact, build_artifact, digest, link_or_copy
+from loriini.data.jobs.tasks import (
+    SERIAL,
+    Executor,
+    FinishedTask,
+    Task,
+    concatenate_files,
+    group_by_size,
+    run_tasks,
+)
+from loriini.data.prepare.text.distinct import ID_BYTES, TEXT_BYTES, repetitions, sha256, unique_id
 from loriini.data.read.compressed import read_lines
 from loriini.data.read.document import Document
 from loriini.data.read.records import Dropped, count_dropped, no_documents
@@ -99,33 +107,34 @@ def parse_line(line: bytes) -> Document:
 def _write(
     streams: Iterable[DocumentStream], inputs: Mapping[str, str], execute: Executor, folder: Path
 ) -> dict[str, Any]:
-    parts, where = parts_folder(folder), first_few([str(path) for path in inputs or [folder]])
+    where = first_few([str(path) for path in inputs or [folder]])
     streams = list(streams)
     reads = [
         Task(name, partial(_read, stream.read, SHARD_CHARACTERS))
         for name, stream in zip(_task_names(streams), streams, strict=True)
     ]
-    read = list(run_tasks("read", reads, folder, execute))
-    skipped = sum((Counter(counts["skipped"]) for counts in read), Counter[str]())
-    chunks = list(_chunks([(parts / task.name, counts) for task, counts in zip(reads, read, strict=True)]))
+    read = run_tasks("read", reads, folder, execute)
+    skipped = sum((Counter(task.counts["skipped"]) for task in read), Counter[str]())
+    chunks = list(_chunks(read))
     if not chunks:
         raise no_documents(where, skipped)
     all_read = digest([task.name for task in reads])
-    plan = Task(f"plan-{all_read}", partial(_compare, chunks))
-    run_tasks("compare", [plan], folder, execute)
+    compare = Task(f"plan-{all_read}", partial(_compare, chunks))
+    (plan,) = run_tasks("compare", [compare], folder, execute)
     rewrites = [
-        Task(f"keep-{i:05d}-{all_read}", partial(_rewrite, chunk, parts / plan.name), chunk.documents)
+        Task(f"keep-{i:05d}-{all_read}", partial(_rewrite, chunk, plan.folder), chunk.documents)
         for i, chunk in enumerate(chunks)
     ]
+    rewritten = run_tasks("documents", rewrites, folder, execute)
     tally, domains, sizes = Counter[str](), Counter[str](), list[int]()
-    for counts in run_tasks("documents", rewrites, folder, execute):
+    for counts in (task.counts for task in rewritten):
         tally.update(counts["tally"])
         domains.update(counts["domains"])
         limit_domains(len(domains), where)
         sizes.append(counts["tally"].get("kept", 0))
-    for i, task in enumerate(compress(rewrites, sizes)):
-        link_or_copy(parts / task.name / "documents", folder / DOCUMENTS.format(i))
-    concatenate_files((parts / task.name / DROPPED for task in (*reads, *rewrites)), folder / DROPPED)
+    for i, task in enumerate(compress(rewritten, sizes)):
+        link_or_copy(task.folder / "documents", folder / DOCUMENTS.format(i))
+    concatenate_files((task.folder / DROPPED for task in (*read, *rewritten)), folder / DROPPED)
     return {
         "documents_in": sum(chunk.documents for chunk in chunks),
         "duplicates": tally["duplicates"],
@@ -166,12 +175,12 @@ def _read(read: ReadDocuments, characters: int, folder: Path, advance: Advance) 
     return {"skipped": skipped, "documents": documents}
 
 
-def _chunks(read: Iterable[tuple[Path, Mapping[str, Any]]]) -> Iterator[_Chunk]:
-    """The chunks in the folders of tasks, from these tasks' counts."""
+def _chunks(read: Iterable[FinishedTask]) -> Iterator[_Chunk]:
+    """The chunks that the tasks of step 1 wrote."""
     first = 0
-    for part, counts in read:
-        for i, documents in enumerate(counts["documents"]):
-            yield _Chunk(part / f"{i:05d}", first, documents)
+    for task in read:
+        for i, documents in enumerate(task.counts["documents"]):
+            yield _Chunk(task.folder / f"{i:05d}", first, documents)
             first += documents
 
 
@@ -215,11 +224,11 @@ def _rewrite(chunk: _Chunk, plan: Path, folder: Path, advance: Advance) -> dict[
                 _write_dropped(dropped, Dropped(document.id, None, "exact duplicate", detail))
                 tally["duplicates"] += 1
             else:
-                name = new_name(document.id, nth[i], numbers[i], ids_N)
-                file.write(document_line(replace(document, id=name)))
+                id = unique_id(document.id, nth[i], numbers[i], ids_N)
+                file.write(document_line(replace(document, id=id)))
                 tally["kept"] += 1
                 tally["characters"] += len(document.text)
-                tally["renamed_ids"] += name != document.id
+                tally["renamed_ids"] += id != document.id
                 domains[document.domain] += 1
     advance(chunk.documents)
     return {"tally": tally, "domains": domains}

@@ -20,16 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loriini.common.progress import Advance
-from loriini.data.jobs.artifact import Artifact, build_artifact, parts_folder
+from loriini.data.jobs.artifact import Artifact, build_artifact
 from loriini.data.jobs.tasks import SERIAL, Executor, Task, run_tasks
-from loriini.data.prepare.array_types import Hashes, Ids, Neighbors, Vectors
+from loriini.data.prepare.arrays import IDS, NEIGHBORS, SIMILARITIES, Hashes, Ids, Neighbors, Vectors
 from loriini.data.prepare.text.stored import Slice, slice_documents, slices
 from loriini.data.prepare.text.words import words
 
 PAIR = np.dtype([("kept", np.int64), ("dropped", np.int64), ("cosine", np.float16)])
 """Two documents that may repeat each other, the lower number first."""
 PAIRS = "pairs.npy"
-CANDIDATES, NAMES, HASH_OFFSETS, HASHES = "candidates.npy", "names.json", "offsets.npy", "hashes.bin"
+CANDIDATES, DOCUMENT_IDS, HASH_OFFSETS, HASHES = "candidates.npy", "ids.json", "offsets.npy", "hashes.bin"
 INDICES = "indices.npy"
 
 HASH = np.dtype(np.uint64)
@@ -93,7 +93,10 @@ def jaccard_index(a: Hashes, b: Hashes) -> float:
 
 
 def near_duplicates(pairs: NDArray[np.void], indices_P: NDArray[np.float64]) -> Ids:
-    """The places of pairs whose Jaccard index is at least JACCARD, one for each later document, by its id."""
+    """The places of pairs whose Jaccard index is at least JACCARD.
+
+    There is one pair per later document, in the order of its number.
+    """
     confirmed = np.flatnonzero(indices_P >= JACCARD)
     # pairs are sorted: the first with a document has the lowest that it repeats
     _, first = np.unique(pairs["dropped"][confirmed], return_index=True)
@@ -101,20 +104,19 @@ def near_duplicates(pairs: NDArray[np.void], indices_P: NDArray[np.float64]) -> 
 
 
 def _write(documents: Artifact, neighbors: Artifact, execute: Executor, folder: Path) -> dict[str, Any]:
-    parts = parts_folder(folder)
-    run_tasks("candidates", [Task("pairs", partial(_find_pairs, neighbors))], folder, execute)
-    pairs = np.load(parts / "pairs" / PAIRS, mmap_mode="r")
-    run_tasks("shingles", _hash_tasks(documents, parts / "pairs"), folder, execute)
+    (paired,) = run_tasks("candidates", [Task("pairs", partial(_find_pairs, neighbors))], folder, execute)
+    pairs = np.load(paired.folder / PAIRS, mmap_mode="r")
+    run_tasks("shingles", _hash_tasks(documents, paired.folder), folder, execute)
     bounds = pairwise([*range(0, len(pairs), PAIRS_PER_TASK), len(pairs)])
     comparing = [
-        Task(f"compare-{i:05d}", partial(_compare, parts, start, stop), stop - start)
+        Task(f"compare-{i:05d}", partial(_compare, paired.folder, start, stop), stop - start)
         for i, (start, stop) in enumerate(bounds)
     ]
-    run_tasks("duplicates", comparing, folder, execute)
-    indices_P = np.concatenate([np.load(parts / task.name / INDICES) for task in comparing] or [np.zeros(0)])
+    compared = run_tasks("duplicates", comparing, folder, execute)
+    indices_P = np.concatenate([np.load(task.folder / INDICES) for task in compared] or [np.zeros(0)])
     chosen = near_duplicates(pairs, indices_P)
     found, indices = pairs[chosen], indices_P[chosen].tolist()
-    names = _Hashed(parts).names({*found["kept"].tolist(), *found["dropped"].tolist()})
+    ids = _Hashed(paired.folder).ids({*found["kept"].tolist(), *found["dropped"].tolist()})
     with open(folder / "duplicates.jsonl", "w") as file:
         for (repeats, document, cosine), index in zip(found.tolist(), indices, strict=True):
             line = {
@@ -122,27 +124,27 @@ def _write(documents: Artifact, neighbors: Artifact, execute: Executor, folder: 
                 "repeats": repeats,
                 "cosine": cosine,
                 "jaccard": index,
-                "id": names[document],
-                "repeats_id": names[repeats],
+                "id": ids[document],
+                "repeats_id": ids[repeats],
             }
             file.write(json.dumps(line) + "\n")
-    np.save(folder / "ids.npy", found["dropped"])
+    np.save(folder / IDS, found["dropped"])
     return {"candidates": len(pairs), "duplicates": len(found)}
 
 
 def _find_pairs(neighbors: Artifact, folder: Path, advance: Advance) -> dict[str, Any]:
     """Write the candidate pairs and the rising ids of the documents in them."""
-    pairs = candidates(neighbors.array("similarities.npy"), neighbors.array("neighbors.npy"))
+    pairs = candidates(neighbors.array(SIMILARITIES), neighbors.array(NEIGHBORS))
     np.save(folder / PAIRS, pairs)
     np.save(folder / CANDIDATES, np.union1d(pairs["kept"], pairs["dropped"]))
     return {"candidates": len(pairs)}
 
 
 class _Hashed:
-    """The candidates' hashes: the folders of the tasks that wrote them, and the first document of each."""
+    """The candidates' hashes, in the folders of tasks next to that of the `pairs`."""
 
-    def __init__(self, parts: Path) -> None:
-        self.folders = sorted(parts.glob("hashes-*"))
+    def __init__(self, pairs: Path) -> None:
+        self.folders = sorted(pairs.parent.glob("hashes-*"))  # few arguments to send, however many folders
         self.firsts = [int(folder.name.removeprefix("hashes-")) for folder in self.folders]
 
     def of(self, document: int) -> Hashes:
@@ -153,13 +155,15 @@ class _Hashed:
         start, stop = offsets[place : place + 2].tolist()
         return np.fromfile(folder / HASHES, HASH, stop - start, offset=start * HASH.itemsize)
 
-    def names(self, wanted: set[int]) -> dict[int, str]:
-        """The ids of some candidates, as strings."""
-        names: dict[int, str] = {}
+    def ids(self, wanted: set[int]) -> dict[int, str]:
+        """The ids of some candidates by their numbers."""
+        ids: dict[int, str] = {}
         for folder in self.folders:
-            pairs = zip(_index(folder)[0].tolist(), json.loads((folder / NAMES).read_text()), strict=True)
-            names |= {number: name for number, name in pairs if number in wanted}
-        return names
+            pairs = zip(
+                _index(folder)[0].tolist(), json.loads((folder / DOCUMENT_IDS).read_text()), strict=True
+            )
+            ids |= {number: id for number, id in pairs if number in wanted}
+        return ids
 
 
 @lru_cache(maxsize=4096)
@@ -182,27 +186,27 @@ def _hash_tasks(documents: Artifact, pairs: Path) -> list[Task]:
 def _hash_slice(
     documents: Artifact, pairs: Path, part: Slice, folder: Path, advance: Advance
 ) -> dict[str, Any]:
-    """Write a slice's candidates: numbers, names, and hashes end to end with where each begins."""
+    """Write a slice's candidates: numbers, ids, and hashes end to end with where each begins."""
     ids_C = part.among(np.load(pairs / CANDIDATES, mmap_mode="r"))
     chosen_S = np.zeros(len(part), bool)
     chosen_S[ids_C - part.first] = True
-    names, offsets = [], [0]
+    ids, offsets = [], [0]
     with open(folder / HASHES, "wb") as file:
         for document in slice_documents(documents, part, chosen_S):
-            names.append(document.id)
+            ids.append(document.id)
             offsets.append(offsets[-1] + file.write(shingles(document.text).tobytes()) // HASH.itemsize)
-    (folder / NAMES).write_text(json.dumps(names))
+    (folder / DOCUMENT_IDS).write_text(json.dumps(ids))
     np.save(folder / CANDIDATES, ids_C)
     np.save(folder / HASH_OFFSETS, offsets)
-    advance(len(names))
-    return {"documents": len(names)}
+    advance(len(ids))
+    return {"documents": len(ids)}
 
 
-def _compare(parts: Path, start: int, stop: int, folder: Path, advance: Advance) -> dict[str, Any]:
+def _compare(pairs: Path, start: int, stop: int, folder: Path, advance: Advance) -> dict[str, Any]:
     """Write the Jaccard index of each of some pairs."""
-    hashes_of = lru_cache(maxsize=64)(_Hashed(parts).of)  # a document's pairs follow each other
-    pairs = np.load(parts / "pairs" / PAIRS, mmap_mode="r")[start:stop].tolist()
-    indices = [jaccard_index(hashes_of(kept), hashes_of(dropped)) for kept, dropped, _ in pairs]
+    hashes_of = lru_cache(maxsize=64)(_Hashed(pairs).of)  # a document's pairs follow each other
+    compared = np.load(pairs / PAIRS, mmap_mode="r")[start:stop].tolist()
+    indices = [jaccard_index(hashes_of(kept), hashes_of(dropped)) for kept, dropped, _ in compared]
     np.save(folder / INDICES, indices)
     advance(len(indices))
     return {"pairs": len(indices)}

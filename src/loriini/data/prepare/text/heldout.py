@@ -13,15 +13,13 @@ import numpy as np
 
 from loriini.common.errors import InputError, first_few
 from loriini.common.progress import Advance, warn
-from loriini.data.jobs.artifact import Artifact, build_artifact, parts_folder
+from loriini.data.jobs.artifact import Artifact, build_artifact
 from loriini.data.jobs.tasks import SERIAL, Executor, Task, concatenate_files, run_tasks
-from loriini.data.prepare.array_types import Ids
+from loriini.data.prepare.arrays import IDS, Ids
 from loriini.data.prepare.text.documents import document_line
 from loriini.data.prepare.text.stored import Slice, slice_documents, whole_shards
+from loriini.data.read.names import HELDOUT_DOCUMENTS
 from loriini.data.read.sampling import is_held_out
-
-HELDOUT_DOCUMENTS = "documents.jsonl"
-IDS = "ids.npy"
 
 
 def write_heldout(
@@ -55,13 +53,13 @@ def _write(
         Task(f"choose-{i:05d}", partial(_choose, documents, duplicates, share, shard), len(shard))
         for i, shard in enumerate(shards)
     ]
+    chosen = run_tasks("heldout", tasks, folder, execute)
     characters, domains = 0, Counter[str]()
-    for counts in run_tasks("heldout", tasks, folder, execute):
+    for counts in (task.counts for task in chosen):
         characters += counts["characters"]
         domains.update(counts["domains"])
-    parts = [parts_folder(folder) / task.name for task in tasks]
-    concatenate_files((part / HELDOUT_DOCUMENTS for part in parts), folder / HELDOUT_DOCUMENTS)
-    ids = [np.empty(0, np.int64), *(np.load(part / IDS) for part in parts)]
+    concatenate_files((task.folder / HELDOUT_DOCUMENTS for task in chosen), folder / HELDOUT_DOCUMENTS)
+    ids = [np.empty(0, np.int64), *(np.load(task.folder / IDS) for task in chosen)]
     np.save(folder / IDS, np.concatenate(ids))
     if share:
         _check_domains(documents.counts, domains, share)

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from loriini.common.errors import InputError
 from loriini.common.progress import Advance
-from loriini.data.jobs.artifact import Artifact, build_artifact, load_artifact, new_array, parts_folder
+from loriini.data.jobs.artifact import Artifact, build_artifact, load_artifact, new_array
 from loriini.data.jobs.tasks import SERIAL, Executor, Task, concatenate_files, run_tasks
-from loriini.data.prepare.array_types import Ids
+from loriini.data.prepare.arrays import ORDER, Ids
 from loriini.data.prepare.tokenized.pieces import Cut, Pieces, cut_instances, majority_domains
 from loriini.data.prepare.tokenized.tokens import TOKEN_FILE, Tokens, map_ids, open_tokens
 
@@ -120,21 +120,21 @@ def open_instances(artifact: Artifact) -> Instances:
 
 
 def _write(tokens: Artifact, order: Artifact, length: int, execute: Executor, folder: Path) -> dict[str, Any]:
-    parts, size = parts_folder(folder), length + 1
-    (planned,) = run_tasks("cut", [Task("ends", partial(_write_ends, tokens, order, size))], folder, execute)
+    size = length + 1
+    (plan,) = run_tasks("cut", [Task("ends", partial(_write_ends, tokens, order, size))], folder, execute)
+    planned, ends = plan.counts, plan.folder / ENDS
     count, total = planned["instances"], planned["tokens_in"]
     check_enough(tokens, total, length)
     bounds = pairwise([*range(0, count, max(1, TOKENS_PER_TASK // size)), count])
-    ends = parts / "ends" / ENDS
     tasks = [
         Task(f"cut-{i:05d}", partial(_cut, tokens, order, ends, size, first, last), last - first)
         for i, (first, last) in enumerate(bounds)
     ]
-    done = list(run_tasks("instances", tasks, folder, execute))
-    _join([parts / task.name for task in tasks], count, sum(counts["pieces"] for counts in done), folder)
+    done = run_tasks("instances", tasks, folder, execute)
+    _join([task.folder for task in done], count, sum(task.counts["pieces"] for task in done), folder)
     return {
         **planned,
-        "tokens": sum(counts["tokens"] for counts in done),
+        "tokens": sum(task.counts["tokens"] for task in done),
         "tokens_left_out": total - count * size,
         **{key: tokens.counts[key] for key in ("dtype", "vocab_size", "eos_token_id", "domains")},
     }
@@ -148,7 +148,7 @@ def _write_ends(
     Memory: at most 24 bytes per document.
     """
     offsets = open_tokens(tokens).offsets
-    order_M = order.array("order.npy")
+    order_M = order.array(ORDER)
     used_N = np.zeros(len(offsets) - 1, bool)
     used_N[order_M] = True
     distinct = int(used_N.sum())
@@ -178,7 +178,7 @@ def _cut(
 ) -> dict[str, int]:
     """Write the tokens, pieces and majority domains of the instances `first` … `last` - 1."""
     source = open_tokens(tokens)
-    cut = Cut(order.array("order.npy"), np.load(ends, mmap_mode="r"), size)
+    cut = Cut(order.array(ORDER), np.load(ends, mmap_mode="r"), size)
     filled = _read_documents(tokens.path(TOKEN_FILE), source, cut, first * size, last * size)
     filled.tofile(folder / INSTANCE_FILE)
     pieces = cut.block(first, last)
@@ -211,9 +211,9 @@ def _read_documents(path: Path, source: Tokens, cut: Cut, first: int, last: int)
     return read
 
 
-def _join(parts: Sequence[Path], instances: int, pieces: int, folder: Path) -> None:
+def _join(folders: Sequence[Path], instances: int, pieces: int, folder: Path) -> None:
     """Write the tasks' files one after another, with their pieces numbered in sequence."""
-    concatenate_files((part / INSTANCE_FILE for part in parts), folder / INSTANCE_FILE)
+    concatenate_files((each / INSTANCE_FILE for each in folders), folder / INSTANCE_FILE)
     counts = (instances + 1, pieces, pieces, instances)
     names = (*PIECES, MAJORITY_FILE)
     starts_I, documents_P, lengths_P, domains_I = (
@@ -221,8 +221,8 @@ def _join(parts: Sequence[Path], instances: int, pieces: int, folder: Path) -> N
         for name, dtype, count in zip(names, (np.int64, np.int64, np.int32, np.uint16), counts, strict=True)
     )
     instance = piece = 0
-    for part in parts:
-        starts, documents, lengths, domains = (np.load(part / name) for name in names)
+    for each in folders:
+        starts, documents, lengths, domains = (np.load(each / name) for name in names)
         # a task's last start is where the next one's first instance begins
         starts_I[instance : instance + len(starts)] = piece + starts
         documents_P[piece : piece + len(documents)] = documents

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from loriini.data.prepare.array_types import Ids
+from loriini.data.prepare.arrays import Ids
 
 
 @dataclass(frozen=True)

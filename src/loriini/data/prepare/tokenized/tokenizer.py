@@ -169,7 +169,8 @@ def _read(path: Path) -> tuple[Tokenizer, dict[str, str]]:
             return _from_sentencepiece(first, *others)
         if others:
             return _from_gpt2(first, *others), {"eos_token": EOS}
-        without_chance(tokenizer := Tokenizer.from_file(str(first)), path)
+        tokenizer = Tokenizer.from_file(str(first))
+        without_chance(tokenizer, path)
         return tokenizer, _roles(first.parent) if first.name == FILE else {}
     except InputError:
         raise
@@ -181,35 +182,40 @@ def _read(path: Path) -> tuple[Tokenizer, dict[str, str]]:
 
 
 def _end_of_documents(path: Path, tokenizer: Tokenizer, roles: Mapping[str, str], eos: str | None) -> str:
-    """`eos`, or the token that all SETTINGS beside a tokenizer say, or else that of its role or a usual one.
+    """`eos`, or the token that all SETTINGS beside a tokenizer state, else that of its role or a usual one.
 
-    InputError where files differ or say several, and for a token that the tokenizer lacks.
+    InputError where files differ or state several, and for a token that the tokenizer lacks.
     """
     ids = tokenizer.get_vocab(with_added_tokens=True)
-    said = {"--eos": [eos]} if eos else _said_of_eos(_files(path)[0], {i: token for token, i in ids.items()})
-    usual = [token for token in (roles.get("eos_token"), *EOS_NAMES) if token in ids]
-    candidates = list(said.values()) or [usual[:1]]
-    agreed = set(ids).intersection(*candidates)
+    stated = {"--eos": [eos]} if eos else _stated_eos(_files(path)[0], {i: token for token, i in ids.items()})
+    defaults = [token for token in (roles.get("eos_token"), *EOS_NAMES) if token in ids]
+    candidates = list(stated.values()) or [defaults[:1]]
+    agreed = set(ids).intersection(*candidates)  # every file that states an EOS must allow it
     if len(agreed) == 1:
         return agreed.pop()
-    told = [f"{file} {' or '.join(f'{t} (id {ids.get(t)})' for t in said[file])}" for file in said]
+    listed = [f"{file} {' or '.join(f'{t} (id {ids.get(t)})' for t in stated[file])}" for file in stated]
     raise InputError(
-        f"{path}: which token is EOS, that ends a document? {', '.join(told) or 'None'}; give --eos TOKEN"
+        f"{path}: which token is EOS, that ends a document? {', '.join(listed) or 'None'}; give --eos TOKEN"
     )
 
 
-def _said_of_eos(file: Path, tokens: Mapping[int, str]) -> dict[str, list[str]]:
-    """The tokens that each of SETTINGS beside a tokenizer's file says to be EOS, by name or by id."""
-    said: dict[str, list[str]] = {}
-    for beside in map(file.with_name, SETTINGS if file.name in chain(*FORMATS) else ()):
-        values = read_object(beside, "mend it") if beside.exists() else {}
-        named, numbered = values.get("eos_token"), values.get("eos_token_id")
-        value = numbered if named is None else named
-        several = value if isinstance(value, list) else [value]
-        names = [one.get("content") if isinstance(one, dict) else one for one in several if one is not None]
-        if names:
-            said[beside.name] = [tokens.get(n, f"id {n}") if isinstance(n, int) else str(n) for n in names]
-    return said
+def _stated_eos(file: Path, tokens: Mapping[int, str]) -> dict[str, list[str]]:
+    """The tokens that each of SETTINGS beside a tokenizer's file allows as EOS; they state names or ids."""
+    if file.name not in chain(*FORMATS):
+        return {}
+    stated: dict[str, list[str]] = {}
+    for path in map(file.with_name, SETTINGS):
+        if not path.exists():
+            continue
+        settings = read_object(path, "repair or remove it")
+        value = settings.get("eos_token")
+        if value is None:
+            value = settings.get("eos_token_id")
+        values = value if isinstance(value, list) else [value]
+        named = [v.get("content") if isinstance(v, dict) else v for v in values if v is not None]
+        if named:
+            stated[path.name] = [tokens.get(n, f"id {n}") if isinstance(n, int) else str(n) for n in named]
+    return stated
 
 
 def same_vocabulary(one: Path, other: Path) -> bool:
@@ -273,10 +279,13 @@ def _from_sentencepiece(path: Path, *added: Path) -> tuple[Tokenizer, dict[str, 
         raise InputError(
             f"{path}: transformers changes its ids; update transformers, or use another tokenizer"
         )
-    for token, i in sorted(read_object(added[0], "mend it").items(), key=itemgetter(1)) if added else ():
+    added_ids = read_object(added[0], "repair or remove it") if added else {}
+    for token, i in sorted(added_ids.items(), key=itemgetter(1)):
         tokenizer.add_special_tokens([token])
         if tokenizer.token_to_id(token) != i:
-            raise InputError(f"{added[0]}: {token} has the id {i}, and ids leave none out; mend it")
+            raise InputError(
+                f"{added[0]}: {token} has the id {i}, and ids leave none out; repair or remove it"
+            )
     roles = {"eos_token": spec.eos_id, "unk_token": spec.unk_id}
     return tokenizer, {role: scores[i][0] for role, i in roles.items() if i >= 0}
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from loriini.common.progress import Advance, warn
-from loriini.data.jobs.artifact import Artifact, build_artifact, parts_folder
+from loriini.data.jobs.artifact import Artifact, build_artifact
 from loriini.data.jobs.processes import environment_variables
 from loriini.data.jobs.tasks import SERIAL, Executor, Task, concatenate_files, group_by_size, run_tasks
 from loriini.data.prepare.text.stored import Slice, slice_documents, slices
@@ -111,18 +111,18 @@ def _write(documents: Artifact, tokenizer: Artifact, execute: Executor, folder: 
         Task(f"tokens-{i:05d}", partial(_tokenize_slice, documents, part, tokenizer, names), len(part))
         for i, part in enumerate(slices(documents))
     ]
-    tally = sum(map(Counter, run_tasks("tokens", tasks, folder, execute)), Counter[str]())
-    parts = [parts_folder(folder) / task.name for task in tasks]
-    concatenate_files((part / TOKEN_FILE for part in parts), folder / TOKEN_FILE)
+    done = run_tasks("tokens", tasks, folder, execute)
+    tally = sum((Counter(task.counts) for task in done), Counter[str]())
+    concatenate_files((task.folder / TOKEN_FILE for task in done), folder / TOKEN_FILE)
     lengths, domains, sizes = (
-        np.concatenate([np.load(part / name) for part in parts]) for name in PER_DOCUMENT
+        np.concatenate([np.load(task.folder / name) for task in done]) for name in PER_DOCUMENT
     )
     write_document_arrays(folder, lengths, domains, sizes)
-    of_text = tally["tokens"] - tally["documents"]  # without EOS
+    text_tokens = tally["tokens"] - tally["documents"]  # without EOS
     if unknown := tally["unknown"]:
         warn(
-            f"{unknown:,} of {of_text:,} tokens ({100 * unknown / of_text:.3g} %) are unknown: the tokenizer "
-            "cannot spell all of this text; use another, for example bpe:8192"
+            f"{unknown:,} of {text_tokens:,} tokens ({100 * unknown / text_tokens:.3g} %) are unknown: the "
+            "tokenizer cannot spell all of this text; use another, for example bpe:8192"
         )
     return {
         "documents_in": documents.counts["documents"],

@@ -1,4 +1,4 @@
-"""Types of the arrays that stages pass on."""
+"""The arrays that stages pass on: their types, and their files in the folders of the stages."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,3 +10,9 @@ Neighbors = NDArray[np.integer]
 """Ids (N, K), the most similar first; -1 for none."""
 Vectors = NDArray[np.floating]
 """Unit vectors (N, D)."""
+
+VECTORS = "embeddings.npy"
+NEIGHBORS, SIMILARITIES = "neighbors.npy", "similarities.npy"
+IDS = "ids.npy"
+"""The documents that are not ordered, in `duplicates` and in `heldout`."""
+ORDER = "order.npy"
