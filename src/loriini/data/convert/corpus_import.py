@@ -34,7 +34,7 @@ from loriini.data.prepare.tokenized.tokenizer import (
 from loriini.data.prepare.tokenized.tokens import TOKEN_FILE, id_dtype, write_document_arrays
 from loriini.data.read.formats import batch_rows
 from loriini.data.read.names import domain_from_name, folders_above, heldout_files
-from loriini.data.read.records import BadRecord, text_of
+from loriini.data.read.records import BadRecord, scalar_text
 
 TokenFormat = Literal["megatron", "hf"]
 Block = tuple[NDArray[np.integer], Sequence[int], Sequence[str], int]
@@ -235,7 +235,7 @@ def _rows(batch: pyarrow.RecordBatch, path: Path) -> Block:
     ids_T, lengths_D = _integers(batch, "input_ids", path)
     default = domain_from_name(path.name, folders_above(path))
     named = batch.column("domain").to_pylist() if "domain" in batch.schema.names else [None] * len(batch)
-    domains = [text_of(name, "domain", "the domain") or default for name in named]
+    domains = [scalar_text(name, "domain", "the domain") or default for name in named]
     for mask in [name for name in MASKS if name in batch.schema.names][:1]:
         values_T, mask_lengths_D = _integers(batch, mask, path)
         if mask_lengths_D != lengths_D:

@@ -151,9 +151,9 @@ def to_document(record: Mapping[str, Any], fields: Fields, default_id: str, doma
     if not text.strip():
         raise BadRecord("empty text", f"field {fields.text!r}")
     document = Document(
-        id=text_of(own_id, fields.id, "id") or default_id,
+        id=scalar_text(own_id, fields.id, "id") or default_id,
         text=text,
-        domain=text_of(own_domain, fields.domain, "domain") or domain,
+        domain=scalar_text(own_domain, fields.domain, "domain") or domain,
     )
     try:
         f"{document.id}{text}{document.domain}".encode()
@@ -162,7 +162,7 @@ def to_document(record: Mapping[str, Any], fields: Fields, default_id: str, doma
     return document
 
 
-def text_of(value: Any, field: str, what: str) -> str:
+def scalar_text(value: Any, field: str, what: str) -> str:
     """An id or domain as text, "" where it is absent; BadRecord for an object, a list or bytes."""
     if isinstance(value, Mapping | list | bytes):
         fix = "record" if isinstance(value, bytes) else f"record or name a field, as {field}.NAME"

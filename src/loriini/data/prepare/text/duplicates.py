@@ -144,7 +144,7 @@ class _Hashed:
     """The candidates' hashes, in the folders of tasks next to that of the `pairs`."""
 
     def __init__(self, pairs: Path) -> None:
-        self.folders = sorted(pairs.parent.glob("hashes-*"))  # few arguments to send, however many folders
+        self.folders = sorted(pairs.parent.glob("hashes-*"))  # so that a pickled task holds one path
         self.firsts = [int(folder.name.removeprefix("hashes-")) for folder in self.folders]
 
     def of(self, document: int) -> Hashes:
@@ -159,10 +159,8 @@ class _Hashed:
         """The ids of some candidates by their numbers."""
         ids: dict[int, str] = {}
         for folder in self.folders:
-            pairs = zip(
-                _index(folder)[0].tolist(), json.loads((folder / DOCUMENT_IDS).read_text()), strict=True
-            )
-            ids |= {number: id for number, id in pairs if number in wanted}
+            numbers, read = _index(folder)[0].tolist(), json.loads((folder / DOCUMENT_IDS).read_text())
+            ids |= {number: id for number, id in zip(numbers, read, strict=True) if number in wanted}
         return ids
 
 
