@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from data.read.reads import read
 from hostile.files import warc
 from loriini.common.errors import InputError
 from loriini.data.read import web
 from loriini.data.read.document import Document
-from loriini.data.read.read import read_documents
-from loriini.data.read.records import TOO_LONG, Dropped, ReadOptions
+from loriini.data.read.records import TOO_LONG, Dropped
 
 PARAGRAPH = "Every parrot of the family drinks nectar, and its tongue is shaped like a brush for that. "
 PAGE = f"""<html><head><title>Lories</title><script>var x = 1</script></head>
@@ -53,17 +53,12 @@ PACK = {
 }
 
 
-def read(path: Path, dropped: list[Dropped] | None = None, on_error: str = "stop") -> list[Document]:
-    drop = None if dropped is None else dropped.append
-    return list(read_documents([path], ReadOptions(on_error=on_error), drop))
-
-
 @pytest.mark.parametrize("name", PACK)
 def test_pages_are_documents_and_other_records_are_dropped(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(PACK[name](RECORDS))
     dropped: list[Dropped] = []
-    first, second, plain = read(path, dropped)
+    first, second, plain = read(path, dropped.append)
     assert first == Document("<urn:1>", f"Café\n{PARAGRAPH * 3}".strip(), "a")
     assert second == Document("<urn:2>", first.text, "a")
     assert plain == Document("<urn:6>", "plain words", "a")
@@ -97,7 +92,7 @@ def test_records_that_are_no_pages_or_have_no_text_are_no_errors(
     path = tmp_path / "a.warc"
     path.write_bytes(record + RECORDS[6])
     dropped: list[Dropped] = []
-    assert [document.text for document in read(path, dropped, on_error)] == ["plain words"]
+    assert [document.text for document in read(path, dropped.append, on_error=on_error)] == ["plain words"]
     assert [(d.where, d.reason) for d in dropped] == [(f"{path}:1", reason)]
 
 
@@ -111,7 +106,7 @@ def test_resources_are_read_by_content_type(tmp_path: Path) -> None:
         )
     )
     dropped: list[Dropped] = []
-    assert [d.text for d in read(path, dropped)] == [f"Café\n{PARAGRAPH * 3}".strip(), "plain"]
+    assert [d.text for d in read(path, dropped.append)] == [f"Café\n{PARAGRAPH * 3}".strip(), "plain"]
     assert dropped == [Dropped(None, f"{path}:3", "neither HTML nor plain text", "image/png")]
 
 
@@ -125,7 +120,7 @@ def test_a_record_without_a_type_is_read_where_it_is_text(tmp_path: Path) -> Non
     path.write_bytes(b"".join(untyped + resources))
     dropped: list[Dropped] = []
     page = f"Café\n{PARAGRAPH * 3}".strip()
-    assert [d.text for d in read(path, dropped)] == [page, page, "plain café"] * 2
+    assert [d.text for d in read(path, dropped.append)] == [page, page, "plain café"] * 2
     assert [d.reason for d in dropped] == ["text that is not UTF-8"] * 2
 
 
@@ -141,7 +136,7 @@ def test_a_record_above_the_size_limit_is_skipped(
     record = frame(kind, 2, large) if kind == "metadata" else response(2, large, "text/plain")
     path.write_bytes(small + record + small)
     dropped: list[Dropped] = []
-    assert [d.text for d in read(path, dropped)] == ["plain words"] * 2
+    assert [d.text for d in read(path, dropped.append)] == ["plain words"] * 2
     expected = Dropped(None, f"{path}:2", TOO_LONG, "a record of the web archive")
     assert dropped == ([expected] if kind == "response" else [])
 
@@ -167,7 +162,10 @@ def test_a_truncated_archive(tmp_path: Path, name: str, left_out: int) -> None:
         read(path)
     dropped: list[Dropped] = []
     path.write_bytes(PACK[name](RECORDS * 12)[:-left_out])
-    assert [document.id for document in read(path, dropped, "skip")][:2] == ["<urn:1>", "<urn:2>"]
+    assert [document.id for document in read(path, dropped.append, on_error="skip")][:2] == [
+        "<urn:1>",
+        "<urn:2>",
+    ]
     assert "damaged" in dropped[-1].reason
 
 
