@@ -123,7 +123,7 @@ def test_a_file_has_help_and_a_dry_run(tmp_path: Path, capsys: Captured) -> None
     dry = json.loads(call(capsys, "train", path, "--dry-run", "--json").out)
     settings.write_text(json.dumps(dry["run"]))
     found = find_recipe(str(settings))
-    assert find_recipe(str(path)).chosen_as(found) == found
+    assert find_recipe(str(path)).fill_auto_from(found) == found
 
 
 def test_a_run_json_is_a_recipe(made: Made, tmp_path: Path, capsys: Captured) -> None:

@@ -91,7 +91,6 @@ def test_documents_are_compared_as_evaluate_does(contexts: Any, compared: Compar
     for domain, difference in expected[1]["difference"].items():
         assert lory["difference"][domain]["documents"] == pytest.approx(difference)
     assert results["heldout"]["contexts"] == expected[0]["contexts"] == contexts
-    assert results["heldout"]["too_short"] == expected[0]["too_short"]
 
 
 def test_experts_in_use_are_those_of_several_steps() -> None:

@@ -132,8 +132,8 @@ def test_routing_by_label_counts_the_states_that_a_router_would_keep() -> None:
 def test_of_the_loss_its_gradients_are_kept_and_no_logits() -> None:
     shape = config("dense")
     counted = count_activations(shape, BATCH, LENGTH, torch.float32)
-    assert counted.loss == 4 * 64 * 512
-    assert 0 < counted.rest - counted.loss < BATCH * LENGTH * 512 * 4
+    assert counted.head_gradient == 4 * 64 * 512
+    assert 0 < counted.rest - counted.head_gradient < BATCH * LENGTH * 512 * 4
 
 
 def test_merged_weights_are_counted_by_unit() -> None:

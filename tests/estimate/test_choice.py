@@ -24,7 +24,7 @@ def chosen(run: TrainConfig, memory: float, ranks: int = 1) -> tuple[int, bool]:
         return SimpleNamespace(total=total(size, again, ranks))
 
     found = choose(run, run.config(64, 0), ranks, memory, memory_of).run
-    assert not found.has_auto
+    assert not found.has_auto_size
     assert replace(found, micro_batch_size=AUTO, model=run.model) == replace(run, micro_batch_size=AUTO)
     return found.micro_batch_size, found.model.recompute_merge
 

@@ -64,7 +64,7 @@ TRAINING = (
     Mutation(
         "a resumed run forgets what was chosen for it",
         "train/preflight.py",
-        "        run = run.chosen_as(read_run(out / RUN)[0])\n",
+        "        run = run.fill_auto_from(read_run(out / RUN)[0])\n",
         "        pass\n",
         "tests/train/test_launch.py",
     ),

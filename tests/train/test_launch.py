@@ -94,7 +94,7 @@ def test_what_is_chosen_is_recorded_and_kept(
 ) -> None:
     out, auto = tmp_path / "run", ["--steps", "2", "--batch_size", "4", "--length", "32", *SMALL[-2:]]
     auto += ["--micro_batch_size", "auto"]
-    choices = [Choice(override(RECIPES["tiny-lory"], auto).chosen(size, True), 1e9) for size in (2, 4)]
+    choices = [Choice(override(RECIPES["tiny-lory"], auto).fill_auto(size, True), 1e9) for size in (2, 4)]
     monkeypatch.setattr("loriini.train.preflight.choose", lambda *arguments: choices.pop(0))
     train_recipe("tiny-lory", out, [corpus], auto)
     recorded = read_run(out / "run.json")[0]

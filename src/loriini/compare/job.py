@@ -167,14 +167,11 @@ def measure_trainings(
         return {**compare_trainings(trainings, {}, failures), "heldout": {}}
     evaluation, texts = heldout
     evaluations = evaluate_trainings(finished, texts, evaluation, cache)
-    skip = evaluation.skip or 0
     text = {
         "documents": [Path(path).name for path in evaluation.documents],
         "instances": {domain: len(each.instances) for domain, each in texts.items()},
-        "begin_in": {domain: each.begin_in(skip) for domain, each in texts.items()},
-        "too_short": {domain: each.too_short(skip) for domain, each in texts.items()},
         "length": evaluation.length,
-        "skip": skip,
+        "skip": evaluation.skip,
         "contexts": evaluation.contexts,
     }
     return {**compare_trainings(trainings, evaluations, failures, documents_of(texts)), "heldout": text}

@@ -31,7 +31,8 @@ from loriini.parallel.sharding import local_part
 READS_VALUES = ("random", "label")
 """Scorers that read numbers from tensors, which fake ones do not hold; a frozen scorer is counted instead.
 
-Its decisions have the same shapes. Where labels route, it adds the states that a router would keep.
+Its decisions have the same shapes. For label routing this counts router states that it does not have, so it
+is slightly too high.
 """
 
 
@@ -64,42 +65,42 @@ class ActivationBytes:
     """Bytes of each layer."""
     merged: int
     """The part of `layer` that is merged experts' weights."""
-    gradients: int
+    backward_transient: int
     """Transient bytes of a layer's backward pass, of its merge or of its FFN's states."""
-    merging_sharded: int
-    """Those of the merge under FSDP, whose weights have the dtype of computation already."""
+    merge_transient_sharded: int
+    """Transient bytes of a merge's backward pass under FSDP, where weights have the dtype of computation."""
     boundary: int
     """The states between two layers, all that activation checkpointing keeps of a layer."""
     rest: int
     """Outside the layers."""
     logits: int
     """Transient bytes while the loss is computed."""
-    loss: int
-    """The part of `rest` that is freed before the layers' backward pass begins: the head's gradient."""
+    head_gradient: int
+    """The part of `rest` that is freed before the layers' backward pass begins."""
 
     def peak(self, layers: int, checkpointing: bool, unsharded: UnshardedGradients | None = None) -> Peak:
-        """While the loss is computed, or a layer's gradients.
+        """The larger of two moments: while the loss is computed, and while one layer's gradients are.
 
-        With activation checkpointing one layer at a time is recomputed. FSDP (`unsharded`) also holds whole
-        gradients, and those of the layer above until they are reduced: there the peak may be in the last
-        layer but one, or in what is outside the layers, whose gradients come last.
+        With activation checkpointing one layer is recomputed at that moment. FSDP (`unsharded`) also holds
+        whole gradients, and those of the layer above until they are reduced: there the peak may be in the
+        last layer but one, or in what is outside the layers, whose gradients come last.
         """
-        of_layer = self.boundary if checkpointing else self.layer
-        kept = self.rest + layers * of_layer
-        again = self.layer if checkpointing else 0
+        kept_layer = self.boundary if checkpointing else self.layer
+        kept = self.rest + layers * kept_layer
+        recomputed = self.layer if checkpointing else 0
         merged = self.merged * (1 if checkpointing else layers)
-        moments = [Peak(kept, self.logits, 0 if checkpointing else merged)]
+        peaks = [Peak(kept, self.logits, 0 if checkpointing else merged)]
         if unsharded is None:
-            moments.append(Peak(kept + again - self.loss, self.gradients, merged))
+            peaks.append(Peak(kept + recomputed - self.head_gradient, self.backward_transient, merged))
         else:
-            gradients = unsharded.layer + self.merging_sharded
+            transient = unsharded.layer + self.merge_transient_sharded
             if self.merged:  # freed while the gradients are made
-                gradients = max(self.merging_sharded, unsharded.layer - self.merged)
-            moments += [Peak(kept + again, gradients, merged), Peak(0, 2 * unsharded.root, 0)]
+                transient = max(self.merge_transient_sharded, unsharded.layer - self.merged)
+            peaks += [Peak(kept + recomputed, transient, merged), Peak(0, 2 * unsharded.root, 0)]
             if layers > 1:
-                less = 0 if checkpointing else self.merged
-                moments.append(Peak(kept + again - of_layer, gradients + unsharded.reduced, merged - less))
-        return max(moments, key=lambda peak: peak.kept + peak.transient)
+                freed = 0 if checkpointing else self.merged
+                peaks += [Peak(kept + recomputed - kept_layer, transient + unsharded.reduced, merged - freed)]
+        return max(peaks, key=lambda peak: peak.kept + peak.transient)
 
 
 def count_activations(
@@ -120,12 +121,12 @@ def count_activations(
     return ActivationBytes(
         layer=two - one,
         merged=0 if config.recompute_merge else merged,
-        gradients=gradient_bytes(config, merged, instances * length, dtype),
-        merging_sharded=merging_bytes(config, merged, dtype.itemsize, cast=False),
+        backward_transient=gradient_bytes(config, merged, instances * length, dtype),
+        merge_transient_sharded=merging_bytes(config, merged, dtype.itemsize, cast=False),
         boundary=instances * length * config.hidden_size * 4,
         rest=one - (two - one),
         logits=logits_bytes(config, instances * length, dtype),
-        loss=4 * config.hidden_size * config.vocab_size,
+        head_gradient=4 * config.hidden_size * config.vocab_size,
     )
 
 

@@ -46,10 +46,10 @@ def choose(
                 "--micro_batch_size auto: with --document_mask the memory depends on the documents; give a "
                 "number"
             )
-        return Choice(run.chosen(run.micro_batch_size, recomputes[-1]))
+        return Choice(run.fill_auto(run.micro_batch_size, recomputes[-1]))
     kept_bytes = merged_parameters(config, sizes[0], run.length) * compute_dtype(run).itemsize
     if len(sizes) == 1 and (len(recomputes) == 1 or config.num_hidden_layers * kept_bytes < FEW * memory):
-        return Choice(run.chosen(run.micro_batch_size, recomputes[0]))
+        return Choice(run.fill_auto(run.micro_batch_size, recomputes[0]))
     memory_of = memory_of or memory_by_option(run, config, ranks)
     checkpointing = run.speed.activation_checkpointing
 
@@ -62,7 +62,7 @@ def choose(
         first = bisect_left(sizes, True, key=partial(fits, recompute=each))
         fitting += [(size, each) for size in sizes[first : first + 1]]
     size, recompute = max(fitting, key=lambda found: found[0], default=(sizes[-1], recomputes[-1]))
-    return Choice(run.chosen(size, recompute), memory_of(size, recompute, checkpointing).total)
+    return Choice(run.fill_auto(size, recompute), memory_of(size, recompute, checkpointing).total)
 
 
 def micro_batch_sizes(share: int) -> list[int]:

@@ -77,11 +77,11 @@ def estimate(run: TrainConfig, vocab_size: int, cluster: GpuCluster) -> Estimate
     config = run.config(vocab_size)
     check_memory(run, config, cluster.gpus, MOST_MEMORY, "the largest that is estimated")
     memory_of, chosen_for = memory_by_option(run, config, cluster.gpus), None
-    if run.has_auto:
+    if run.has_auto_size:
         chosen_for = cluster.gpu_memory or memory_here()
         here = run if cluster.gpu_memory else replace(run, precision=resolve_precision(run.precision))
         chosen = choose(here, config, cluster.gpus, chosen_for, memory_of if here is run else None).run
-        run = run.chosen(chosen.micro_batch_size, chosen.model.recompute_merge)
+        run = run.fill_auto(chosen.micro_batch_size, chosen.model.recompute_merge)
     options = tuple(find_options(run, cluster, memory_of))
     if cluster.gpu_memory is not None and not any(option.fits for option in options):
         least = min(option.memory.total for option in options)

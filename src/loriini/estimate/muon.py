@@ -45,7 +45,7 @@ def muon_transient_bytes(config: LoriiniConfig, shard: int, group: int, share_ex
 def _matrix_shares(
     config: LoriiniConfig, shard: int, group: int, share_experts: ShareExperts
 ) -> Iterator[tuple[float, int]]:
-    """Of each stack of matrices in a layer a process's numbers, and over how many its matrices are split."""
+    """For each stack of matrices in a layer: this process's numbers, and how many processes split each."""
     for shape, width_dim in _hidden_shapes(config):
         dims = (
             {0: shard} if width_dim is None else _expert_dims(shape, width_dim, shard, group, share_experts)

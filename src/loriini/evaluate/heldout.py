@@ -31,7 +31,7 @@ class HeldOut:
     bytes_per_token: float
     documents: tuple[int, ...] = ()
 
-    def begin_in(self, skip: int = 0) -> int:
+    def counted_documents(self, skip: int = 0) -> int:
         """Documents with at least one instance longer than `skip` predictions."""
         documents = self.documents or range(len(self.instances))
         pairs = zip(documents, self.instances, strict=True)
@@ -39,7 +39,7 @@ class HeldOut:
 
     def too_short(self, skip: int) -> int:
         """How many documents have no prediction after the first `skip` of an instance."""
-        return self.begin_in() - self.begin_in(skip)
+        return self.counted_documents() - self.counted_documents(skip)
 
 
 def documents_of(heldout: Mapping[str, HeldOut]) -> Documents:

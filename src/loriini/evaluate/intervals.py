@@ -33,9 +33,9 @@ INDICES_AT_ONCE = 1 << 18
 class Difference:
     """Relative difference of perplexity, b / a - 1, and its 95 % interval; below 0, b is better.
 
-    Who computes it says what the interval covers: the choice of held-out text (`differences_by_domain`) or of
-    the seed (`compare.seeds.paired_by_seed`). Its bounds are NaN where no spread can be estimated. Of means
-    that are no losses it is the difference b - a (`difference_of_means`).
+    What the interval covers depends on the function that made it: the choice of held-out text
+    (`differences_by_domain`) or of the seed (`compare.seeds.paired_by_seed`). Its bounds are NaN where no
+    spread can be estimated. Of means that are no losses it is the difference b - a (`difference_of_means`).
     """
 
     change: float
@@ -97,8 +97,8 @@ def _difference(domains: Sequence["Sample"]) -> Difference:
 def difference_of_means(values_a: ArrayLike, values_b: ArrayLike, name: str) -> Difference:
     """The difference of two means over the same N questions, b - a, whose resamples `name` decides.
 
-    Its interval is that of a paired bootstrap over questions, as in `differences_by_domain`; unknown where
-    all questions differ by the same, as where none does.
+    Its interval is that of a paired bootstrap over questions, as in `differences_by_domain`; unknown if all
+    questions differ by the same amount.
     """
     sample = Sample.from_values([values_a, values_b], name)
     (a, b), (a_R, b_R) = sample.mean_M, sample.resampled_MR

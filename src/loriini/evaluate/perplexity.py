@@ -59,12 +59,11 @@ def evaluate(
     - `perplexity` leaves out the first `skip` predictions of every instance (by default the model's own
       segment 1; give the same `skip` to models that are compared), `tokens` is how many it counts.
     - `perplexity_all` and `bits_per_byte` count all predictions, `bits_per_byte_counted` those that
-      `perplexity` counts. A token has the mean number of bytes of its domain's.
+      `perplexity` counts. Every token counts the mean bytes per token of its domain.
     - `routing`: `training` routes as in training; `prompt` and `segment` route as generation does, with the
       first `skip` tokens of an instance as its prompt.
     - `batch_size` is how many instances a process evaluates at once; by default as many as LARGE_BATCH
       allows.
-    - `too_short` is the number of documents without a prediction that `perplexity` counts.
     - `instance_losses` are the mean negative log-likelihoods of the instances, in nats, of the predictions
       that `perplexity` counts, and `instance_tokens` how many these are. An instance without any is NaN.
     - `title` names the progress, `shown` shows it.
@@ -88,9 +87,7 @@ def evaluate(
                 losses += _losses(model, batch, precision, inputs, routing, skip)
                 evaluated += len(batch)
                 advance(len(batch), domain)
-            measured = _measures(losses, skip, text.bytes_per_token)
-            measured["too_short"] = text.too_short(skip)
-            for name, value in measured.items():
+            for name, value in _measures(losses, skip, text.bytes_per_token).items():
                 results[name][domain] = value
     return {**results, "skip": skip, "routing": routing, **_conditions(model.config, routing)}
 

@@ -83,7 +83,7 @@ def read_heldout(settings: EvaluationSettings) -> list[Document]:
 def evaluate_runs(runs: Sequence[Path], settings: EvaluationSettings) -> list[dict[str, Any]]:
     """The evaluation of each run, in their order, all on the same tokens with the same `skip`.
 
-    Each result names its `run`; those after the first have a `difference` to the first: relative
+    Each of several results names its `run`; those after the first have a `difference` to the first: relative
     differences of perplexity with their intervals, by domain and over `all`. One model is in memory at a
     time. InputError where models have different tokenizers, whose perplexities do not compare, and for a run
     that is given twice.
@@ -208,7 +208,7 @@ def tell_of_short_documents(heldout: Mapping[str, HeldOut], skip: int) -> None:
 
 def warn_of_few_documents(heldout: Mapping[str, HeldOut], skip: int) -> None:
     """Warn of domains with fewer than ENOUGH documents that count, whose intervals say little."""
-    counts = ((domain, text.begin_in(skip)) for domain, text in heldout.items())
+    counts = ((domain, text.counted_documents(skip)) for domain, text in heldout.items())
     if few := ", ".join(f"{domain} ({count})" for domain, count in counts if count < ENOUGH):
         warn(
             f"few held-out documents, of which an interval says little: {few}; give at least {ENOUGH}, or "

@@ -32,7 +32,7 @@ def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[
 
 
 def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The dotted names of the settings with other values, or that one of them lacks."""
+    """Dotted names of settings that differ or that only one side has."""
     then, today = map(by_dotted_name, (before, now))
     return [name for name in sorted({*then, *today}) if then.get(name, ...) != today.get(name, ...)]
 

@@ -147,12 +147,12 @@ class TrainConfig:
         return values
 
     @property
-    def has_auto(self) -> bool:
+    def has_auto_size(self) -> bool:
         """Whether the micro-batch or the merge is still to be chosen."""
         return AUTO in (self.micro_batch_size, self.model.recompute_merge)
 
-    def chosen(self, micro_batch_size: int | Auto, recompute_merge: bool | Auto) -> "TrainConfig":
-        """This run with these values where it has `auto`."""
+    def fill_auto(self, micro_batch_size: int | Auto, recompute_merge: bool | Auto) -> "TrainConfig":
+        """This run with these values where it has `auto`, its precision left as it is."""
         size = micro_batch_size if self.micro_batch_size == AUTO else self.micro_batch_size
         recompute = recompute_merge if self.model.recompute_merge == AUTO else self.model.recompute_merge
         return replace(self, micro_batch_size=size, model=replace(self.model, recompute_merge=recompute))
@@ -162,9 +162,9 @@ class TrainConfig:
         share = self.batch_size if share is None else share
         return min(self.micro_batch_size, share) if self.micro_batch_size not in (0, AUTO) else share
 
-    def chosen_as(self, other: "TrainConfig") -> "TrainConfig":
-        """This run with another's choices where it has `auto`."""
-        run = self.chosen(other.micro_batch_size, other.model.recompute_merge)
+    def fill_auto_from(self, other: "TrainConfig") -> "TrainConfig":
+        """This run with another's values where it has `auto`, precision included."""
+        run = self.fill_auto(other.micro_batch_size, other.model.recompute_merge)
         return replace(run, precision=other.precision) if run.precision == AUTO else run
 
     def check(self, label_names: Sequence[str] = (), processes: int = 1) -> None:

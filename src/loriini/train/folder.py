@@ -23,11 +23,10 @@ from loriini.train.changes import (
     differing,
     refuse_changes,
 )
-from loriini.train.checkpoints.state import STATE, Newest, read_state, with_progress
+from loriini.train.checkpoints.state import STATE, Newest, read_state, refuse_damaged
 from loriini.train.config import TrainConfig, from_json, read_run
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.records.metrics import EVALUATION, METRICS, read_records
-from loriini.train.run_progress import RunProgress
 
 
 def make_folder(run: TrainConfig, corpus: TrainingCorpus, out: Path) -> None:
@@ -87,10 +86,10 @@ def claim_run(run: TrainConfig, corpus: TrainingCorpus, out: Path, heldout_diges
         write_json(path, {**run.to_dict(), **text, "processes": processes})
         return False
     before, written = read_run(path)
-    run = run.chosen_as(before)
+    run = run.fill_auto_from(before)
     recorded = written.get("processes")
     check_pool(run, recorded if isinstance(recorded, int) and recorded > 0 else processes, processes, path)
-    then = {**before.chosen_as(run).to_dict(), **{name: written.get(name) for name in text}}
+    then = {**before.fill_auto_from(run).to_dict(), **{name: written.get(name) for name in text}}
     now = {**run.to_dict(), **text, "heldout_digest": heldout_digest or then["heldout_digest"]}
     then["heldout_digest"] = then["heldout_digest"] or heldout_digest
     refuse_changes(then, now, path)
@@ -105,25 +104,25 @@ def claim_run(run: TrainConfig, corpus: TrainingCorpus, out: Path, heldout_diges
     return finished
 
 
-def own_checkpoint(run: TrainConfig, out: Path, newest: Newest) -> tuple[Path, RunProgress] | None:
-    """The newest intact checkpoint in `out`, and its progress. InputError if another run wrote it.
+def own_checkpoint(run: TrainConfig, out: Path, newest: Newest) -> Path | None:
+    """The newest intact checkpoint in `out`. InputError if another run wrote it.
 
-    Damaged ones of later steps are renamed: they count no longer, and stay for the user to look at.
+    Later, damaged checkpoints are renamed `damaged-…`: no longer used, not deleted.
     """
-    found = with_progress(out / CHECKPOINTS, newest)
-    if found:
-        path, damaged = found[0], newest[1]
+    path = refuse_damaged(out / CHECKPOINTS, newest)
+    if path:
         written = from_json(TrainConfig, read_state(path).get("run"), path / STATE)
-        if changed := changed_settings(written.chosen_as(run).to_dict(), run.chosen_as(written).to_dict()):
+        before, now = written.fill_auto_from(run), run.fill_auto_from(written)
+        if changed := changed_settings(before.to_dict(), now.to_dict()):
             raise InputError(
                 f"{out / RUN}: not the run of {path.name} (different: {', '.join(changed)}); "
                 "undo the change, or start another run"
             )
-        for each in damaged:
+        for each in newest.damaged:
             kept = each.with_name(f"damaged-{each.name}")
             shutil.rmtree(kept, ignore_errors=True)  # the same step was damaged before
             commit(each, kept)
-    return found
+    return path
 
 
 def report_finished(out: Path) -> Path:

@@ -61,7 +61,7 @@ class InitialModel:
                 raise InputError(
                     f"--init {path}: a run without a checkpoint yet; train it first, or give another"
                 )
-            return newest[0]
+            return newest
         return model_folder(path)
 
     @cached_property

@@ -129,7 +129,7 @@ def resume(
         raise InputError(f"{out}: no run to resume here ({why}); start one with `loriini train RECIPE`")
     before, _ = read_run(out / RUN)
     run = with_text(override(before, overrides), corpora, heldout)
-    recorded, kept = before.to_dict(), run.chosen_as(before).to_dict()
+    recorded, kept = before.to_dict(), run.fill_auto_from(before).to_dict()
     if changed := changed_settings(recorded, kept):
         raise InputError(
             f"--resume {out}: a resumed run keeps its {', '.join(changed)}; leave the override out, or start "

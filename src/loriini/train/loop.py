@@ -23,7 +23,7 @@ from loriini.parallel.mesh import join_mesh, on_first_rank
 from loriini.parallel.sharding import build_model, gather_model
 from loriini.routing import causality_warning
 from loriini.routing.extension import router_warning
-from loriini.train.checkpoints.state import checkpoints_in, newest_intact_together
+from loriini.train.checkpoints.state import checkpoints_in, newest_intact_together, read_progress
 from loriini.train.checkpoints.storage import CheckpointWriter, restore
 from loriini.train.config import TrainConfig
 from loriini.train.corpora import TrainingCorpus, model_config
@@ -104,7 +104,7 @@ def train_to_end(
         if parallel.first and state.progress.step:
             inform(f"{run.name}: resumed after step {state.progress.step} of {run.steps}")
         while state.progress.step < run.steps:
-            if step_copies(state, run):
+            if state.progress.step == run.copy_step > 0:
                 copy_dense(state, run, corpus)
             trace(state.progress.step + 1)
             started.append(start_step(state, run, read))
@@ -115,9 +115,7 @@ def train_to_end(
             due = measure if measure and measure.due(step, run.steps) else None
             saved = run.checkpoint.due(step, run.steps)
             left = 0 if stopped or late or due or saved or step == run.steps else lag
-            finished = []
-            while len(started) > (0 if state.progress.skips >= run.guard.max_skips else left):
-                finished.append(finish_step(state, run, started.popleft()))
+            finished = finish_steps(state, run, started, left)
             measured = due.take(state.model, step, files) if due else {}
             score = measured[due.score] if due and due.score else None
             for metrics in finished:
@@ -142,6 +140,19 @@ def steps_ahead(run: TrainConfig) -> int:
     The guard against spikes needs a step's norm before the next.
     """
     return 1 if pick_device().type == "cuda" and not run.guard.spike else 0
+
+
+def finish_steps(
+    state: TrainingState, run: TrainConfig, started: deque[StartedStep], left: int
+) -> list[dict[str, Any]]:
+    """Finish started steps until `left` of them remain; returns the metrics of each.
+
+    After `max_skips` skipped steps in a row none remains: a run that ends there has recorded all.
+    """
+    finished = []
+    while len(started) > (0 if state.progress.skips >= run.guard.max_skips else left):
+        finished.append(finish_step(state, run, started.popleft()))
+    return finished
 
 
 def save_final(
@@ -202,7 +213,7 @@ def start_or_resume(
     parallel = join_mesh(run.parallel)
     intact = newest_intact_together(checkpoints_in(out / CHECKPOINTS))
     newest = on_first_rank(lambda: own_checkpoint(run, out, intact))
-    at = newest[1] if newest else RunProgress()
+    at = read_progress(newest) if newest else RunProgress()
     make: Callable[[LoriiniConfig], LoriiniForCausalLM] = LoriiniForCausalLM
     if initial and not newest:
         on_first_rank(partial(initial.load, run.init_digest))
@@ -213,15 +224,10 @@ def start_or_resume(
     speed_up(model, run.speed)
     optimizer = make_optimizer(model, run.optimizer)
     if newest:
-        restore(newest[0], model, optimizer, parallel)
+        restore(newest, model, optimizer, parallel)
     else:
         model.model.set_router_seed(run.seed)
     return TrainingState(model, optimizer, at, parallel, config.flops_per_token(run.length))
-
-
-def step_copies(state: TrainingState, run: TrainConfig) -> bool:
-    """Whether the dense model is to be copied into experts before the next step."""
-    return state.progress.step == run.copy_step and state.model.config.num_experts < run.model.num_experts
 
 
 def copy_dense(state: TrainingState, run: TrainConfig, corpus: TrainingCorpus) -> None:

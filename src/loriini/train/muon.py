@@ -19,7 +19,7 @@ from loriini.common.hardware import has_bf16
 from loriini.parallel.sharding import local_part
 
 A, B, C = 3.4445, -4.7750, 2.0315
-"""Of the polynomial a x + b x³ + c x⁵, which in five iterations takes singular values in (0, 1] near 1."""
+"""Coefficients of a x + b x³ + c x⁵; five iterations bring singular values in (0, 1] close to 1."""
 SMALLEST_NORM = 1e-7
 ADAMW_RMS = 0.2
 """Root mean square of AdamW's steps at a learning rate of 1, as Liu et al. measured it."""

@@ -108,9 +108,9 @@ def check_sizes(run: TrainConfig, corpus: TrainingCorpus) -> None:
 def without_auto(run: TrainConfig, corpus: TrainingCorpus, out: Path) -> TrainConfig:
     """The run with what it leaves to `auto`: as `out` has it, or else chosen for this machine."""
     if (out / RUN).exists():
-        run = run.chosen_as(read_run(out / RUN)[0])
+        run = run.fill_auto_from(read_run(out / RUN)[0])
     run = replace(run, precision=resolve_precision(run.precision))
-    if not run.has_auto:
+    if not run.has_auto_size:
         return run
     check_length(run, corpus)
     memory = memory_here()
@@ -119,7 +119,7 @@ def without_auto(run: TrainConfig, corpus: TrainingCorpus, out: Path) -> TrainCo
         size, again = choice.run.micro_batch_size, as_argument(choice.run.model.recompute_merge)
         text = f"micro_batch_size {size}, recompute_merge {again}: {choice.total / GIB:,.1f} GiB estimated"
         (inform if choice.total <= memory else warn)(f"{text} of {memory / GIB:,.1f}")
-    return run.chosen_as(choice.run)
+    return choice.run
 
 
 def perplexity_measure(run: TrainConfig, corpus: TrainingCorpus) -> Measure | None:

@@ -66,8 +66,8 @@ def speed_up(model: LoriiniForCausalLM, config: SpeedConfig) -> None:
 def compile_layers(layers: nn.ModuleList) -> None:
     """Compile each layer of a model, in place, and drop the graphs of all models before it.
 
-    Layers of all models share the code that calls them, and of one code torch makes few graphs: 8
-    (`torch._dynamo.config.recompile_limit`). It warns at the next, and runs that eagerly from then on.
+    All layers share one code object, for which torch keeps at most 8 graphs
+    (`torch._dynamo.config.recompile_limit`). Beyond that it warns and runs eagerly.
     """
     # As in eager mode: else the backward pass of a router, which is float32, would be in bfloat16.
     torch._functorch.config.backward_pass_autocast = "off"

@@ -127,7 +127,7 @@ class StartedStep:
 
     number: int
     tokens: int
-    model: LoriiniConfig
+    config: LoriiniConfig
     flops_per_token: float | None
     learning_rate: float
     started: float
@@ -151,10 +151,10 @@ def fetch(outcome: StepOutcome) -> Callable[[], StepOutcome]:
 
 
 def start_step(state: TrainingState, run: TrainConfig, read: Reader) -> StartedStep:
-    """Take one optimizer step, which updates `state` but for what `finish_step` measures.
+    """Take one optimizer step; everything in `state` is updated except what `finish_step` measures.
 
-    Without packed rows, labels, random routers and selections of any number of experts, nothing waits for the
-    device.
+    The host waits for the device only with packed rows, labels, random routers, and selections of any number
+    of experts.
     """
     started, before = time.perf_counter(), state.progress
     batch, consumed = read(before.consumed)
@@ -217,10 +217,10 @@ def loss_metrics(step: StartedStep, outcome: StepOutcome) -> dict[str, Any]:
         "loss": without_nan(losses.cross_entropy.item()),
         "tokens": step.tokens,
         "auxiliary_loss": without_nan(losses.auxiliary.item()),
-        **({"output_z_loss": without_nan(losses.output_z.item())} if step.model.output_z else {}),
+        **({"output_z_loss": without_nan(losses.output_z.item())} if step.config.output_z else {}),
         "gradient_norm": without_nan(outcome.norm.item()),
         "learning_rate": step.learning_rate,
-        "experts": step.model.num_experts,
+        "experts": step.config.num_experts,
         "skipped": not outcome.taken,
     }
 
@@ -313,7 +313,7 @@ def unit_weights(batch: Batch, config: LoriiniConfig, parallel: Parallel) -> Ten
 
 
 def equal_weights(batch: Batch) -> Tensor:
-    """The weights of instances that all have as many (B,), float64."""
+    """Equal weights (B,), float64, that sum to 1."""
     B = len(batch.tokens_BL)
     return batch.tokens_BL.new_full((B,), 1 / B, dtype=torch.float64)
 

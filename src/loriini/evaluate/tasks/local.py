@@ -13,7 +13,7 @@ from loriini.data.read.formats import read_json_lines
 from loriini.data.read.records import BadRecord, Fields
 
 ENDINGS = ("", "_test", "_validation", "_val", "_dev")
-"""Of a task's files after their stem; the first that exists is read."""
+"""Suffixes of a task's file name, in order of preference."""
 KEPT_FOR_EXAMPLES = 64
 """Rows at most that are examples instead of questions, where a task has no file of examples."""
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from safetensors import SafetensorError
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
@@ -25,8 +25,13 @@ MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 """Errors of an absent file, which is damage. Other errors of the disk (EACCES, EIO) may pass: raised."""
 DAMAGED = (*MISSING, ValueError, KeyError, TypeError, SafetensorError)
 """Errors of reading a damaged checkpoint."""
-Newest = tuple[Path | None, dict[Path, str]]
-"""The newest intact checkpoint, None if there is none, and what is wrong with later ones."""
+
+
+class Newest(NamedTuple):
+    """The newest intact checkpoint, None if there is none, and what is wrong with later ones."""
+
+    path: Path | None
+    damaged: dict[Path, str]
 
 
 def checkpoints_in(folder: Path) -> list[Path]:
@@ -63,27 +68,24 @@ def superseded(paths: Sequence[Path], keep: int, keep_every: int = 0) -> list[Pa
     return [path for path in paths[:-keep] if path not in kept]
 
 
-def newest_checkpoint(folder: Path) -> tuple[Path, RunProgress] | None:
-    """The newest intact checkpoint in a folder, by this process alone, as `with_progress` returns it."""
-    return with_progress(folder, newest_intact(checkpoints_in(folder)))
+def newest_checkpoint(folder: Path) -> Path | None:
+    """The newest intact checkpoint in a folder, found by this process alone; see `refuse_damaged`."""
+    return refuse_damaged(folder, newest_intact(checkpoints_in(folder)))
 
 
-def with_progress(folder: Path, newest: Newest) -> tuple[Path, RunProgress] | None:
-    """The newest intact checkpoint in a folder and its progress; None where there are no checkpoints.
+def refuse_damaged(folder: Path, newest: Newest) -> Path | None:
+    """The path of the newest intact checkpoint in a folder; None where there are no checkpoints.
 
     Warns of damaged ones, which are passed over. InputError where all are damaged.
     """
-    intact, damaged = newest
-    if intact is not None:
-        for path, problem in damaged.items():
-            warn(f"{path}: damaged checkpoint passed over ({problem})")
-        return intact, read_progress(intact)
-    if damaged:
-        listed = "; ".join(f"{path.name}: {problem}" for path, problem in damaged.items())
+    if newest.damaged and newest.path is None:
+        listed = "; ".join(f"{path.name}: {problem}" for path, problem in newest.damaged.items())
         raise InputError(
             f"{folder}: no intact checkpoint ({listed}); restore one, or remove the folder to begin again"
         )
-    return None
+    for path, problem in newest.damaged.items():
+        warn(f"{path}: damaged checkpoint passed over ({problem})")
+    return newest.path
 
 
 def newest_intact_together(paths: Sequence[Path]) -> Newest:
@@ -127,9 +129,9 @@ def newest_intact(paths: Sequence[Path], check: Callable[[Path], str | None] = p
     damaged: dict[Path, str] = {}
     for path in reversed(paths):
         if (problem := check(path)) is None:
-            return path, damaged
+            return Newest(path, damaged)
         damaged[path] = problem
-    return None, damaged
+    return Newest(None, damaged)
 
 
 def byte_problem(path: Path, share: Callable[[list[str]], Sequence[str]] = list) -> str | None:
