@@ -56,6 +56,9 @@ def test_a_design_varies_over_the_settings_that_it_depends_on() -> None:
     assert names(cells) == [(name, seed) for seed in (0, 1) for name in variants]
     last = cells[5].run
     assert (last.routing.segment_length, last.optimizer.learning_rate, last.steps) == (64, 2e-3, 30)
+    router_rates = parse_grid(["optimizer.router_rate=0.5,1"])
+    cells = make_trainings(("dense", "lory"), TINY, [], router_rates, seeds=1)
+    assert names(cells) == [("dense", 0), ("lory router_rate=0.5", 0), ("lory router_rate=1", 0)]
 
 
 def test_a_value_of_a_grid_may_be_a_list_or_an_object() -> None:

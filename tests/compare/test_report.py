@@ -61,7 +61,8 @@ def test_the_headline_claims_what_every_interval_supports() -> None:
 def test_the_headline_names_designs_and_a_column_the_rates_that_a_sweep_chose() -> None:
     def scored(design: str, rate: str, like: dict[str, Any]) -> dict[str, Any]:
         settings = {"optimizer.learning_rate": rate, "routing.top_k": "2"}
-        row = {**like, "name": f"{design} learning_rate={rate} top_k=2", "settings": settings}
+        name = f"{design} learning_rate={rate} top_k=2"
+        row = {**like, "name": name, "design": design, "settings": settings}
         return {**row, "perplexity": {OVERALL: {"mean": 9.0, "low": None, "high": None}}}
 
     shown = [scored("dense", "8e-3", {}), scored("aoe", "4e-3", UNCLEAR[0])]

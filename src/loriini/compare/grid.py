@@ -18,6 +18,7 @@ from loriini.train.changes import NOT_OF_TRAINING
 from loriini.train.config import TrainConfig
 from loriini.train.overrides.apply import override, override_pairs
 from loriini.train.overrides.names import setting_name
+from loriini.train.preflight import unmet_need
 
 NOT_IN_GRID = {
     "seed": "give --seeds N",
@@ -98,8 +99,7 @@ def _variants(
 ) -> Iterator[Training]:
     """A design's distinct runs over the grid, named by its size and the settings that matter to it."""
     points = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
-    swept = [[f"--{name}={value}" for name, value in point.items()] for point in points]
-    runs = [_design_run(design, base, [*overrides, *point], width) for point in swept]
+    runs = [_point_run(design, base, overrides, point, width) for point in points]
     effective = [name for name in grid if _has_effect(name, points, runs)]
     first: dict[TrainConfig, dict[str, str]] = {}
     for run, point in zip(runs, points, strict=True):
@@ -111,14 +111,20 @@ def _variants(
         yield Training(name, run, settings=settings, width=width)
 
 
+def _point_run(
+    design: str, base: TrainConfig, overrides: Sequence[str], point: Mapping[str, str], width: int | None
+) -> TrainConfig:
+    """The run of a grid point; settings that have no effect on it stay as in `base`."""
+    flags = {name: f"--{name}={value}" for name, value in point.items()}
+    run = _design_run(design, base, [*overrides, *flags.values()], width)
+    effective = [flag for name, flag in flags.items() if not unmet_need(run, name)]
+    return _design_run(design, base, [*overrides, *effective], width)
+
+
 def _has_effect(name: str, points: Sequence[Mapping[str, str]], runs: Sequence[TrainConfig]) -> bool:
     """Whether this setting has an effect: whether grid points that differ in it alone give different runs."""
-
-    def others(number: int) -> tuple[str, ...]:
-        return tuple(value for key, value in points[number].items() if key != name)
-
-    alike = grouped(range(len(points)), others).values()
-    return any(len({runs[number] for number in numbers}) > 1 for numbers in alike)
+    alike = grouped(range(len(points)), lambda i: tuple(v for k, v in points[i].items() if k != name))
+    return any(len({runs[i] for i in numbers}) > 1 for numbers in alike.values())
 
 
 def _design_run(design: str, base: TrainConfig, arguments: Sequence[str], width: int | None) -> TrainConfig:

@@ -155,13 +155,13 @@ def perplexity_rows(variants: Rows) -> list[list[str]]:
     rows = [
         [
             named[v["name"]],
-            *[", ".join(swept(v))] * chosen,
+            *([", ".join(swept(v))] if chosen else []),
             mean_text(v["perplexity"][OVERALL]),
             *difference_texts(v),
         ]
         for v in variants
     ]
-    return [["", *["best settings"] * chosen, *COLUMNS[1:]], *rows]
+    return [["", *(["best settings"] if chosen else []), *COLUMNS[1:]], *rows]
 
 
 def by_domain_section(results: Mapping[str, Any], shown: Rows) -> Html | None:

@@ -1,7 +1,7 @@
 """The results of a comparison as one JSON object: every training, and every variant over its seeds."""
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
@@ -16,7 +16,7 @@ from loriini.compare.fit import measure_ladder
 from loriini.compare.measures import Row, Rows, is_number, training_measures
 from loriini.compare.remarks import counted_first_segments, remarks, unequal_settings
 from loriini.compare.seeds import InstanceLosses, geometric, mean_losses, over_seeds, paired_by_seed
-from loriini.compare.trainings import Training, unswept
+from loriini.compare.trainings import Training, short_name
 from loriini.evaluate.intervals import OVERALL, Difference, Documents, differences_by_domain
 from loriini.train.config import read_run
 from loriini.train.records.metrics import METRICS, read_records
@@ -182,11 +182,7 @@ def chosen(variants: Rows) -> set[str]:
     def rank(v: Row) -> tuple[int, float]:
         return -len(v["finished_seeds"]), v.get("training_loss", {}).get("mean", math.inf)
 
-    def family(v: Row) -> Hashable:
-        compared = unswept(v["settings"])
-        return v["name"] if compared == v["settings"] else (v.get("width"), v["design"], *compared.items())
-
-    return {min(of_family, key=rank)["name"] for of_family in grouped(variants, family).values()}
+    return {min(alike, key=rank)["name"] for alike in grouped(variants, short_name).values()}
 
 
 def baseline_of(variants: Rows) -> Row | None:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from loriini.common.checks import as_argument, by_dotted_name
 from loriini.common.errors import InputError
@@ -99,6 +99,15 @@ def variant_name(name: str, settings: Mapping[str, object]) -> str:
 def unswept(settings: Mapping[str, str]) -> dict[str, str]:
     """The settings of a variant that a sweep does not choose."""
     return {name: value for name, value in settings.items() if not name.startswith("optimizer.")}
+
+
+def short_name(variant: Mapping[str, Any]) -> str:
+    """The name of a variant in the results, without the settings that a sweep chooses."""
+    settings = variant.get("settings", {})
+    if (compared := unswept(settings)) == settings:
+        return str(variant["name"])
+    size = {"width": variant["width"]} if "width" in variant else {}
+    return variant_name(variant["design"], {**size, **compared})
 
 
 def run_settings(run: TrainConfig, left_out: Collection[str]) -> dict[str, str]:

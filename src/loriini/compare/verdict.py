@@ -6,7 +6,7 @@ from typing import Any
 from loriini.common.grouping import grouped
 from loriini.compare.measures import Row, Rows
 from loriini.compare.seeds import over_seeds_and_text, t_factor
-from loriini.compare.trainings import unswept
+from loriini.compare.trainings import short_name, unswept
 from loriini.evaluate.intervals import OVERALL
 from loriini.reporting.wording import NO_CLEAR_DIFFERENCE, is_clear, listing, percent
 
@@ -26,7 +26,7 @@ def scored_causal(shown: Rows) -> list[Row]:
 
 def labels(shown: Rows) -> dict[str, str]:
     """Display name of each variant: without swept settings if these short names differ, else in full."""
-    short = {v["name"]: " ".join(w for w in v["name"].split(" ") if w not in swept(v)) for v in shown}
+    short = {v["name"]: short_name(v) for v in shown}
     return short if len({*short.values()}) == len(short) else {name: name for name in short}
 
 

@@ -27,9 +27,9 @@ from loriini.train.corpora import TrainingCorpus
 from loriini.train.folder import has_model
 from loriini.train.overrides.apply import override
 
-OF_THE_WEIGHTS = settings_of_kind(TrainConfig, "weights")
+WEIGHT_SETTINGS = settings_of_kind(TrainConfig, "weights")
 """Settings that any weights fix."""
-OF_THE_EXPERTS = tuple(name for name in settings_of_kind(TrainConfig, "design") if name.startswith("model."))
+EXPERT_SETTINGS = tuple(name for name in settings_of_kind(TrainConfig, "design") if name.startswith("model."))
 """Settings of the experts' architecture, which a dense model leaves open: the recipe's are taken."""
 
 
@@ -177,7 +177,7 @@ def start_from(
         if not initial.dense:
             based = replace(based, routing=initial.config.routing)
     changed = override(based, overrides)
-    fixed = {*OF_THE_WEIGHTS, *(() if initial.dense else OF_THE_EXPERTS)}
+    fixed = {*WEIGHT_SETTINGS, *(() if initial.dense else EXPERT_SETTINGS)}
     if initial.config.block == "gpt2":
         fixed.add("model.max_position_embeddings")  # learned
     for setting in sorted(fixed):

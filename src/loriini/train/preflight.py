@@ -67,11 +67,11 @@ def preflight(run: TrainConfig, out: Path) -> tuple[TrainConfig, TrainingCorpus,
 def refuse_unused(run: TrainConfig, overridden: Iterable[str], processes: int) -> None:
     """InputError for an override that has no effect on `run` in this many processes."""
     for flag in overridden:
-        if needed := _missing(run, setting_name(flag), processes):
+        if needed := unmet_need(run, setting_name(flag), processes):
             raise InputError(f"{flag} has no effect here: it needs {needed}; leave it out")
 
 
-def _missing(run: TrainConfig, name: str, processes: int) -> str | None:
+def unmet_need(run: TrainConfig, name: str, processes: int = 1) -> str | None:
     """What a setting needs to change this run; None where it does."""
     if name == FOR_ANY_DESIGN:
         return None

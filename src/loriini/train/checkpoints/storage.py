@@ -131,12 +131,11 @@ class CheckpointWriter:
         """
         try:
             self.wait()
+            self._failed = False
         except OSError:
             if self._failed:
                 raise
             self._failed = True
-        else:
-            self._failed = False
         final = self.folder / f"step-{progress.step:08d}"
         state = {"progress": asdict(progress), "score": without_nan(score), "run": self.settings}
         tensors = tensors_of(model, optimizer, self.parallel)
