@@ -12,6 +12,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from loriini.evaluate.settings import EvaluationRouting
+
 OUR_DOMAINS = {"arXiv": "arxiv", "Books": "books", "Wiki": "wiki", "C4": "web", "Python": "python"}
 """Domains of held-out text by the papers' names."""
 
@@ -43,8 +45,10 @@ class PaperRun:
     """From `loriini designs`; empty: the recipe's."""
     overrides: tuple[str, ...] = ()
     """As for `loriini train`."""
-    evaluate: tuple[str, ...] = ()
-    """As for `loriini evaluate`, where runs differ in it."""
+    routing: EvaluationRouting = "training"
+    """How it is routed in evaluation."""
+    router_free: str = ""
+    """NODE:NORM:GATES by which its experts are ranked in evaluation; empty: they are routed."""
 
 
 @dataclass(frozen=True)

@@ -134,7 +134,7 @@ def test_a_row_that_sees_later_tokens_can_only_be_worse(claim: Claim, too_low: b
     found = judged_against_leak(claim, too_low, "it sees more")
     assert (found == claim) == judged
     if not judged:
-        assert (found.judged(), found.unjudged) == (UNDECIDED, "it sees more")
+        assert (found.judged(), found.quantity) == (UNDECIDED, "; it sees more")
 
 
 def test_claims_are_of_differences_paired_by_seed() -> None:
@@ -177,9 +177,8 @@ def test_a_finding_holds_with_all_of_its_claims() -> None:
 def test_among_many_claims_one_has_to_fail_by_more() -> None:
     fails, holds = told(1, 0.4), told(-1, 0.01)
     assert overall(verdicts([fails])) == FAILS
-    assert (
-        overall(verdicts([fails, *[holds] * 9])) == UNDECIDED
-    )  # Student's t at 1 - 0.05 / 10 is 3.3 times as wide
+    # Student's t at 1 - 0.05 / 10 is 3.3 times as wide
+    assert overall(verdicts([fails, *[holds] * 9])) == UNDECIDED
     assert verdicts([fails, *[holds] * 9]) == [UNDECIDED, *[HOLDS] * 9]
     assert overall(verdicts([told(1, 0.2), *[holds] * 9])) == FAILS
     untested = Claim("x", {})
@@ -190,11 +189,8 @@ def test_among_many_claims_one_has_to_fail_by_more() -> None:
     on_both = told(1, 0.01, 0.6)
     assert (on_both.judged(), overall(verdicts([on_both, *[holds] * 9]))) == (FAILS, FAILS)
     assert overall(verdicts([told(1, 0.01, 0.8), *[holds] * 9])) == UNDECIDED  # 1.4 times as wide over text
-    few_documents = told(1, 0.01, 0.6, freedom=4)
-    assert (few_documents.judged(), overall(verdicts([few_documents, *[holds] * 9]))) == (
-        FAILS,
-        UNDECIDED,
-    )  # 2.0
+    few = told(1, 0.01, 0.6, freedom=4)  # documents
+    assert (few.judged(), overall(verdicts([few, *[holds] * 9]))) == (FAILS, UNDECIDED)  # 2.0
 
 
 def test_both_sources_of_chance_are_added() -> None:

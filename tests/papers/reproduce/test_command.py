@@ -17,10 +17,11 @@ from loriini.model.weights.loading import load_model
 from loriini.papers.reproduce import job, measures
 from loriini.papers.reproduce.claim import UNDECIDED
 from loriini.papers.reproduce.experiments.catalog import EXPERIMENTS
-from loriini.papers.reproduce.job import ReproduceSettings, reproduce_items
+from loriini.papers.reproduce.job import reproduce_items
 from loriini.papers.reproduce.plan import Experiment
 from loriini.papers.reproduce.results import DAMAGED, RESULTS, item_results
 from loriini.papers.reproduce.scales import SCALES
+from loriini.papers.reproduce.settings import ReproduceSettings
 from loriini.train.records.metrics import METRICS, read_records
 from reproduce.conftest import TEST, results_of
 from together import CONTEXT
@@ -54,9 +55,15 @@ def test_wrong_input_is_one_line(
 def test_all_items_are_listed_with_their_cost(capsys: Captured) -> None:
     rows = json.loads(call(capsys, "reproduce", "--list", "--json").out)
     assert [row["item"] for row in rows] == list(EXPERIMENTS)
-    assert all(
-        bool(row["FLOPs"]) == bool(row["trainings"]) and row["state"] == "not measured here" for row in rows
-    )
+    for row in rows:
+        assert (bool(row["FLOPs"]), row["state"]) == (bool(row["trainings"]), "not measured here")
+
+
+def test_at_the_papers_scale_text_fits_the_runs(text: Path, tmp_path: Path, capsys: Captured) -> None:
+    """Both items need mixed text in random order, in instances of 4,096 and of 2,048 tokens."""
+    items = ("lory-fig8", "aoe-table5", "--scale", "paper", "--text", text, "--seeds", "1")
+    ended = call(capsys, "reproduce", *items, "--commands", "--out", tmp_path)
+    assert (ended.code, len(ended.out.splitlines())) == (0, 4 + 4)
 
 
 def test_a_damaged_results_file_is_named(tmp_path: Path, capsys: Captured) -> None:

@@ -8,15 +8,10 @@ from pathlib import Path
 import pytest
 
 from loriini.common.errors import InputError
-from loriini.papers.reproduce.job import ReproduceSettings, place_items, record_settings, reproduce_items
+from loriini.papers.reproduce.job import place_items, record_settings
 from loriini.papers.reproduce.scales import find_scale
+from loriini.papers.reproduce.settings import ReproduceSettings
 from loriini.papers.reproduce.texts import Texts
-
-
-def test_another_scale_needs_another_folder(reproduced: Path, text: Path) -> None:
-    settings = ReproduceSettings(("lory-fig3",), scale="small", text=(str(text),))
-    with pytest.raises(InputError, match="holds a job with other scale; choose another --out"):
-        reproduce_items(settings, reproduced)
 
 
 def test_another_job_needs_another_folder_once_there_are_runs(text: Path, tmp_path: Path) -> None:
@@ -26,8 +21,9 @@ def test_another_job_needs_another_folder_once_there_are_runs(text: Path, tmp_pa
         record_settings(scale, each, tmp_path)
     (tmp_path / "runs").mkdir()
     record_settings(scales[1], texts[1], tmp_path)
-    with pytest.raises(InputError, match="holds a job with other text; choose another --out"):
-        record_settings(scales[1], texts[0], tmp_path)
+    for other, scale, each in (("text", scales[1], texts[0]), ("scale", scales[0], texts[1])):
+        with pytest.raises(InputError, match=f"holds a job with other {other}; choose another --out"):
+            record_settings(scale, each, tmp_path)
 
 
 @pytest.mark.parametrize(("item", "refused"), [("lory-fig3", True), ("lory-fig6", False)])

@@ -36,5 +36,8 @@ def test_initial_weights_are_wider_where_the_model_is_narrower(recipe: str) -> N
     assert math.isclose(model.initializer_range, 0.02 * math.sqrt(1024 / model.hidden_size))
 
 
-def test_at_the_papers_scale_runs_are_the_recipes() -> None:
-    assert scaled_run(PaperRun("0.3b-lory-8e"), PAPER) == paper_run(PaperRun("0.3b-lory-8e"))
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_at_the_papers_scale_runs_are_the_recipes(recipe: str) -> None:
+    run = paper_run(PaperRun(recipe))
+    assert scaled_run(PaperRun(recipe), PAPER) == run
+    assert PAPER.segment_length == run.routing.segment_length

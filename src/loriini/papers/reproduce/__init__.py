@@ -1,6 +1,6 @@
 """Every figure and table of the four papers as one command: trained, measured, drawn, and judged.
 
-From the command line to a report:
+From the command line (`settings`) to a report:
 
 1. `experiments.catalog` maps an item of `loriini.papers.published.ITEMS` to its `Experiment`.
 2. `plan` makes its runs small (`scales`), gives them text (`texts`) and places them in folders.

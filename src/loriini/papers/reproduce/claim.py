@@ -26,7 +26,7 @@ CLOSE = 0.02
 
 @dataclass(frozen=True)
 class Claim:
-    """That the mean of `values` over seeds lies between `low` and `high`.
+    """That the mean of `values` over seeds lies between `low` and `high`; undecided without values.
 
     A single bound of 0 is strict: above 0, or below it.
     """
@@ -37,8 +37,6 @@ class Claim:
     high: float = math.inf
     unit: str = ""
     exact: bool = False
-    unjudged: str = ""
-    """Why the claim has no values, although everything it is about was measured."""
 
     @property
     def finite(self) -> list[float]:
@@ -92,7 +90,7 @@ class Claim:
         """The claim with its intervals and verdict as a JSON object; open bounds are null."""
         text_low, text_high = map(rounded, self.text_interval or (None, None))
         return {
-            "quantity": "; ".join(filter(None, (self.quantity, self.unjudged))),
+            "quantity": self.quantity,
             **{name: rounded(value) for name, value in self.seed_interval.to_dict().items()},
             "text_low": text_low,
             "text_high": text_high,
@@ -135,14 +133,24 @@ def deciding(claims: Sequence[Claim], found: Sequence[str]) -> int | None:
 
 
 def judged_against_leak(claim: Claim, too_low: bool, why: str) -> Claim:
-    """The claim, unjudged where the leak could explain its verdict.
+    """The claim, not judged where the leak could explain its verdict.
 
     One of its rows sees later tokens, which biases its values down (`too_low`) or up.
     """
     utmost = math.inf if too_low else -math.inf
     if not claim.finite or claim.side(float(np.mean(claim.finite))) == claim.side(utmost):
         return claim
-    return replace(claim, values={}, unjudged=why)
+    return not_judged(claim, why)
+
+
+def not_judged(claim: Claim, why: str) -> Claim:
+    """The claim without its values, and why: although they were measured, they would decide nothing."""
+    return replace(claim, quantity=f"{claim.quantity}; {why}", values={})
+
+
+def is_clearly_above(values: Values, bound: float) -> bool:
+    """Whether the interval of a quantity's mean over seeds is above a bound."""
+    return Claim("", values, low=bound).judged() == HOLDS
 
 
 def differs(

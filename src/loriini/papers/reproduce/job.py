@@ -2,20 +2,16 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from loriini.common.atomic import write_json
-from loriini.common.checks import Bounds, check_fields
-from loriini.common.errors import InputError
 from loriini.common.hardware import describe_machine
 from loriini.common.json_file import read_or_make
-from loriini.common.options import Option
 from loriini.common.progress import inform, warn
-from loriini.compare.running import check_jobs, refuse_failures, train_all
+from loriini.compare.running import refuse_failures, train_all
 from loriini.data.jobs.lock import claim_folder, folder_lock
-from loriini.data.read.records import OnError
 from loriini.evaluate.heldout import check_lengths
 from loriini.papers.reproduce.experiments.catalog import find_experiments
 from loriini.papers.reproduce.measures import LOSS_MEASURES, measure, parts_of
@@ -23,39 +19,15 @@ from loriini.papers.reproduce.plan import RUNS, Experiment, Plan, distinct_train
 from loriini.papers.reproduce.report import item_line, write_item_report, write_overview
 from loriini.papers.reproduce.results import RESULTS, item_results
 from loriini.papers.reproduce.scales import Scale, find_scale
+from loriini.papers.reproduce.settings import ReproduceSettings
 from loriini.papers.reproduce.texts import Texts
 
-SETTINGS, TEXT, KEPT = "reproduce.json", "text", "measures"
-"""What a folder's runs are made with, and the folders of their text and of what was measured.
-
-Whoever holds the lock of the latter writes reports.
-"""
-
-
-@dataclass(frozen=True)
-class ReproduceSettings:
-    """What to reproduce. InputError for a wrong setting."""
-
-    items: Annotated[tuple[str, ...], Option("ITEM", positional=True)] = ()
-    """Figures and tables, as `--list` names them, or all."""
-    scale: str = "tiny"
-    """tiny, small or paper."""
-    text: tuple[str, ...] = ()
-    """Documents to train on, as for `loriini quickstart --documents` (text found on this machine)."""
-    seeds: Annotated[int, Bounds(least=1, most=100)] = 3
-    """Trainings of each run."""
-    jobs: int = 1
-    """Trainings at once, which share the cores."""
-    on_error: OnError = "stop"
-    """What to do with a flawed record of `--text`."""
-
-    def __post_init__(self) -> None:
-        find_experiments(self.items)
-        find_scale(self.scale)
-        check_fields(self, dashed=True)
-        check_jobs(self.jobs)
-        if self.items and self.scale == "paper" and not self.text:
-            raise InputError("--scale paper needs --text: these models need more than the text of a machine")
+SETTINGS = "reproduce.json"
+"""What a folder's runs are made with."""
+TEXT = "text"
+"""Folder of the runs' text."""
+KEPT = "measures"
+"""Folder of cached measures; its lock also guards reports."""
 
 
 def reproduce_items(settings: ReproduceSettings, out: Path) -> Path:

@@ -1,6 +1,6 @@
 """Measurements of a trained run: training, held-out loss, routes, questions, and without routers.
 
-A measure is a name in MEASURES, of a `router-free` one followed by the NODE:NORM:GATES by which experts are
+A measure is a key of MEASURES; a `router-free` one is followed by NODE:NORM:GATES, which say how experts are
 ranked. Each is computed once per run and kept as JSON; a run's model is loaded once for all that are missing.
 
 Axes: B questions, L tokens of a context and an answer.

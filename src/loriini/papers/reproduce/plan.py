@@ -31,10 +31,8 @@ class Experiment:
     charts: Callable[[Measured], Iterable[Chart]] = lambda measured: ()
     more_runs: Mapping[str, PaperRun] = field(default_factory=dict)
     """Runs besides the item's own, which a claim compares with."""
-    trains: bool = True
-    """Whether the runs are trained; what `compute` gives alone needs none."""
     compute: Callable[[Scale, int], Mapping[str, Any]] | None = None
-    """What is computed or measured without a training, given the scale and the number of seeds."""
+    """What is computed or measured in place of training the runs, given the scale and the number of seeds."""
     computed_as: str = ""
     """The item whose computation this is, where it is not its own: it is made once for both."""
     kind: str | None = None
@@ -44,7 +42,7 @@ class Experiment:
 
     @property
     def runs(self) -> Mapping[str, PaperRun]:
-        return {**ITEMS[self.item].runs, **self.more_runs} if self.trains else {}
+        return {} if self.compute else {**ITEMS[self.item].runs, **self.more_runs}
 
     @property
     def texts(self) -> Mapping[str, str]:

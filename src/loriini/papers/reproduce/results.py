@@ -57,7 +57,10 @@ def item_results(
 
 
 def left_out(trainings: Iterable[MeasuredTraining]) -> Iterable[str]:
-    """The trainings that did not finish: no mean has them, and those that diverge are not a chance sample."""
+    """The trainings that did not finish, and are in no mean.
+
+    As divergence is not random, the report says so.
+    """
     for training, measures in trainings:
         if (state := state_of(measures)) != "finished":
             yield f"{training.row} with seed {training.seed} {state} and is left out of all means"

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from loriini.common.checks import check_choice
 from loriini.papers.published import PaperRun
+from loriini.recipes import default_vocabulary
 from loriini.recipes.redesign import multiple_of_8, scaled_shape, with_design
 from loriini.train.checkpoints.storage import CheckpointConfig
 from loriini.train.config import TrainConfig
@@ -28,7 +29,8 @@ class Scale:
     """Standard deviation of initial weights times √width: 0.02 at width 1,024. With 0.02 at any width, models
     of width 64 stay at the first plateau of their loss for as long as chance decides, and seeds differ by
     more than rows do."""
-    vocab_size: int = 1024
+    vocab_size: int | None = 1024
+    """None: each recipe's."""
     steps: int = 200
     batch_size: int = 4
     length: int = 256
@@ -45,6 +47,10 @@ class Scale:
     """Held-out instances of each domain."""
     texts: int = 1
     """How many of an item's training texts are used, from the first."""
+
+    def vocabulary(self, run: TrainConfig) -> int:
+        """The size of the vocabulary of a run's corpus."""
+        return self.vocab_size or default_vocabulary(run)
 
 
 TINY = Scale(
@@ -70,7 +76,9 @@ SMALL = replace(
     instances=64,
     texts=2,
 )
-PAPER = Scale("paper", {}, texts=2)
+PAPER = Scale(
+    "paper", {}, vocab_size=None, segment_length=256, characters=10**10, short=24_000, instances=256, texts=2
+)
 SCALES = {scale.name: scale for scale in (TINY, SMALL, PAPER)}
 
 

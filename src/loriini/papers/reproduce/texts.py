@@ -119,14 +119,11 @@ class Texts:
             raise InputError(f"--text: no {side} document of {kind} text is left; give more text")
         return chosen
 
-    def corpus(self, kind: str, order: OrderMethod) -> Path:
+    def corpus(self, kind: str, order: OrderMethod, length: int, vocabulary: int) -> Path:
         """The prepared corpus of a kind of text; tokenizer and documents are the same in both orders."""
-        out = self.folder / f"{kind}-{order}"
+        out = self.folder / f"{kind}-{order}-{length}"
         settings = PrepareSettings(
-            tokenizer=f"bpe:{self.scale.vocab_size}",
-            length=self.scale.length,
-            order=order,
-            workers=self.workers,
+            tokenizer=f"bpe:{vocabulary}", length=length, order=order, workers=self.workers
         )
         identity = {**self.identity, "kind": kind, "scale": self.scale.name}
         with folder_lock(self.folder, wait=True):
@@ -142,22 +139,25 @@ class Texts:
         return path
 
     def instances(self, kind: str, corpus: Path) -> dict[str, HeldOut]:
-        """A kind's held-out text by domain, in the tokens of a corpus, which may be of another kind."""
+        """A kind's held-out text by domain, in the tokens of a corpus, which may be of another kind.
+
+        Its instances are as long as the corpus's.
+        """
         key = (kind, corpus)
         if key not in self.tokenized:
             documents = read_documents((str(self.heldout(kind)),))
-            tokenizer = tokenizer_in(open_corpus(corpus).tokenizer)
-            length, most = self.scale.length, self.scale.instances
+            opened, most = open_corpus(corpus), self.scale.instances
+            tokenizer, length = tokenizer_in(opened.tokenizer), opened.instances.length
             # as the papers' models were trained; passages of questions are as long as instances
             self.tokenized[key] = tokenize_by_domain(documents, tokenizer, length, most, contexts="strung")
         return self.tokenized[key]
 
     def with_corpus(self, run: TrainConfig, kind: str) -> TrainConfig:
-        """A run with its corpus, in its own order or else in random order.
+        """A run with a corpus of its length and vocabulary, in its own order or else in random order.
 
         One that is routed by label gets an expert for each of the corpus's domains.
         """
-        corpus = self.corpus(kind, run.order or "random")
+        corpus = self.corpus(kind, run.order or "random", run.length, self.scale.vocabulary(run))
         if run.routing.scorer == "label" and run.is_mixture:
             names = open_corpus(corpus).instances.label_names
             run = replace(run, model=replace(run.model, num_experts=len(names)))

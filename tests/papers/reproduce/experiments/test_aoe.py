@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from loriini.papers.reproduce.claim import FAILS, HOLDS, UNDECIDED, Claim
-from loriini.papers.reproduce.experiments.aoe import NODES, at_node, best_node, norms_alike, questions_at_node
+from loriini.papers.reproduce.experiments.aoe import (
+    BY_L2,
+    NODES,
+    best_node,
+    loss_measure,
+    norms_alike,
+    questions_measure,
+)
 from loriini.papers.reproduce.measured import Measured
 
 
@@ -21,14 +28,14 @@ def model(routed: float, node: float, best_row: str = "output") -> dict[int, dic
         measures = seeds[seed] = {"questions": right(routed + off)}
         for row in NODES:
             best = row == best_row
-            measures[at_node(row, "2")] = {"instance_losses": {"web": [2.0 if best else 3.0] * 2}}
-            measures[questions_at_node(row)] = right(node + off if best else 0.99)
+            measures[loss_measure(BY_L2[row])] = {"instance_losses": {"web": [2.0 if best else 3.0] * 2}}
+            measures[questions_measure(BY_L2[row])] = right(node + off if best else 0.99)
     return seeds
 
 
 def kept(routed: float, node: float) -> Claim:
     """The claim about accuracy."""
-    accuracy, other_models, computed = best_node(Measured({"router": model(routed, node)}))
+    accuracy, other_models, computed = best_node(Measured(dict.fromkeys(BY_L2, model(routed, node))))
     assert "node of the lowest loss, output" in accuracy.quantity
     assert computed.judged() == HOLDS
     assert other_models.judged() == UNDECIDED
@@ -46,7 +53,7 @@ def test_nothing_is_decided_by_a_model_that_guesses() -> None:
     """An accuracy of 0.25 at a node would be 96 % of that with routers."""
     assert kept(0.26, 0.25).judged() == UNDECIDED
     assert not kept(0.26, 0.25).values
-    assert "with routers it is not clearly above chance" in kept(0.26, 0.25).to_dict()["quantity"]
+    assert "with routers it is not clearly above chance" in kept(0.26, 0.25).quantity
 
 
 @pytest.mark.parametrize(

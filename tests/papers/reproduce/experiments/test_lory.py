@@ -8,6 +8,7 @@ import pytest
 from loriini.papers.reproduce.experiments.lory import (
     FROM_SCRATCH,
     PAPER_SEGMENTS,
+    SEES_LATER_TOKENS,
     gain_curves,
     tokens_to_reach,
     training_against_expert_choice,
@@ -45,7 +46,8 @@ def test_a_loss_that_sees_later_tokens_can_only_be_worse(of_choice: float | None
     assert len(claims) == 3
     for claim in claims:
         assert bool(claim.values) == judged
-        assert bool(claim.unjudged) == (not judged and of_choice is not None)  # what was not measured is not
+        measured = of_choice is not None
+        assert (SEES_LATER_TOKENS in claim.quantity) == (measured and not judged)
 
 
 def in_use(segments: float) -> Measured:

@@ -8,9 +8,9 @@ import numpy as np
 
 from loriini.evaluate.runs import remove_routers, without_weights
 from loriini.evaluate.settings import RouterFree
-from loriini.papers.published import ITEMS, published_values
+from loriini.papers.published import ITEMS, PaperRun, published_values
 from loriini.papers.reproduce.charts import Chart
-from loriini.papers.reproduce.claim import Claim, above, below, close, exactly
+from loriini.papers.reproduce.claim import Claim, above, below, close, exactly, not_judged
 from loriini.papers.reproduce.experiments import common as c
 from loriini.papers.reproduce.measured import Measured
 from loriini.papers.reproduce.measures import ROUTER_FREE, ROUTER_FREE_QUESTIONS
@@ -19,13 +19,10 @@ from loriini.papers.reproduce.quantities import Values, difference, extreme, mea
 from loriini.papers.reproduce.scales import paper_run
 from loriini.recipes import default_vocabulary
 
-NODES = {
-    row: run.evaluate[-1].split(":")[0] for row, run in ITEMS["aoe-table1"].runs.items() if row != "router"
-}
-"""Where activations are ranked, by row of tables 1, 6 and 7."""
-RANKED_GATES = "uniform"
-"""Gates of experts that are ranked by norms. With gates from the norms, one norm would give sharper gates
-than another, and the table would compare sharpness, not ranking."""
+BY_L2 = ITEMS["aoe-table1"].runs
+"""Rows of table 1: experts ranked by the L2 norm of their activations at a node, or chosen by the router."""
+NODES = tuple(row for row, run in BY_L2.items() if run.router_free)
+"""Rows of tables 1, 6 and 7 whose experts are ranked."""
 CONFIGURATIONS = ITEMS["aoe-table2"].runs
 ONE_MODEL = "whether the best node differs between models: here is one"
 ARC = {value.row: value.value for value in published_values("aoe-table1", column="ARC-C, Phi-3.5")}
@@ -39,24 +36,24 @@ MOE, AOE = "2 MoE + aux", "10 AoE 256 + aux"
 """Rows of 732M with the auxiliary loss: the traditional mixture, and the AoE that is compared with it."""
 
 
-def at_node(row: str, norm: str) -> str:
-    """The measure of held-out loss with experts ranked at the node of a row of tables 1, 6 and 7."""
-    return f"{ROUTER_FREE} {NODES[row]}:{norm}:{RANKED_GATES}" if row in NODES else "heldout"
+def loss_measure(run: PaperRun) -> str:
+    """The measure of held-out loss, with routers or without."""
+    return f"{ROUTER_FREE} {run.router_free}" if run.router_free else "heldout"
 
 
-def questions_at_node(row: str) -> str:
-    """The measure of answers with experts ranked at a row's node by the L2 norm."""
-    return f"{ROUTER_FREE_QUESTIONS} {NODES[row]}:2:{RANKED_GATES}" if row in NODES else "questions"
+def questions_measure(run: PaperRun) -> str:
+    """The measure of answers, with routers or without."""
+    return f"{ROUTER_FREE_QUESTIONS} {run.router_free}" if run.router_free else "questions"
 
 
-def node_loss(m: Measured, row: str, norm: str) -> Values:
-    """Held-out loss with experts ranked at a row's node."""
-    return m.loss("router", measure=at_node(row, norm))
+def node_loss(m: Measured, row: str, runs: Mapping[str, PaperRun] = BY_L2) -> Values:
+    """Held-out loss of a row of table 1, or of another table's `runs`."""
+    return m.loss(row, measure=loss_measure(runs[row]))
 
 
 def node_accuracy(m: Measured, row: str) -> Values:
-    """The accuracy of questions with experts ranked at a row's node."""
-    return m.accuracy("router", questions_at_node(row))
+    """The accuracy of questions of a row of table 1."""
+    return m.accuracy(row, questions_measure(BY_L2[row]))
 
 
 def lowest_loss(m: Measured) -> str:
@@ -64,18 +61,17 @@ def lowest_loss(m: Measured) -> str:
 
     This is the best node: the highest of several accuracies is partly luck.
     """
-    losses = {row: fmean(found.values()) for row in NODES if (found := node_loss(m, row, "2"))}
+    losses = {row: fmean(found.values()) for row in NODES if (found := node_loss(m, row))}
     return min(losses, key=losses.__getitem__, default="")
 
 
 def best_node(m: Measured) -> Iterator[Claim]:
     """The best node keeps most of the accuracy above chance; ranking computes more than routing."""
     if best := lowest_loss(m):
-        clear = c.is_above_chance(m.accuracy("router"))
-        chances = (c.above_chance(node_accuracy(m, row)) for row in (best, "router"))
-        kept = ratio(*chances) if clear else {}
+        kept = ratio(*(c.above_chance(node_accuracy(m, row)) for row in (best, "router")))
         quantity = f"share of the accuracy above chance that is kept at the node of the lowest loss, {best}"
-        yield Claim(quantity, kept, KEPT, unjudged="" if clear else f"with routers {c.AT_CHANCE}")
+        claim, clear = Claim(quantity, kept, KEPT), c.is_above_chance(m.accuracy("router"))
+        yield claim if clear else not_judged(claim, f"with routers {c.AT_CHANCE}")
     yield Claim(ONE_MODEL, {})
     least = min(map(active_parameters, NODES)) / active_parameters("router")
     yield exactly("active parameters at the node with fewest over those with routers", least, low=1.0)
@@ -83,32 +79,31 @@ def best_node(m: Measured) -> Iterator[Claim]:
 
 @cache
 def active_parameters(row: str) -> int:
-    """Active parameters of the paper's model with experts ranked at a row's node: what a token computes."""
-    run = paper_run(ITEMS["aoe-table1"].runs["router"])
+    """Active parameters of the paper's model of a row of table 1: what a token computes."""
+    run = paper_run(BY_L2[row])
     model = without_weights(run.config(default_vocabulary(run)))
-    if row in NODES:
-        remove_routers(model, RouterFree(NODES[row], gates=RANKED_GATES))
+    if router_free := BY_L2[row].router_free:
+        remove_routers(model, RouterFree.parse(router_free))
     return model.config.parameters()[1]
 
 
-def l2_keeps_more(m: Measured, norm: str) -> Iterator[Claim]:
+def l2_keeps_more(m: Measured, item: str, norm: str) -> Iterator[Claim]:
     """Another norm keeps less than L2 does: higher loss, mean over nodes, and at the best node."""
-    losses = {n: [node_loss(m, row, n) for row in NODES] for n in ("2", norm)}
+    by_norm, by_l2 = ([node_loss(m, row, runs) for row in NODES] for runs in (ITEMS[item].runs, BY_L2))
     quantity = f"mean loss over nodes by norm {norm} minus that by L2"
-    yield above(quantity, mean_of(losses[norm]), mean_of(losses["2"]))
-    best = {n: extreme(of_norm, min) for n, of_norm in losses.items()}
+    yield above(quantity, mean_of(by_norm), mean_of(by_l2))
     quantity = f"loss at the best node by norm {norm} minus that by L2"
-    yield above(quantity, best[norm], best["2"])
+    yield above(quantity, extreme(by_norm, min), extreme(by_l2, min))
 
 
-def perplexity_at_node(m: Measured, row: str, norm: str) -> Mapping[str, Values]:
-    return {"perplexity": c.exp(node_loss(m, row, norm))}
+def node_columns(m: Measured, row: str, item: str) -> Mapping[str, Values]:
+    return {"perplexity": c.exp(node_loss(m, row, ITEMS[item].runs))}
 
 
 def router_free_columns(m: Measured, row: str) -> Mapping[str, Values]:
     return {
         "accuracy, %": c.scaled(node_accuracy(m, row), 100),
-        **perplexity_at_node(m, row, "2"),
+        "perplexity": c.exp(node_loss(m, row)),
         "active parameters": {0: active_parameters(row)},
     }
 
@@ -117,9 +112,9 @@ def with_other_norm(item: str, norm: str) -> Experiment:
     """The experiment of table 6 or 7: the losses at every node by L2, and by the table's `norm`, 1 or inf."""
     return Experiment(
         item,
-        partial(l2_keeps_more, norm=norm),
-        ("heldout", *(at_node(row, n) for n in ("2", norm) for row in NODES)),
-        partial(perplexity_at_node, norm=norm),
+        partial(l2_keeps_more, item=item, norm=norm),
+        ("heldout", *(loss_measure(runs[row]) for runs in (BY_L2, ITEMS[item].runs) for row in NODES)),
+        partial(node_columns, item=item),
     )
 
 
@@ -240,7 +235,7 @@ def norm_charts(m: Measured) -> Iterator[Chart]:
 
 by_answers = partial(Experiment, measures=("heldout", "questions"), columns=answers_and_perplexity)
 
-at_nodes = tuple(measure for row in NODES for measure in (at_node(row, "2"), questions_at_node(row)))
+at_nodes = tuple(measure(BY_L2[row]) for row in NODES for measure in (loss_measure, questions_measure))
 
 AOE_EXPERIMENTS = (
     Experiment("aoe-table1", best_node, ("heldout", "questions", *at_nodes), router_free_columns),

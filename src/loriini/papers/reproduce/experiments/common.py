@@ -8,7 +8,7 @@ import numpy as np
 
 from loriini.papers.published import OUR_DOMAINS
 from loriini.papers.reproduce.charts import SMOOTHING, Chart, band, dots, lines, tiles
-from loriini.papers.reproduce.claim import HOLDS, Claim
+from loriini.papers.reproduce.claim import Claim, is_clearly_above
 from loriini.papers.reproduce.measured import Measured
 from loriini.papers.reproduce.measures import CHOICES
 from loriini.papers.reproduce.quantities import Values, combined
@@ -71,7 +71,7 @@ def above_chance(accuracy: Values) -> Values:
 
 def is_above_chance(accuracy: Values) -> bool:
     """Whether an accuracy is clearly above that of guessing."""
-    return Claim("", above_chance(accuracy), low=0.0).judged() == HOLDS
+    return is_clearly_above(above_chance(accuracy), 0.0)
 
 
 def scaled(values: Values, factor: float) -> dict[int, float]:

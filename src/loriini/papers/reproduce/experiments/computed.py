@@ -71,7 +71,6 @@ def sizes_of(item: str) -> Experiment:
         item,
         partial(as_printed, item=item),
         columns=lambda m, row: {name: m.computed(row, name) for name in m.extra[row]},
-        trains=False,
         compute=lambda scale, seeds: sizes(item),
     )
 
@@ -131,7 +130,7 @@ def timed_runs(item: str, scale: Scale) -> dict[str, TrainConfig]:
     return {
         row: replace(
             run,
-            model=replace(run.model, vocab_size=scale.vocab_size),
+            model=replace(run.model, vocab_size=scale.vocabulary(run)),
             warmup=replace(run.warmup, dense_share=0),
         )
         for row, run in runs.items()
@@ -228,7 +227,7 @@ def slower_and_larger(m: Measured) -> Iterator[Claim]:
         yield exactly(f"memory of {row} minus that of MoE", extra, low=0.0, unit="GB")
 
 
-by_rate = partial(Experiment, columns=throughput_columns, trains=False)
+by_rate = partial(Experiment, columns=throughput_columns)
 
 COMPUTED_EXPERIMENTS = (
     sizes_of("lory-table4"),
@@ -238,7 +237,6 @@ COMPUTED_EXPERIMENTS = (
         sent_by_experts,
         columns=lambda m, row: {f"{name}, GB": {0: sent} for name, sent in m.extra["bytes"][row].items()},
         charts=bytes_chart,
-        trains=False,
         compute=bytes_sent,
     ),
     by_rate("lory-table3", slower_with_experts, compute=partial(throughput, item="lory-table3")),

@@ -2,14 +2,21 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loriini.papers.reproduce.charts import Chart
-from loriini.papers.reproduce.claim import HOLDS, Claim, above, below, close, judged_against_leak
+from loriini.papers.reproduce.claim import (
+    Claim,
+    above,
+    below,
+    close,
+    is_clearly_above,
+    judged_against_leak,
+    not_judged,
+)
 from loriini.papers.reproduce.experiments import common as c
 from loriini.papers.reproduce.measured import Measured
 from loriini.papers.reproduce.plan import Experiment
@@ -62,8 +69,8 @@ def as_good_as_wider(m: Measured) -> Claim:
     narrow, wide = (m.loss(f"dense, {width}x FFN width") for width in (1, 2))
     gap = difference(m.loss(SEQUENCE_TOP2), wide)
     claim = Claim("loss of sequence top-2 minus that of dense 2x", gap, -TOLERANCE, TOLERANCE, "nats")
-    if gap and Claim("", difference(narrow, wide), low=TOLERANCE).judged() != HOLDS:
-        return replace(claim, values={}, unjudged=WIDTHS_ALIKE)
+    if gap and not is_clearly_above(difference(narrow, wide), TOLERANCE):
+        return not_judged(claim, WIDTHS_ALIKE)
     return judged_against_leak(claim, too_low=True, why=SEES_ALL)
 
 
@@ -196,8 +203,9 @@ def agrees(
     what: str, values: Values, low: float = -math.inf, high: float = math.inf, unjudged: str = ""
 ) -> Iterator[Claim]:
     """A claim about an agreement, none where text of a single domain left nothing to agree with."""
+    claim = Claim(f"agreement of experts and {what}", values, low, high)
     if values or unjudged:
-        yield Claim(f"agreement of experts and {what}", values, low, high, unjudged=unjudged)
+        yield not_judged(claim, unjudged) if unjudged else claim
 
 
 def no_languages(m: Measured, row: str) -> str:

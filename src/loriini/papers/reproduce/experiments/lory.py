@@ -8,7 +8,15 @@ import numpy as np
 
 from loriini.papers.published import ITEMS, PaperRun, published_values
 from loriini.papers.reproduce.charts import SMOOTHING, Chart, band, lines
-from loriini.papers.reproduce.claim import Claim, above, below, close, judged_against_leak, well_below
+from loriini.papers.reproduce.claim import (
+    Claim,
+    above,
+    below,
+    close,
+    judged_against_leak,
+    not_judged,
+    well_below,
+)
 from loriini.papers.reproduce.experiments import common as c
 from loriini.papers.reproduce.measured import Measured
 from loriini.papers.reproduce.plan import Experiment
@@ -177,15 +185,14 @@ def prompt_about_as_good(m: Measured) -> Iterator[Claim]:
         quantity = f"1.5B/{experts}E: loss routed by prompt minus that by segment"
         yield close(quantity, m.loss(row, measure="prompt"), m.loss(row, measure="segment"))
         quantity = f"1.5B/{experts}E: accuracy routed by prompt minus that by segment"
-        answers = [m.accuracy(row, measure) for measure in ("questions", "questions by segment")]
-        if all(map(c.is_above_chance, answers)):
-            yield close(quantity, answers[0], answers[1], CLOSE_ANSWERS, unit="of the questions")
-        else:
-            yield Claim(f"{quantity}; {c.AT_CHANCE}", {})
+        prompt, segment = (m.accuracy(row, measure) for measure in ("questions", "questions by segment"))
+        claim = close(quantity, prompt, segment, CLOSE_ANSWERS, unit="of the questions")
+        clear = c.is_above_chance(prompt) and c.is_above_chance(segment)
+        yield claim if clear else not_judged(claim, c.AT_CHANCE)
 
 
 def inference_columns(m: Measured, row: str) -> Mapping[str, Values]:
-    how = row.partition("(")[2].rstrip(")")
+    how = ITEMS["lory-table6"].runs[row].routing  # as in table 9
     questions = "questions" if how == "prompt" else "questions by segment"
     return {
         "mean, %": c.scaled(m.accuracy(row, questions), 100),

@@ -189,6 +189,5 @@ TOY_EXPERIMENT = Experiment(
     who_classifies_what,
     columns=lambda m, row: {claim.quantity: claim.values for claim in who_classifies_what(m)},
     charts=toy_charts,
-    trains=False,
     compute=toy,
 )
