@@ -23,6 +23,7 @@ from loriini.compare.results import difference, with_mean
 from loriini.compare.seeds import geometric, over_seeds, over_seeds_and_text
 from loriini.evaluate.intervals import OVERALL, differences_by_domain
 from loriini.reporting import plots
+from loriini.reporting.wording import minus, signed
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "docs" / "findings.md", ROOT / "README.md")
@@ -140,19 +141,9 @@ def read_results(path: Path) -> dict[str, Any]:
     }
 
 
-def signed(value: float, digits: int) -> str:
-    """A number with its sign."""
-    return f"{value:+.{digits}f}".replace("-", "−")
-
-
-def percent(value: float) -> str:
-    """A change in %."""
-    return signed(100 * value, 1)
-
-
-def with_interval(value: float, low: float, high: float, written: Callable[[float], str]) -> str:
+def with_interval(value: float, low: float, high: float, digits: int) -> str:
     """A difference and its interval, bold where that excludes 0."""
-    text = f"{written(value)} ({written(low)} to {written(high)})"
+    text = f"{signed(value, digits)} ({signed(low, digits)} to {signed(high, digits)})"
     return f"**{text}**" if low > 0 or high < 0 else text
 
 
@@ -165,16 +156,13 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def differences_of(row: Mapping[str, Any]) -> tuple[str, str]:
     """The differences of the loss, in nats, and of perplexity, in %, with their intervals."""
     of_loss = row["of_loss"]
-    return (
-        with_interval(of_loss.mean, of_loss.low, of_loss.high, partial(signed, digits=3)),
-        of_perplexity(row, OVERALL),
-    )
+    return (with_interval(of_loss.mean, of_loss.low, of_loss.high, digits=3), of_perplexity(row, OVERALL))
 
 
 def of_perplexity(row: Mapping[str, Any], domain: str) -> str:
     """The difference of perplexity on a domain, in %, with its interval."""
     both = over_seeds_and_text(row["difference"][domain])
-    return with_interval(both.change, both.low, both.high, percent)
+    return with_interval(100 * both.change, 100 * both.low, 100 * both.high, digits=1)
 
 
 def comparison(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -282,9 +270,7 @@ def agreements(results: Results) -> str:
     for name in (name for name in AGREEING if name in variants):
         by_seed = [score["agreement"] for score in variants[name]["seeds"].values()]
         layers = [over_seeds(of_layer) for of_layer in zip(*by_seed, strict=True)]
-        rows.append(
-            [name, *(f"{x.mean:.2f} ({x.low:.2f} to {x.high:.2f})".replace("-", "−") for x in layers)]
-        )
+        rows.append([name, *(minus(f"{x.mean:.2f} ({x.low:.2f} to {x.high:.2f})") for x in layers)])
     return table(["design", *(f"layer {i}" for i in range(len(rows[0]) - 1 if rows else 0))], rows)
 
 

@@ -15,7 +15,7 @@ from loriini.reporting import page as p
 from loriini.reporting import plots
 from loriini.reporting.curves import Floats
 from loriini.reporting.page import Html, write_page
-from loriini.reporting.wording import minus
+from loriini.reporting.wording import signed
 from loriini.routing import causality_warning
 
 LISTED = 8
@@ -69,7 +69,7 @@ def opening(lens: Lens) -> Html:
     if lens.dense_losses_N is not None:
         dense = float(lens.dense_losses_N[lens.counted_N].mean())
         numbers[f"nats a token, dense{of}"] = f"{dense:.3f}"
-        numbers[f"gain over dense{of}"] = _signed(dense - loss)
+        numbers[f"gain over dense{of}"] = signed(dense - loss, 3)
     warning = causality_warning(lens.design)
     units_said = "" if lens.unit == "token" else f", {units:,} {lens.unit}{'s' if units > 1 else ''}"
     return p.join(
@@ -216,7 +216,7 @@ def loss_section(lens: Lens) -> Html:
         p.paragraph(
             f"The gain is the loss of {lens.dense} minus that of {lens.name}, in nats: above 0 the mixture "
             "is better. It is ",
-            p.strong(f"{_signed(float(known.mean()))} on average"),
+            p.strong(f"{signed(float(known.mean()), 3)} on average"),
             f", and above 0 for {100 * better:.0f} % of the tokens. One text says little of others.",
             LEAK if lens.design.causality == "after_first_segment" else "",
         ),
@@ -237,7 +237,7 @@ def _token_table(lens: Lens, key_N: Floats) -> Html:
     for i in np.argsort(-key_N, kind="stable")[: min(LISTED, np.isfinite(key_N).sum())]:  # NaN last
         before = "".join(reading.pieces[max(0, i - BEFORE) : i])[-BEFORE:]
         token = p.element("a", _one_line(_shown(lens, i)), href=f"#t{i}", class_="found")
-        more = [] if dense_N is None or gains_N is None else [f"{dense_N[i]:.2f}", _signed(gains_N[i], 2)]
+        more = [] if dense_N is None or gains_N is None else [f"{dense_N[i]:.2f}", signed(gains_N[i], 2)]
         place: str = p.join(p.element("span", _one_line(before), class_="before"), token)
         rows.append([place, f"{reading.losses_N[i]:.2f}", *more])
     return p.table(head, rows)
@@ -254,7 +254,7 @@ def _unit_table(lens: Lens, gains_N: Floats, compared_N: Floats) -> Html:
         compares = np.isfinite(compared_N[predicted]).all()
         span = f"{lens.unit} {number}, predicts tokens {predicted[0]}–{predicted[-1]}"
         span += "" if compares else ", left out of the average"
-        rows.append([span, f"{loss:.3f}", f"{loss + gain:.3f}", _signed(float(gain))])
+        rows.append([span, f"{loss:.3f}", f"{loss + gain:.3f}", signed(float(gain), 3)])
     shown = p.table([lens.unit, "loss", "dense", "gain"], rows)
     return shown if len(rows) <= LISTED else p.folded(f"All {len(rows)} {lens.unit}s", shown)
 
@@ -314,10 +314,6 @@ def expert_colours(experts: int) -> str:
         f"\n:root {{ {' '.join(light)} }}\n"
         f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {' '.join(dark)} }} }}\n"
     )
-
-
-def _signed(value: float, digits: int = 3) -> str:
-    return minus(f"{value:+.{digits}f}")
 
 
 def _one_line(text: str) -> str:

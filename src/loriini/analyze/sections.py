@@ -8,20 +8,15 @@ import numpy as np
 from loriini.analyze.routes import Routes
 from loriini.reporting import page as p
 from loriini.reporting import plots
-from loriini.reporting.curves import (
-    UTILISATION_WINDOW,
-    Metrics,
-    column,
-    routed_steps,
-    running_mean,
-    with_load_entropy,
-)
+from loriini.reporting.curves import Metrics, column, routed_steps, running_mean, with_load_entropy
 from loriini.reporting.page import Html
 from loriini.reporting.wording import large, minus
 from loriini.routing import RoutingConfig
 
 DOMAINS_SHOWN = 40
 """Domains that are shown, those with the most text; the statistics are of all."""
+LAST = 10
+"""Records at the end of training, whose mean is shown."""
 
 
 def training_cards(metrics: Metrics) -> Html:
@@ -66,7 +61,7 @@ def expert_use_plots(metrics: Metrics, design: RoutingConfig | None) -> Html | N
 def _activity(routed: Metrics) -> Html:
     """How evenly the experts of a soft design are weighted."""
     experts = routed[-1]["experts"]
-    effective = np.nanmean(np.exp(column(routed[-UTILISATION_WINDOW:], "gate_entropy")))
+    effective = np.nanmean(np.exp(column(routed[-LAST:], "gate_entropy")))
     return p.join(
         p.paragraph(
             "At the end of training a routing decision spreads its weight over ",
@@ -86,7 +81,7 @@ def _busiest(routed: Metrics) -> Html:
     loads = [np.array(m["load"]) for m in routed if "load" in m]
     if not loads:
         return p.join()
-    load_LE = np.mean(loads[-UTILISATION_WINDOW:], axis=0)
+    load_LE = np.mean(loads[-LAST:], axis=0)
     return p.paragraph(
         "At the end of training the busiest expert of a layer gets ",
         p.strong(f"{100 * load_LE.max(-1).mean():.1f} % of the choices"),

@@ -99,8 +99,12 @@ class Quickstart:
 
     def run(self) -> None:
         from loriini.quickstart.job import run_quickstart
+        from loriini.reporting.wording import scored_tokens
 
-        run_quickstart(self.settings, self.out)
+        job = run_quickstart(self.settings, self.out)
+        title = f"Perplexity of held-out text: {scored_tokens(job.results)}"
+        table = format_table(job.columns, job.rows(), align_right=True)
+        print(title, table, f"{job.verdict()}.", job.page, sep="\n", flush=True)
 
 
 def _print_summary(report: Path) -> None:

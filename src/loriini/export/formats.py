@@ -33,7 +33,7 @@ class ExportSettings:
     """What is exported. InputError for settings that do not belong together."""
 
     to: Annotated[str, Option("FORMAT")]
-    """One of `FORMATS`."""
+    """One of the formats listed below."""
     dtype: Annotated[str | None, Option("TYPE", parse=lambda name: DTYPES.get(name, name))] = None
     """Type of the weights: float32 (fp32), bfloat16 (bf16) or float16 (fp16) (as trained)."""
     step: Count | None = None

@@ -33,7 +33,7 @@ from loriini.data.read.split import split_documents
 from loriini.evaluate.samples import continue_text
 from loriini.evaluate.settings import EvaluationSettings, Generation
 from loriini.model.weights.loading import load_model
-from loriini.quickstart.report import Finished, print_table, write_report
+from loriini.quickstart.report import Finished, write_report
 from loriini.quickstart.settings import DENSE, QuickstartSettings, documents_file
 from loriini.train.guard import skips_error
 from loriini.train.records.metrics import METRICS, last_record, read_records
@@ -50,8 +50,8 @@ Sizes = dict[str, dict[str, int]]
 """By domain, `documents` and `characters`."""
 
 
-def run_quickstart(settings: QuickstartSettings, out: Path) -> None:
-    """Run the whole job in the folder `out`, except what is finished there.
+def run_quickstart(settings: QuickstartSettings, out: Path) -> Finished:
+    """Run the whole job in the folder `out`, except what is finished there, and write its report.
 
     InputError for wrong documents, for a folder of something else, and while another process works there.
     """
@@ -59,10 +59,10 @@ def run_quickstart(settings: QuickstartSettings, out: Path) -> None:
     with folder_lock(out):
         settings.claim(out, identity)
         inform(f"Everything goes to {out}")
-        _run_stages(settings, identity, out)
+        return _run_stages(settings, identity, out)
 
 
-def _run_stages(settings: QuickstartSettings, identity: Mapping[str, str], out: Path) -> None:
+def _run_stages(settings: QuickstartSettings, identity: Mapping[str, str], out: Path) -> Finished:
     train = f"train {' and '.join(settings.runs)}"
     stage = Stages(out, (GATHER, PREPARE, train, MEASURE), finished=(out / RESULTS).exists())
     with stage(GATHER):
@@ -79,7 +79,8 @@ def _run_stages(settings: QuickstartSettings, identity: Mapping[str, str], out: 
     text, contexts = (str(documents_file(out, HELDOUT)),), settings.contexts
     evaluation = EvaluationSettings(text, contexts=contexts, instances=HELDOUT_INSTANCES)
     heldout = heldout_for(trainings, evaluation)
-    jobs = min(len(trainings), available_cores())  # one thread for each model waits for no other
+    # with one core a model, neither training waits for the other
+    jobs = min(len(trainings), available_cores())
     with stage(train):
         refuse_failures(trainings, train_all(trainings, jobs))
         refuse_diverged(trainings)
@@ -95,8 +96,8 @@ def _run_stages(settings: QuickstartSettings, identity: Mapping[str, str], out: 
     write_json(out / RESULTS, results)
     neighbors = neighbor_examples(corpus)
     job = Finished(settings, out, results, found, documents, samples, neighbors, stage.costs())
-    print_table(job)
-    print(write_report(job))
+    write_report(job)
+    return job
 
 
 def refuse_diverged(trainings: Sequence[Training]) -> None:

@@ -1,15 +1,11 @@
-"""What the quickstart found: the table on the terminal, and `report.html`."""
+"""What the quickstart found, and `report.html`."""
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import join
 from statistics import fmean
 from typing import Any
-
-from rich.console import Console
-from rich.table import Table
 
 from loriini.analyze.report import read_routes
 from loriini.analyze.routes import ROUTES
@@ -46,7 +42,7 @@ CAUSALITY = {
 }
 UNCERTAINTY = (
     "Intervals cover the choice of held-out documents (a paired bootstrap), not that of the seed: these are "
-    "single trainings, and another seed gives another difference, by some 3 per cent at this size."
+    "single trainings, and another seed gives another difference."
 )
 MEAN = "The mean is over the domains' perplexities, in which hard domains weigh more."
 
@@ -69,6 +65,10 @@ class Finished:
     """Documents with their nearest ones."""
     costs: Mapping[str, Mapping[str, Any]]
     """By stage, `seconds` and `peak_memory_bytes`."""
+
+    @property
+    def page(self) -> Path:
+        return self.out / REPORT
 
     @property
     def design(self) -> str:
@@ -124,18 +124,6 @@ class Finished:
         return values and Difference.from_dict(values)
 
 
-def print_table(job: Finished) -> None:
-    """Print both models' perplexity by domain, the differences, and no more than their intervals show."""
-    table = Table()
-    for column in job.columns:
-        table.add_column(column, justify="left" if column == "domain" else "right")
-    for row in job.rows():
-        table.add_row(*row)
-    output = Console(width=None if sys.stdout.isatty() else 80, markup=False, emoji=False, highlight=False)
-    title = f"Perplexity of held-out text: {scored_tokens(job.results)}"
-    output.print(title, table, f"{job.verdict()}.", sep="\n")
-
-
 def write_report(job: Finished) -> Path:
     """Write the page and return its path."""
     run = job.out / "runs" / job.design
@@ -151,7 +139,7 @@ def write_report(job: Finished) -> Path:
         "Time and memory": _cost_section(job),
         "What to try next": _what_next(job),
     }
-    return write_page(job.out / REPORT, f"Loriini: {job.design} and dense", headline(job), sections.items())
+    return write_page(job.page, f"Loriini: {job.design} and dense", headline(job), sections.items())
 
 
 def headline(job: Finished) -> Html:

@@ -25,7 +25,12 @@ def scored_tokens(settings: Mapping[str, Any]) -> str:
 
 def percent(change: float) -> str:
     """A relative change with its sign, also of one that rounds to nothing: −3.8 %, −0.0 %."""
-    return minus(f"{100 * change + 0.0:+.1f} %")
+    return f"{signed(100 * change, 1)} %"
+
+
+def signed(value: float, digits: int) -> str:
+    """A number with its sign: +0.25, −1.00."""
+    return minus(f"{value + 0.0:+.{digits}f}")
 
 
 def is_clear(difference: Difference) -> bool:
@@ -45,7 +50,7 @@ def interval(difference: Difference) -> str:
 
 def bounds(low: float, high: float) -> str:
     """The bounds of a relative change: −5.0 to −2.6 %."""
-    return f"{percent(low).removesuffix(' %')} to {percent(high)}"
+    return f"{signed(100 * low, 1)} to {percent(high)}"
 
 
 def shared_instance_cosine(mean: float | None) -> str:
