@@ -15,7 +15,7 @@ from loriini.common.progress import progress
 from loriini.evaluate.heldout import HeldOut, check_lengths
 from loriini.evaluate.settings import EvaluationRouting
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.model.context import segment_problem
+from loriini.model.arguments import segment_problem
 from loriini.model.generate.routing_inputs import prompt_routing, routing_inputs
 from loriini.model.mode import evaluation_mode
 from loriini.model.outputs import LoriiniOutput

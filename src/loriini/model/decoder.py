@@ -10,9 +10,10 @@ from transformers.masking_utils import create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils.output_capturing import capture_outputs
 
+from loriini.model.arguments import check_names
 from loriini.model.block import BLOCKS
 from loriini.model.configuration import LoriiniConfig
-from loriini.model.context import additive_mask, check_attention, check_names, routing_context
+from loriini.model.context import additive_mask, routing_context
 from loriini.model.generate.cache import CACHE, routed_cache
 from loriini.model.mixture import Mixture
 from loriini.model.outputs import DecoderOutput
@@ -153,6 +154,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
                 "output_attentions needs weights that only eager attention holds: "
                 "model.set_attn_implementation('eager')"
             )
+        check_names(kwargs)
         x_BLD = self._embed(input_ids, inputs_embeds)
         cache = routed_cache(cache, past_key_values, use_cache, self.config.num_hidden_layers)
         context = routing_context(
@@ -166,8 +168,6 @@ class LoriiniModel(LoriiniPreTrainedModel):
             inference_routing=inference_routing,
             router_seed=self._router_seed(router_seeds),
         )
-        check_attention(self.config, context)
-        check_names(kwargs)
         x_BLD, attention = self._prepare(x_BLD, context, attention_mask, position_ids, cache)
         attention = {**attention, **kwargs, CACHE: cache}
         x_BLD, routings = self._run_layers(x_BLD, context, attention)
@@ -211,10 +211,10 @@ class LoriiniModel(LoriiniPreTrainedModel):
         self, x_BLD: Tensor, context: RoutingContext, attention: dict[str, Any]
     ) -> tuple[Tensor, tuple[Routing, ...]]:
         """The last states and every layer's routing."""
-        layout = unit_layout(self.config.routing, context)
+        layout = unit_layout(self.config.design, context)
         routings: list[Routing] = []
         for layer in self.layers[: self.config.num_hidden_layers]:  # fewer for `assistant_early_exit`
-            first = routings[0] if routings and self.config.routing.scope == "global" else None
+            first = routings[0] if routings and self.config.design.scope == "global" else None
             x_BLD, routing = layer(x_BLD, context, layout, first, **attention)
             routings.append(routing)
         return self.norm(x_BLD), tuple(routings)

@@ -24,7 +24,7 @@ class Mixture(nn.Module):
     def __init__(self, config: LoriiniConfig, layer_idx: int) -> None:
         super().__init__()
         self.config, self.num_experts = config, config.num_experts
-        routes = layer_idx == 0 or config.routing.scope == "layer"
+        routes = layer_idx == 0 or config.design.scope == "layer"
         self.router = Router(config.router_settings(layer_idx)) if routes else None
         self.experts = make_experts(config)
         self.experts_are_local = True
@@ -49,7 +49,7 @@ class Mixture(nn.Module):
             routing = first_layer_routing
         else:
             routing = self._route(x_BLD, activations, context, layout, cache_layer)
-        design = self.config.routing  # also of a dense model: its layers have the units of the whole model
+        design = self.config.design
         if cache_layer is not None and design.unit != "token" and not context.decided:
             cache_layer.keep_decision(routing, layout, context)
         if self.num_experts == 1:
@@ -58,7 +58,7 @@ class Mixture(nn.Module):
             y_NSD = self._by_parameters(layout.group(x_BLD).flatten(0, 1), routing.gates, layout, cache_layer)
             y_BLD = layout.ungroup(y_NSD.unflatten(0, (-1, layout.units)), x_BLD.shape[1])
         else:
-            known = {} if activations is None else {design.node: activations.flatten(0, 1)}
+            known = {} if activations is None else {str(design.node): activations.flatten(0, 1)}
             y_BLD = self._by_outputs(x_BLD, routing, layout, known)
         return (y_BLD if self.shared is None else y_BLD + self.shared(x_BLD)), routing
 
@@ -66,7 +66,7 @@ class Mixture(nn.Module):
         """The activations (B, L, E, W) by which experts score themselves; None for other designs."""
         if not self.config.scored_by_norm:
             return None
-        a_MEW: Tensor = self.experts(x_BLD.flatten(0, 1), Experts.activations, self.config.routing.node)
+        a_MEW: Tensor = self.experts(x_BLD.flatten(0, 1), Experts.activations, self.config.design.node)
         return a_MEW.unflatten(0, x_BLD.shape[:2])
 
     def _route(
@@ -79,7 +79,7 @@ class Mixture(nn.Module):
     ) -> Routing:
         """This layer's decisions, by the experts' activations where there are some, else by pooled states."""
         assert self.router is not None
-        design = self.config.routing
+        design = self.config.design
         if cache_layer is not None and self.router.scorer is not None:
             cache_layer.remember(x_BLD, context, design)
         if cache_layer is not None and context.decided:
@@ -100,7 +100,7 @@ class Mixture(nn.Module):
         """Move whole units, without slots for padding, to their experts; else token by token."""
         length, gates_NE = x_BLD.shape[1], routing.gates
         units, padded = gates_NE.shape[0], routing.valid is not None
-        counts = fixed_counts(self.config.routing, units, self.num_experts, self.training, padded)
+        counts = fixed_counts(self.config.design, units, self.num_experts, self.training, padded)
         if layout.slots_per_unit > 1 and layout.slots_BL is None:
             x_NSD = layout.group(x_BLD).flatten(0, 1)
             y_NSD = self.experts(x_NSD, Experts.by_outputs, gates_NE, known, counts)

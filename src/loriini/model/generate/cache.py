@@ -34,8 +34,8 @@ class RoutedCacheLayer(DynamicLayer):
     - `merged`: the FFNs (B, …) merged by it, by the names of their weights.
     - `states` (B, H, D): those of its tokens so far, where they route later ones.
 
-    And of the first layer only, for all: `prompt_lengths` (B,), and the `mode`, the `inference_routing` that
-    the first call chose.
+    The first layer also stores, for all layers, the `inference_routing` and the `prompt_lengths` (B,) of the
+    first call.
     """
 
     keys: Tensor | None
@@ -51,7 +51,11 @@ class RoutedCacheLayer(DynamicLayer):
         self.merged: Mapping[str, Kept] = {}
         self.states: Tensor | None = None
         self.prompt_lengths: Tensor | None = None
-        self.mode: str | None = None
+        self.inference_routing: str | None = None
+
+    def begin(self, inference_routing: str, lengths_B: Tensor) -> None:
+        """Store what routes the first call and every later one."""
+        self.inference_routing, self.prompt_lengths = inference_routing, lengths_B
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         super().reorder_cache(beam_idx)

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from transformers import GenerationMixin
 
-from loriini.model.context import ROUTING_ARGUMENTS, count_tokens
+from loriini.model.arguments import ROUTING_ARGUMENTS
+from loriini.model.context import count_tokens
 
 
 class RoutedGenerationMixin(GenerationMixin):
