@@ -19,7 +19,7 @@ LENGTH = 11
 
 EVERY = list(DESIGNS)
 GRID = [name for name, design in DESIGNS.items() if design.scorer != "activation_norm"]
-BLOCKS = ["llama", "olmoe", "gpt2"]
+BLOCKS = ["llama", "normed", "gpt2"]
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 
 needs_a_compiler = pytest.mark.skipif(
@@ -52,6 +52,8 @@ def covering_designs() -> list[str]:
 def tiny_config(routing: str | RoutingConfig = "lory", **changes: Any) -> LoriiniConfig:
     """Two layers, four experts, segments of four tokens; weights so large that tokens differ in routing."""
     design = replace(DESIGNS[routing], segment_length=SEGMENT) if isinstance(routing, str) else routing
+    if changes.get("block") == "normed":
+        changes |= {"block": "llama", "qk_norm": "all"}
     sizes = {
         "vocab_size": VOCABULARY,
         "hidden_size": 16,

@@ -20,9 +20,9 @@ SERVED_CASES: list[tuple[str, RoutingConfig, dict[str, Any]]] = [
     ("mixtral", replace(_mixtral, selection="all", gates="softmax_all", load_balance=0.0), {}),
     ("mixtral", replace(_mixtral, selection="all", gates="uniform", load_balance=0.0), {}),
     ("mixtral", _mixtral, {"low_rank": 8}),
-    ("olmoe", replace(DESIGNS["switch"], scorer="linear"), {"block": "olmoe"}),
-    ("olmoe", _mixtral, {"block": "olmoe", "num_key_value_heads": 1}),
-    ("olmoe", DESIGNS["token-ec2"], {"block": "olmoe"}),
+    ("olmoe", replace(DESIGNS["switch"], scorer="linear"), {"qk_norm": "all"}),
+    ("olmoe", _mixtral, {"qk_norm": "all", "num_key_value_heads": 1}),
+    ("olmoe", DESIGNS["token-ec2"], {"qk_norm": "all"}),
     ("phimoe", replace(_mixtral, gates="sparse_mixer", jitter=0.3), {"block": "phimoe"}),
     (
         "phimoe",

@@ -36,9 +36,9 @@ CASES: list[tuple[RoutingConfig, dict[str, Any], str]] = [
     (MIXTRAL, {"rope_parameters": LLAMA3}, "llama"),
     (MIXTRAL, {"num_key_value_heads": 1, "head_dim": 12}, "llama"),
     (DESIGNS["frozen"], {"tie_word_embeddings": True}, "llama"),
-    (DESIGNS["token-ec2"], {"block": "olmoe"}, "olmoe"),
-    (DESIGNS["token-ec2"], {"block": "olmoe", "tie_word_embeddings": True}, "olmoe"),
-    (replace(MIXTRAL, gates="softmax_all", top_k=4), {"block": "olmoe", "num_experts": 4}, "olmoe"),
+    (DESIGNS["token-ec2"], {"qk_norm": "all"}, "olmoe"),
+    (DESIGNS["token-ec2"], {"qk_norm": "all", "tie_word_embeddings": True}, "olmoe"),
+    (replace(MIXTRAL, gates="softmax_all", top_k=4), {"qk_norm": "all", "num_experts": 4}, "olmoe"),
 ]
 
 
@@ -123,9 +123,9 @@ def test_ids_without_a_token_are_filled() -> None:
     ("design", "settings", "named"),
     [
         (DESIGNS["aoe"], {}, "router"),
-        (MIXTRAL, {"block": "olmoe"}, "norm_topk_prob"),
-        (DESIGNS["token-ec2"], {"block": "olmoe", "attention_bias": True}, "attention_bias"),
-        (DESIGNS["token-ec2"], {"block": "olmoe", "num_key_value_heads": 1}, "key"),
+        (MIXTRAL, {"qk_norm": "all"}, "norm_topk_prob"),
+        (DESIGNS["token-ec2"], {"qk_norm": "all", "attention_bias": True}, "attention_bias"),
+        (DESIGNS["token-ec2"], {"qk_norm": "all", "num_key_value_heads": 1}, "key"),
         (replace(MIXTRAL, gates="sparse_mixer"), {"block": "phimoe"}, "phimoe"),
     ],
     ids=case_name,

@@ -43,7 +43,7 @@ def test_another_prompt_gives_another_llama() -> None:
     [
         ("mixtral", {}, "every token .*use --to hf or mixtral"),
         ("lory", {"block": "gpt2"}, "block=gpt2"),
-        ("lory", {"block": "olmoe"}, r"k_norm\.weight"),
+        ("lory", {"qk_norm": "all"}, r"k_norm\.weight"),
         ("lory", {"block": "phimoe"}, r"layernorm\.bias"),
         ("lory", {"lm_head_bias": True}, r"lm_head\.bias"),
         ("lory", {"attention_out_bias": True}, r"o_proj\.bias"),

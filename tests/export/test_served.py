@@ -59,7 +59,7 @@ def test_what_is_saved_loads_by_transformers_and_by_us(to: str, tmp_path: Path) 
         ("mixtral", "mixtral", {"block": "gpt2"}, "block=gpt2"),
         ("mixtral", "mixtral", {"lm_head_bias": True}, r"lm_head\.bias"),
         ("mixtral", "mixtral", {"attention_bias": True}, r"self_attn\.\w+\.bias"),
-        ("mixtral", "mixtral", {"block": "olmoe"}, r"k_norm\.weight"),
+        ("mixtral", "mixtral", {"qk_norm": "all"}, r"k_norm\.weight"),
         ("olmoe", "mixtral", {}, r"k_norm\.weight"),
         ("olmoe", "mixtral", {"qk_norm": "head"}, r"q_norm\.weight"),
         ("phimoe", "mixtral", {"block": "phimoe"}, "softmax_selected"),

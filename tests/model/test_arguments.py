@@ -133,7 +133,7 @@ def test_a_tuple_instead_of_an_output() -> None:
     assert decoder(ids, return_dict=True).last_hidden_state.shape == (*ids.shape, 16)
 
 
-@pytest.mark.parametrize("block", [{}, {"block": "gpt2"}, {"qk_norm": "head"}, {"block": "olmoe"}])
+@pytest.mark.parametrize("block", [{}, {"block": "gpt2"}, {"qk_norm": "head"}, {"qk_norm": "all"}])
 def test_attention_weights_are_those_of_eager_attention(block: dict[str, Any]) -> None:
     model, ids = tiny_model("mixtral", **block), random_ids()
     expected = model(ids).logits

@@ -11,7 +11,6 @@ from covering import one_of_each
 from loriini import DESIGNS, LoriiniConfig, LoriiniForCausalLM, RoutingConfig
 from loriini.model.block import BLOCKS
 from loriini.model.configuration import resolve_routing
-from loriini.model.decoder import LoriiniModel
 from loriini.train.config import ModelShape
 from tiny import EVERY, over_blocks, random_ids, tiny_config
 
@@ -39,7 +38,7 @@ def test_parameters_of_every_design(name: str, block: str) -> None:
 @one_of_each(design=["dense", "lory", "mixtral", "deepseek-v3"], block=list(BLOCKS))
 def test_parameters_by_where_they_are(design: str, block: str) -> None:
     experts = 1 if design == "dense" else 4
-    config = tiny_config(design, block=block, num_experts=experts, lm_head_bias=block == "olmoe")
+    config = tiny_config(design, block=block, num_experts=experts, lm_head_bias=block == "phimoe")
     with torch.device("meta"):
         model = LoriiniForCausalLM(config)
     numbers = {name: p.numel() for name, p in model.named_parameters()}
@@ -122,7 +121,7 @@ def test_embedding_lookups_cost_no_flops() -> None:
 
 
 GPT2, PHIMOE = {"block": "gpt2"}, {"block": "phimoe"}
-PART, ROTATING_ALL = {"partial_rotary_factor": 0.5}, [GPT2, {"block": "olmoe"}, {"qk_norm": "all"}]
+PART, ROTATING_ALL = {"partial_rotary_factor": 0.5}, [GPT2, {"qk_norm": "all"}]
 YARN, LINEAR = {"rope_type": "yarn"}, {"rope_type": "linear", "factor": 4.0}
 
 
@@ -140,10 +139,9 @@ YARN, LINEAR = {"rope_type": "yarn"}, {"rope_type": "linear", "factor": 4.0}
         ("attention_dropout", {**GPT2, "attention_dropout": 0.5}),
         ("hidden_act", {"hidden_act": "relu"}),
         ("mlp_bias", {"mlp_bias": True}),
-        ("head_dim", {"block": "olmoe", "head_dim": 6}),
+        ("head_dim", {"qk_norm": "all", "head_dim": 6}),
         ("head_dim", {**GPT2, "head_dim": 6}),
         ("even", {"head_dim": 7}),
-        ("qk_norm", {"block": "olmoe", "qk_norm": "head"}),
         ("qk_norm", {**GPT2, "qk_norm": "head"}),
         ("num_key_value_heads", {**GPT2, "num_key_value_heads": 1}),
         ("rope_type", {"rope_parameters": {"rope_type": "spiral"}}),
@@ -249,9 +247,6 @@ def test_what_follows_from_a_setting_follows_when_it_is_changed_later(tmp_path: 
     again = LoriiniForCausalLM.from_pretrained(tmp_path / "aoe")
     torch.testing.assert_close(again(ids).logits, aoe.eval()(ids).logits)
     assert LoriiniConfig.from_pretrained(tmp_path / "aoe", routing="lory").low_rank == 8
-    for model in (LoriiniForCausalLM, LoriiniModel):
-        olmoe = LoriiniConfig.from_pretrained(tmp_path / "config", block="olmoe")
-        assert model(olmoe).config.qk_norm == "all"
 
 
 def test_scaled_positions_need_their_rope_theta(tmp_path: Path) -> None:

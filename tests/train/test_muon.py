@@ -175,7 +175,7 @@ FFN = {"llama": {"gate_proj", "up_proj", "down_proj"}, "gpt2": {"up_proj", "down
     [
         ("dense", "llama"),
         ("lory", "llama"),
-        ("mixtral", "olmoe"),
+        ("mixtral", "normed"),
         ("lory", "gpt2"),
         ("aoe", "llama"),
         ("deepseek-v3", "llama"),

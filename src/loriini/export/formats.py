@@ -20,7 +20,7 @@ FORMATS = {
     "hf": Format("the model as it is, for transformers with Loriini installed"),
     "llama": Format("a plain Llama of the experts that a prompt or a label chooses", routed_once=True),
     "mixtral": Format("a Mixtral: block llama, top-k token routing, softmax over the selected"),
-    "olmoe": Format("an OLMoE: block olmoe, top-k token routing, either softmax"),
+    "olmoe": Format("an OLMoE: block llama with qk_norm all, top-k token routing, either softmax"),
     "phimoe": Format("a Phi-3.5-MoE: block phimoe, top-2 token routing, gates sparse_mixer"),
     "gguf": Format("a file for llama.cpp, of a Llama, a Mixtral or an OLMoE", routed_once=True),
 }

@@ -6,7 +6,7 @@ from typing import Literal
 from loriini.common.checks import Count, Fraction, FractionBelowOne, Weight
 from loriini.common.settings import Needs, setting
 
-BlockKind = Literal["llama", "olmoe", "phimoe", "gpt2"]
+BlockKind = Literal["llama", "phimoe", "gpt2"]
 QueryKeyNorm = Literal["head", "all"]
 ExpertScale = Literal["dense", "copies", "initializer"]
 
@@ -35,8 +35,8 @@ class Architecture:
     tie_word_embeddings: bool = False
     """Use the input embedding as the output head."""
     block: BlockKind = "llama"
-    """Kind of transformer block: a Llama's; with qk_norm=all (olmoe); with LayerNorm (phimoe); or GPT-2's,
-    with LayerNorm, GELU, learned positions and biases (gpt2)."""
+    """Kind of transformer block: a Llama's; the same with LayerNorm (phimoe); or GPT-2's, with LayerNorm,
+    GELU, learned positions and biases (gpt2)."""
     dropout: FractionBelowOne = setting(0.0, "training")
     """Dropout of embeddings, attention weights and residual branches; gpt2 only."""
     low_rank: Count | None = setting(None, "design")

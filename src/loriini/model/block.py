@@ -73,13 +73,12 @@ def gpt2_attention(config: LoriiniConfig, layer_idx: int) -> nn.Module:
 _llama = Block(
     norm=lambda c: LlamaRMSNorm(c.hidden_size, eps=c.rms_norm_eps),
     attention=rotary_attention,
-    positions=lambda c: Rotary(Glm4MoeRotaryEmbedding(c)),
+    positions=lambda c: Rotary(Glm4MoeRotaryEmbedding(c)),  # Llama's, and reads `partial_rotary_factor`
     experts=SwigluExperts,
 )
 
 BLOCKS: dict[str, Block] = {
     "llama": _llama,
-    "olmoe": _llama,
     "phimoe": replace(
         _llama,
         norm=lambda c: nn.LayerNorm(c.hidden_size, eps=c.rms_norm_eps),

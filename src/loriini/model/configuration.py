@@ -115,8 +115,6 @@ class LoriiniConfig(LlamaConfig):
         A model calls it too, as settings may have been changed since. What was set once, also here, stays
         when the setting that it followed from is changed.
         """
-        if self.block == "olmoe" and self.qk_norm is None:
-            self.qk_norm = "all"
         if self.attention_out_bias is None:
             self.attention_out_bias = self.attention_bias
         if self.low_rank is None and self.scored_by_norm and not self.scored_by_whole_expert:
@@ -323,14 +321,12 @@ def _conflicts_of_block(c: LoriiniConfig) -> Iterator[str]:
         yield f"{name} is {getattr(c, name)}, which block=gpt2 does not have; use block=llama"
     if not gpt2 and c.dropout != 0:
         yield f"dropout is {c.dropout}, but block={c.block} has none; use block=gpt2"
-    if c.block == "olmoe" and c.qk_norm == "head":
-        yield "block=olmoe has qk_norm=all; use block=llama with qk_norm=head"
-    if (c.block == "olmoe" or c.qk_norm == "all") and c.head_dim not in (None, width):
+    if c.qk_norm == "all" and c.head_dim not in (None, width):
         yield f"head_dim is {c.head_dim}, but qk_norm=all needs heads of hidden_size / num_attention_heads"
     if problem := rotary_problem(c.rope_parameters or {}, c.block):
         yield problem
     part = (c.rope_parameters or {}).get("partial_rotary_factor", 1)
-    if part != 1 and (gpt2 or c.block == "olmoe" or c.qk_norm == "all"):
+    if part != 1 and (gpt2 or c.qk_norm == "all"):
         yield f"partial_rotary_factor is {part}, which block=gpt2 and qk_norm=all do not have; leave it out"
     rotated = int((c.head_dim or width) * part)
     if not gpt2 and (part > 1 or rotated < 2 or rotated % 2 != 0):

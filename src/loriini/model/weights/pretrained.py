@@ -119,7 +119,7 @@ FAMILIES = {
         gpt2_weights,
     ),
     "mixtral": Family(MixtralForCausalLM, required={**SILU, "router_jitter_noise": 0.0}),
-    "olmoe": Family(OlmoeForCausalLM, lambda theirs: {"block": "olmoe"}, {**SILU, "clip_qkv": None}),
+    "olmoe": Family(OlmoeForCausalLM, lambda theirs: {"qk_norm": "all"}, {**SILU, "clip_qkv": None}),
     "phimoe": Family(
         PhimoeForCausalLM, lambda theirs: {"block": "phimoe"}, {**SILU, "num_experts_per_tok": 2}
     ),
