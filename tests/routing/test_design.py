@@ -6,8 +6,7 @@ import pytest
 
 from loriini import DESIGNS, RoutingConfig
 from loriini.routing import causality_warning, design, losses
-from loriini.routing.design import AUXILIARY_LOSSES
-from loriini.routing.extension import router_warning
+from loriini.routing.design import AUXILIARY_LOSSES, router_warning
 from loriini.routing.scorer import SCORERS
 from loriini.routing.selection import GATES, SELECTIONS
 from tiny import SEGMENT, random_ids, tiny_model
@@ -152,9 +151,7 @@ def test_which_routers_are_trained(design: str, changes: dict[str, Any], trained
     weights = [] if scorer is None else list(scorer.parameters())
     reached = any(w.grad is not None and w.grad.abs().max() > 1e-12 for w in weights)
     assert reached == trained
-    assert (router_warning(model.config.router_settings(0)) is None) == (
-        trained or not weights or design == "frozen"
-    )
+    assert (router_warning(routing) is None) == (trained or not weights or design == "frozen")
 
 
 def test_fields_without_effect_do_not_change_a_designs_name() -> None:

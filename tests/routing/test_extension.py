@@ -19,7 +19,6 @@ from loriini.routing import (
     register_selection,
 )
 from loriini.routing.design import design_name
-from loriini.routing.extension import router_warning
 from loriini.routing.losses import auxiliary_loss
 from loriini.routing.registry import REGISTERED
 from loriini.routing.scorer import SCORERS, LinearScorer, RouterSettings
@@ -80,32 +79,6 @@ def test_an_own_loss_is_weighed_by_its_option() -> None:
     design = replace(DESIGNS["mixtral"], load_balance=0, options={"largest": 0.5})
     assert auxiliary_loss((routing,), design) == 2
     assert auxiliary_loss((routing,), replace(design, options={"largest": 0.0})) is None
-
-
-@pytest.mark.parametrize("scorer", ["linear", "linear_segment", "mlp", "own"])
-def test_a_router_that_an_extension_keeps_from_learning_is_warned_of(scorer: str) -> None:
-    register_scorer("own", SCORERS["mlp"])
-    register_gates("ones", lambda logits, mask, design: mask.float())
-    register_gates(
-        "alone", lambda logits, mask, design: logits * mask / (logits * mask).sum(-1, keepdim=True)
-    )
-    register_loss("largest", lambda routing: routing.logits.amax((-1, -2)))
-    register_loss("gates", lambda routing: routing.gates.sum((-1, -2)))
-    plain = replace(DESIGNS["mixtral"], scorer=scorer, top_k=1, load_balance=0)
-    for gates, losses, learns in (
-        ("softmax_selected", {}, False),
-        ("softmax_all", {}, True),
-        ("ones", {}, False),
-        ("ones", {"gates": 0.1}, False),
-        ("ones", {"largest": 0.1}, True),
-        ("alone", {}, False),
-    ):
-        settings = tiny_config(replace(plain, gates=gates, options=losses)).router_settings(0)
-        before = torch.get_rng_state()
-        assert (router_warning(settings) is None) == learns, (gates, losses)
-        assert torch.equal(torch.get_rng_state(), before)
-    register_scorer("own", SCORERS["frozen"])
-    assert scorer != "own" or router_warning(settings) is None
 
 
 def test_a_selection_that_compares_units_is_not_causal_in_training() -> None:

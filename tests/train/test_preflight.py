@@ -49,6 +49,7 @@ def test_an_override_without_effect_is_refused(recipe: str, overrides: list[str]
     ("recipe", "overrides", "processes"),
     [
         ("tiny-mixtral", ["--routing.top_k", "1"], 1),
+        ("tiny-mixtral", ["--routing", "token-top-p", "--routing.top_k", "4"], 1),  # sized by it
         ("tiny-lory", ["--evaluate.heldout", "h.jsonl", "--checkpoint.keep_every", "500"], 1),
         ("tiny-dense", ["--routing.segment_length", "16"], 1),
         ("tiny-dense", ["--routing", "dense"], 1),

@@ -84,8 +84,15 @@ class RoutingConfig:
     selection: Selection | Annotated[str, Registered("selection")] = "all"
     """Which experts a unit gets: `all`; the `top_k`; the fewest whose softmax weights reach `top_p`; those
     that choose it (`expert_choice`); or those of positive logit (`positive`)."""
-    top_k: Count = setting(2, needs=_choice("selection", "top_k"))
-    """Experts of a unit with selection=top_k."""
+    top_k: Count = setting(
+        2,
+        needs=Needs(
+            "--routing.selection top_k, top_p or positive",
+            lambda design: design.selection == "top_k" or design.experts_vary,
+        ),
+    )
+    """Experts of a unit with selection=top_k; where their number varies (top_p, positive), the number for
+    which models are sized and experts' initial weights scaled."""
     top_p: Annotated[float, Bounds(above=0, most=1)] = setting(0.6, needs=_choice("selection", "top_p"))
     """Softmax weight that a unit's experts reach together with selection=top_p."""
     capacity_factor: Annotated[float, Bounds(above=0, most=LARGEST_CAPACITY)] = setting(
@@ -250,6 +257,16 @@ def causality_warning(design: RoutingConfig, training: bool = False) -> str | No
             f"{design.causality}"
         )
     return None
+
+
+def router_warning(design: RoutingConfig) -> str | None:
+    """A sentence warning that a router has weights to train and no gradient reaches them, or None."""
+    if design.scorer in UNTRAINED or design.constant_gates or design.trains_router:
+        return None
+    return (
+        "no gradient reaches the router, which stays as it is drawn: its gates do not vary with its logits; "
+        "set --routing.gates softmax_all or an auxiliary loss, or say --routing.scorer frozen"
+    )
 
 
 NEEDS = {name: setting.needs for name, setting in settings_of(RoutingConfig).items() if setting.needs}

@@ -6,16 +6,10 @@ A name in a file is only looked up in these tables: no file makes Loriini import
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import torch
-from torch import nn
-
-from loriini.routing.design import UNTRAINED
-from loriini.routing.losses import LOSSES, Loss, auxiliary_loss
+from loriini.routing.losses import LOSSES, Loss
 from loriini.routing.registry import COMPARES_UNITS, REGISTERED
-from loriini.routing.router import Router
 from loriini.routing.scorer import SCORERS, RouterSettings, ScorerModule
 from loriini.routing.selection import GATES, SELECTIONS, Select, Weigh
-from loriini.routing.unit import RoutingContext, UnitLayout
 
 
 def register_scorer(
@@ -63,30 +57,3 @@ def _register(axis: str, table: dict[str, Any], name: str, value: Any, options: 
         raise ValueError(f"{axis} {name} is one of Loriini; choose another name")
     table[name] = value
     REGISTERED[axis][name] = (options,) if isinstance(options, str) else tuple(options)
-
-
-def router_warning(settings: RouterSettings) -> str | None:
-    """A sentence warning that a layer's router has weights to train and no gradient reaches them, or None."""
-    design = settings.design
-    if settings.num_experts == 1 or design.scorer in UNTRAINED or design.constant_gates:
-        return None
-    if _gradients_reach(settings):
-        return None
-    return (
-        "no gradient reaches the router, which stays as it is drawn: its gates do not vary with its logits; "
-        "set --routing.gates softmax_all or an auxiliary loss, or say --routing.scorer frozen"
-    )
-
-
-def _gradients_reach(settings: RouterSettings, units: int = 64) -> bool:
-    """Whether gates or losses depend on a router's weights, if it has some: measured at random ones."""
-    with torch.random.fork_rng(devices=[]):
-        router = Router(settings)
-        weights = [nn.init.normal_(weight) for weight in router.parameters() if weight.requires_grad]
-        width = settings.hidden_size * (2 if settings.design.scorer == "linear_segment" else 1)
-        states_BUD = torch.randn(1, units, width) / width**0.5
-        routing = router(states_BUD, RoutingContext(1, units), settings.design, UnitLayout(units, 1))
-    auxiliary = auxiliary_loss((routing,), settings.design)
-    loss = routing.gates.square().sum() + (0 if auxiliary is None else auxiliary)
-    found = torch.autograd.grad(loss, weights, allow_unused=True) if loss.requires_grad else ()
-    return not weights or any(gradient is not None and gradient.abs().max() > 1e-6 for gradient in found)

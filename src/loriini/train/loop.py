@@ -21,8 +21,7 @@ from loriini.data.jobs.lock import folder_lock
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.parallel.mesh import join_mesh, on_first_rank
 from loriini.parallel.sharding import build_model, gather_model
-from loriini.routing import causality_warning
-from loriini.routing.extension import router_warning
+from loriini.routing.design import causality_warning, router_warning
 from loriini.train.checkpoints.state import checkpoints_in, newest_intact_together, read_progress
 from loriini.train.checkpoints.storage import CheckpointWriter, restore
 from loriini.train.config import TrainConfig
@@ -85,7 +84,7 @@ def train_to_end(
     parallel = state.parallel
     files = out if parallel.first else None
     config = run.config()
-    warnings = causality_warning(config.design, training=True), router_warning(config.router_settings(0))
+    warnings = causality_warning(config.design, training=True), router_warning(config.design)
     for warning in filter(None, warnings if parallel.first else ()):
         warn(warning)
     batches = BatchLoader(corpus.instances, run.batch_size, run.seed, parallel.rank, parallel.world_size)
