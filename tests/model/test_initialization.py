@@ -142,6 +142,6 @@ def test_measuring_gates_draws_no_random_number_of_the_caller() -> None:
     torch.manual_seed(0)
     expected = torch.rand(3)
     torch.manual_seed(0)
-    initialization._gate_power.cache_clear()
+    initialization.gate_power.cache_clear()
     expert_factors(tiny_config())
     assert torch.equal(torch.rand(3), expected)

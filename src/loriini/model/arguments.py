@@ -16,12 +16,14 @@ ROUTING_ARGUMENTS = ("prompt_lengths", "inference_routing", "routing_labels", "r
 
 def check_names(others: Iterable[str]) -> None:
     """TypeError for a misspelt argument of routing; any other may be one of an attention kernel's."""
-    for name in others if not torch.compiler.is_compiling() else ():
+    if torch.compiler.is_compiling():
+        return
+    for name in others:
         if near := get_close_matches(name, ROUTING_ARGUMENTS, 1, cutoff=0.83):
             raise TypeError(f"unexpected keyword {name}; do you mean {near[0]}?")
 
 
-def check_mode(config: LoriiniConfig, inference_routing: str | None, filled: str | None) -> None:
+def check_inference_routing(config: LoriiniConfig, inference_routing: str | None, filled: str | None) -> None:
     """ValueError for an `inference_routing` that does not exist, that the design does not have, or other than
     the one that the cache was `filled` with."""
     if inference_routing not in (None, "prompt", "segment"):
@@ -45,14 +47,13 @@ def segment_problem(config: LoriiniConfig) -> str | None:
 
 def check_mask(config: LoriiniConfig, attention_mask: Any, batch: int, tokens: int) -> None:
     """ValueError for an `attention_mask` that is not (B, H), or is of pairs of tokens where routing pools."""
-    if isinstance(attention_mask, Tensor) and attention_mask.dim() == 2:
-        if attention_mask.shape != (batch, tokens):
-            found = tuple(attention_mask.shape)
-            raise ValueError(f"attention_mask is {found}; it must be ({batch}, {tokens})")
-        return
     design = config.design
-    reads_padding = design.data_dependent and (design.pooled or design.compares_units)
-    if attention_mask is not None and reads_padding:
+    if attention_mask is None:
+        return
+    if isinstance(attention_mask, Tensor) and attention_mask.dim() == 2:
+        if (found := tuple(attention_mask.shape)) != (batch, tokens):
+            raise ValueError(f"attention_mask is {found}; it must be ({batch}, {tokens})")
+    elif design.data_dependent and (design.pooled or design.compares_units):
         raise ValueError(
             "routing reads padding and documents from an attention_mask of shape (B, tokens) and from "
             "position_ids; pass these instead of a mask of pairs of tokens"

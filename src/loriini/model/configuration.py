@@ -161,7 +161,7 @@ class LoriiniConfig(LlamaConfig):
 
     @property
     def scored_by_whole_expert(self) -> bool:
-        """Whether that norm is of a node other than the low rank, for which an expert is needed whole."""
+        """Whether the score needs the whole expert, not only its low-rank projection."""
         return self.scored_by_norm and self.routing.node != "low_rank"
 
     @property
@@ -317,8 +317,9 @@ def _conflicts_of_block(c: LoriiniConfig) -> Iterator[str]:
         "attention_bias": c.attention_bias,
         "attention_out_bias": c.attention_out_bias,
     }
-    for name in (name for name, given in llama_only.items() if gpt2 and given):
-        yield f"{name} is {getattr(c, name)}, which block=gpt2 does not have; use block=llama"
+    for name, given in llama_only.items():
+        if gpt2 and given:
+            yield f"{name} is {getattr(c, name)}, which block=gpt2 does not have; use block=llama"
     if not gpt2 and c.dropout != 0:
         yield f"dropout is {c.dropout}, but block={c.block} has none; use block=gpt2"
     if c.qk_norm == "all" and c.head_dim not in (None, width):

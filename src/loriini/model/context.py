@@ -7,7 +7,13 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from loriini.model.arguments import check_mask, check_mode, check_packed, check_prompt, check_shapes
+from loriini.model.arguments import (
+    check_inference_routing,
+    check_mask,
+    check_packed,
+    check_prompt,
+    check_shapes,
+)
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.generate.cache import RoutedCacheLayer
 from loriini.model.kernels.products import product_dtype
@@ -35,7 +41,8 @@ def routing_context(
     batch, length = x_BLD.shape[:2]
     past = 0 if cache is None else cache.get_seq_length()
     first = None if cache is None else cast(RoutedCacheLayer, cache.layers[0])
-    check_mode(config, inference_routing, first.inference_routing if first is not None and past > 0 else None)
+    filled = first.inference_routing if first is not None and past > 0 else None
+    check_inference_routing(config, inference_routing, filled)
     check_mask(config, attention_mask, batch, past + length)
     check_shapes(batch, length, routing_labels, prompt_lengths, router_seed, position_ids)
     mask_BH = padding_mask(attention_mask)

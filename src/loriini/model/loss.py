@@ -68,8 +68,8 @@ def targets_of(
 ) -> Targets:
     """The targets of a call: its labels, without the first `skipped`, which their routing saw.
 
-    `items` are the targets of all calls of the batch, of which the same part counts as of this call's; None:
-    this call is the batch.
+    `items`: number of targets in the whole batch; None if this call is the batch. With `skipped`, it is
+    scaled by this call's share of kept targets.
 
     ValueError for labels that are not one for each state, and where not all states are given.
     """

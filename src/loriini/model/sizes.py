@@ -32,7 +32,7 @@ class Sizes:
     expert: int
     """One expert."""
     scored: int
-    """One expert's below the node by whose norm it is scored; 0 for other scorers."""
+    """Parameters of one expert needed to compute its score; 0 unless experts score themselves."""
 
 
 def count_sizes(config: LoriiniConfig) -> Sizes:

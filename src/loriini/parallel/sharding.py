@@ -36,8 +36,8 @@ def build_model(
 ) -> LoriiniForCausalLM:
     """A new model on the training device, sharded where there are several processes.
 
-    `make` makes it, by default freshly initialised, in the first process, whose weights all others get, but
-    for those named in `leave_out`, which a sharded model has uninitialised.
+    Rank 0 builds the model with `make` and broadcasts its tensors, except those in `leave_out`, which stay
+    uninitialised when sharded.
     """
     source = make(config) if parallel.first else None
     if parallel.mesh is None:

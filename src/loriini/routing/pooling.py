@@ -110,7 +110,7 @@ def segment_means(states_BHD: Tensor, context: RoutingContext, T: int, segments:
 
 
 def sums_by_segment(states_BLD: Tensor, index_BL: Tensor, segments: int) -> Tensor:
-    """Sums of states (B, N, D), at least float32, by the index of each one's segment; -1: of none."""
+    """Sums of states by segment (B, N, D), at least float32; index -1 is left out."""
     B, _, D = states_BLD.shape
     wide = torch.promote_types(states_BLD.dtype, torch.float32)
     index_BLD = torch.where(index_BL < 0, segments, index_BL)[..., None].expand(-1, -1, D)

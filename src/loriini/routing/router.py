@@ -84,7 +84,9 @@ class Router(nn.Module):
         return Routing(logits, gates, (logits_BUE.shape[0], logits_BUE.shape[1]), valid)
 
     def _check(self, design: RoutingConfig) -> None:
-        for name, value in built_from(design).items() if self.num_experts > 1 else ():
+        if self.num_experts == 1:
+            return
+        for name, value in built_from(design).items():
             if value != self.built_from[name]:
                 raise ValueError(
                     f"routing.{name} changed after the model was built; make a model of the new design, "

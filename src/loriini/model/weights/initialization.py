@@ -1,8 +1,7 @@
 """Initial weights of experts, scorers and GPT-2's blocks."""
 
-from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -13,8 +12,7 @@ from transformers.pytorch_utils import Conv1D
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.experts.stacked import Experts, FactorizedExperts, GeluExperts
 from loriini.routing import Router
-from loriini.routing.scorer import SCORERS, RouterSettings, ScorerModule
-from loriini.routing.selection import GATES, SELECTIONS
+from loriini.routing.scorer import RouterSettings, ScorerModule
 from loriini.routing.unit import RoutingContext, UnitLayout
 
 UNITS = 2048
@@ -101,6 +99,8 @@ def expert_factors(config: LoriiniConfig) -> ExpertFactors:
     return ExpertFactors(1.0, (active / (power * width + shared)) ** 0.5)
 
 
+@cache
+@torch.no_grad()
 def gate_power(settings: RouterSettings, activation: tuple[int, float], copies: bool) -> float:
     """The mean over units of Σ e² of their gates, of (Σ e)² for `copies`, measured on random states.
 
@@ -108,17 +108,6 @@ def gate_power(settings: RouterSettings, activation: tuple[int, float], copies: 
     Experts that score themselves have random activations of this width and deviation instead. A larger norm
     is a larger output, so each gate counts in proportion to it. 1 where no unit has a gate.
     """
-    design = settings.design
-    parts = SCORERS[design.scorer], SELECTIONS[design.selection], GATES[design.gates]
-    return _gate_power(settings, activation, copies, parts)
-
-
-@cache
-@torch.no_grad()
-def _gate_power(
-    settings: RouterSettings, activation: tuple[int, float], copies: bool, _: tuple[Callable[..., Any], ...]
-) -> float:
-    """Cached by the design's functions too: an extension may register others under their names."""
     design, size = settings.design, settings.hidden_size
     with torch.device("cpu"), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)  # not the devices'
