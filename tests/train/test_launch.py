@@ -14,11 +14,9 @@ from loriini.cli import main
 from loriini.common.errors import InputError, Unfinished
 from loriini.data.read.document import Document
 from loriini.estimate.choice import Choice
-from loriini.recipes import RECIPES
 from loriini.train import corpora
 from loriini.train.config import read_run
 from loriini.train.launch import resume, train_recipe
-from loriini.train.overrides.apply import override
 from runs import after_step, metrics, prepared, signal_self
 from together import in_one_group, job
 
@@ -94,15 +92,17 @@ def test_what_is_chosen_is_recorded_and_kept(
 ) -> None:
     out, auto = tmp_path / "run", ["--steps", "2", "--batch_size", "4", "--length", "32", *SMALL[-2:]]
     auto += ["--micro_batch_size", "auto"]
-    choices = [Choice(override(RECIPES["tiny-lory"], auto).fill_auto(size, True), 1e9) for size in (2, 4)]
-    monkeypatch.setattr("loriini.train.preflight.choose", lambda *arguments: choices.pop(0))
+    sizes = [2, 4]
+    monkeypatch.setattr(
+        "loriini.train.preflight.choose", lambda run, *_: Choice(run.fill_auto(sizes.pop(0), True), 1e9)
+    )
     train_recipe("tiny-lory", out, [corpus], auto)
     recorded = read_run(out / "run.json")[0]
     assert (recorded.micro_batch_size, recorded.model.recompute_merge) == (2, True)
     here = recorded.precision == "bf16"
     monkeypatch.setattr("loriini.common.hardware.has_bf16", lambda device: not here)  # on another machine
     train_recipe("tiny-lory", out, [corpus], auto)  # nothing is chosen again
-    assert len(choices) == 1
+    assert sizes == [4]
     assert read_run(out / "run.json")[0] == recorded
 
 
