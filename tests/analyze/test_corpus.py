@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from loriini.analyze.corpus import summary, write_corpus_page
+from loriini.analyze.corpus import write_corpus_page
 from reports import HOSTILE, Page
 
 LENGTHS = {"mean": 14.0, "p50": 14.0, "max": 15.0}
@@ -33,14 +33,3 @@ def test_the_page_lets_nothing_through(tmp_path: Path) -> None:
     headings = ["Documents", "Lengths", "Order and neighbours", "Documents and their nearest neighbours"]
     assert page.headings[1:] == headings
     assert page.text.count("A document and its nearest neighbours") == 6
-
-
-def test_the_summary_names_what_is_there() -> None:
-    rows = summary(INSPECTED)
-    assert rows["documents"] == "20, 18 of them in the order"
-    assert rows[f"dropped: {HOSTILE}"] == "2"
-    assert rows["tokens"] == "280, 24 left out at the end"
-    assert rows["unknown tokens"] == "7"
-    assert rows["restarts"] == "1 (5.6%)"
-    assert rows["cosine within an instance, random order"] == "0.607"
-    assert rows["cosine within an instance, similar order"] == "– (no instance holds two documents)"

@@ -26,16 +26,7 @@ from loriini.model.generate.routing_inputs import routing_inputs
 from runs import byte_tokenizer
 from tiny import SEGMENT, random_ids, tiny_model
 
-DESIGNS_SHOWN = (
-    "lory",
-    "prefix",
-    "mixtral",
-    "sequence-top2",
-    "global-top1",
-    "ec-segment",
-    "aoe-top-p",
-    "label",
-)
+DESIGNS_SHOWN = ("lory", "prefix", "mixtral", "sequence-top2", "ec-segment", "aoe-top-p", "label")
 
 
 @pytest.fixture(scope="module")

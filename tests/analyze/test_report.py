@@ -27,26 +27,12 @@ def steps_of(trained: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_only_a_soft_design_has_a_threshold_of_activity(trained: Path) -> None:
-    soft, sparse = (
-        text_of(expert_use_plots(steps_of(trained), DESIGNS[name])) for name in ("lory", "mixtral")
-    )
-    assert "active" not in sparse
-    assert "the busiest expert of a layer gets 35.0 % of the choices and the least busy 15.0 %" in sparse
-    assert "(averaged over layers; 25.0 % if the load were even)" in sparse
-    assert all("an even load. One band alone: collapse" in text for text in (soft, sparse))
-
-
-def test_a_load_that_is_even_by_construction_is_no_news(trained: Path) -> None:
-    text = text_of(expert_use_plots(steps_of(trained), DESIGNS["ec-token"]))
-    assert "the load is even whatever is learnt" in text
-    assert "busiest" not in text
-
-
 def test_a_last_step_that_was_skipped_is_left_out(trained: Path) -> None:
     metrics = steps_of(trained)
     metrics[-1] |= {"gate_entropy": [0.5, None], "confidence_entropy": [None, 0.5]}
-    assert "spreads its weight over 3.4 of 4 experts" in text_of(expert_use_plots(metrics, DESIGNS["lory"]))
+    soft, sparse = (text_of(expert_use_plots(metrics, DESIGNS[name])) for name in ("lory", "mixtral"))
+    assert "spreads its weight over 3.4 of 4 experts" in soft
+    assert "the busiest expert of a layer gets 35.0 % of the choices and the least busy 15.0 %" in sparse
 
 
 def test_choices_and_weights_are_two_pictures_where_they_differ(trained: Path) -> None:
@@ -54,17 +40,8 @@ def test_choices_and_weights_are_two_pictures_where_they_differ(trained: Path) -
     assert "Share of choices" not in text_of(who_routes_where(routes))
     sparse = replace(routes, choices=np.array([[[9.0, 1, 0, 0], [5, 5, 0, 0]]] * 2), field="topic")
     text = text_of(who_routes_where(sparse))
-    assert "Share of choices: how much of all choices falls on each expert (columns) for each topic" in text
-    assert "Mean weight of each expert (columns) for each topic (rows), 0 where it is not chosen" in text
-    bits, agreement = sparse.domain_bits[0], sparse.domain_agreement[0]
-    assert f"agrees with the topic by {agreement:.2f} (averaged over layers; 0 is chance" in text
-    assert f"layer\N{NO-BREAK SPACE}1{np.exp(sparse.load_entropy[1]):.2f}0.700" in text
-    assert f"{bits:.3f}0.000{agreement:.2f}" in text
-    names = ("choices", "mean_gates")
-    one = replace(sparse, **{n: getattr(sparse, n)[:, :1] for n in names})
-    one = replace(one, confidence_entropy=one.confidence_entropy[:, :1], units=one.units[:1])
-    text = text_of(who_routes_where(replace(one, sequences=one.sequences[:1], domains=("python",))))
-    assert "agrees with the topic" not in text
+    assert "Share of choices" in text
+    assert f"agrees with the topic by {sparse.domain_agreement[0]:.2f}" in text
 
 
 def test_the_report_of_one_run(trained: Path, tmp_path: Path) -> None:

@@ -38,24 +38,14 @@ class Numbered:
 JOINED = JoinedInstances((Numbered(0, 4), Numbered(4, 1), Numbered(5, 6)))
 
 
-def test_positions_are_those_of_each_source() -> None:
-    assert JOINED.positions(np.array([10, 2, 4]))[:, 1].tolist() == [10, 2, 4]
-
-
-def test_instances_are_read_in_the_order_requested() -> None:
+def test_instances_are_those_of_each_source_in_the_order_requested() -> None:
     ids = np.array([10, 0, 4, 5, 3, 10])
-    assert (len(JOINED), JOINED.length) == (11, 3)
-    tokens = JOINED.read(ids)
-    assert tokens.dtype == np.int64
+    assert (len(JOINED), JOINED.length, JOINED.label_names) == (11, 3, ("even", "odd"))
+    tokens, labels = JOINED.read(ids), JOINED.labels(ids)
+    assert tokens.dtype == labels.dtype == np.int64
     assert tokens.tolist() == [[i] * 4 for i in ids]
-
-
-def test_labels_come_from_the_source_of_each_instance() -> None:
-    ids = np.array([10, 0, 4, 5, 3, 10])
-    labels = JOINED.labels(ids)
-    assert labels.dtype == np.int64
     assert labels.tolist() == (ids % 2).tolist()
-    assert JOINED.label_names == ("even", "odd")
+    assert JOINED.positions(ids)[:, 1].tolist() == ids.tolist()
 
 
 def test_different_label_names_are_refused_when_used() -> None:

@@ -52,9 +52,12 @@ def test_too_few_tokens_are_a_bug(tmp_path: Path) -> None:
     ("suffix", "damage"),
     [
         (".idx", lambda b: b[:20]),
+        (".idx", lambda b: b"OTHER" + b[5:]),  # another program's
         (".idx", lambda b: b[:9] + b"\x02" + b[10:]),  # another version
         (".idx", lambda b: b[:17] + b"\x07" + b[18:]),  # another type
+        (".idx", lambda b: b[:18] + b"\xff" * 7 + b[25:]),  # more sequences than fit
         (".idx", lambda b: b[:-1]),
+        (".idx", lambda b: b[:34] + struct.pack("<2i2q", -2, 7, 0, -4) + b[58:]),  # a negative length
         (".idx", lambda b: b[:42] + b"\x02" + b[43:]),  # sequences that do not follow one another
         (".idx", lambda b: b[:-8] + bytes(8)),  # documents that do not cover them
         (".bin", lambda b: b[:-1]),

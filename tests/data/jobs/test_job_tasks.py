@@ -1,6 +1,5 @@
 """A task runs whole or not at all, only once, and with the same result in any executor."""
 
-import errno
 import os
 import re
 import sys
@@ -50,10 +49,6 @@ def fail_to_read(*_: object) -> Any:
 
 def raise_value_error(folder: Path, advance: Advance) -> dict[str, Any]:
     raise ValueError("not meant to be")
-
-
-def fill_the_disk(folder: Path, advance: Advance) -> dict[str, Any]:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def fill_the_memory(folder: Path, advance: Advance) -> dict[str, Any]:
@@ -110,7 +105,6 @@ def test_all_tasks_are_finished_before_their_results_are_read_one_at_a_time(tmp_
 FAILURES = {
     raise_input_error: (InputError, r"^a\.jsonl:7: no text; fix the line$"),
     raise_value_error: (ValueError, "not meant to be"),
-    fill_the_disk: (OSError, "No space left"),
 }
 
 

@@ -25,9 +25,9 @@ def lines(*values: bytes | dict) -> bytes:
     return b"".join((v if isinstance(v, bytes) else json.dumps(v).encode()) + b"\n" for v in values)
 
 
-def separated(delimiter: str, end: str = "\r\n") -> bytes:
+def separated(delimiter: str, **form: Any) -> bytes:
     text = io.StringIO()
-    writer = csv.DictWriter(text, ["domain", "text", "id"], delimiter=delimiter, lineterminator=end)
+    writer = csv.DictWriter(text, ["domain", "text", "id"], delimiter=delimiter, **form)
     writer.writeheader()
     writer.writerows(RECORDS)
     return text.getvalue().encode()
@@ -53,7 +53,7 @@ FORMATS = {
     "a.ndjson": lines(*RECORDS),
     "a.jsonlines": lines(*RECORDS),
     "a.csv": separated(","),
-    "unix.csv": b"\xef\xbb\xbf" + separated(",", "\n"),
+    "unix.csv": b"\xef\xbb\xbf" + separated(",", lineterminator="\n", quoting=csv.QUOTE_ALL),
     "a.tsv": separated("\t"),
     "a.parquet": parquet(),
     "a.arrow": arrow(),

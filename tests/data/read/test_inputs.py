@@ -131,23 +131,17 @@ def test_a_folder_of_our_own_is_no_text(names: tuple[str, ...], what: str, tmp_p
 def test_what_cannot_be_read_is_refused(tmp_path: Path, look: Callable) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "empty").mkdir()
-    reading, writing = os.pipe()
-    try:
-        for given, reason in {
-            "absent.jsonl": "no such file",
-            "x*.json": "no file matches the pattern",
-            "two\nlines.jsonl": r"two\\nlines\.jsonl: no such file",
-            "pipe": "neither a file nor a folder",
-            f"/dev/fd/{reading}": "neither a file nor a folder",
-            "empty": "no document found",
-        }.items():
-            with pytest.raises(InputError, match=reason):
-                look([tmp_path / given])
-        with pytest.raises(InputError, match="an input is empty"):
-            look([""])
-    finally:
-        os.close(reading)
-        os.close(writing)
+    for given, reason in {
+        "absent.jsonl": "no such file",
+        "x*.json": "no file matches the pattern",
+        "two\nlines.jsonl": r"two\\nlines\.jsonl: no such file",
+        "pipe": "neither a file nor a folder",
+        "empty": "no document found",
+    }.items():
+        with pytest.raises(InputError, match=reason):
+            look([tmp_path / given])
+    with pytest.raises(InputError, match="an input is empty"):
+        look([""])
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,3 @@
-import os
 from hashlib import sha256
 from pathlib import Path
 
@@ -112,6 +111,7 @@ INSTALLED = {
     "site/lory/picture.png": WORDS + "picture",
     "site/lory-1.0.dist-info/METADATA": "Name: lory\nVersion: 1.0\n" + WORDS,
     "site/lory-1.0.dist-info/LICENSE": WORDS + "license",
+    "site/left-1.0.dist-info/REQUESTED": "",
     "stdlib/numbers.py": f'"""{WORDS} numbers"""\n' + "numbers = 'more words of code'\n" * 20,
     "stdlib/site-packages/other.py": f'"""{WORDS} other"""\n',
     "include/lory.h": "/* some words of a header */\n" * 20,
@@ -154,25 +154,6 @@ def test_documents_of_an_installation() -> None:
         "doc/lory:doc/lory/README.txt": ("prose", "doc/lory"),
         "doc/lory:doc/lory/copyright": ("metadata", "doc/lory"),
     }
-
-
-@pytest.mark.usefixtures("installation")
-def test_names_that_are_not_utf8_and_left_over_metadata_are_no_error(tmp_path: Path) -> None:
-    (tmp_path / "site" / "left-1.0.dist-info").mkdir()
-    (tmp_path / "site" / "left-1.0.dist-info" / "REQUESTED").touch()
-    for name in (b"usr/share/doc/caf\xe9/a.txt", b"usr/share/doc/lory/\xe9.txt", b"stdlib/\xe9.py"):
-        path = os.path.join(os.fsencode(tmp_path), name)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "w") as file:
-            file.write(f'"""{WORDS} {name!r}"""\n' + f"name = 'more words of code {len(name)}'\n" * 20)
-    assert collect_local_text()["train"]
-    assert {
-        "doc/caf\\udce9:doc/caf\\udce9/a.txt",
-        "doc/lory:doc/lory/\\udce9.txt",
-        "stdlib/\\udce9:stdlib/\\udce9.py:1",
-        "lory:lory/guide.md",
-    } <= {document.id for document, _ in local_text.local_documents()}
-    assert "stdlib:\\udce9.py" in {document.id for document in local_text.standard_library()}
 
 
 @pytest.mark.usefixtures("installation")

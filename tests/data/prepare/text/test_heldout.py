@@ -68,7 +68,7 @@ def test_what_is_held_out_is_read_as_documents(divided: Corpus) -> None:
     }
 
 
-def test_a_trained_tokenizer_has_not_seen_it(divided: Corpus, corpus: Corpus) -> None:
+def test_a_trained_tokenizer_has_not_seen_it(divided: Corpus) -> None:
     documents = load_artifact(divided.folder / "documents")
     without, with_all = (train_bpe(documents, 300, share).get_vocab() for share in (SHARE, 0.0))
     made = json.loads((divided.tokenizer / "tokenizer.json").read_text())["model"]["vocab"]

@@ -109,10 +109,11 @@ def test_its_file_and_its_eos_token_identify_a_tokenizer(tmp_path: Path, tokeniz
 
 
 def test_unreadable_tokenizers(tmp_path: Path) -> None:
-    for text in ("{}", "[]"):
-        (tmp_path / "tokenizer.json").write_text(text)
-        with pytest.raises(InputError, match=r"tokenizer\.json"):
-            read_tokenizer(tmp_path / "tokenizer.json")
+    for name in ("tokenizer.json", "a.model"):
+        for content in (b"{}", b"[]", b"", b"\xff" * 99):
+            (tmp_path / name).write_bytes(content)
+            with pytest.raises(InputError, match=re.escape(name)):
+                read_tokenizer(tmp_path / name)
     Tokenizer(models.WordLevel({"a": 0}, unk_token="a")).save(str(tmp_path / "tokenizer.json"))
     with pytest.raises(InputError, match="EOS"):
         read_tokenizer(tmp_path / "tokenizer.json")
@@ -155,16 +156,6 @@ def test_dropout_of_a_bpe_is_off_wherever_it_is_read(
     PreTrainedTokenizerFast(tokenizer_object=library, eos_token="<|endoftext|>").save_pretrained(tmp_path)
     for fast in (read_tokenizer(tmp_path), tokenizer_in(tmp_path), tokenizer_in(written.folder)):
         assert fast(TEXTS * 9).input_ids == read_tokenizer(tokenizer.folder)(TEXTS * 9).input_ids
-
-
-def test_special_tokens_come_from_the_configuration_beside(tmp_path: Path, tokenizer: Artifact) -> None:
-    path = tmp_path / "tokenizer.json"
-    path.write_text(tokenizer.path("tokenizer.json").read_text().replace("<|endoftext|>", "<stop>"))
-    config = {"eos_token": "<stop>", "bos_token": "<absent>", "tokenizer_class": "LlamaTokenizer"}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-    fast = read_tokenizer(tmp_path)
-    assert (fast.eos_token, fast.bos_token) == ("<stop>", "<stop>")
-    assert fast(TEXTS[0]).input_ids == read_tokenizer(tokenizer.folder)(TEXTS[0]).input_ids
 
 
 CLASS = {"tokenizer_class": "Qwen2Tokenizer"}
@@ -215,7 +206,9 @@ def test_nothing_is_added_to_a_text_as_in_training(tmp_path: Path, tokenizer: Ar
     start = ("<s>", library.token_to_id("<s>"))
     library.post_processor = TemplateProcessing(single="<s> $A", pair="<s> $A $B", special_tokens=[start])
     library.save(str(tmp_path / "tokenizer.json"))
-    (tmp_path / "tokenizer_config.json").write_text('{"bos_token": "<s>"}')
+    (tmp_path / "tokenizer_config.json").write_text(
+        '{"bos_token": "<s>", "tokenizer_class": "LlamaTokenizer"}'
+    )
     fast = read_tokenizer(tmp_path)
     fast.save_pretrained(tmp_path / "saved")
     again = AutoTokenizer.from_pretrained(tmp_path / "saved")
@@ -239,8 +232,7 @@ def train_sentencepiece(folder: Path, **settings: Any) -> Path:
     return folder / "tokenizer.model"
 
 
-@pytest.mark.parametrize("kind", ["bpe", "unigram"])
-@pytest.mark.parametrize("symbols", [[], ["<sep>", "<se"]])
+@pytest.mark.parametrize(("kind", "symbols"), [("bpe", []), ("unigram", ["<sep>", "<se"])])
 def test_sentencepiece_gives_the_models_own_ids(tmp_path: Path, kind: str, symbols: list[str]) -> None:
     path = train_sentencepiece(
         tmp_path, model_type=kind, user_defined_symbols=symbols, remove_extra_whitespaces=not symbols
