@@ -10,7 +10,7 @@ from loriini.train.optimizer import OptimizerConfig
 
 
 def muon(width: int) -> OptimizerConfig:
-    """Muon at the rate that was best at widths 64 and 128 (docs/findings.md); beyond, as 1/√width."""
+    """Muon at the rate that was best at widths 64, 128 and, as 1/√width, 256 (docs/findings.md)."""
     return OptimizerConfig(name="muon", learning_rate=8e-3 * min(1.0, (128 / width) ** 0.5))
 
 
