@@ -1,11 +1,11 @@
 """The papers' recipes train as published, and fit on the papers' GPUs as they are shipped."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from loriini import LoriiniConfig
 from loriini.estimate.choice import choose
 from loriini.estimate.memory import GIB, memory_by_option
 from loriini.papers.published import PAPERS
@@ -51,22 +51,21 @@ def test_assumptions_are_fields_of_the_data() -> None:
         assert set(paper["assumed"]) <= paper.keys()
 
 
-def distinct_in_memory() -> list[str]:
-    """Of recipes that differ only in how many experts they have and how they route, the one with most."""
-    names = {}
-    for name in sorted(RECIPES, key=lambda name: RECIPES[name].run.model.num_experts):
-        run = RECIPES[name].run
-        r, model = run.routing, replace(run.model, num_experts=1)
-        routing = (r.unit, r.scorer == "activation_norm", r.scorer_width, r.selection, r.top_k, r.combination)
-        names[model, run.micro_batch_size, run.speed, run.length, routing] = name
-    return list(names.values())
+def config_of(name: str) -> LoriiniConfig:
+    run = RECIPES[name].run
+    return run.config(VOCABULARY[run.model.block], 0)
 
 
-@pytest.mark.parametrize("name", distinct_in_memory())
+BY_PARAMETERS = sorted(RECIPES, key=lambda name: config_of(name).parameters())
+LARGEST = {name.split("-")[0]: name for name in BY_PARAMETERS}
+"""Size → the recipe of it that has most parameters."""
+
+
+@pytest.mark.parametrize("name", LARGEST.values())
 def test_a_recipe_fits_on_the_papers_gpus_as_it_is(name: str) -> None:
     run, paper = RECIPES[name].run, published(name)
     run.check(processes=paper["gpus"])
-    config = run.config(VOCABULARY[run.model.block], 0)
+    config = config_of(name)
     memory_of, limit = memory_by_option(run, config, paper["gpus"]), paper["gpu_memory"] * GIB
     run = choose(run, config, paper["gpus"], limit, memory_of).run
     size = run.instances_at_once(run.batch_size // paper["gpus"])

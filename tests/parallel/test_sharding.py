@@ -72,7 +72,22 @@ def every_configuration() -> Iterator[LoriiniConfig]:
 
 
 CONFIGURATIONS = list(every_configuration())
-SHALLOW = [LoriiniConfig(**{**c.to_dict(), "num_hidden_layers": 1}) for c in CONFIGURATIONS]
+OF_DESIGNS = ("scorer", "selection", "unit", "gates", "combination", "scope")
+OF_MODELS = ("block", "low_rank", "tie_word_embeddings", "num_experts")
+
+
+def aspects(place: int) -> list[tuple[str, Any]]:
+    """What of one of CONFIGURATIONS may change how experts' gradients are computed."""
+    config = CONFIGURATIONS[place]
+    aspects = ((config.routing, OF_DESIGNS), (config, OF_MODELS))
+    return [(name, getattr(part, name)) for part, names in aspects for name in names]
+
+
+def shallow(config: LoriiniConfig) -> LoriiniConfig:
+    return LoriiniConfig(**{**config.to_dict(), "num_hidden_layers": 1})
+
+
+SHALLOW = [shallow(CONFIGURATIONS[place]) for place in cover(range(len(CONFIGURATIONS)), aspects)]
 SOFT = replace(DESIGNS["lory"], combination="outputs", segment_length=SEGMENT)
 SELECTING = [config for config in CONFIGURATIONS if config.routing.combination == "outputs"]
 SELECTING += [tiny_config(SOFT), tiny_config("label", num_experts=8)]
@@ -298,7 +313,7 @@ def two_processes() -> dict[str, Any]:
     return dict(zip(TWO_PROCESSES, first, strict=True))
 
 
-SHARES = [SELECTING[1::2][i :: len(WHOLE_OF_FOUR)] for i in range(len(WHOLE_OF_FOUR))]
+SHARES = [[*map(shallow, SELECTING[1::2][i :: len(WHOLE_OF_FOUR)])] for i in range(len(WHOLE_OF_FOUR))]
 """The configurations whose gradients are computed in each mesh of WHOLE_OF_FOUR."""
 
 
