@@ -1,8 +1,6 @@
 """Arguments that commands share: places to write, and texts."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,14 +18,6 @@ def test_a_text_is_a_regular_file_of_bounded_size(tmp_path: Path) -> None:
     for name, reason in ((".", "folder"), ("pipe", "pipe"), ("large", "larger than 64 MiB")):
         with pytest.raises(InputError, match=reason):
             read_text_file(tmp_path / name)
-
-
-@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
-def test_a_text_is_utf8_in_every_locale(locale: str) -> None:
-    code = "import sys; from loriini.cli.arguments import text_argument as t; print(ascii(t(sys.argv[1])))"
-    environment = {**os.environ, "LC_ALL": locale, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    read = subprocess.run([sys.executable, "-c", code, "é😀".encode()], env=environment, capture_output=True)
-    assert read.stdout.decode().strip() == ascii("é😀"), read.stderr
 
 
 def test_a_file_can_be_written_where_it_is_given(tmp_path: Path) -> None:

@@ -26,8 +26,6 @@ def loriini(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_real_entry_point() -> None:
     done = loriini("--version")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"loriini {__version__}\n", "")
-    done = loriini("prepare", "c", "--documents", "d", "--out", os.fsdecode(b"o\xe9"))
-    assert_refused(Ended(done.returncode, done.stdout, done.stderr), r"--out o\udce9: the name is not UTF-8")
 
 
 WRONG = """

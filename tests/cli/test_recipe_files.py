@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from cli.calls import Captured, Made, call
+from cli.calls import Captured, call
 from loriini.common.errors import InputError
 from loriini.recipes import RECIPES, find_recipe
 from loriini.routing import DESIGNS
-from runs import metrics
 
 TOML = """
 recipe = "tiny-lory"
@@ -124,11 +123,3 @@ def test_a_file_has_help_and_a_dry_run(tmp_path: Path, capsys: Captured) -> None
     settings.write_text(json.dumps(dry["run"]))
     found = find_recipe(str(settings))
     assert find_recipe(str(path)).fill_auto_from(found) == found
-
-
-def test_a_run_json_is_a_recipe(made: Made, tmp_path: Path, capsys: Captured) -> None:
-    """With its corpus, and fields of another version; the same losses come out."""
-    values = json.loads((made.run / "run.json").read_text())
-    (tmp_path / "other.json").write_text(json.dumps({**values, "a_field_of_another_version": 1}))
-    assert call(capsys, "train", tmp_path / "other.json", "--out", tmp_path / "again").code == 0
-    assert metrics(tmp_path / "again") == metrics(made.run)

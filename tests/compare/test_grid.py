@@ -7,7 +7,6 @@ from typing import cast
 
 import pytest
 
-from compare.conftest import Compared
 from loriini.common.errors import InputError
 from loriini.compare.grid import make_trainings
 from loriini.compare.job import has_small_corpus
@@ -20,6 +19,7 @@ from loriini.routing import DESIGNS
 from loriini.routing.registry import REGISTERED
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.overrides.apply import override
+from runs import prepared
 
 TINY = find_recipe("tiny")
 
@@ -120,21 +120,22 @@ def test_what_no_run_admits_is_refused(
     assert message in str(refused.value)
 
 
-def test_a_folder_is_shared_by_the_settings_and_the_corpus(compared: Compared) -> None:
-    run = replace(TINY, corpus=(compared.corpus,), length=32, routing=replace(TINY.routing, segment_length=8))
+def test_a_folder_is_shared_by_the_settings_and_the_corpus(tmp_path: Path) -> None:
+    corpus = prepared(tmp_path / "corpus", length=32).folder
+    run = replace(TINY, corpus=(corpus,), length=32, routing=replace(TINY.routing, segment_length=8))
     (cell,) = make_trainings(("lory",), run, [], {}, seeds=1)
-    (placed,) = with_folders([cell], compared.out / "nowhere")
+    (placed,) = with_folders([cell], tmp_path)
     assert placed.folder.name.startswith("lory-seed0-")
     in_grid = replace(cell, variant="lory segment_length=8", settings={"routing.segment_length": "8"})
     placed.folder.mkdir(parents=True)
-    assert with_folders([in_grid], compared.out / "nowhere") == [replace(in_grid, folder=placed.folder)]
+    assert with_folders([in_grid], tmp_path) == [replace(in_grid, folder=placed.folder)]
     watched = replace(cell, run=replace(cell.run, watch=replace(cell.run.watch, every=3)))
-    assert with_folders([watched], compared.out / "nowhere")[0].folder == placed.folder
+    assert with_folders([watched], tmp_path)[0].folder == placed.folder
     for changed in (replace(cell.run, steps=61), replace(cell.run, seed=1), with_design(run, "prefix")):
-        (other,) = with_folders([replace(cell, run=changed)], compared.out / "nowhere")
+        (other,) = with_folders([replace(cell, run=changed)], tmp_path)
         assert other.folder != placed.folder
     with pytest.raises(InputError, match=r"lory: the context is 64 tokens, but .* into instances of 32"):
-        with_folders([replace(cell, run=replace(cell.run, length=64))], compared.out)
+        with_folders([replace(cell, run=replace(cell.run, length=64))], tmp_path)
 
 
 CORPUS = cast(TrainingCorpus, SimpleNamespace(digest="corpus", vocab_size=64))

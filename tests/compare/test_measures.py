@@ -1,10 +1,6 @@
 """What is measured of a cell: its evaluation is kept for its model, tokens and settings."""
 
 import json
-import re
-import shutil
-import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,27 +38,6 @@ def test_a_kept_evaluation_is_of_the_same_bytes_of_text(
     longer = {"a": replace(heldout["a"], bytes_per_token=2 * heldout["a"].bytes_per_token)}
     again = evaluate_trainings(trainings, longer, settings, tmp_path)
     assert again[folder]["bits_per_byte"]["a"] == pytest.approx(first[folder]["bits_per_byte"]["a"] / 2)
-
-
-def test_two_commands_evaluate_a_cell_once(
-    compared: Compared, two_documents: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = compared.folder("dense", 0)
-    settings, heldout = shared_heldout([ScoredModel.from_run(folder)], EvaluationSettings((two_documents,)))
-    evaluated: list[Path] = []
-
-    def evaluate_on(run: Path, *_: object) -> dict[str, str]:
-        evaluated.append(run)
-        time.sleep(0.5)
-        return {"run": str(run)}
-
-    monkeypatch.setattr(measures, "evaluate_on", evaluate_on)
-    trainings = existing_trainings([folder])
-    with ThreadPoolExecutor(2) as commands:
-        arguments = (trainings, heldout, settings, tmp_path)
-        futures = [commands.submit(evaluate_trainings, *arguments) for _ in range(2)]
-        assert [future.result() for future in futures] == [{folder: {"run": str(folder)}}] * 2
-    assert evaluated == [folder]
 
 
 @pytest.mark.parametrize(("skip", "named"), [(0, True), (7, True), (8, False)])
@@ -119,13 +94,3 @@ def test_documents_of_the_corpus_are_warned_of_before_they_are_trained_on(
     assert new.err.count("1 of 41 held-out documents are also in the corpus") == 1
     finished = call(capsys, "compare", *arguments, "--out", compared.out, *heldout)
     assert (finished.out, finished.err) == ("", "")
-
-
-def test_a_damaged_evaluation_is_named(compared: Compared, tmp_path: Path, capsys: Captured) -> None:
-    out = shutil.copytree(compared.out, tmp_path / "out")
-    path = next((out / "evaluations").glob("*.json"))
-    path.write_text(path.read_text()[:50])
-    arguments = ("dense", "lory", "smear", "--seeds", 2, "--out", out, *compared.arguments)
-    ended = call(capsys, "compare", *arguments)
-    assert (ended.code, ended.out) == (2, "")
-    assert re.fullmatch(rf"loriini: {path}: .*; remove it; it is made again", ended.err.splitlines()[-1])

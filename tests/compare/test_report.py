@@ -1,23 +1,18 @@
 """The report: what it claims, what it keeps apart, and that it needs nothing from outside."""
 
-import copy
 import re
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from cli.calls import Captured, call
 from compare.conftest import Compared
 from loriini.compare.report import (
     by_domain_section,
     cells_with_equal_steps,
-    difference_texts,
-    first_segment_note,
     perplexity_rows,
     write_comparison,
 )
-from loriini.compare.verdict import headline, uncertainty, verdict_of
+from loriini.compare.verdict import headline, verdict_of
 from loriini.evaluate.intervals import OVERALL
 from reports import Page
 
@@ -98,14 +93,6 @@ def test_the_command_prints_the_headline_the_table_and_last_the_reports_path(
     assert path == str(tmp_path / "report.html")
 
 
-def test_an_interval_that_is_not_known_says_why() -> None:
-    known, none = {"change": -0.03, "low": -0.04, "high": -0.02}, {"change": -0.03, "low": None, "high": None}
-    one_seed = {"difference": {OVERALL: {"change": -0.03, "seeds": none, "documents": known}}}
-    one_document = {"difference": {OVERALL: {"change": -0.03, "seeds": known, "documents": none}}}
-    assert difference_texts(one_seed) == ["−3.0 %", "one seed", "−4.0 to −2.0 %"]
-    assert difference_texts(one_document) == ["−3.0 %", "−4.0 to −2.0 %", "unknown (too few instances)"]
-
-
 def test_the_page_shows_every_section_and_needs_nothing_from_outside(compared: Compared) -> None:
     page = compared.page
     assert Page(page).headings[1:] == [
@@ -134,20 +121,6 @@ def test_non_causal_designs_stand_apart(compared: Compared) -> None:
     assert "smear (sees later tokens)" in part["Learning"]
 
 
-@pytest.mark.parametrize("seeds", [1, 2])
-def test_a_sweep_names_how_its_best_was_chosen(compared: Compared, tmp_path: Path, seeds: int) -> None:
-    results = compared.results
-    lory = next(v for v in results["variants"] if v["name"] == "lory")
-    other = copy.deepcopy(lory)
-    for v, rate in ((lory, "1e-3"), (other, "2e-3")):
-        v |= {"name": f"lory learning_rate={rate}", "settings": {"optimizer.learning_rate": rate}}
-        v |= {"chosen": v is lory, "paired_seeds": list(range(seeds))}
-    page = write_comparison({**results, "variants": [*results["variants"], other]}, tmp_path).read_text()
-    assert "the lowest training loss in the last tenth of its steps" in page
-    assert page.count("lory learning_rate=2e-3") == 1  # in the grid's table alone
-    assert ("There is one seed, so the intervals cover" in page) == (seeds == 1)
-
-
 def test_names_and_errors_are_text(compared: Compared, tmp_path: Path) -> None:
     results = compared.results
     results["cells"][0] |= {"error": "<script>alert(1)</script>", "state": "failed"}
@@ -156,20 +129,6 @@ def test_names_and_errors_are_text(compared: Compared, tmp_path: Path) -> None:
     assert "&lt;script&gt;" in page
     assert "&lt;b&gt;bold" in page
     assert "<script" not in page
-
-
-def test_losses_that_count_a_first_segment_routed_by_itself_are_named(compared: Compared) -> None:
-    variants = compared.results["variants"]
-    unsure = [v["name"] for v in variants if v["training_causality"] == "after_first_segment"]
-    assert unsure == ["lory"]
-    assert "In training lory may route" in first_segment_note(variants)
-    assert not first_segment_note([v for v in variants if v["name"] != "lory"])
-
-
-def test_seeds_and_the_width_of_their_intervals_are_named() -> None:
-    variants = [{"difference": {}, "paired_seeds": list(range(seeds))} for seeds in (1, 3)]
-    assert "With 1 or 3 seeds a 95 % interval reaches 2.5 standard deviations" in uncertainty(variants)
-    assert "There is one seed" in uncertainty(variants[:1])
 
 
 def test_curves_are_averaged_over_seeds_with_the_same_steps() -> None:

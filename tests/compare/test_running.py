@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 
-from compare.conftest import Compared, overrides
+from compare.conftest import overrides
 from compare.standin import run_instead
 from loriini.cli import main
 from loriini.common import progress
@@ -32,6 +32,7 @@ from loriini.estimate.choice import memory_here
 from loriini.recipes import find_recipe
 from loriini.train.overrides.apply import override
 from loriini.train.records.metrics import METRICS, read_records
+from runs import prepared
 
 STEP = '{"step": 1, "loss": 2.5, "tokens": 64, "tokens_per_second": 32.0, "skipped": %s}\n'
 FINISH = f"""
@@ -60,8 +61,13 @@ time.sleep(60)
 """
 
 
-def trainings(compared: Compared, out: Path, designs: tuple[str, ...] = ("dense", "lory")) -> list[Training]:
-    base = replace(find_recipe("tiny"), corpus=(compared.corpus,))
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prepared(tmp_path_factory.mktemp("compare") / "corpus", length=32).folder
+
+
+def trainings(corpus: Path, out: Path, designs: tuple[str, ...] = ("dense", "lory")) -> list[Training]:
+    base = replace(find_recipe("tiny"), corpus=(corpus,))
     joined = [f"{name}={value}" for name, value in zip(overrides()[::2], overrides()[1::2], strict=True)]
     return with_folders(make_trainings(designs, base, joined, {}, seeds=1), out)
 
@@ -86,10 +92,10 @@ def training_is(*programs: str) -> Iterator[list[str]]:
 
 
 def test_a_cell_is_trained_by_the_command_and_left_when_it_is_done(
-    compared: Compared, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "available_cores", lambda: 1)  # as many threads as these tests have
-    (training,) = trainings(compared, tmp_path, ("lory",))
+    (training,) = trainings(corpus, tmp_path, ("lory",))
     assert training.state == "new"
     assert train_all([training]) == {}
     assert training.state == "finished"
@@ -97,7 +103,7 @@ def test_a_cell_is_trained_by_the_command_and_left_when_it_is_done(
     assert re.search(r"lory, seed 0: finished, loss \d\.\d+, \d+ s \(0 left\)", capsys.readouterr().err)
     with training_is():  # nothing is started
         assert train_all([training]) == {}
-    (fresh,) = trainings(compared, tmp_path / "fresh", ("lory",))
+    (fresh,) = trainings(corpus, tmp_path / "fresh", ("lory",))
     (command,) = training_commands([fresh])
     main(shlex.split(command)[1:])
     for name in ("model/model.safetensors", "model/config.json"):
@@ -107,9 +113,9 @@ def test_a_cell_is_trained_by_the_command_and_left_when_it_is_done(
 
 
 def test_the_others_go_on_when_one_fails_or_diverges(
-    compared: Compared, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    three = trainings(compared, tmp_path, ("dense", "lory", "prefix"))
+    three = trainings(corpus, tmp_path, ("dense", "lory", "prefix"))
     with training_is(FAIL, DIVERGE, FINISH) as threads:
         failures = train_all(three, jobs=1)
     assert failures == {three[0].folder: "loriini: no luck today"}
@@ -128,17 +134,17 @@ def test_the_others_go_on_when_one_fails_or_diverges(
         assert train_all([replace(three[1], run=more)]) == {}
 
 
-def test_jobs_share_the_cores(compared: Compared, tmp_path: Path) -> None:
+def test_jobs_share_the_cores(corpus: Path, tmp_path: Path) -> None:
     with training_is(FINISH, FINISH) as threads:
-        train_all(trainings(compared, tmp_path), jobs=2)
+        train_all(trainings(corpus, tmp_path), jobs=2)
         assert threads == ["2", "2"]
         with pytest.raises(InputError, match=r"--jobs 5: give 1 to 4, the cores"):
             train_all([], jobs=5)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_saves_every_cell(compared: Compared, tmp_path: Path, number: int) -> None:
-    two = trainings(compared, tmp_path)
+def test_an_interrupt_saves_every_cell(corpus: Path, tmp_path: Path, number: int) -> None:
+    two = trainings(corpus, tmp_path)
 
     def interrupt_when_started() -> None:
         while not all((training.folder / "started").exists() for training in two):
@@ -153,19 +159,19 @@ def test_an_interrupt_saves_every_cell(compared: Compared, tmp_path: Path, numbe
 
 
 def test_every_training_at_work_shows_its_steps(
-    compared: Compared, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.05)
     with training_is(AT_WORK, AT_WORK):
-        train_all(trainings(compared, tmp_path), jobs=2)
+        train_all(trainings(corpus, tmp_path), jobs=2)
     err = capsys.readouterr().err
     for name in ("dense", "lory"):
         assert re.search(rf"^{name}, seed 0  3/12  loss 2\.500  32 tokens/s  0:\d\d:\d\d", err, re.MULTILINE)
     assert re.search(r"^trainings  2/2 ", err, re.MULTILINE)
 
 
-def test_a_killed_cell_names_the_signal_not_its_progress(compared: Compared, tmp_path: Path) -> None:
-    (training,) = trainings(compared, tmp_path, ("lory",))
+def test_a_killed_cell_names_the_signal_not_its_progress(corpus: Path, tmp_path: Path) -> None:
+    (training,) = trainings(corpus, tmp_path, ("lory",))
     with training_is(KILLED):
         assert train_all([training]) == {training.folder: "killed by signal 9; is there enough memory?"}
 

@@ -1,6 +1,5 @@
 """Hostile input files, as functions that write them into a folder."""
 
-import gzip
 import io
 import json
 import random
@@ -26,13 +25,11 @@ def write(name: str, content: bytes | Callable[[], bytes]) -> Harm:
     return harm
 
 
-def unpacks_to(name: str, block: bytes, times: int, head: bytes = b"") -> Harm:
+def unpacks_to(name: str, block: bytes, times: int) -> Harm:
     """A compressed file of a block many times, written without holding it."""
 
     def harm(folder: Path) -> None:
-        path = folder / name
-        with gzip.open(path, "wb", 6) if name.endswith(".gz") else zstandard.open(path, "wb") as file:
-            file.write(head)
+        with zstandard.open(folder / name, "wb") as file:
             for _ in range(times):
                 file.write(block)
 

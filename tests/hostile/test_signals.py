@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
+from itertools import product
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -18,6 +20,7 @@ from runs import prepared
 
 MARK = "LORIINI_TEST_MARK"
 SECONDS = 120
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
 MANY_TASKS = """
 import sys
 from data.prepare.small import shrink
@@ -25,6 +28,9 @@ from loriini.__main__ import main
 shrink()
 main(sys.argv[1:])
 """
+needs_proc = pytest.mark.skipif(
+    not Path("/proc/self/environ").exists(), reason="processes are listed in Linux's /proc"
+)
 
 
 def marked(mark: str) -> list[str]:
@@ -48,35 +54,43 @@ def wait_until(condition: Any, process: Any = None) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize(
-    ("number", "group", "moment"),
-    [
-        pytest.param(signal.SIGHUP, True, 2, id="hang-up of the terminal"),
-        *(
-            pytest.param(number, group, moment, marks=pytest.mark.drill)
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
-            for group in (False, True)
-            for moment in range(4)
-            if (number, group, moment) != (signal.SIGHUP, True, 2)
-        ),
-    ],
-)
-@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are listed in Linux's /proc")
-def test_prepare_ends_with_its_workers(tmp_path: Path, number: int, group: bool, moment: int) -> None:
-    """Moments: the folder is made; workers start; they have started; a stage is done."""
-    for name in "abc":
-        write_documents(tmp_path / f"{name}.jsonl", 1000)
-    mark = uuid4().hex
-    documents = [str(tmp_path / f"{name}.jsonl") for name in "abc"]
-    command = [sys.executable, "-c", MANY_TASKS, "prepare", "c", "--documents", *documents]
-    process = subprocess.Popen(
-        [*command, "--out", str(tmp_path), "--workers", "3", "--tokenizer", "bpe:400"],
-        env={**os.environ, MARK: mark, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+def started(command: list[Any], mark: str, **environment: str) -> subprocess.Popen[bytes]:
+    """A command in a session of its own, with the mark in its environment."""
+    return subprocess.Popen(
+        command,
+        env={**os.environ, MARK: mark, **environment},
         stderr=subprocess.PIPE,
         start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # the tests may run under nohup
     )
-    out = tmp_path / "c"
+
+
+def ended(process: subprocess.Popen[bytes], mark: str, number: int, group: bool) -> str:
+    """Send the signal to the process or its group; what it said, when all marked processes have ended."""
+    (os.killpg if group else os.kill)(process.pid, number)
+    error = process.communicate(timeout=SECONDS)[1].decode()
+    wait_until(lambda: not marked(mark))
+    assert number == signal.SIGKILL or "Traceback" not in error
+    assert process.returncode == (-number if number == signal.SIGKILL else 130), error
+    return error
+
+
+def signals(in_suite: tuple[int, bool, Any], name: str, moments: Iterable[Any]) -> pytest.MarkDecorator:
+    """Every signal to a process or its group at every moment, all but one in the drill."""
+    cases = [case for case in product(SIGNALS, (False, True), moments) if case != in_suite]
+    drill = [pytest.param(*case, marks=pytest.mark.drill) for case in cases]
+    return pytest.mark.parametrize(("number", "group", "moment"), [pytest.param(*in_suite, id=name), *drill])
+
+
+@signals((signal.SIGHUP, True, 2), "hang-up of the terminal", range(4))
+@needs_proc
+def test_prepare_ends_with_its_workers(tmp_path: Path, number: int, group: bool, moment: int) -> None:
+    """Moments: the folder is made; workers start; they have started; a stage is done."""
+    documents = [write_documents(tmp_path / f"{name}.jsonl", 1000) for name in "abc"]
+    mark, out = uuid4().hex, tmp_path / "c"
+    command = [sys.executable, "-c", MANY_TASKS, "prepare", "c", "--documents", *documents, "--out", tmp_path]
+    path = os.pathsep.join(filter(None, sys.path))
+    process = started([*command, "--workers", "3", "--tokenizer", "bpe:400"], mark, PYTHONPATH=path)
     wait_until(out.exists, process)
     if moment == 1:
         wait_until(lambda: len(marked(mark)) >= 2, process)
@@ -85,58 +99,29 @@ def test_prepare_ends_with_its_workers(tmp_path: Path, number: int, group: bool,
         time.sleep(0.5)
     elif moment == 3:
         wait_until((out / "documents").exists, process)
-    (os.killpg if group else os.kill)(process.pid, number)
-    error = process.communicate(timeout=SECONDS)[1].decode()
-    wait_until(lambda: not marked(mark))
-    if number != signal.SIGKILL:
-        assert process.returncode == 130, error
-        assert "interrupted; run the same command again" in error
-        assert "Traceback" not in error
+    error = ended(process, mark, number, group)
+    assert number == signal.SIGKILL or "interrupted; run the same command again" in error
 
 
-@pytest.mark.parametrize(
-    ("number", "group", "moment"),
-    [
-        pytest.param(signal.SIGINT, True, "import", id="Ctrl-C"),
-        *(
-            pytest.param(number, group, moment, marks=pytest.mark.drill)
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
-            for group in (False, True)
-            for moment in ("import", "work")
-            if (number, group, moment) != (signal.SIGINT, True, "import")
-        ),
-    ],
-)
-@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are listed in Linux's /proc")
+@signals((signal.SIGINT, True, "import"), "Ctrl-C", ("import", "work"))
+@needs_proc
 def test_compare_ends_with_its_trainings(tmp_path: Path, number: int, group: bool, moment: str) -> None:
     """Moments: the fork server, which must outlive the signal, imports modules; a training is at work."""
     mark, out = uuid4().hex, tmp_path / "out"
     corpus = prepared(tmp_path / "corpus", length=32).folder
     heldout = write_documents(tmp_path / "heldout.jsonl", 40)
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "loriini", "compare", "lory", "--seeds=2", "--out", out),
-            *("--corpus", corpus, "--heldout", heldout, *overrides(steps=100_000)),
-        ],
-        env={**os.environ, MARK: mark},
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
-    )
+    command = [sys.executable, "-m", "loriini", "compare", "lory", "--seeds=2", "--out", out]
+    given = ("--corpus", corpus, "--heldout", heldout, *overrides(steps=100_000))
+    process = started([*command, *given], mark)
     if moment == "import":
         wait_until(lambda: any("forkserver" in line for line in marked(mark)), process)
         time.sleep(0.5)
     else:
         wait_until(lambda: list(out.glob("runs/*/metrics.jsonl")), process)
-    (os.killpg if group else os.kill)(process.pid, number)
-    error = process.communicate(timeout=SECONDS)[1].decode()
-    wait_until(lambda: not marked(mark))
+    error = ended(process, mark, number, group)
     assert "Traceback" not in error
-    if number != signal.SIGKILL:
-        assert process.returncode == 130, error
-        assert error.splitlines()[-1].startswith(
-            "interrupted; 0 of 2 trainings ended, those at work are saved"
-        )
+    said = "interrupted; 0 of 2 trainings ended, those at work are saved"
+    assert number == signal.SIGKILL or error.splitlines()[-1].startswith(said)
     if moment == "work" and not (group and number == signal.SIGKILL):
         assert list(out.glob("runs/*/checkpoints/step-*"))
 

@@ -160,7 +160,7 @@ def test_the_memory_of_a_stage_is_that_of_its_trainings_too(tmp_path: Path) -> N
     assert stage.costs()["train"]["peak_memory_bytes"] == 1 << 50
 
 
-@pytest.mark.parametrize("file", ["quickstart.json", "stages.json", "samples.json"])
+@pytest.mark.parametrize("file", ["quickstart.json", "samples.json"])
 def test_a_damaged_file_is_refused(
     file: str, documents: Path, out: Path, tmp_path: Path, capsys: Captured
 ) -> None:
@@ -185,10 +185,14 @@ def test_a_training_that_diverged_is_named_with_a_remedy(
 
 
 def test_label_routing_works_from_documents_to_report(
-    documents: Path, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+    documents: Path, out: Path, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """From a finished job's corpus and dense model."""
     monkeypatch.setattr(job, "train_all", all_trained_here)
-    folder = tmp_path / "job"
+    made = shutil.ignore_patterns("results.json", "samples.json", "stages.json", "lory")
+    folder = Path(shutil.copytree(out, tmp_path / "job", ignore=made))
+    settings = json.loads((folder / "quickstart.json").read_text())
+    (folder / "quickstart.json").write_text(json.dumps({**settings, "design": "label"}))
     main(arguments(documents, folder, "--design", "label"))
     found = results(folder)
     assert found["parameters"].keys() == {"dense", "label_total", "label_active"}
@@ -201,35 +205,27 @@ def test_label_routing_works_from_documents_to_report(
     experts = [[names.index(domain) for domain in routes.domains]] * 2
     assert routes.mean_gates.argmax(-1).tolist() == experts
 
-    texts = ("--documents", documents)
+    texts = ("--documents", folder / "documents" / "heldout.jsonl")
     evaluated = json.loads(call(capsys, "evaluate", run, *texts).out)
     assert evaluated["perplexity"].keys() == set(DOMAINS)
     assert call(capsys, "analyze", run, *texts, "--out", tmp_path / "analysis").code == 0
-    for more, code in ((("--label", "ledger"), 0), (("--label", "poems"), 2), ((), 2)):
-        written = call(capsys, "generate", run, "--prompt", "Stir", "--max-new-tokens", 2, *more)
-        assert written.code == code
-    export = ("export", run, "--to", "llama", "--out", tmp_path / "llama")
-    assert_refused(call(capsys, *export), "routes by label")
-    assert call(capsys, *export, "--label", "ledger").code == 0  # the label's expert alone
+    label = ("--label", "ledger")
+    assert call(capsys, "generate", run, "--prompt", "Stir", "--max-new-tokens", 2, *label).code == 0
+    assert call(capsys, "export", run, "--to", "llama", "--out", tmp_path / "llama", *label).code == 0
 
     poem = tmp_path / "poem.jsonl"
     poem.write_text('{"id": "sonnet 18", "text": "Shall I compare thee", "domain": "poems"}\n')
-    for command in ("evaluate", "analyze"):
-        assert_refused(call(capsys, command, run, "--documents", poem), "document sonnet 18")
+    assert_refused(call(capsys, "analyze", run, "--documents", poem), "document sonnet 18")
 
 
-@pytest.mark.parametrize(
-    ("design", "domain", "named"),
-    [("label", "poems", "sonnet 18"), ("lory", "all", "'all'"), ("lory", "poems", "'poems'")],
-)
 def test_local_text_with_a_wrong_domain_is_refused_before_training(
-    design: str, domain: str, named: str, documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sides = job.split_documents([str(documents)], 10**9, 10**9)
-    sides["heldout"].append(Document("sonnet 18", "Shall I compare thee", domain))
+    sides["heldout"].append(Document("sonnet 18", "Shall I compare thee", "poems"))
     monkeypatch.setattr(job, "collect_local_text", lambda: sides)
-    with pytest.raises(InputError, match=named):
-        run_quickstart(QuickstartSettings(design=design, steps=2), tmp_path / "job")
+    with pytest.raises(InputError, match="sonnet 18"):
+        run_quickstart(QuickstartSettings(design="label", steps=2), tmp_path / "job")
     assert not (tmp_path / "job" / "runs").exists()
 
 
