@@ -1,7 +1,5 @@
 """Autonomy of Experts against a loop over tokens and experts that follows the paper, gradients included."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import Tensor
@@ -9,7 +7,6 @@ from torch.nn.functional import silu
 
 from loriini import DESIGNS, RoutingConfig
 from loriini.model.mixture import Mixture
-from loriini.routing import losses
 from loriini.routing.unit import RoutingContext, unit_layout
 from tiny import tiny_model
 
@@ -87,19 +84,3 @@ def test_a_layer_equals_its_definition_with_gradients(name: str, training: bool)
     wanted = torch.autograd.grad((expected * probe).sum(), inputs)
     for actual, gradient in zip(found, wanted, strict=True):
         torch.testing.assert_close(actual, gradient, rtol=1e-4, atol=1e-5)
-
-
-def test_the_auxiliary_losses_reach_every_expert_through_its_norm() -> None:
-    layer = layer_of(replace(DESIGNS["aoe-top-p"], load_balance=0.5, confidence_entropy=0.25))
-    x_BLD, context = torch.randn(B, L, 16, dtype=torch.float64), RoutingContext(B, L)
-    _, routing = layer(x_BLD, context, unit_layout(layer.config.routing, context))
-    _, norms, gates = twin(x_BLD.flatten(0, 1), layer.experts.stacked(), by_top_p)
-    p = norms.exp() / norms.exp().sum(-1, keepdim=True)
-    balance = E * sum((gates[:, i] > 0).double().mean() * p[:, i].mean() for i in range(E))
-    expected = 0.5 * balance - 0.25 * (p * p.log()).sum(-1).mean()
-    found = losses.auxiliary_loss((routing,), layer.config.routing)
-    assert found.item() == pytest.approx(expected.item(), rel=1e-5)
-    low_proj = layer.experts.low_proj
-    (actual,), (gradient,) = (torch.autograd.grad(loss, [low_proj]) for loss in (found, expected))
-    torch.testing.assert_close(actual, gradient, rtol=1e-4, atol=1e-6)
-    assert actual.flatten(1).any(1).all()

@@ -8,7 +8,7 @@ from loriini import PromptCollator
 from tiny import tiny_model
 
 EXAMPLES = [
-    {"input_ids": [5, 6, 7, 8], "prompt_lengths": 3},
+    {"input_ids": np.array([5, 6, 7, 8], np.int32), "prompt_lengths": 3},
     {"input_ids": [9, 10], "completion_mask": [0, 1], "text": "other fields are left out"},
     {"input_ids": [3, 4, 5], "labels": [-100, -100, 5]},
 ]
@@ -22,6 +22,7 @@ def test_a_batch_is_padded_and_prompts_are_no_targets() -> None:
         "labels": [[-100, -100, -100, 8], [-100, 10, -100, -100], [-100, -100, 5, -100]],
         "prompt_lengths": [3, 1, 2],
     }
+    assert {tensor.dtype for tensor in batch.values()} == {torch.int64}
 
 
 def test_labels_that_route_are_kept() -> None:
@@ -30,13 +31,6 @@ def test_labels_that_route_are_kept() -> None:
     assert batch["routing_labels"].tolist() == [0, 1, 2]
     model = tiny_model("label")
     assert torch.isfinite(model(**batch).loss)
-
-
-def test_ids_of_any_integer_type_are_taken() -> None:
-    ids = np.array([5, 6, 7, 8], np.int32)
-    batch = PromptCollator(pad_token_id=2)([{"input_ids": ids, "prompt_lengths": 3}])
-    assert {tensor.dtype for tensor in batch.values()} == {torch.int64}
-    assert tiny_model("lory")(**batch).loss.isfinite()
 
 
 MASK, ANSWER = [0, 0, 1, 1, 0, 1], [-100, -100, 3, 9, -100, 6]
@@ -79,12 +73,10 @@ def test_training_routes_by_the_prompt_whatever_the_answer(name: str) -> None:
         ({"input_ids": [1, 2]}, "give prompt_lengths, completion_mask or labels"),
         ({"input_ids": [1, 2], "prompt_lengths": 0}, "has a prompt of 0"),
         ({"input_ids": [1, 2], "prompt_lengths": 3}, "has a prompt of 3"),
-        ({"input_ids": [1, 2], "completion_mask": [1, 1]}, "has a prompt of 0"),
         (
             {"input_ids": [1, 2], "completion_mask": [0, 1, 1]},
             "has 2 input_ids, 2 labels and 3 in its completion_mask",
         ),
-        ({"input_ids": [1, 2], "labels": [-100]}, "has 2 input_ids, 1 labels"),
         (
             {"input_ids": [0, 1, 2], "attention_mask": [0, 1, 1], "prompt_lengths": 1},
             "attention_mask leaves out tokens",

@@ -48,14 +48,6 @@ def test_parameters_by_where_they_are(design: str, block: str) -> None:
     assert sizes.experts + sizes.layers + sizes.root == sum(numbers.values())
 
 
-def test_a_block_of_other_parts_is_counted_by_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = tiny_config("lory").parameters()
-    gpt2 = BLOCKS["gpt2"]
-    monkeypatch.setitem(BLOCKS, "llama", replace(BLOCKS["llama"], norm=gpt2.norm, experts=gpt2.experts))
-    config = tiny_config("lory")
-    assert config.parameters()[0] == held_by(config) != before[0]
-
-
 @pytest.mark.parametrize(
     ("name", "experts"),
     [

@@ -8,7 +8,7 @@ from loriini import LoriiniForCausalLM, RoutingConfig
 from loriini.export.converters import to_dense
 from loriini.model.weights.conversion import change_design, copy_into_experts, keeps_routers
 from loriini.model.weights.pretrained import from_transformers
-from model.families import tiny_gpt2, tiny_llama
+from model.families import TINY_FAMILIES
 from tiny import SEGMENT, over_blocks, random_ids, run, tiny_config, tiny_model
 
 COPIED = ["lory", "prefix", "smear", "mixtral", "label", "sequence-top2", "global-top2", "frozen", "random"]
@@ -35,7 +35,8 @@ def test_conversions_keep_the_kernel_of_attention() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 def test_conversions_keep_the_dtype_and_the_rotary_frequencies(dtype: torch.dtype) -> None:
-    llama = LlamaForCausalLM._from_config(tiny_llama(num_key_value_heads=4).config, dtype=dtype).eval()
+    config = TINY_FAMILIES["llama"](num_key_value_heads=4).config
+    llama = LlamaForCausalLM._from_config(config, dtype=dtype).eval()
     dense = from_transformers(llama)
     mixture = copy_into_experts(dense, tiny_config("lory", num_attention_heads=4)).eval()
     back = to_dense(mixture, [torch.full((4,), 0.25)] * 2)
@@ -48,24 +49,8 @@ def test_conversions_keep_the_dtype_and_the_rotary_frequencies(dtype: torch.dtyp
     torch.testing.assert_close(back(ids).logits, llama(ids).logits)
 
 
-def test_one_expert_of_the_gpt2_block_learns_as_transformers_gpt2() -> None:
-    gpt2, ids = tiny_gpt2(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0).train(), random_ids()
-    dense = from_transformers(gpt2)
-    for model in (gpt2, dense):
-        model(ids, labels=ids).loss.backward()
-    theirs, ours = gpt2.transformer.h[1].mlp, dense.model.layers[1].mlp.experts
-    pairs = [
-        (ours.up_proj.grad[0], theirs.c_fc.weight.grad.T),
-        (ours.down_bias.grad[0], theirs.c_proj.bias.grad),
-        (dense.model.positions.weight.grad, gpt2.transformer.wpe.weight.grad),
-        (dense.lm_head.weight.grad, gpt2.transformer.wte.weight.grad),
-    ]
-    for found, expected in pairs:
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
-
-
 def test_dropout_is_gpt2s() -> None:
-    gpt2, ids = tiny_gpt2(resid_pdrop=0.3, embd_pdrop=0.3, attn_pdrop=0.3), random_ids()
+    gpt2, ids = TINY_FAMILIES["gpt2"](resid_pdrop=0.3, embd_pdrop=0.3, attn_pdrop=0.3), random_ids()
     dense = from_transformers(gpt2)
     assert dense.config.dropout == dense.model.layers[0].self_attn.attn_dropout.p == 0.3
     logits = []

@@ -1,7 +1,6 @@
 """Every family of transformers has the same logits as ours, and their weights; what ours lacks is refused."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,6 @@ def rope(**settings: Any) -> dict[str, Any]:
 
 CASES: list[tuple[str, dict[str, Any]]] = [
     *((family, {}) for family in FAMILIES),
-    ("llama", {"num_key_value_heads": 4}),
     ("llama", {"num_key_value_heads": 1, "tie_word_embeddings": True, "rms_norm_eps": 1e-2}),
     ("llama", {"head_dim": 6, "attention_bias": True}),
     ("llama", rope()),
@@ -51,15 +49,12 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("llama", rope(**LONGROPE)),
     ("mistral", {"sliding_window": 64, "max_position_embeddings": 64, "head_dim": 8}),
     ("qwen2", {"tie_word_embeddings": True, "use_sliding_window": True, "max_window_layers": 2}),
-    ("qwen2", rope(**YARN)),
     ("qwen3", {"attention_bias": True, "tie_word_embeddings": True}),
     ("qwen3", {"num_attention_heads": 3, "num_key_value_heads": 1, "hidden_size": 18}),
     ("qwen3_moe", {"norm_topk_prob": True}),
     ("gpt2", {"n_inner": None, "tie_word_embeddings": False}),
     ("mixtral", {"num_experts_per_tok": 3, "head_dim": 6}),
-    ("mixtral", {"tie_word_embeddings": True}),
     ("olmoe", {"norm_topk_prob": True, "attention_bias": True}),
-    ("olmoe", {"num_key_value_heads": 4, "tie_word_embeddings": True}),
     ("phimoe", {"attention_bias": False, "lm_head_bias": False, "tie_word_embeddings": True}),
     ("phimoe", rope(**LONGROPE, short_mscale=1.2, long_mscale=1.4)),
     ("phimoe", {"router_jitter_noise": 0.01, "sliding_window": 4096 * 32}),
@@ -114,18 +109,18 @@ def test_what_ours_lacks_is_refused_by_name(family: str, changes: dict[str, Any]
         from_transformers(TINY_FAMILIES[family](**changes))
 
 
-@pytest.mark.parametrize("tiny", MIXTURES)
-def test_a_mixture_keeps_its_dtype_mode_and_weight_of_load_balancing(tiny: Any) -> None:
-    model = from_transformers(tiny(router_aux_loss_coef=0.037).bfloat16().train())
+@pytest.mark.parametrize("family", MIXTURES)
+def test_a_mixture_keeps_its_dtype_mode_and_weight_of_load_balancing(family: str) -> None:
+    model = from_transformers(TINY_FAMILIES[family](router_aux_loss_coef=0.037).bfloat16().train())
     assert model.config.routing.load_balance == 0.037
     assert model.dtype == torch.bfloat16
     assert model.training
 
 
-@pytest.mark.parametrize("tiny", MIXTURES)
+@pytest.mark.parametrize("family", MIXTURES)
 @pytest.mark.parametrize("tied", [False, True])
-def test_all_weights_but_gate_and_up_are_shared(tiny: Any, tied: bool) -> None:
-    mixture = tiny(tie_word_embeddings=tied)
+def test_all_weights_but_gate_and_up_are_shared(family: str, tied: bool) -> None:
+    mixture = TINY_FAMILIES[family](tie_word_embeddings=tied)
     model = from_transformers(mixture)
     theirs = {weight.untyped_storage().data_ptr() for weight in mixture.state_dict().values()}
     ours = {name: weight.untyped_storage().data_ptr() for name, weight in model.state_dict().items()}
@@ -162,44 +157,9 @@ def test_a_folder_of_every_family_loads(family: str, tmp_path: Path) -> None:
     assert {**load_config(folder).to_dict(), "dtype": "float32"} == model.config.to_dict()
 
 
-def change_weights(change: Callable[[dict[str, Any]], None]) -> Callable[[Path], None]:
-    def apply(folder: Path) -> None:
-        weights = load_file(folder / "model.safetensors")
-        change(weights)
-        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-
-    return apply
-
-
-def change_config(**changes: Any) -> Callable[[Path], None]:
-    def apply(folder: Path) -> None:
-        values = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps({**values, **changes}))
-
-    return apply
-
-
-def narrower(weights: dict[str, Any]) -> None:
-    weights["model.norm.weight"] = weights["model.norm.weight"][:8].clone()
-
-
-@pytest.mark.parametrize(
-    ("damage", "named"),
-    [
-        (change_weights(lambda w: w.pop("model.layers.1.mlp.up_proj.weight")), "layers.1.mlp.up_proj.weight"),
-        (change_weights(narrower), r"model\.norm\.weight"),
-        (change_config(model_type="bert"), "model_type is bert"),
-        (change_config(hidden_act="gelu"), "hidden_act is 'gelu'"),
-        (change_config(hidden_size="many"), "cannot be read"),
-        (change_config(rope_parameters={"rope_type": "yarn"}), "factor"),
-    ],
-    ids=["a missing tensor", "a wrong shape", "type", "setting", "wrong type", "rotary settings"],
-)
-def test_a_folder_that_cannot_be_read_is_one_line(
-    damage: Callable[[Path], None], named: str, tmp_path: Path
-) -> None:
-    damage(saved(tmp_path))
-    with pytest.raises(InputError, match=named) as refused:
+def test_a_folder_without_a_tensor_is_refused_in_one_line(tmp_path: Path) -> None:
+    path, missing = saved(tmp_path) / "model.safetensors", "model.layers.1.mlp.up_proj.weight"
+    weights = {name: weight for name, weight in load_file(path).items() if name != missing}
+    save_file(weights, path, metadata={"format": "pt"})
+    with pytest.raises(InputError, match=f"^{tmp_path}: .*{missing}.*$"):
         load_model(tmp_path)
-    assert str(refused.value).startswith(f"{tmp_path}: ")
-    assert "\n" not in str(refused.value)

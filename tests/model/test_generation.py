@@ -152,19 +152,6 @@ def test_assisted_decoding_equals_greedy(assistant: str, mode: str) -> None:
     torch.testing.assert_close(assisted[1], logits, **CLOSE)
 
 
-def test_drafts_of_the_first_layers_are_routed_as_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, ids = tiny_model("lory", num_hidden_layers=3), random_ids(1, 6)
-    forward, modes = model.forward, []
-
-    def watched(*args: Any, inference_routing: str | None = None, **kwargs: Any) -> Any:
-        modes.append(inference_routing)
-        return forward(*args, inference_routing=inference_routing, **kwargs)
-
-    monkeypatch.setattr(model, "forward", watched)
-    generated(model, ids, assistant_early_exit=1, inference_routing="segment")
-    assert set(modes) == {"segment"}
-
-
 @pytest.mark.parametrize("name", ["mixtral", "label"])
 def test_drafts_of_the_first_layers_leave_the_model_as_it_is(name: str) -> None:
     model, ids = tiny_model(name, num_hidden_layers=3), random_ids(1, 6)

@@ -11,9 +11,9 @@ from loriini.model.weights.loading import load_model, readable
 from runs import tiny_run, trained
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    return trained(tiny_run(steps=1, batch_size=1), tmp_path)
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained(tiny_run(steps=1, batch_size=1), tmp_path_factory.mktemp("run"))
 
 
 def test_a_run_and_its_model_folder_are_the_same_model(run: Path) -> None:

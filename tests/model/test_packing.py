@@ -131,18 +131,6 @@ def test_what_packed_rows_cannot_have_is_refused(arguments: dict[str, Any]) -> N
         tiny_model("lory")(random_ids(3, 17), position_ids=positions(LENGTHS), **arguments)
 
 
-@pytest.mark.parametrize("name", ["sequence-top2", "ec-segment"])
-@torch.no_grad()
-def test_units_of_one_token_are_in_the_order_of_tokens(name: str) -> None:
-    model = tiny_model(replace(DESIGNS[name], segment_length=1), num_experts=4)
-    ids, places = random_ids(2, 4), (2, 0)
-    rows = positions([[1, 1, 1, 1]] * 2)
-    expected = run(model, ids, position_ids=rows).logits
-    mask = pad(torch.ones_like(ids), places)
-    padded = run(model, pad(ids, places), attention_mask=mask, position_ids=pad(rows, places)).logits
-    torch.testing.assert_close(padded[:, 2:], expected, **CLOSE)
-
-
 @torch.no_grad()
 def test_packed_rows_under_flash_attention_are_refused_but_for_one() -> None:
     model, ids = tiny_model("lory"), random_ids(3, 17)

@@ -1,21 +1,17 @@
 """Pretrained mixtures without their routers: activations rank the experts, at the cost of their node."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import silu
-from torch.utils.flop_counter import FlopCounterMode
-from transformers import PreTrainedModel
 
 from covering import grid
 from loriini import LoriiniForCausalLM
 from loriini.model.weights.conversion import router_free
 from loriini.model.weights.pretrained import from_transformers
-from loriini.routing.unit import RoutingContext, unit_layout
-from model.families import MIXTURES, tiny_mixtral
+from model.families import MIXTURES, TINY_FAMILIES
 from tiny import CLOSE, random_ids, tiny_model
 
 NODES = ["gate", "up", "activated_gate", "hidden", "output"]
@@ -49,11 +45,9 @@ def router_free_twin(
     return torch.stack(outputs), torch.stack(all_gates)
 
 
-@grid(tiny=MIXTURES, node=NODES, norm=NORMS, gates=["softmax_selected", "uniform"])
-def test_activations_choose_as_in_the_naive_twin(
-    tiny: Callable[[], PreTrainedModel], node: str, norm: int | str, gates: str
-) -> None:
-    model, ids = from_transformers(tiny()).double(), random_ids()
+@grid(family=MIXTURES, node=NODES, norm=NORMS, gates=["softmax_selected", "uniform"])
+def test_activations_choose_as_in_the_naive_twin(family: str, node: str, norm: int | str, gates: str) -> None:
+    model, ids = from_transformers(TINY_FAMILIES[family]()).double(), random_ids()
     seen: dict[str, Tensor] = {}
     layer = model.model.mixtures[0]
     layer.register_forward_hook(lambda _, inputs, output: seen.update(x=inputs[0], y=output[0]))
@@ -70,31 +64,8 @@ def test_activations_choose_as_in_the_naive_twin(
         torch.testing.assert_close(actual, gradient, rtol=1e-3, atol=1e-3)
 
 
-def flops_of_a_layer(model: LoriiniForCausalLM, tokens: int) -> int:
-    """FLOPs of the first mixture's forward pass; in float64, whose products torch counts one by one."""
-    layer = model.model.mixtures[0].double()
-    context = RoutingContext(1, tokens)
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        layer(torch.randn(1, tokens, 16).double(), context, unit_layout(layer.config.routing, context))
-    return counter.get_total_flops()
-
-
-def test_a_node_costs_what_lies_below_it() -> None:
-    """All experts compute up to the node, the chosen ones the rest: 3 products of D·F an expert in all."""
-    model, tokens = from_transformers(tiny_mixtral()), 9
-    experts, k, product = 5, 2, 2 * tokens * 16 * 24
-    counted = {node: flops_of_a_layer(router_free(model, node), tokens) / product for node in NODES}
-    assert counted == {
-        "gate": experts + 2 * k,
-        "up": experts + 2 * k,
-        "activated_gate": experts + 2 * k,
-        "hidden": 2 * experts + k,
-        "output": 3 * experts,
-    }
-
-
 def test_router_free_keeps_the_experts_and_survives_saving(tmp_path: Path) -> None:
-    mixtral, ids = tiny_mixtral(), random_ids()
+    mixtral, ids = TINY_FAMILIES["mixtral"](), random_ids()
     model = router_free(from_transformers(mixtral), "output", "inf", gates="uniform")
     for layer, theirs in zip(model.model.mixtures, mixtral.model.layers, strict=True):
         assert torch.equal(layer.experts.down_proj, theirs.mlp.experts.down_proj)

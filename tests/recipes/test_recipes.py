@@ -3,9 +3,8 @@
 from dataclasses import replace
 
 import pytest
-import torch
 
-from loriini import DESIGNS, LoriiniForCausalLM
+from loriini import DESIGNS
 from loriini.estimate.memory import GpuCluster
 from loriini.papers.published import PARAMETERS
 from loriini.papers.recipes import RECIPES as PAPERS
@@ -35,11 +34,6 @@ def test_a_recipe_builds_with_the_parameters_it_is_described_with(name: str) -> 
     described = describe(name)
     assert described.keys() == KEYS
     assert 0 < described["parameters_active"] <= described["parameters_total"]
-    two_layers = replace(run, model=replace(run.model, num_hidden_layers=2))
-    config = two_layers.config(VOCABULARY[run.model.block], 2)
-    with torch.device("meta"):
-        model = LoriiniForCausalLM(config)
-    assert sum(p.numel() for p in model.parameters()) == config.parameters()[0]
 
 
 @pytest.mark.parametrize(

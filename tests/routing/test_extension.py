@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from extensions import example, tables_restored
-from loriini.model.weights.conversion import change_design, keeps_routers, router_free
-from loriini.model.weights.loading import load_model, read_model
+from loriini.model.weights.conversion import change_design, keeps_routers
+from loriini.model.weights.loading import load_model
 from loriini.routing import (
     DESIGNS,
     Routing,
@@ -34,20 +34,6 @@ def restored() -> Iterator[None]:
 
 def lowest(logits_NE: torch.Tensor, design: RoutingConfig, valid: Any, training: bool) -> torch.Tensor:
     return logits_NE == logits_NE.amin(-1, keepdim=True)
-
-
-def test_a_model_of_the_example_trains_and_is_loaded_again(tmp_path: Path) -> None:
-    example()
-    model = tiny_model(DESIGNS["cosine"])
-    ids = torch.arange(24).reshape(2, 12) % model.config.vocab_size
-    model.train()(ids, labels=ids).loss.backward()
-    scorer = model.model.layers[0].mlp.router.scorer
-    assert all(weight.grad.abs().sum() > 0 for weight in scorer.parameters())
-    with torch.no_grad():
-        scorer.temperature.fill_(7)
-    model.save_pretrained(tmp_path / "model")
-    loaded = read_model(tmp_path / "model").eval()
-    assert torch.equal(loaded(ids).logits, model.eval()(ids).logits)
 
 
 def test_without_its_extension_a_saved_model_is_refused(tmp_path: Path) -> None:
@@ -89,19 +75,6 @@ def test_a_selection_that_compares_units_is_not_causal_in_training() -> None:
     assert design.training_causality == "strict"
 
 
-def test_routers_of_a_scorer_that_is_registered_again_are_counted_again() -> None:
-    register_scorer("own", SCORERS["linear"])
-    config = tiny_config(replace(DESIGNS["mixtral"], scorer="own"))
-    linear = config.sizes().routers
-    register_scorer("own", SCORERS["mlp"])
-    counted = sum(
-        weight.numel()
-        for layer in tiny_model(config.routing).model.mixtures
-        for weight in layer.router.parameters()
-    )
-    assert config.sizes().routers == counted > linear
-
-
 class WideScorer(LinearScorer):
     """A linear scorer with weights of a width that is an option."""
 
@@ -119,21 +92,6 @@ def test_routers_of_other_options_are_new() -> None:
     assert not keeps_routers(wide, narrow)
     changed = change_design(tiny_model(wide), tiny_config(narrow))
     assert changed.model.mixtures[0].router.scorer.wide.shape == (8,)
-
-
-def test_without_routers_their_options_go_and_those_of_others_stay() -> None:
-    register_scorer("own", SCORERS["linear"], options=["temperature"])
-    register_gates("own", softmax_selected, options=["scale"])
-    register_selection("own", lowest, options=["share"])
-    register_loss("largest", lambda routing: routing.logits.amax((-1, -2)))
-    options = {"temperature": 1.0, "scale": 2.0, "share": 3.0, "largest": 4.0}
-    design = replace(
-        DESIGNS["mixtral"], scorer="own", selection="own", gates="own", load_balance=0, options=options
-    )
-    free = router_free(tiny_model(design), "hidden").config.routing
-    assert free.options == {"share": 3.0, "largest": 4.0}
-    kept = router_free(tiny_model(design), "hidden", gates="own").config.routing
-    assert kept.options == {"scale": 2.0, "share": 3.0, "largest": 4.0}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from loriini import RoutingConfig
 from loriini.routing.selection import GATES, SELECTIONS
-from tiny import SEGMENT, random_ids, tiny_model
 
 
 def logits_of(seed: int, units: int, experts: int) -> Tensor:
@@ -101,15 +100,6 @@ def test_among_equals_the_lower_expert_and_the_earlier_unit_are_taken(units: int
     choice = token_choice(selection="expert_choice", capacity_factor=8)
     half_of_units = SELECTIONS["expert_choice"](equal, choice, None, True)
     assert torch.equal(half_of_units, (torch.arange(units) < round(units / 2))[:, None].expand(-1, 16))
-
-
-def test_of_two_units_that_segment_1_routes_an_expert_takes_the_first() -> None:
-    torch.manual_seed(0)
-    model = tiny_model("ec-segment").train()
-    for routing in model(random_ids(batch=2, length=2 * SEGMENT)).routings:
-        assert torch.equal(routing.logits[::2], routing.logits[1::2])
-        assert routing.gates[::2].any()
-        assert not routing.gates[1::2].any()
 
 
 CLOSE = token_choice(jitter=0.25)

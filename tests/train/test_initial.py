@@ -3,7 +3,6 @@
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -263,34 +262,18 @@ def test_a_checkpoint_copied_out_of_its_run_is_refused_with_the_remedy(tmp_path:
     assert InitialModel(str(checkpoint)).config.num_experts == 3
 
 
-def test_a_checkpoint_does_not_say_which_token_ends_documents(
-    tmp_path: Path, corpus: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Its run's corpora do, and they may be elsewhere."""
-    (checkpoint,) = (trained(tiny_run(steps=2), tmp_path) / "checkpoints").iterdir()
-    model, other = InitialModel(str(checkpoint)), read_corpora(corpus)
-    other = replace(
-        other, vocab_size=model.config.vocab_size, eos_token_id=5, tokenizer=model.tokenizer_folder
-    )
-    model.check_vocabulary(other)
-    assert "documents end with the token" not in capsys.readouterr().err
-
-
 def train_in_a_group(corpus: Path, init: Path, out: Path, more: list[str]) -> None:
     train_recipe("tiny-lory", out, [corpus], [*SMALL, *more], init=str(init))
 
 
 def test_several_processes_start_from_a_model(
-    corpus: Path, save: Callable[..., Path], lory: Path, tmp_path: Path
+    corpus: Path, save: Callable[..., Path], tmp_path: Path
 ) -> None:
-    cases = {"dense": (save("llama"), ["--parallel.experts", "2"]), "mixture": (lory, [])}
-    tasks = [(train_in_a_group, corpus, init, tmp_path / name, more) for name, (init, more) in cases.items()]
-    job(2, in_one_group, tasks)
-    for name, (init, _) in cases.items():
-        alone = tmp_path / f"{name} alone"
-        train_recipe("tiny-lory", alone, [corpus], SMALL, init=str(init))
-        found, expected = ([m["loss"] for m in metrics(out)] for out in (tmp_path / name, alone))
-        assert found == pytest.approx(expected, rel=1e-5)
+    several, alone, dense = tmp_path / "several", tmp_path / "alone", save("llama")
+    job(2, in_one_group, [(train_in_a_group, corpus, dense, several, ["--parallel.experts", "2"])])
+    train_recipe("tiny-lory", alone, [corpus], SMALL, init=str(dense))
+    found, expected = ([m["loss"] for m in metrics(out)] for out in (several, alone))
+    assert found == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_design_is_the_models_and_settings_of_training_are_the_recipes(tmp_path: Path) -> None:

@@ -52,25 +52,6 @@ def test_gradients_are_those_of_casts_in_each_micro_batch(
     assert_same_gradients(model.state_dict(), saved, rtol=0, atol=0)
 
 
-@pytest.mark.filterwarnings("ignore:grad and param do not obey:UserWarning")
-@pytest.mark.parametrize("recompute", [False, True])
-def test_a_gradient_in_another_layout_loses_nothing(recompute: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A flat copy of it would get what a merge's backward pass adds."""
-    monkeypatch.setattr(merge_kernels, "adds_gradient", lambda *_: True)
-    model, ids = tiny_model("lory", recompute_merge=recompute).train(), random_ids(4, 8)
-    wanted = gradients_of_two(model, ids, None)
-    model.zero_grad()
-    for mixture in model.model.mixtures:
-        for weight in mixture.experts.parameters():
-            weight.grad = torch.zeros(weight.mT.shape).mT
-    with experts_cast_once(model, torch.bfloat16):
-        for part in ids.chunk(2):
-            with torch.autocast("cpu", dtype=torch.bfloat16):
-                loss = run(model, part, labels=part).loss
-            loss.backward()
-    assert_same_gradients(gradients(model), wanted, rtol=0.01, atol=1e-6)
-
-
 def test_each_weight_is_cast_once() -> None:
     model = tiny_model("mixtral", num_hidden_layers=1).train()
     experts = model.model.mixtures[0].experts

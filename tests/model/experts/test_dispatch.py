@@ -10,7 +10,6 @@ from torch import Tensor
 
 from covering import grid
 from loriini import DESIGNS
-from loriini.model.experts.dispatch import PickRows, SumPairs, TakeUnits, find_pairs
 from loriini.model.experts.stacked import SwigluExperts, by_outputs_loop
 from loriini.routing.selection import FixedCounts, fixed_counts
 from tiny import random_ids, tiny_model
@@ -55,16 +54,6 @@ def test_units_without_experts_get_zeros() -> None:
     y = experts.by_outputs(x, gates, {}, FixedCounts(K))
     assert not y[3].any()
     torch.testing.assert_close(y, by_outputs_loop(experts, x, gates))
-
-
-def test_the_moves_of_rows_pass_gradcheck() -> None:
-    pairs = find_pairs(gates_of(FixedCounts(K)), FixedCounts(K))
-    x, y = (torch.randn(n, 3, dtype=torch.float64, requires_grad=True) for n in (N, N * K))
-    moves = pairs.units_P, pairs.places_NK
-    for move, rows in ((TakeUnits, x), (SumPairs, y)):
-        assert torch.autograd.gradcheck(lambda r, f=move: f.apply(r, *moves), (rows,))
-        assert torch.autograd.gradgradcheck(lambda r, f=move: f.apply(r, *moves), (rows,))
-    assert torch.autograd.gradcheck(lambda r: PickRows.apply(r, torch.tensor([3, 0, 5])), (x,))
 
 
 DESIGNS_BY_COUNT = {
