@@ -22,18 +22,18 @@ from tiny import BLOCKS
 BATCH, LENGTH, LAYERS = 4, 128, 3
 
 
-def config(design: str, block: str = "llama", width: int = 176, low_rank: int | None = None) -> LoriiniConfig:
+def config(design: str, block: str = "llama", width: int = 176, **changes: Any) -> LoriiniConfig:
     return LoriiniConfig(
         vocab_size=512,
         hidden_size=64,
         intermediate_size=width,
-        low_rank=low_rank,
         num_hidden_layers=LAYERS,
         num_attention_heads=4,
         num_experts=1 if design == "dense" else 4,
         routing=replace(DESIGNS[design], segment_length=32),
         block=block,
         dropout=0.1 if block == "gpt2" else 0.0,
+        **changes,
     )
 
 
@@ -82,22 +82,20 @@ def test_activations_are_those_of_a_real_pass_to_2_percent(
     assert_counted(design, block, dtype)
 
 
-def test_so_are_those_of_autonomous_experts() -> None:
-    assert_counted("aoe", "llama", torch.float32)
-
-
 @pytest.mark.parametrize(
-    ("design", "width", "low_rank", "dtype"),
+    ("design", "dtype", "changes"),
     [
-        ("mixtral", 100, None, torch.bfloat16),
-        ("ec-segment", 50, None, torch.float32),
-        ("aoe", 176, 4, torch.bfloat16),
+        ("aoe", torch.float32, {}),
+        ("aoe", torch.bfloat16, {"low_rank": 4}),
+        ("mixtral", torch.bfloat16, {"width": 100}),  # which the grouped kernel does not take
+        ("ec-segment", torch.float32, {"width": 50}),
+        ("dense", torch.bfloat16, {"tie_word_embeddings": True}),
+        ("lory", torch.float32, {"tie_word_embeddings": True}),
     ],
+    ids=str,
 )
-def test_so_are_those_of_widths_that_the_grouped_kernel_does_not_take(
-    design: str, width: int, low_rank: int | None, dtype: torch.dtype
-) -> None:
-    assert_counted(design, "llama", dtype, width, low_rank)
+def test_so_are_those_of_other_sizes(design: str, dtype: torch.dtype, changes: dict[str, Any]) -> None:
+    assert_counted(design, "llama", dtype, **changes)
 
 
 def kept(counted: ActivationBytes) -> int:
@@ -105,22 +103,11 @@ def kept(counted: ActivationBytes) -> int:
     return counted.rest + LAYERS * counted.layer
 
 
-def assert_counted(
-    design: str, block: str, dtype: torch.dtype, width: int = 176, low_rank: int | None = None
-) -> None:
-    shape = config(design, block, width, low_rank)
+def assert_counted(design: str, block: str, dtype: torch.dtype, **changes: Any) -> None:
+    shape = config(design, block, **changes)
     real = measured(LoriiniForCausalLM(shape).train(), dtype)
     counted = count_activations(shape, BATCH, LENGTH, dtype)
     assert kept(counted) == pytest.approx(real, rel=0.02)
-
-
-@pytest.mark.parametrize("design", ["dense", "lory", "mixtral"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_so_are_those_of_models_whose_head_is_the_embedding(design: str, dtype: torch.dtype) -> None:
-    shape = config(design)
-    shape.tie_word_embeddings = True
-    real = measured(LoriiniForCausalLM(shape).train(), dtype)
-    assert kept(count_activations(shape, BATCH, LENGTH, dtype)) == pytest.approx(real, rel=0.02)
 
 
 def test_routing_by_label_counts_the_states_that_a_router_would_keep() -> None:

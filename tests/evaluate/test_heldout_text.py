@@ -19,6 +19,12 @@ from runs import EOS, prepared
 from tiny import tiny_model
 
 
+@pytest.fixture(scope="module")
+def byte_level(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a prepared corpus's tokenizer."""
+    return prepared(tmp_path_factory.mktemp("corpus") / "corpus").folder / "tokenizer"
+
+
 def documents(*texts: tuple[str, str]) -> list[Document]:
     return [Document(f"d{i}", text, domain) for i, (domain, text) in enumerate(texts)]
 
@@ -41,9 +47,9 @@ def test_documents_are_concatenated_by_domain_and_cut_into_instances(
     )
 
 
-def test_bytes_are_those_of_the_text_that_is_scored(tmp_path: Path) -> None:
+def test_bytes_are_those_of_the_text_that_is_scored(byte_level: Path) -> None:
     """A long document that begins unlike its end, of which the first instances are scored."""
-    tokenizer = AutoTokenizer.from_pretrained(prepared(tmp_path / "corpus").folder / "tokenizer")
+    tokenizer = AutoTokenizer.from_pretrained(byte_level)
     beginning, end = "€ 3 times " * 40, "the other document " * 400
     texts = documents(("a", "3"), ("a", beginning + end))
     found = tokenize_by_domain(texts, tokenizer, 15, most=4, contexts="strung")["a"]
@@ -53,13 +59,12 @@ def test_bytes_are_those_of_the_text_that_is_scored(tmp_path: Path) -> None:
     assert found.bytes_per_token == pytest.approx(len(decoded.encode()) / (4 * 16))
 
 
-def test_held_out_text_has_the_tokens_of_training_text(tmp_path: Path) -> None:
+def test_held_out_text_has_the_tokens_of_training_text(byte_level: Path) -> None:
     """Also where a text spells the token that ends a document."""
     text = "3 times <|endoftext|> 3"
-    folder = prepared(tmp_path / "corpus").folder / "tokenizer"
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(byte_level)
     assert tokenizer.eos_token == "<|endoftext|>"
-    (encoded,) = CachedTokenizer(folder / "tokenizer.json", np.uint16)([text])
+    (encoded,) = CachedTokenizer(byte_level / "tokenizer.json", np.uint16)([text])
     ids = np.frombuffer(encoded, np.uint16).tolist()
     (instance,) = tokenize_by_domain(documents(("a", text)), tokenizer, length=64)["a"].instances
     assert instance.tolist() == [*ids, tokenizer.eos_token_id]

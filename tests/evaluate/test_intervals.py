@@ -5,6 +5,7 @@ from dataclasses import astuple
 import numpy as np
 import pytest
 
+from loriini.evaluate import intervals
 from loriini.evaluate.intervals import (
     Difference,
     degrees_of_freedom,
@@ -55,16 +56,6 @@ def test_a_difference_of_means_is_over_the_same_questions() -> None:
         assert found.to_dict() == {"change": change, "low": None, "high": None}
 
 
-def test_the_interval_covers_the_true_difference_about_as_often_as_it_says() -> None:
-    rng, covered = np.random.default_rng(3), 0
-    for _ in range(100):
-        a = rng.normal(3, 0.5, 30)
-        b = a + rng.normal(0.01, 0.05, 30)
-        found = differences_by_domain({"d": a}, {"d": b})["all"]
-        covered += found.low <= np.expm1(0.01) <= found.high
-    assert 88 <= covered <= 99
-
-
 def test_documents_are_drawn_with_all_of_their_instances() -> None:
     """Against a loop over resamples, and for losses that are alike within a document."""
     documents = {"d": [0] * 9 + [1] + [2] * 5 + [4] * 5 + [7, 8, 9, 9]}
@@ -87,9 +78,12 @@ def test_the_factor_is_that_of_students_t() -> None:
     assert 1 < factor_of([1000, 1000]) < 1.001
 
 
-@pytest.mark.parametrize("documents", [(2,), (5,), (3, 3, 8, 20)])
-def test_few_documents_are_covered_as_often_as_many(documents: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("documents", [(2,), (3, 3, 8, 20)])
+def test_few_documents_are_covered_as_often_as_many(
+    documents: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A plain bootstrap covers 55 % for two documents, 75 % for three, 80 % for five."""
+    monkeypatch.setattr(intervals, "RESAMPLES", 2000)
     rng, covered = np.random.default_rng(5), 0
     for _ in range(150):
         a, b, numbers = {}, {}, {}

@@ -24,22 +24,17 @@ def model_of(design: str = "lory") -> LoriiniForCausalLM:
 
 
 def test_greedy_text_is_what_the_model_finds_likeliest(tokenizer: PreTrainedTokenizerBase) -> None:
-    model = model_of("mixtral")
-    ids = tokenizer(PROMPT, return_tensors="pt", add_special_tokens=False)["input_ids"]
-    expected = tokenizer.decode(model(ids).logits[0, -1].argmax())
-    assert continue_text(model, tokenizer, PROMPT, Generation(1, greedy=True)) == expected
-
-
-def test_a_tokenizer_that_adds_bos_adds_it_to_a_prompt(tokenizer: PreTrainedTokenizerBase) -> None:
+    """After a BOS where the tokenizer adds one."""
     model, adding = model_of("mixtral"), copy.deepcopy(tokenizer)
     adding.bos_token = "w9"
     bos = adding.bos_token_id
-    assert opening_ids(tokenizer) == opening_ids(adding) == []
+    assert opening_ids(adding) == []
     adding.backend_tokenizer.post_processor = TemplateProcessing(single="w9 $A", special_tokens=[("w9", bos)])
-    assert opening_ids(adding) == [bos]
-    ids = torch.tensor([[bos, *tokenizer(PROMPT, add_special_tokens=False)["input_ids"]]])
-    expected = tokenizer.decode(model(ids).logits[0, -1].argmax())
-    assert continue_text(model, adding, PROMPT, Generation(1, greedy=True)) == expected
+    for each, opening in ((tokenizer, []), (adding, [bos])):
+        assert opening_ids(each) == opening
+        ids = torch.tensor([[*opening, *tokenizer(PROMPT, add_special_tokens=False)["input_ids"]]])
+        expected = tokenizer.decode(model(ids).logits[0, -1].argmax())
+        assert continue_text(model, each, PROMPT, Generation(1, greedy=True)) == expected
 
 
 def test_a_seed_decides_what_is_sampled(tokenizer: PreTrainedTokenizerBase) -> None:

@@ -71,10 +71,9 @@ def model_of(design: RoutingConfig, **settings: Any) -> LoriiniForCausalLM:
     return model
 
 
-def decided_by(model: LoriiniForCausalLM, prompt_BL: torch.Tensor | None = None) -> RoutedBy:
+def decided_by(model: LoriiniForCausalLM) -> RoutedBy:
     """A decision by a prompt, or by the label of the first expert."""
-    prompt_BL = random_ids(1, 6) if prompt_BL is None else prompt_BL
-    return RoutedBy(prompt_BL, label_arguments(model, 1).get("routing_labels"))
+    return RoutedBy(random_ids(1, 6), label_arguments(model, 1).get("routing_labels"))
 
 
 def assert_equal(model: LoriiniForCausalLM, exported: PreTrainedModel, decision: RoutedBy) -> None:

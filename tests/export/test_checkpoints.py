@@ -57,30 +57,26 @@ def test_a_step_of_a_run_made_again_is_not_taken_for_the_one_that_was_exported(
         export_run(run, settings, out)
 
 
-def test_the_last_step_is_the_final_model(unfinished: Path, tmp_path: Path) -> None:
+def test_the_last_step_is_the_final_model_where_its_corpus_was_moved_too(
+    unfinished: Path, tmp_path: Path
+) -> None:
     run, _ = read_run(unfinished / "run.json")
-    train(run, read_corpora(run.corpus), tmp_path / "run")
-    model, tokenizer = load_checkpoint(tmp_path / "run", 10)
-    final, same = load_model(tmp_path / "run")
-    assert not model.training
-    assert tokenizer.get_vocab() == same.get_vocab()
-    assert model.config.eos_token_id == final.config.eos_token_id
-    for name, weight in final.state_dict().items():
-        assert torch.equal(model.state_dict()[name], weight), name
-
-
-def test_a_checkpoint_is_exported_where_its_corpus_was_moved(unfinished: Path, tmp_path: Path) -> None:
-    run, _ = read_run(unfinished / "run.json")
-    corpus = tmp_path / "corpus"
-    shutil.copytree(run.corpus[0], corpus)
-    train(replace(run, corpus=(corpus,)), read_corpora([corpus]), tmp_path / "run")
-    before = load_checkpoint(tmp_path / "run", 10)[0]
+    out, corpus = tmp_path / "run", shutil.copytree(run.corpus[0], tmp_path / "corpus")
+    train(replace(run, corpus=(corpus,)), read_corpora([corpus]), out)
+    loaded = [load_checkpoint(out, 10)]
     shutil.rmtree(corpus)
-    after, _ = load_checkpoint(tmp_path / "run", 10)
-    assert after.config.to_dict() == before.config.to_dict()
-    shutil.rmtree(tmp_path / "run" / "model")
+    loaded.append(load_checkpoint(out, 10))
+    final, same = load_model(out)
+    for model, tokenizer in loaded:
+        assert not model.training
+        assert tokenizer.get_vocab() == same.get_vocab()
+        assert model.config.to_dict() == loaded[0][0].config.to_dict()
+        assert model.config.eos_token_id == final.config.eos_token_id
+        for name, weight in final.state_dict().items():
+            assert torch.equal(model.state_dict()[name], weight), name
+    shutil.rmtree(out / "model")
     with pytest.raises(InputError, match="tokenizer"):
-        load_checkpoint(tmp_path / "run", 10)
+        load_checkpoint(out, 10)
 
 
 def test_another_step_is_refused_with_those_there_are(unfinished: Path, tmp_path: Path) -> None:

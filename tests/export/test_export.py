@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import shutil
 import sys
 import types
 from pathlib import Path
@@ -18,9 +19,15 @@ from loriini.export import export
 from loriini.export.export import ExportSettings, export_model, export_run
 from loriini.export.probe import probe
 from runs import EOS, VOCABULARY, byte_tokenizer, tiny_run, trained
-from tiny import CLOSE, run, tiny_model
+from tiny import run, tiny_model
 
 PROMPT = [3, 1, 4, 1, 5, 9]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished run."""
+    return trained(tiny_run(steps=2), tmp_path_factory.mktemp("run"))
 
 
 def model_of(design: str, **changes: object) -> LoriiniForCausalLM:
@@ -45,36 +52,27 @@ def test_unknown_settings_and_those_without_effect_are_refused(settings: dict[st
         ExportSettings(**settings)
 
 
-@pytest.mark.parametrize("prompt", [PROMPT, PROMPT[:1]], ids=len)
+@pytest.mark.parametrize(("prompt", "bos"), [(PROMPT, None), (PROMPT[:1], None), (PROMPT, 9)], ids=str)
 def test_a_llama_writes_the_text_that_the_model_writes(
-    prompt: list[int], tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+    prompt: list[int], bos: int | None, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
-    model = model_of("lory")
-    folder = export_model(model, tokenizer, ExportSettings("llama", prompt=words(prompt)), tmp_path / "llama")
+    """Also after a BOS, which the tokenizers of Llama 2 and Mistral put before every text."""
+    model, tokenizer, ids = model_of("lory"), copy.deepcopy(tokenizer), torch.tensor([prompt])
+    if bos is not None:
+        ids = torch.tensor([[bos, *prompt]])
+        tokenizer.bos_token = f"w{bos}"
+        opening = TemplateProcessing(single=f"w{bos} $A", special_tokens=[(f"w{bos}", bos)])
+        tokenizer.backend_tokenizer.post_processor = opening
+    settings = ExportSettings("llama", prompt=words(prompt))
+    folder = export_model(model, tokenizer, settings, tmp_path / "llama")
     llama = LlamaForCausalLM.from_pretrained(folder)
-    ids = AutoTokenizer.from_pretrained(folder)(words(prompt), return_tensors="pt")["input_ids"]
-    assert ids.tolist() == [prompt]
+    found = AutoTokenizer.from_pretrained(folder)(words(prompt), return_tensors="pt")["input_ids"]
+    assert torch.equal(found, ids)
     arguments = {"max_new_tokens": 12, "do_sample": False, "attention_mask": torch.ones_like(ids)}
     assert torch.equal(llama.generate(ids, **arguments), model.generate(ids, **arguments))
     assert json.loads((folder / "export.json").read_text())["max_logit_difference"] < 1e-4
-
-
-def test_a_prompt_has_the_bos_with_which_it_will_be_served(
-    tokenizer: PreTrainedTokenizerBase, tmp_path: Path
-) -> None:
-    """As the tokenizers of Llama 2 and Mistral put one before every text."""
-    model, adding = model_of("lory"), copy.deepcopy(tokenizer)
-    adding.bos_token = "w9"
-    opening = TemplateProcessing(single="w9 $A", special_tokens=[("w9", adding.bos_token_id)])
-    adding.backend_tokenizer.post_processor = opening
-    folder = export_model(model, adding, ExportSettings("llama", prompt=words(PROMPT)), tmp_path / "llama")
-    ids = AutoTokenizer.from_pretrained(folder)(words(PROMPT), return_tensors="pt")["input_ids"]
-    assert ids.tolist() == [[9, *PROMPT]]
-    found = LlamaForCausalLM.from_pretrained(folder)(ids)
-    wanted = model(ids, prompt_lengths=torch.tensor([ids.shape[1]]), inference_routing="prompt")
-    torch.testing.assert_close(found.logits, wanted.logits, **CLOSE)
     with pytest.raises(InputError, match="the prompt is empty"):
-        export_model(model, adding, ExportSettings("llama", prompt=""), tmp_path / "empty")
+        export_model(model, tokenizer, ExportSettings("llama", prompt=""), tmp_path / "empty")
 
 
 @pytest.mark.parametrize("design", ["lory", "aoe", "random", "global-top2"])
@@ -162,16 +160,6 @@ def test_what_cannot_be_exported_is_refused_and_leaves_nothing(
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("design", "to"), [("dense", "llama"), ("mixtral", "mixtral")])
-def test_heads_that_are_rotated_in_part_are_refused(
-    design: str, to: str, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
-) -> None:
-    experts = {"num_experts": 1} if design == "dense" else {}
-    model = model_of(design, **experts, rope_parameters={"rope_theta": 1e4, "partial_rotary_factor": 0.5})
-    with pytest.raises(InputError, match=r"partial_rotary_factor is 0\.5"):
-        export_model(model, tokenizer, ExportSettings(to), tmp_path / "out")
-
-
 def test_experts_that_transformers_cannot_multiply_are_refused(
     tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
@@ -219,8 +207,8 @@ def test_nothing_that_is_there_is_overwritten(tokenizer: PreTrainedTokenizerBase
     assert {path.name for path in tmp_path.iterdir()} == {"empty", "file"}
 
 
-def test_the_same_export_is_left_and_another_refused(tmp_path: Path) -> None:
-    folder = trained(tiny_run(steps=2), tmp_path)
+def test_the_same_export_is_left_and_another_refused(finished: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(finished, tmp_path / "run")
     settings = ExportSettings("llama", prompt="w1 w2")
     out = export_run(folder, settings, tmp_path / "out")
     before = (out / "model.safetensors").stat().st_mtime_ns
@@ -239,17 +227,15 @@ def test_the_same_export_is_left_and_another_refused(tmp_path: Path) -> None:
     assert export_run(folder, settings, out) == out
 
 
-def test_a_damaged_record_of_an_export_is_refused(tmp_path: Path) -> None:
-    folder, out = trained(tiny_run(steps=2), tmp_path), tmp_path / "out"
-    out.mkdir()
+def test_a_damaged_record_of_an_export_is_refused(finished: Path, tmp_path: Path) -> None:
     for damaged in ("{bad", "[]"):
-        (out / "export.json").write_text(damaged)
+        (tmp_path / "export.json").write_text(damaged)
         with pytest.raises(InputError, match=r"export\.json"):
-            export_run(folder, ExportSettings("hf"), out)
+            export_run(finished, ExportSettings("hf"), tmp_path)
 
 
-def test_a_card_has_the_runs_numbers(tmp_path: Path) -> None:
-    folder = trained(tiny_run(steps=2), tmp_path)
+def test_a_card_has_the_runs_numbers(finished: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(finished, tmp_path / "run")
     measured = {"step": 2, "perplexity": {"sums": 12.345}, "mean_perplexity": 12.345}
     (folder / "evaluation.jsonl").write_text(json.dumps(measured) + "\n")
     written = (folder / "model" / "README.md").read_text()

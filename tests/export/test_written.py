@@ -46,26 +46,20 @@ SCALED = {"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0}
 def test_both_versions_find_the_settings(
     settings: dict[str, Any], theta: float, scaling: dict[str, Any] | None, tmp_path: Path
 ) -> None:
-    model = model_of(DESIGNS["mixtral"], vocab_size=260, **settings)
-    export_model(model, byte_tokenizer(), ExportSettings("mixtral"), tmp_path / "out")
+    model, tokenizer = model_of(DESIGNS["mixtral"], vocab_size=260, **settings), byte_tokenizer()
+    tokenizer.padding_side = tokenizer.truncation_side = "left"
+    export_model(model, tokenizer, ExportSettings("mixtral"), tmp_path / "out")
     written = json.loads((tmp_path / "out/config.json").read_text())
     assert (written["rope_theta"], written.get("rope_scaling")) == (theta, scaling)
     read = AutoConfig.from_pretrained(tmp_path / "out")
     assert read.rope_parameters == model.config.rope_parameters
     assert read.num_local_experts == 4
-    encoded = AutoTokenizer.from_pretrained(tmp_path / "out")("owl")
-    assert sorted(encoded) == ["attention_mask", "input_ids"]
+    again = AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert (again.padding_side, again.truncation_side) == ("left", "left")
+    assert sorted(again("owl")) == ["attention_mask", "input_ids"]
     assert json.loads((tmp_path / "out/tokenizer_config.json").read_text())["tokenizer_class"] == (
         "PreTrainedTokenizerFast"
     )
-
-
-def test_the_sides_of_a_tokenizers_own_class_are_kept(tmp_path: Path) -> None:
-    tokenizer = byte_tokenizer()
-    tokenizer.padding_side = tokenizer.truncation_side = "left"
-    export_model(model_of(DESIGNS["mixtral"], vocab_size=260), tokenizer, ExportSettings("mixtral"), tmp_path)
-    read = AutoTokenizer.from_pretrained(tmp_path)
-    assert (read.padding_side, read.truncation_side) == ("left", "left")
 
 
 def test_a_chat_models_ends_are_kept(tmp_path: Path) -> None:

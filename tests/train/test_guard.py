@@ -116,7 +116,8 @@ def test_a_kill_within_the_window_changes_nothing(corpus: TrainingCorpus, tmp_pa
 
 
 def test_what_one_process_skips_is_skipped_in_all(tmp_path: Path) -> None:
-    cases = [(tiny_run(), tmp_path / "infinite", 3, math.inf), (SPIKING, tmp_path / "spiking", 7, 1e4)]
+    runs = tiny_run(steps=4), replace(SPIKING, steps=8)
+    cases = [(runs[0], tmp_path / "infinite", 3, math.inf), (runs[1], tmp_path / "spiking", 7, 1e4)]
     job(2, in_one_group, [(train_spoiled_in_the_last, *case) for case in cases])
     for _, folder, step, _ in cases:
         assert [m["step"] for m in metrics(folder / "run") if m["skipped"]] == [step]

@@ -161,19 +161,16 @@ def train_from_the_command_line(out: Path, *more: str) -> tuple[int, str]:
 
 
 def test_several_processes_make_one_corpus_and_one_run_measured_once(tmp_path: Path, heldout: Path) -> None:
-    more = {"1": ("--heldout", str(heldout)), "2": ("--heldout", str(heldout), "--parallel.experts", "2")}
-    tasks = [(train_from_the_command_line, tmp_path / name, *options) for name, options in more.items()]
-    first, second = job(2, in_one_group, tasks)
-    for name, (pid, printed), (other_pid, nothing) in zip(more, first, second, strict=True):
-        out = tmp_path / name
-        assert pid != other_pid
-        assert printed == f"{out / 'model'}\n"
-        assert nothing == ""
-        assert [m["step"] for m in metrics(out)] == [1, 2, 3, 4]
-        assert [entry["step"] for entry in results(out)] == [2, 4]
-        settings = json.loads((out / "run.json").read_text())
-        assert settings["corpus"] == [str(tmp_path / "tiny-corpus-32")]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2", "tiny-corpus-32"]
+    out, options = tmp_path / "run", ("--heldout", str(heldout), "--parallel.experts", "2")
+    first, second = job(2, in_one_group, [(train_from_the_command_line, out, *options)])
+    (pid, printed), (other_pid, nothing) = first[0], second[0]
+    assert pid != other_pid
+    assert (printed, nothing) == (f"{out / 'model'}\n", "")
+    assert [m["step"] for m in metrics(out)] == [1, 2, 3, 4]
+    assert [entry["step"] for entry in results(out)] == [2, 4]
+    settings = json.loads((out / "run.json").read_text())
+    assert settings["corpus"] == [str(tmp_path / "tiny-corpus-32")]
+    assert {path.name for path in tmp_path.iterdir()} == {"run", "tiny-corpus-32"}
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from transformers import Trainer, TrainingArguments
 
 from loriini import LoriiniForCausalLM, PromptCollator
 from loriini.data.batches.dataset import InstanceDataset
+from loriini.train.optimizer import OptimizerConfig, make_optimizer
 from runs import EOS, VOCABULARY, Pattern, tiny_run
 from tiny import gradients
 
@@ -59,7 +60,11 @@ def test_transformers_trainer_trains_saves_and_loads(design: str, tmp_path: Path
     model = LoriiniForCausalLM(run.config(VOCABULARY, EOS, label_names=labels))
     examples = InstanceDataset(Pattern(), labelled=design == "label")
     settings = arguments(tmp_path, label_names=examples.label_names)
-    trainer = Trainer(model, settings, train_dataset=examples, eval_dataset=examples)
+    muon = OptimizerConfig(name="muon", learning_rate=1e-2)
+    optimizer = make_optimizer(model, muon) if design == "mixtral" else None  # None: the Trainer's AdamW
+    trainer = Trainer(
+        model, settings, train_dataset=examples, eval_dataset=examples, optimizers=(optimizer, None)
+    )
     trainer.train()
     assert abs(losses(trainer)[0] - math.log(VOCABULARY)) < 0.2
     assert sum(losses(trainer)[-5:]) / 5 < 0.7 * losses(trainer)[0]
