@@ -31,7 +31,8 @@ def config(design: str, block: str = "llama", width: int = 176, **changes: Any) 
         num_attention_heads=4,
         num_experts=1 if design == "dense" else 4,
         routing=replace(DESIGNS[design], segment_length=32),
-        block=block,
+        block="llama" if block == "normed" else block,
+        qk_norm="all" if block == "normed" else None,
         dropout=0.1 if block == "gpt2" else 0.0,
         **changes,
     )
