@@ -3,7 +3,6 @@
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from math import exp
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +10,14 @@ import pytest
 from tinybench import script, write_text
 
 from compare.conftest import all_trained_here
-from loriini.common.errors import InputError
 from loriini.compare.trainings import Training
-from loriini.evaluate.settings import EvaluationSettings
 from quickstart.conftest import shrink
 
 TABLES = {"RATES": ("4e-3", "8e-3"), "SEEDS": (100, 101), "NEW_INSTANCES": 4, "CHARACTERS": 400_000}
 """What the script has in these tests."""
 
 
-def run_findings(folder: Path, *options: str, **tables: Any) -> list[str]:
+def run_findings(folder: Path, **tables: Any) -> list[str]:
     """Run the script on little text, its trainings in this process; returns the names of those trained."""
     findings, trained = script("findings"), list[str]()
 
@@ -37,35 +34,24 @@ def run_findings(folder: Path, *options: str, **tables: Any) -> list[str]:
         shrink(patch)
         for name, value in {**TABLES, "train_all": train_here, **tables}.items():
             patch.setattr(findings, name, value)
-        patch.setattr(sys, "argv", ["findings.py", *where, *sizes, *options, *inputs])
+        patch.setattr(sys, "argv", ["findings.py", *where, *sizes, *inputs])
         findings.main()
     return trained
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The results of a dense model."""
+    """A finished study of dense and Lory, which a second run leaves as it is."""
     findings, folder = script("findings"), tmp_path_factory.mktemp("findings")
-    run_findings(folder, QUESTIONS={"mixtures": findings.designs("dense")})
+    questions = {"mixtures": findings.designs("dense", "lory"), "prompt": findings.QUESTIONS["prompt"]}
+    trained = run_findings(folder, QUESTIONS=questions)
+    assert {name.split(",")[0] for name in trained} == {"dense", "lory"}
+    assert run_findings(folder, QUESTIONS=questions) == []
     return folder
 
 
 @pytest.fixture(scope="module")
 def results(folder: Path) -> dict[str, Any]:
-    """The same with Lory, which another run added."""
-    findings = script("findings")
-    questions = {"mixtures": findings.designs("dense", "lory"), "prompt": findings.QUESTIONS["prompt"]}
-    scored = list[str]()
-
-    def evaluate_on(run: Path, heldout: Any, settings: EvaluationSettings, title: str) -> dict[str, Any]:
-        scored.append(settings.routing)
-        return evaluate(run, heldout, settings, title)
-
-    evaluate = findings.evaluate_on
-    trained = run_findings(folder, QUESTIONS=questions, evaluate_on=evaluate_on)
-    assert {name.split(",")[0] for name in trained} == {"lory"}
-    assert scored == ["training"] * 4 + ["prompt"] * 4  # held-out text, and new instances of the corpus
-    assert run_findings(folder, QUESTIONS=questions) == []
     found: dict[str, Any] = json.loads((folder / "findings.json").read_text())
     return found
 
@@ -82,17 +68,6 @@ def test_the_rate_is_that_of_the_lowest_training_loss_and_the_seeds_are_others(
         reported = {run["optimizer"]["learning_rate"] for run in runs if run["name"] == name and run["seed"]}
         assert reported == {float(best)}
         assert results["variants"][name]["seeds"].keys() == {"100", "101"}
-
-
-def test_a_variant_that_is_only_scored_otherwise_is_not_trained_again(results: Mapping[str, Any]) -> None:
-    trained, prompt = (results["variants"][name]["seeds"] for name in ("lory", "lory, routed by the prompt"))
-    for seed, scores in prompt.items():
-        assert scores["training_loss"] == trained[seed]["training_loss"]
-
-
-def test_results_of_other_settings_are_not_added_to(results: Mapping[str, Any], folder: Path) -> None:
-    with pytest.raises(InputError, match=r"findings\.json.*steps"):
-        run_findings(folder, "--steps=4")
 
 
 def test_rates_are_tried_beyond_the_best_one_while_it_is_at_the_edge() -> None:
@@ -118,42 +93,6 @@ def test_tables_and_pictures_are_made_of_the_results(results: Mapping[str, Any])
     )
     assert drawn.keys() == {"findings_rates.svg", "findings_designs.svg"}
     assert all(svg.startswith("<svg") and "currentColor" not in svg for svg in drawn.values())
-
-
-def test_domains_unlike_the_training_text_have_rows_of_their_own(results: Mapping[str, Any]) -> None:
-    variants = results["variants"]
-    in_random_order = {f"{name}, random order": variants[name] for name in ("dense", "lory")}
-    study = {**results, "variants": {**variants, **in_random_order}}
-    table = script("findings_page").TABLES["domains"]({**results, "order": study})
-    named = [line.split(" | ")[0] for line in table.splitlines()[2:]]
-    assert named == ["| sums", "| tales", "| their mean", "| other", "| their mean"]
-
-
-def test_a_comparison_is_paired_by_seed_and_by_document() -> None:
-    losses = {"100": [1.0, 2.0, 3.0], "101": [1.2, 2.2, 3.2]}
-    results = {"tokens": {"text": [4.0, 4.0, 4.0], "new": [4.0] * 3}, "unlike": ["new"], "variants": {}}
-    for name, gain in (("dense", 0.0), ("lory", 0.1)):
-        by_seed = {seed: [loss - gain for loss in of_seed] for seed, of_seed in losses.items()}
-        results["variants"][name] = {
-            "parameters": {"active": 1000, "total": 1000},
-            "causality": "strict",
-            "seeds": {
-                seed: {
-                    "new_loss": 1.0,
-                    "perplexity": {"text": 2.0**-gain, "new": 3.0},
-                    "losses": {"text": of_seed, "new": losses[seed]},
-                }
-                for seed, of_seed in by_seed.items()
-            },
-        }
-    compare = script("findings_page").compare
-    found = compare(results, "lory", "dense")["difference"]
-    assert found["all"] == found["text"]
-    assert found["text"]["seeds"]["low"] == pytest.approx(2**-0.1 - 1)
-    assert found["text"]["documents"]["low"] == pytest.approx(exp(-0.1) - 1)
-    unlike = compare(results, "lory", "dense", unlike=True)["difference"]
-    assert unlike.keys() == {"new", "all"}
-    assert unlike["all"]["change"] == 0
 
 
 def test_the_pages_are_made_of_the_committed_results() -> None:
