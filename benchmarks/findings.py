@@ -49,7 +49,9 @@ from loriini.evaluate.runs import ScoredModel, evaluate_on, shared_heldout
 from loriini.evaluate.settings import EvaluationRouting, EvaluationSettings
 from loriini.model.weights.loading import load_model
 from loriini.quickstart.settings import QuickstartSettings
+from loriini.recipes.redesign import scaled_shape, with_design
 from loriini.recipes.small import quickstart_run
+from loriini.train.config import TrainConfig
 from loriini.train.corpora import read_corpora
 from loriini.train.overrides.apply import override
 
@@ -73,6 +75,8 @@ class Variant:
     name: str
     """The design, and what differs after a comma."""
     overrides: tuple[str, ...] = ()
+    width: int = 64
+    """Width of the model, with heads of 32."""
     rate_of: str = ""
     """The variant whose rate it has; empty: one of its own is chosen."""
     seeds: int = 5
@@ -86,16 +90,16 @@ class Variant:
     def design(self) -> str:
         return self.name.partition(",")[0]
 
+    def run(self, steps: int, seed: int) -> TrainConfig:
+        """The quickstart's run of its design, at its width, before overrides."""
+        dense = quickstart_run("dense", "small", steps, seed)
+        shape = scaled_shape(dense.model, self.width, dense.model.num_hidden_layers, self.width // 32)
+        return with_design(replace(dense, model=shape), self.design)
+
 
 def designs(*names: str, **settings: Any) -> tuple[Variant, ...]:
     """The quickstart's models of these designs."""
     return tuple(Variant(name, **settings) for name in names)
-
-
-def wide(width: int) -> tuple[str, ...]:
-    """The overrides of a model of this width, with heads of 32."""
-    shape = {"hidden_size": width, "intermediate_size": 11 * width // 4, "num_attention_heads": width // 32}
-    return tuple(f"--model.{name}={value}" for name, value in shape.items())
 
 
 ADAMW, INITIALIZER = "--optimizer.name=adamw", "--model.expert_scale=initializer"
@@ -109,9 +113,12 @@ QUESTIONS = {
     "expert-choice": designs("ec-token"),
     "units": designs("prefix"),
     "designs": designs("deepseek-v3", "aoe"),
-    "width-128": tuple(Variant(f"{name}, width 128", wide(128), seeds=0) for name in ("dense", "lory")),
+    "width-128": (
+        *(Variant(f"{name}, width 128", width=128, seeds=3) for name in ("dense", "lory")),
+        Variant("mixtral, width 128", width=128, rate_of="dense, width 128", seeds=3),
+    ),
     "expert-rate": (Variant("lory, expert rate 2.8", ("--optimizer.expert_rate=2.8",), seeds=0),),
-    "width-256": (Variant("dense, width 256", wide(256), seeds=0),),
+    "width-256": (Variant("dense, width 256", width=256, seeds=0),),
     "optimizers": tuple(
         Variant(f"{name}, AdamW", (ADAMW,), seeds=3) for name in ("dense", "lory", "mixtral")
     ),
@@ -185,9 +192,9 @@ class Study:
 
     def training(self, variant: Variant, rate: str, steps: int, seed: int) -> Training:
         """A training of a variant."""
-        run = quickstart_run(variant.design, "small", steps, seed)
         rated = (f"--optimizer.learning_rate={rate}", *variant.overrides)
-        return Training(variant.name, replace(override(run, rated), corpus=(self.corpus(variant.order),)))
+        run = override(variant.run(steps, seed), rated)
+        return Training(variant.name, replace(run, corpus=(self.corpus(variant.order),)))
 
     def train(self, trainings: Iterable[Training]) -> list[Training]:
         """Train those that are not done; WorkerDied where one fails."""

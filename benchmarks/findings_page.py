@@ -50,6 +50,7 @@ COMPARED: dict[str, Pairs] = {
         *beside("dense", "lory", "lory, copies", "lory, dense warm-up"),
         *beside("lory", "lory, copies", "lory, dense warm-up"),
     ),
+    "width-128": beside("dense, width 128", *(f"{name}, width 128" for name in ("dense", "mixtral", "lory"))),
     "longer": beside("dense, 1700 steps", *(f"{name}, 1700 steps" for name in ("dense", "lory", "mixtral"))),
     "units": beside("lory", "prefix"),
     "order": (("lory", "dense"), ("lory, random order", "dense, random order")),
@@ -324,7 +325,7 @@ def with_tables(page: str, results: Results) -> str:
     def made(match: re.Match[str]) -> str:
         return f"<!-- table {match[1]} -->\n\n{TABLES[match[1]](results)}\n<!-- end -->"
 
-    return re.sub(r"<!-- table ([a-z-]+) -->\n.*?<!-- end -->", made, page, flags=re.DOTALL)
+    return re.sub(r"<!-- table ([a-z0-9-]+) -->\n.*?<!-- end -->", made, page, flags=re.DOTALL)
 
 
 def pictures(page: str, results: Results) -> Iterator[tuple[str, str]]:

@@ -70,6 +70,12 @@ def test_the_rate_is_that_of_the_lowest_training_loss_and_the_seeds_are_others(
         assert results["variants"][name]["seeds"].keys() == {"100", "101"}
 
 
+def test_wider_designs_have_the_active_size_of_the_wider_dense_model() -> None:
+    variants = script("findings").QUESTIONS["width-128"]
+    active = {v.design: v.run(steps=1, seed=0).config(2048).parameters()[1] for v in variants}
+    assert active == pytest.approx(dict.fromkeys(active, active["dense"]), rel=0.02)
+
+
 def test_rates_are_tried_beyond_the_best_one_while_it_is_at_the_edge() -> None:
     rates_to_try = script("findings").rates_to_try
     assert rates_to_try({"2e-3": 1.0, "4e-3": 2.0}) == ["0.001"]
