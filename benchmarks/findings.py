@@ -328,8 +328,9 @@ def answer(study: Study, found: dict[str, Any], variants: Sequence[Variant]) -> 
     known = {v.name: found["variants"].get(v.name, {}).get("seeds", {}) for v in variants}
     lacking = [(v, seed) for v in variants for seed in SEEDS[: v.seeds] if str(seed) not in known[v.name]]
     tried = found["tried"]
-    tried |= study.choose_rates([v for v in variants if not v.rate_of and v.name not in tried])
-    write(study, found)
+    if unrated := [v for v in variants if not v.rate_of and v.name not in tried]:
+        tried |= study.choose_rates(unrated)
+        write(study, found)
     rates = {v.name: best_rate(tried[v.rate_of or v.name]) for v in variants}
     done = study.train(study.training(v, rates[v.name], study.steps, seed) for v, seed in lacking)
     for variant in (v for v in variants if any(v is of for of, seed in lacking)):
