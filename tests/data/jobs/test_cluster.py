@@ -107,7 +107,8 @@ def test_a_failure_on_the_cluster_is_raised_and_no_further_task_begun(
 
 
 @pytest.mark.parametrize(
-    ("after", "error"), [("exit 1", WorkerDied), ("kill -INT $PPID; sleep 9", KeyboardInterrupt)]
+    ("after", "error"),
+    [("exit 1", WorkerDied), ("sleep 0.2; kill -INT $PPID; exec sleep 9", KeyboardInterrupt)],
 )
 def test_jobs_that_are_lost_or_no_longer_waited_for(
     after: str, error: Any, tmp_path: Path, slurm: Path
