@@ -19,7 +19,7 @@ BUDGETS = {
     "model": 4043,
     "parallel": 861,
     "data/read": 1729,
-    "data/prepare": 3444,
+    "data/prepare": 3446,
     "data/jobs": 801,
     "data/convert": 452,
     "data/batches": 355,

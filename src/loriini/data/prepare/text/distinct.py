@@ -33,18 +33,18 @@ def repetitions(hashes_D: NDArray[np.bytes_]) -> tuple[Ids, Ids]:
     return first, occurrence
 
 
-def unique_id(id: str, occurrence: int, number: int, known: NDArray[np.bytes_]) -> str:
-    """A unique id for the document whose `id` occurs for the `occurrence`-th time.
+def unique_id(own_id: str, occurrence: int, number: int, known: NDArray[np.bytes_]) -> str:
+    """A unique id for the document whose `own_id` occurs for the `occurrence`-th time.
 
-    The first keeps its id, later ones get `id#occurrence`, followed by `@number` while another document has
+    The first keeps it, later ones get `own_id#occurrence`, followed by `@number` while another document has
     that id. `number` is the document's own, `known` are the sorted hashes of all ids as they were read.
     """
     if occurrence == 1:
-        return id
-    id = f"{id}#{occurrence}"
-    while _contains(known, sha256([id], ID_BYTES)[0]):
-        id = f"{id}@{number}"
-    return id
+        return own_id
+    unique = f"{own_id}#{occurrence}"
+    while _contains(known, sha256([unique], ID_BYTES)[0]):
+        unique = f"{unique}@{number}"
+    return unique
 
 
 def _contains(ranked: NDArray[np.bytes_], value: np.bytes_) -> bool:

@@ -114,8 +114,9 @@ def _write(
         for name, stream in zip(_task_names(streams), streams, strict=True)
     ]
     read = run_tasks("read", reads, folder, execute)
-    skipped = sum((Counter(task.counts["skipped"]) for task in read), Counter[str]())
-    chunks = list(_chunks(read))
+    counted = [task.counts for task in read]
+    skipped = sum((Counter(counts["skipped"]) for counts in counted), Counter[str]())
+    chunks = list(_chunks(read, counted))
     if not chunks:
         raise no_documents(where, skipped)
     all_read = digest([task.name for task in reads])
@@ -175,11 +176,11 @@ def _read(read: ReadDocuments, characters: int, folder: Path, advance: Advance) 
     return {"skipped": skipped, "documents": documents}
 
 
-def _chunks(read: Iterable[FinishedTask]) -> Iterator[_Chunk]:
-    """The chunks that the tasks of step 1 wrote."""
+def _chunks(read: Iterable[FinishedTask], counted: Iterable[Mapping[str, Any]]) -> Iterator[_Chunk]:
+    """The chunks that the tasks of step 1 wrote, from what each counted."""
     first = 0
-    for task in read:
-        for i, documents in enumerate(task.counts["documents"]):
+    for task, counts in zip(read, counted, strict=True):
+        for i, documents in enumerate(counts["documents"]):
             yield _Chunk(task.folder / f"{i:05d}", first, documents)
             first += documents
 
@@ -224,11 +225,11 @@ def _rewrite(chunk: _Chunk, plan: Path, folder: Path, advance: Advance) -> dict[
                 _write_dropped(dropped, Dropped(document.id, None, "exact duplicate", detail))
                 tally["duplicates"] += 1
             else:
-                id = unique_id(document.id, nth[i], numbers[i], ids_N)
-                file.write(document_line(replace(document, id=id)))
+                new_id = unique_id(document.id, nth[i], numbers[i], ids_N)
+                file.write(document_line(replace(document, id=new_id)))
                 tally["kept"] += 1
                 tally["characters"] += len(document.text)
-                tally["renamed_ids"] += id != document.id
+                tally["renamed_ids"] += new_id != document.id
                 domains[document.domain] += 1
     advance(chunk.documents)
     return {"tally": tally, "domains": domains}

@@ -160,7 +160,7 @@ class _Hashed:
         ids: dict[int, str] = {}
         for folder in self.folders:
             numbers, read = _index(folder)[0].tolist(), json.loads((folder / DOCUMENT_IDS).read_text())
-            ids |= {number: id for number, id in zip(numbers, read, strict=True) if number in wanted}
+            ids |= {number: own for number, own in zip(numbers, read, strict=True) if number in wanted}
         return ids
 
 

@@ -131,10 +131,11 @@ def _write(tokens: Artifact, order: Artifact, length: int, execute: Executor, fo
         for i, (first, last) in enumerate(bounds)
     ]
     done = run_tasks("instances", tasks, folder, execute)
-    _join([task.folder for task in done], count, sum(task.counts["pieces"] for task in done), folder)
+    counted = [task.counts for task in done]
+    _join([task.folder for task in done], count, sum(counts["pieces"] for counts in counted), folder)
     return {
         **planned,
-        "tokens": sum(task.counts["tokens"] for task in done),
+        "tokens": sum(counts["tokens"] for counts in counted),
         "tokens_left_out": total - count * size,
         **{key: tokens.counts[key] for key in ("dtype", "vocab_size", "eos_token_id", "domains")},
     }
