@@ -137,6 +137,7 @@ QUESTIONS = {
         Variant("lory, 16 experts", ("--model.num_experts=16",), rate_of="lory"),
     ),
     "scales": (
+        *designs("dense", "lory", "ec-token"),
         Variant("lory, initializer", (INITIALIZER,)),
         Variant("ec-token, initializer", (INITIALIZER,)),
     ),
@@ -153,8 +154,8 @@ QUESTIONS = {
     ),
 }
 """The variants of each question, in the order of their trainings: what decides most comes first."""
-OF_OTHER_TEXT = ("order", "languages")
-"""Questions about a `--text`, with results of their own: `findings_QUESTION.json`."""
+OF_OTHER_TEXT = {"order": "short", "scales": "short", "languages": "languages"}
+"""Questions about a `--text`, and the NAME of the text, whose results are `findings_NAME.json`."""
 
 
 @dataclass(frozen=True)
@@ -387,7 +388,7 @@ def main() -> None:
     """Answer the questions, one after another, and write the results after each."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     add = parser.add_argument
-    listed, others = ", ".join(QUESTIONS), " and ".join(OF_OTHER_TEXT)
+    listed, others = ", ".join(QUESTIONS), ", ".join(OF_OTHER_TEXT)
     add("questions", nargs="*", metavar="QUESTION", help=f"{listed}; by default all but {others}")
     add("--text", nargs="+", default=(), metavar="PATH", help="documents; *.heldout.* are held out")
     add("--unlike", nargs="+", default=(), metavar="PATH", help="documents of other domains to score too")

@@ -67,7 +67,11 @@ COMPARED: dict[str, Pairs] = {
         ("lory, 16 experts", "lory, 4 experts"),
     ),
     "prompt": beside("lory", "lory, routed by the prompt"),
-    "scales": (("lory", "lory, initializer"), ("ec-token", "ec-token, initializer")),
+    "scales": (
+        *beside("dense", "lory", "lory, initializer", "ec-token", "ec-token, initializer"),
+        ("lory, initializer", "lory"),
+        ("ec-token, initializer", "ec-token"),
+    ),
     "optimizers": (
         ("dense, AdamW", "dense"),
         ("lory, AdamW", "lory"),
@@ -128,14 +132,15 @@ def compare(results: Results, name: str, baseline: str, unlike: bool = False) ->
 
 def compared(results: Results, table: str) -> list[dict[str, Any]]:
     """The rows of a table: of its pairs that are measured."""
-    results = results.get(table, {"variants": {}}) if table in OF_OTHER_TEXT else results
+    if table in OF_OTHER_TEXT:
+        results = results.get(OF_OTHER_TEXT[table], {"variants": {}})
     measured = results["variants"].keys()
     return [compare(results, *pair) for pair in COMPARED[table] if measured >= {*pair}]
 
 
 def read_results(path: Path) -> dict[str, Any]:
-    """The results at a path, and those OF_OTHER_TEXT next to it under the names of their tables."""
-    others = {name: path.with_name(f"{path.stem}_{name}.json") for name in OF_OTHER_TEXT}
+    """The results at a path, and those of other texts next to it, under the names of the texts."""
+    others = {name: path.with_name(f"{path.stem}_{name}.json") for name in OF_OTHER_TEXT.values()}
     results: dict[str, Any] = json.loads(path.read_text("utf-8"))
     return results | {
         name: json.loads(other.read_text("utf-8")) for name, other in others.items() if other.exists()
@@ -199,9 +204,9 @@ def compared_table(results: Results, table: str) -> str:
 
 def gain_of_order(results: Results) -> dict[str, tuple[str, str]]:
     """How Lory's gain with similar documents side by side differs from that in random order."""
-    if "order" not in results:
+    if "short" not in results:
         return {}
-    results = results["order"]
+    results = results["short"]
     variants = results["variants"]
     names = ("lory", "dense", "dense, random order")
     own, base, other = (variants[name]["seeds"] for name in names)
@@ -226,7 +231,7 @@ def gain_of_order(results: Results) -> dict[str, tuple[str, str]]:
 
 def by_domain(results: Results) -> str:
     """The table of perplexity of Lory relative to dense in both orders, by domain."""
-    results, rows = results.get("order", {}), []
+    results, rows = results.get("short", {}), []
     for unlike in (False, True) if results.get("unlike") else ():
         every = [compare(results, *pair, unlike) for pair in COMPARED["order"]]
         for domain in every[0]["perplexity"]:
