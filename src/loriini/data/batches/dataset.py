@@ -18,8 +18,8 @@ class InstanceDataset:
 
     Where workers are spawned, each maps the corpus's files itself; nothing is copied.
 
-    Raises ValueError for a `length` that they do not have, and for sources that are joined with weights: a
-    data set holds each instance once.
+    Raises ValueError for a `length` above that of the instances, and for sources joined with weights: a data
+    set holds each instance once.
     """
 
     source: InstanceSource

@@ -39,12 +39,12 @@ class InstanceSource(Protocol):
 class JoinedInstances:
     """Several sources as one: the instances of `parts` in order, all of one length.
 
-    `weights`, if given, are how often an epoch of the whole reads each source: 2 reads it twice, 0.5 reads a
-    different half of it every epoch. After whole epochs no instance of a source has been read more than once
-    more often than another; within one, repetitions are shuffled.
+    `weights`, if given, say how often an epoch reads each source: 2 reads it twice, 0.5 reads a different
+    half of it every epoch. After whole epochs, any two instances of a source have been read equally often, or
+    one of them once more; within an epoch, all are shuffled.
 
     Raises:
-        ValueError: other lengths, or a weight that is not positive, too large, or missing.
+        ValueError: the sources' lengths differ, or a weight is missing, not positive or too large.
     """
 
     parts: tuple[InstanceSource, ...]
@@ -94,7 +94,7 @@ class JoinedInstances:
         read: Callable[[InstanceSource, NDArray[np.int64]], NDArray[np.int64]],
         *shape: int,
     ) -> NDArray[np.int64]:
-        """What `read` takes from each source's own instances, of a `shape` each, in the order of `ids_B`."""
+        """What `read` returns for the instances, from each one's own source: int64 (B, *shape)."""
         starts = np.cumsum([0, *map(len, self.parts)])
         owners_B = np.searchsorted(starts, ids_B, side="right") - 1
         gathered = np.empty((len(ids_B), *shape), dtype=np.int64)
@@ -105,5 +105,5 @@ class JoinedInstances:
 
 
 def weighted_sources(source: InstanceSource) -> JoinedInstances | None:
-    """A source that is joined with weights; None for any other, whose epochs read each instance once."""
+    """`source` if it joins sources with weights; else None, and its epochs read each instance once."""
     return source if isinstance(source, JoinedInstances) and source.weights else None

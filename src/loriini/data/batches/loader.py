@@ -1,8 +1,8 @@
-"""Instances to batches, in an order that is a function of (seed, epoch) and needs no memory.
+"""Instances to batches, in an order that is a function of (seed, epoch) and needs no table in memory.
 
 The place in the data is a number, the instances `consumed` by all processes over all epochs: save it, and
-training resumes with the next instance, also with another batch size or number of processes. Within an epoch
-every instance is read exactly once.
+training resumes with the next instance, also with another batch size or number of processes. An epoch reads
+every instance exactly once, except where sources are joined with weights.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ Item = TypeVar("Item")
 class BatchLoader:
     """Batches of `batch_size` instances over all processes; this process reads its `rank`'s share of each.
 
-    A batch may straddle two epochs. Raises ValueError when the batch cannot be divided equally.
+    A batch may straddle two epochs. Raises ValueError if processes cannot share the batch equally.
     """
 
     instances: InstanceSource
@@ -60,9 +60,9 @@ class BatchLoader:
 
 
 def readings(instances: InstanceSource, count: int) -> list[tuple[InstanceSource, float]]:
-    """Average times an instance is read in the first `count` places of the epochs.
+    """How often, on average, each instance is read in the first `count` places of the epochs.
 
-    One number per part of a weighted mixture, else one.
+    One pair of a source and its number per part of a weighted mixture, else one pair.
     """
     mixture = weighted_sources(instances)
     if mixture is None:
@@ -76,8 +76,8 @@ def readings(instances: InstanceSource, count: int) -> list[tuple[InstanceSource
 class ReadAhead(Generic[Item]):
     """Reads the batch that comes next in the background, while the caller computes with this one.
 
-    `read` takes the place of a batch to the batch and the next place. Calling the context manager does the
-    same, and raises what `read` raises for that place.
+    `read` takes the place of a batch and returns the batch and the next place. A call of this context manager
+    returns the same, and raises what `read` raises for that place.
     """
 
     def __init__(self, read: Callable[[int], tuple[Item, int]]) -> None:

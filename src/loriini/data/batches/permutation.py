@@ -27,8 +27,8 @@ def mixed_epochs(
 ) -> NDArray[np.int64]:
     """Which instance is at each place of a mixture of sources, numbered consecutively over the sources.
 
-    An epoch's places are shared out by `epoch_shares`, and shuffled. A source fills its own from its own
-    endless sequence, so the next epoch reads what one leaves out.
+    An epoch's places are shared out by `epoch_shares`, and shuffled. A source fills its places from an
+    endless sequence of its own, so that an epoch goes on with the instances that the previous one left out.
     """
     shares = epoch_shares(sizes, weights)
     ends, starts = np.cumsum(shares), np.cumsum([0, *sizes])
@@ -75,7 +75,7 @@ def permute(index: ArrayLike, size: int, key: int | Sequence[int]) -> NDArray[np
 def _feistel(
     values: NDArray[np.uint64], half_bits: np.uint64, keys: NDArray[np.uint64]
 ) -> NDArray[np.uint64]:
-    """A permutation of [0, 4**half_bits): each round inverts itself, whatever `_mix` is."""
+    """A permutation of [0, 4**half_bits): each round can be inverted, whatever `_mix` is."""
     mask = (np.uint64(1) << half_bits) - np.uint64(1)
     left, right = values >> half_bits, values & mask
     for key in keys:

@@ -28,12 +28,12 @@ def export_corpus(corpus: Corpus, form: CorpusFormat, out: Path) -> Path:
     """Write a corpus's instances and its tokenizer into the new folder `out`.
 
     - `megatron`: `instances.bin` and `.idx`. Every instance is a document, since Megatron shuffles documents
-      before it packs them and would otherwise undo the order. A sample begins `--seq-length` tokens after the
-      one before it, so each is one instance only where that is length + 1; a message says so. Its last target
-      is then the first token of the next instance.
+      before it packs them and would otherwise undo the order. Its samples begin `--seq-length` tokens apart:
+      a sample is one instance only if that is length + 1, as a message says. The last target of a sample is
+      then the first token of the next instance.
     - `parquet`: files which `datasets.load_dataset(FOLDER)` opens, with the columns `input_ids`
       (length + 1), `domain` (that of most of its tokens), and for each piece of a document in the instance:
-      `documents` (the document's number), `piece_lengths` (its tokens here) and `piece_domains` (the
+      `documents` (the document's number), `piece_lengths` (the piece's tokens) and `piece_domains` (the
       document's domain).
 
     Raises InputError when `out` exists.
@@ -53,7 +53,7 @@ def export_corpus(corpus: Corpus, form: CorpusFormat, out: Path) -> Path:
 
 
 def _write_megatron(instances: Instances, prefix: Path) -> None:
-    """Write the instances as an indexed data set, as int32 where the ids need more than 16 bits."""
+    """Write the instances as an indexed data set of uint16, or int32 if the ids need more than 16 bits."""
     lengths_I = np.full(len(instances), instances.length + 1, np.int32)
     dtype = "<u2" if instances.tokens_IL.dtype.itemsize == 2 else "<i4"
     rows = max(1, BLOCK_TOKENS // (instances.length + 1))

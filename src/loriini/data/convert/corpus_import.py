@@ -63,17 +63,17 @@ def import_corpus(
     Args:
         out: the corpus's folder. Finished stages are not run again.
         source: for `megatron`, a data set's prefix (or its `.bin` or `.idx`); for `hf`, a parquet file, or a
-            folder of them, whose split `train` is read in the order of their names. Each row is a document,
-            with the columns `input_ids` and optionally `domain`, by default from the file's name.
+            folder of them, read in the order of their names without those of other splits than `train`. A row
+            is a document: `input_ids`, optionally `domain` (else from the file's name) and a mask (MASKS).
         form: the format of the source.
-        tokenizer: the path of the tokenizer that encoded the tokens. It is compared with the folder
+        tokenizer: the path or Hub id of the tokenizer that encoded the tokens. It is compared with the folder
             `tokenizer` next to them, which `export_corpus` writes, if there is one.
         length: tokens predicted in an instance. Exported instances of `length` + 1 tokens are restored.
         eos: the token that ends a document, where the tokenizer's files do not agree on one.
 
     Raises:
-        InputError: the source has another format, or is shorter than an instance, an id is not in the
-            tokenizer, `out` holds other files where a stage belongs, or another process works on it.
+        InputError: the source has another format or is shorter than an instance, an id is not in the
+            tokenizer, `out` holds other files where a stage belongs, or another process writes there.
     """
     if tokenizer.startswith("bpe:"):
         raise InputError(f"{tokenizer}: the tokens exist already; give the path of their tokenizer")
@@ -197,7 +197,7 @@ def _text_sizes(path: Path, lengths_N: NDArray[np.int64], tokenizer: Artifact) -
 
 
 def _groups(bounds: NDArray[np.integer], size: int) -> Iterator[tuple[int, int]]:
-    """Ranges [first, last) of what lies between bounds, each of about `size` tokens."""
+    """Ranges [first, last) of documents, which begin and end at `bounds`, each of about `size` tokens."""
     cuts = np.flatnonzero(np.diff(bounds[:-1] // size)) + 1
     return pairwise([0, *cuts.tolist(), len(bounds) - 1])
 
@@ -247,7 +247,7 @@ def _rows(batch: pyarrow.RecordBatch, path: Path) -> Block:
 
 
 def _integers(batch: pyarrow.RecordBatch, name: str, path: Path) -> tuple[NDArray[np.integer], list[int]]:
-    """The values of a column of lists of integers, and the length of each list; InputError for another."""
+    """The values of a column of lists of integers, and the length of each list; else InputError."""
     column = batch.column(name)
     if not isinstance(column, LISTS) or not pyarrow.types.is_integer(column.type.value_type):
         raise InputError(f"{path}: its {name} are {column.type}; write lists of integers")

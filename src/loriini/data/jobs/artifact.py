@@ -2,13 +2,13 @@
 
 A stage writes its files into a temporary folder next to the artifact; they are hashed, synced to disk and
 renamed into place together with `manifest.json`. A folder with a manifest is therefore complete, and a stage
-with the same settings and inputs is not run again. A folder without one was not written by us, and is never
-replaced.
+with the same settings and inputs is not run again. A folder that holds files but no manifest was not written
+by us, and is never replaced.
 
-What its tasks finish (`loriini.data.jobs.tasks`) is kept in another folder next to it, for the next attempt
-with the same settings and inputs. A digest of these is in both folders' names, so that tasks of other
-settings are not used, and cannot write there. Where the tasks' names identify what they did (`named_parts`),
-it is the same digest for all settings and inputs.
+The results of a stage's finished tasks (`loriini.data.jobs.tasks`) are kept in a second folder next to the
+artifact, for the next attempt with the same settings and inputs. The names of the temporary folder and of
+this one contain a digest of the settings and inputs, so that an attempt with others neither reads nor writes
+there. With `named_parts`, where a task's name identifies its result, this digest is the same for all.
 """
 
 import glob
@@ -33,13 +33,13 @@ from loriini.common.json_file import read_object
 DIGITS = 16
 PARTS = ("settings", "inputs", "counts", "files")
 OWN_HASH = "manifest"
-"""Key of the hash of everything else in a manifest."""
+"""Key in a manifest of the hash of all its other values."""
 DAMAGED = "choose another folder, or remove this one if it is a damaged corpus, and make it again"
-"""The remedy for a manifest that is not as it was written."""
+"""The remedy for a manifest that was changed after it was written, or cannot be read."""
 
 
 class OtherContents(InputError):
-    """An artifact that is finished was made with other settings or inputs; `how` names them."""
+    """A finished artifact was made with other settings or inputs, which `how` names."""
 
     def __init__(self, folder: Path, how: str) -> None:
         super().__init__(f"{folder}: was made with {how}; choose another output folder or remove this one")
@@ -88,10 +88,10 @@ def build_artifact(
     """Return the artifact at `folder`, created by `write(temporary_folder) -> counts` if it is absent.
 
     Args:
-        settings: JSON values that, with `inputs`, determine the contents, under the names of users' options.
-        inputs: names to digests.
+        settings: JSON values that, with `inputs`, determine the contents; a user's option keeps its name.
+        inputs: digests by the names of other artifacts or files.
         write: writes the files and returns the counts for the manifest, JSON values.
-        named_parts: keep the results of finished tasks for other settings and inputs as well. The name of a
+        named_parts: reuse the results of finished tasks also with other settings and inputs. The name of a
             task must then identify its result.
 
     Raises:
@@ -121,7 +121,7 @@ def build_artifact(
 
 
 def link_artifact(artifact: Artifact, folder: Path) -> Artifact:
-    """Make `folder` the same artifact, of hard links to its files, or of copies (`link_or_copy`)."""
+    """Create the same artifact at `folder`, from hard links to its files or from copies (`link_or_copy`)."""
     with atomic(folder) as temporary:
         temporary.mkdir()
         for name in (*artifact.files, MANIFEST):
@@ -130,7 +130,7 @@ def link_artifact(artifact: Artifact, folder: Path) -> Artifact:
 
 
 def check_replaceable(folder: Path) -> None:
-    """InputError if there is anything but an artifact or an empty folder at `folder`."""
+    """Raise InputError if anything but an artifact or an empty folder is at `folder`."""
     empty = folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir())
     if os.path.lexists(folder) and not empty and not (folder / MANIFEST).exists():
         raise InputError(
@@ -144,7 +144,7 @@ def parts_folder(temporary: Path) -> Path:
 
 
 def load_artifact(folder: Path) -> Artifact:
-    """Read an artifact's manifest; InputError when it is absent, as the artifact then is, or unreadable."""
+    """Load a finished artifact; InputError if its manifest is absent (it is not finished) or unreadable."""
     manifest = read_manifest(folder / MANIFEST, PARTS)
     if manifest is None:
         raise InputError(
@@ -162,10 +162,10 @@ def write_manifest(path: Path, values: Mapping[str, Any]) -> None:
 
 
 def read_manifest(path: Path, parts: Sequence[str]) -> dict[str, Any] | None:
-    """A manifest without its own hash; None when it is absent.
+    """Read a manifest and remove its own hash; None if it is absent.
 
-    Raises InputError when it is unreadable, lacks one of `parts`, which are objects, or is not what was
-    written.
+    Raises InputError if it is unreadable, was changed after it was written, or lacks an object for one of
+    the names in `parts`.
     """
     if path.parent.is_file():
         raise InputError(f"{path.parent}: is a file; give a folder that `loriini prepare` made")
@@ -195,8 +195,8 @@ def link_or_copy(source: Path, target: Path) -> None:
 def new_array(path: Path, dtype: DTypeLike, shape: tuple[int, ...]) -> np.memmap:
     """Memory-map a new `.npy` file of zeros, to be written in any order.
 
-    Its space is reserved, so that a full disk is an OSError here. Writing to a page without space would kill
-    the process (SIGBUS).
+    Its space is reserved, so that a full disk raises OSError here. Writing to a page without space would
+    kill the process (SIGBUS).
     """
     array = np.lib.format.open_memmap(path, "w+", dtype, shape)
     if hasattr(os, "posix_fallocate"):
@@ -212,7 +212,7 @@ def file_hash(path: Path) -> str:
 
 
 def file_hashes(folder: Path, names: Iterable[str]) -> dict[str, str]:
-    """SHA-256 of a folder's files by their names, of several at once."""
+    """SHA-256 of each named file of a folder, by name; several files are read at once."""
     names = list(names)
     with ThreadPoolExecutor() as pool:
         hashes = pool.map(file_hash, (folder / name for name in names))
@@ -222,14 +222,14 @@ def file_hashes(folder: Path, names: Iterable[str]) -> dict[str, str]:
 def _changed(there: Mapping[str, Any], here: Mapping[str, Any]) -> set[str]:
     """Names whose values differ; if none do, names present on one side only.
 
-    A setting that exists only for some value of another follows from that one.
+    Some settings exist only with one value of another (`window` with the order "similar"): that one differs.
     """
     common = there.keys() & here.keys()
     return {name for name in common if there[name] != here[name]} or there.keys() ^ here.keys()
 
 
 def _discard_all(folder: Path, but: Path | None = None) -> None:
-    """Remove what earlier attempts at the artifact left next to it, whatever their settings."""
+    """Remove what earlier attempts at the artifact left next to it, with any settings, except `but`."""
     for left in folder.parent.glob(f".{glob.escape(folder.name)}.{'[0-9a-f]' * DIGITS}.*"):
         if left != but:
             discard(left)

@@ -1,7 +1,7 @@
 """Tasks on a Slurm or Ray cluster, by datatrove's executors (the extras `loriini[scale]`, `loriini[ray]`).
 
-Every machine must see inputs and output under the same paths. The process that the user started runs a
-stage's tasks as jobs, waits for them, joins their results and continues with the next stage.
+Every machine must see inputs and output under the same paths. The process that the user started submits
+a stage's tasks as jobs, waits for them, joins their results and continues with the next stage.
 """
 
 import json
@@ -32,16 +32,16 @@ from loriini.data.jobs.tasks import Task, is_finished, run_task
 
 FAILED = "{}.failed.json"
 KINDS = {"InputError": InputError, "WorkerDied": WorkerDied, "RuntimeError": RuntimeError}
-"""Errors of tasks, as the process that waits for them raises them."""
+"""Classes by the name in the file of a failed task; the process that waits for the tasks raises them."""
 POLL_SECONDS = 5.0
 GRACE_SECONDS = 60.0
 """How long a file may take to become visible on another machine."""
 
 
 class TaskShare(PipelineStep):
-    """The tasks of a rank: every `world_size`-th.
+    """The step of a datatrove pipeline that runs a rank's tasks: every `world_size`-th, from number `rank`.
 
-    They run in the folder where this was made, since paths may be relative.
+    They run in the working folder of the process that made this object, since paths may be relative.
     """
 
     type = "LORIINI"
@@ -53,7 +53,7 @@ class TaskShare(PipelineStep):
         self.working_folder = Path.cwd()
 
     def run(self, data: Any, rank: int = 0, world_size: int = 1) -> None:
-        """Run the rank's unfinished tasks; a failure is written to a file in `logs`, which ends all ranks."""
+        """Run the rank's unfinished tasks. A failure is written to `logs`; then no rank begins another."""
         with chdir(self.working_folder):
             for task in self.tasks[rank::world_size]:
                 if any(self.logs.glob(FAILED.format("*"))):
@@ -68,7 +68,7 @@ class TaskShare(PipelineStep):
 
 
 def _described(task: Task, error: Exception) -> tuple[str, str]:
-    """One of KINDS and its message: for a bug a traceback."""
+    """An error as a key of KINDS and a message; the message for a bug is its traceback."""
     if isinstance(error, InputError):
         return "InputError", str(error)
     if is_system_error(error):
@@ -78,7 +78,7 @@ def _described(task: Task, error: Exception) -> tuple[str, str]:
 
 
 class SlurmJobs(SlurmPipelineExecutor):
-    """datatrove's array of jobs. It is waited for, and cancelled if the wait is cut short."""
+    """datatrove's array of jobs: `launch_job` waits for it, and cancels it if the wait is interrupted."""
 
     def launch_job(self) -> None:
         try:
@@ -91,7 +91,7 @@ class SlurmJobs(SlurmPipelineExecutor):
             raise
 
     def launch_merge_stats(self) -> None:
-        """Nothing to merge."""
+        """Do nothing: the tasks collect no statistics."""
 
 
 class RayJobs(RayPipelineExecutor):
@@ -119,9 +119,9 @@ class ClusterExecutor:
     options: Mapping[str, Any]
 
     def __call__(self, tasks: Sequence[Task], parts: Path, advance: Advance) -> None:
-        """Run the tasks; raises what one of them raised, and WorkerDied when one is lost."""
+        """Run the tasks; raises a failed task's error as one of KINDS, and WorkerDied if a task is lost."""
         parts = parts.absolute()
-        # Of this attempt alone: the jobs of one that was killed may still run, and fail.
+        # A folder for this attempt alone: jobs of an attempt that was killed may still run, and fail.
         logs = parts / "logs" / f"{tasks[0].name}.{uuid4().hex}"
         logs.mkdir(parents=True)
         logger.disable("datatrove")
@@ -157,9 +157,9 @@ class ClusterExecutor:
 
 
 def cluster_executor(name: str, workers: int, options: Sequence[str]) -> ClusterExecutor:
-    """The executor `slurm` or `ray` with arguments of datatrove's, KEY=VALUE each.
+    """The executor `slurm` or `ray`; `options` are arguments of datatrove's executor, KEY=VALUE each.
 
-    `sbatch_args.KEY=VALUE` is passed on to sbatch. InputError for what is not such an argument.
+    `sbatch_args.KEY=VALUE` is passed on to sbatch. InputError for an unknown argument.
     """
     kind = SlurmJobs if name == "slurm" else RayJobs
     parsed, sbatch_arguments = dict[str, Any](), dict[str, str]()
@@ -167,7 +167,7 @@ def cluster_executor(name: str, workers: int, options: Sequence[str]) -> Cluster
         key, equals, value = option.partition("=")
         if not equals or key == "sbatch_args":
             raise InputError(f"executor option {option!r}: give KEY=VALUE, or sbatch_args.KEY=VALUE")
-        if key.startswith("sbatch_args."):  # `--exclusive`, not `--exclusive=true`
+        if key.startswith("sbatch_args."):  # true is a flag: `--exclusive`
             sbatch_arguments[key.removeprefix("sbatch_args.")] = "" if value == "true" else value
         else:
             parsed[key] = value
@@ -183,7 +183,7 @@ def cluster_executor(name: str, workers: int, options: Sequence[str]) -> Cluster
 
 
 def _arguments(kind: type, logs: Path, jobs: int, share: TaskShare | None = None) -> dict[str, Any]:
-    """The arguments of datatrove's executors that no user gives."""
+    """The arguments of datatrove's executor that are set here, not by the user."""
     named = {"job_name": f"loriini-{logs.name}"} if kind is SlurmJobs else {}
     return {
         **named,

@@ -14,9 +14,9 @@ EXTRAS = {"slurm": "scale", "ray": "ray"}
 
 
 def make_executor(name: ExecutorName = "local", workers: int = 1, options: Sequence[str] = ()) -> Executor:
-    """The executor of a name with `workers` tasks at once; `options` are `KEY=VALUE` for the cluster.
+    """The executor `name`, which runs `workers` tasks at once; `options` are `KEY=VALUE` for a cluster's.
 
-    Raises InputError for an unknown option, and when the extra that it needs is not installed.
+    Raises InputError for an unknown option, and if the extra that the executor needs is not installed.
     """
     if name == "local":
         if options:

@@ -19,10 +19,10 @@ POLL_SECONDS = 1.0
 
 @contextmanager
 def folder_lock(folder: Path, wait: bool = False) -> Iterator[None]:
-    """Lock a folder, made if needed, by its file `.lock`, which stays.
+    """Lock a folder, created if needed, by its file `.lock`, which is never removed.
 
-    While another process holds the lock, InputError, or with `wait` wait for it. The operating system
-    releases it when the process ends, however it ends.
+    If another process holds the lock, raise InputError, or with `wait` wait for it. The operating system
+    releases the lock when the process that holds it ends, even if it is killed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     lock, held = FileLock(folder / LOCK), f"{folder}: another process is at work here"
@@ -42,10 +42,10 @@ def folder_lock(folder: Path, wait: bool = False) -> Iterator[None]:
 def claim_folder(path: Path, settings: Mapping[str, Any], begun: bool, command: str) -> None:
     """Record in the file `path` the settings of the job in its folder; the folder must be locked.
 
-    `begun`: work for the recorded settings exists, so other settings are refused. InputError for these, or if
+    Raises InputError for other settings than the recorded ones if `begun` (work with those exists), and if
     the folder holds other files.
     """
-    settings = json.loads(json.dumps(settings))  # as they are read again: tuples are lists
+    settings = json.loads(json.dumps(settings))  # as they will be read back: tuples become lists
     if path.exists():
         found = read_object(path, "choose another --out")
         changed = sorted(name for name, value in settings.items() if found.get(name) != value)

@@ -25,20 +25,20 @@ from loriini.data.jobs.tasks import SERIAL, Task, run_task
 WORKER_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "true"}
 """Environment variables of a worker: one thread, also in the pool of the tokenizers library."""
 WORKER = "LORIINI_WORKER"
-"""The variable of a worker's number, from 0, by which workers take turns on several GPUs."""
+"""Environment variable with a worker's number, from 0, which says which of several GPUs it uses."""
 PROGRESS_SECONDS = 1.0
 """Between two updates of the progress that workers count."""
 
 _done: ContextVar[Any] = ContextVar("done")
-"""In a worker, the units that all workers have done: a number in shared memory."""
+"""In a worker: the units done by all workers together, a counter in shared memory."""
 
 
 @dataclass(frozen=True)
 class ProcessExecutor:
     """Runs tasks on up to `workers` processes; in this process when one is enough.
 
-    Raises what a task raised, or a RuntimeError with its traceback if no other process can read that error;
-    WorkerDied when a process died. Running tasks are then lost, finished ones kept.
+    Raises a task's error, or a RuntimeError with its traceback if the error cannot be pickled; WorkerDied if
+    a process died. After either, the tasks that were running are lost, finished ones kept.
     """
 
     workers: int
@@ -77,7 +77,7 @@ class ProcessExecutor:
 
 
 def _begin(parent: Connection, number: Any, done: Any) -> None:
-    """A worker's first steps: its number, the common count, and its end with its parent."""
+    """Initialise a worker: set its number and the shared count, and make it end with its parent."""
     _done.set(done)
     with number.get_lock():
         os.environ[WORKER] = str(number.value)
@@ -105,7 +105,7 @@ def _run(task: Task, parts: Path) -> None:
 
 
 def readable_elsewhere(task: Task, error: Exception) -> Exception:
-    """The error, or one with its traceback if another process could not read it."""
+    """The error itself, or a RuntimeError with its traceback if it cannot be pickled and read again."""
     try:
         ForkingPickler.loads(ForkingPickler.dumps(error))
         return error
@@ -115,14 +115,15 @@ def readable_elsewhere(task: Task, error: Exception) -> Exception:
 
 @contextmanager
 def starting_processes(environment: Mapping[str, str], *others: int) -> Iterator[None]:
-    """Start processes without SIGINT and SIGHUP, which a terminal sends to a whole group, or other signals.
+    """Inside, processes start with `environment`, and with SIGINT, SIGHUP and the signals `others` blocked.
 
-    A process that is interrupted while it starts prints a traceback. Its parent gets the signal, and ends it.
+    A terminal sends SIGINT and SIGHUP to the whole process group, and a process that is interrupted while it
+    starts prints a traceback. Here only the parent acts on them: KeyboardInterrupt as the context ends.
     """
     with deferred_interrupts() as interrupted, environment_variables(environment):
         numbers = {signal.SIGINT, signal.SIGHUP, *others}
         before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
-        resource_tracker.ensure_running()  # which may unblock them
+        resource_tracker.ensure_running()  # it may unblock them
         signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
         try:
             yield
@@ -134,7 +135,7 @@ def starting_processes(environment: Mapping[str, str], *others: int) -> Iterator
 
 @contextmanager
 def environment_variables(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables for the processes started inside the context."""
+    """Set environment variables inside the context, for this process and those that it starts."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

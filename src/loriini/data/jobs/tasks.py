@@ -28,8 +28,8 @@ class Task:
     """One piece of a stage.
 
     `run(folder, advance)` writes files into `folder` and returns counts, a JSON object. To run in another
-    process it must be picklable, such as a `functools.partial` of a module's function. `size` is its share of
-    the stage's progress.
+    process it must be picklable, such as a `functools.partial` of a module's function. `size` is the number
+    of units that it adds to the stage's progress.
     """
 
     name: str
@@ -39,19 +39,19 @@ class Task:
 
 @dataclass(frozen=True)
 class FinishedTask:
-    """A finished task: the folder of its files and of what it counted."""
+    """A finished task: the folder with its files and its counts."""
 
     folder: Path
 
     @property
     def counts(self) -> dict[str, Any]:
-        """Read at each use: the counts of many tasks may not fit into memory together."""
+        """What the task returned; read at each use, as the counts of many tasks may not fit into memory."""
         counts: dict[str, Any] = json.loads((self.folder / RESULT).read_text())
         return counts
 
 
 class Executor(Protocol):
-    """Runs tasks by `run_task`, in any order and anywhere."""
+    """Runs tasks by `run_task`, in any order, on any process or machine."""
 
     @property
     def workers(self) -> int:
@@ -92,7 +92,7 @@ def run_tasks(title: str, tasks: Sequence[Task], temporary: Path, execute: Execu
 
 
 def run_task(task: Task, parts: Path, advance: Advance) -> None:
-    """Run a task, whose folder appears below `parts` whole or not at all."""
+    """Run a task; its folder appears in `parts` whole or not at all."""
     unique = parts / f".{task.name}.{uuid4().hex}"  # a cluster may run a requeued job twice
     try:
         with atomic(parts / task.name, unique) as folder:
@@ -112,7 +112,7 @@ def concatenate_files(sources: Iterable[Path], target: Path) -> None:
 
 
 def is_finished(task: Task, parts: Path) -> bool:
-    """Whether the task's results are below `parts`."""
+    """Whether the task's results are in `parts`."""
     return (parts / task.name / RESULT).exists()
 
 

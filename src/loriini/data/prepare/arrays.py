@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ids = NDArray[np.int64]
-"""Documents by their number among the stored ones."""
+"""Numbers of documents among the stored ones."""
 Hashes = NDArray[np.uint64]
 Neighbors = NDArray[np.integer]
 """Ids (N, K), the most similar first; -1 for none."""
@@ -14,5 +14,5 @@ Vectors = NDArray[np.floating]
 VECTORS = "embeddings.npy"
 NEIGHBORS, SIMILARITIES = "neighbors.npy", "similarities.npy"
 IDS = "ids.npy"
-"""The documents that are not ordered, in `duplicates` and in `heldout`."""
+"""In `duplicates` and in `heldout`: the documents that the order leaves out."""
 ORDER = "order.npy"

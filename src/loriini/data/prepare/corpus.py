@@ -25,7 +25,7 @@ STAGES = {
     "order": ("tokens", "neighbors", "duplicates", "heldout"),
     "instances": ("tokens", "order"),
 }
-"""The stages in the order in which they are built, each with those that it is built from."""
+"""The stages in the order in which they are built, each with the stages that it is built from."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def verify(out: Path) -> int:
     """Read every file of every stage of the corpus `out`; returns the number of files.
 
     Raises InputError for a stage that is absent or not the one that the corpus's manifest records, for the
-    first file that differs from its stage's manifest, and where there is no stage.
+    first file that differs from its stage's manifest, and if there is no stage at all.
     """
     recorded = (corpus_manifest(out) or {"stages": {}})["stages"]
     stages = load_stages(out)
@@ -103,7 +103,7 @@ def manifest_of(settings: Mapping[str, Any], stages: Mapping[str, Artifact]) -> 
 
 
 def is_corpus(folder: Path) -> bool:
-    """Whether a folder has the stages that training reads, of a finished corpus or an unfinished one."""
+    """Whether a folder has the stages that training reads, even if the corpus is not finished."""
     return all((folder / name / MANIFEST).exists() for name in ("tokens", "instances"))
 
 
@@ -158,7 +158,7 @@ def explained_damage(out: Path) -> Iterator[None]:
 def damaged(out: Path, name: str, what: str) -> InputError:
     """The error for a damaged stage of the corpus `out`: what is wrong, and which folders to remove.
 
-    These are the stage and all that depend on it.
+    The folders are those of the stage and of every stage that depends on it.
     """
     stale = {name}
     for stage, needs in STAGES.items():

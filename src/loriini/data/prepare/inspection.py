@@ -21,7 +21,7 @@ EXCERPT = 240
 def inspect_corpus(corpus: Corpus) -> dict[str, Any]:
     """Counts, lengths, domains and similarities as one JSON value.
 
-    Values that a corpus does not have (as an imported one has no neighbours) are None.
+    Values that a corpus does not have are None: an imported one, for example, has no neighbours.
     """
     lengths_N = np.diff(corpus.tokens.offsets)
     doubling = 2.0 ** np.arange(0, int(lengths_N.max()).bit_length() + 1)
@@ -51,7 +51,7 @@ def inspect_corpus(corpus: Corpus) -> dict[str, Any]:
 
 
 def neighbor_examples(corpus: Corpus, shown: int = 4, neighbors: int = 3) -> list[dict[str, Any]]:
-    """A few documents and the beginnings of those most similar to them; [] for a corpus without neighbours.
+    """The beginnings of a few documents and of their nearest neighbours; [] for a corpus without neighbours.
 
     Each is {"id", "domain", "text", "neighbors": [{"id", "domain", "text", "similarity"}, …]}.
     """
@@ -77,7 +77,7 @@ def neighbor_examples(corpus: Corpus, shown: int = 4, neighbors: int = 3) -> lis
 
 
 def dropped_by_reason(counts: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
-    """Documents that are not in a corpus's order, by reason, from what each stage counted.
+    """How many documents a corpus drops, by reason, from what each stage counted; without those held out.
 
     `documents/dropped.jsonl` and `duplicates/duplicates.jsonl` list them.
     """

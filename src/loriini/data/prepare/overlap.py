@@ -13,10 +13,10 @@ from loriini.data.read.document import Document
 
 
 def trained_texts(corpus: Corpus, texts: Sequence[str]) -> list[int]:
-    """Indices of the texts that are whole documents of the corpus's instances.
+    """Indices of the texts that equal a document in the corpus's instances.
 
-    Documents of the same size, in tokens and in bytes, are compared token by token; of the others only the
-    sizes are read. Near-duplicates are not found.
+    Documents of a text's size, in tokens and in bytes, are compared with it token by token; of the others
+    only the sizes are read. Near-duplicates are not found.
     """
     tokens = corpus.tokens
     encode = CachedTokenizer(corpus.tokenizer / "tokenizer.json", tokens.tokens.dtype)
@@ -35,7 +35,7 @@ def trained_texts(corpus: Corpus, texts: Sequence[str]) -> list[int]:
 
 
 def warn_of_overlap(corpora: Iterable[Path], documents: Sequence[Document]) -> None:
-    """Warn of documents that are also in one of these corpora; a corpus that cannot be opened is skipped."""
+    """Warn of documents that are also in one of `corpora`; a corpus that cannot be opened is skipped."""
     for folder in corpora:
         try:
             corpus = open_corpus(folder)

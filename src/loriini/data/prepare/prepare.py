@@ -1,7 +1,7 @@
 """Raw documents → a corpus to train on.
 
-A corpus is a folder of finished stages (`stages.py`) and a manifest of them all, written last. A
-stage that is finished is not run again, nor are the finished tasks of one that was interrupted.
+A corpus is a folder of finished stages (`stages.py`) and a manifest of them all, written last. A finished
+stage is not run again, and an interrupted stage does not run its finished tasks again.
 """
 
 import json
@@ -40,8 +40,8 @@ from loriini.data.read.streams import DocumentStream, ReadDocuments, file_stream
 def prepare(out: Path, settings: PrepareSettings) -> Corpus:
     """Read the documents of `settings` and make the corpus `out`, or return it if it is finished.
 
-    Raises InputError for invalid documents or settings, if `out` was made with others or holds other files
-    where a stage belongs, and while another process writes to it.
+    Raises InputError for invalid documents or settings, if `out` was made with other ones or holds other
+    files where a stage belongs, and while another process writes to it.
     """
     if not settings.documents:
         raise InputError("there is nothing to read; give documents, a file, a folder or a URL")
@@ -73,11 +73,11 @@ def prepare_documents(
     settings: PrepareSettings,
     wait: bool = False,
 ) -> Corpus:
-    """As `prepare`, with documents from any source.
+    """Make a corpus as `prepare` does, from documents of any source.
 
-    `documents` yields them and reports to its argument what it drops; it is called only if they are not
-    stored yet, by one task. With another `identity`, names and hashes of the documents, `out` is refused.
-    With `wait`, this waits while another process writes there, instead of InputError.
+    `documents` yields them, and calls its argument with what it drops; one task calls it, only if they are
+    not stored yet. `identity` holds names and hashes of the documents: InputError if `out` was made with
+    another. With `wait`, wait while another process writes to `out`, instead of raising InputError.
     """
     _check(out, settings)
     streams = [DocumentStream(documents, digest([_content_settings(settings), dict(identity)]))]
@@ -85,7 +85,7 @@ def prepare_documents(
 
 
 def _check(out: Path, settings: PrepareSettings) -> None:
-    """InputError, before anything is read, for what would otherwise fail a stage hours later."""
+    """Raise InputError, before anything is read, for an error that would otherwise come hours later."""
     if is_corpus(out.parent):
         raise InputError(f"--out {out.parent}: is a corpus itself; give the folder to make {out.name!r} in")
     if (out / RUN).exists():
@@ -100,7 +100,7 @@ def _check(out: Path, settings: PrepareSettings) -> None:
 
 
 def _check_same_settings(out: Path, settings: PrepareSettings) -> None:
-    """InputError for a finished corpus of other settings, before a stage that it lost is made with these."""
+    """InputError for a finished corpus of other settings: a stage that it lost would be made with these."""
     manifest = corpus_manifest(out)
     if manifest is None:
         return
@@ -137,7 +137,7 @@ def _prepare_locked(
 
 
 def _content_settings(settings: PrepareSettings) -> dict[str, Any]:
-    """The settings that decide a corpus's contents, as JSON has them."""
+    """The settings that decide a corpus's contents, as JSON values."""
     aside = settings_of_kind(PrepareSettings, "aside")
     kept = {name: value for name, value in asdict(settings).items() if name not in aside}
     as_json: dict[str, Any] = json.loads(json.dumps(kept))

@@ -26,7 +26,7 @@ ENCODER_FILES = ("config.json", MODULES)
 class PrepareSettings:
     """How documents become a corpus. InputError for an invalid value.
 
-    All but those of the kind `aside` decide its contents.
+    All settings but those of the kind `aside` decide the contents of the corpus.
     """
 
     documents: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class PrepareSettings:
     eos: str | None = None
     """The token that ends a document, where a given tokenizer's files do not agree on one."""
     length: Count = 1024
-    """Context of an instance in tokens, that of the runs that will read it; it holds one token more."""
+    """Context in tokens, as in the runs that will read the corpus; an instance holds one token more."""
     order: OrderMethod = "similar"
     """Order of the documents in the corpus."""
     encoder: str = LSA
@@ -60,7 +60,7 @@ class PrepareSettings:
     heldout_share: FractionBelowOne = 0.0
     """Share of the documents, in [0, 1), that is written to `heldout/documents.jsonl` and not trained on."""
     seed: Annotated[int, Bounds(least=0, below=1 << 31)] = 0  # FAISS accepts no larger seed
-    """Seed of embeddings, neighbours and orders; samples and held-out documents do not depend on it."""
+    """Seed of embeddings, neighbours and orders; the tokenizer and held-out documents do not depend on it."""
     workers: Count = setting(1, "aside")
     """Tasks that run at once, each on one thread."""
     executor: ExecutorName = setting("local", "aside")
@@ -80,7 +80,7 @@ class PrepareSettings:
 
 
 def check_encoder(name: str, pooling: Pooling) -> None:
-    """InputError for what is not an encoder, and for a pooling without effect.
+    """InputError if there is no such encoder, or if `pooling` has no effect on it.
 
     Loads no weights. For an id on the Hugging Face Hub, downloads the configuration.
     """

@@ -64,7 +64,7 @@ def build_stages(
 
 
 def _build(out: Path, reuse: str | None, stage: str, write: Callable[[Path], Artifact]) -> Artifact:
-    """Build a stage, or take it from the corpus to reuse, and report it; a finished one is loaded."""
+    """Load a stage if it is finished; else take it from the corpus `reuse`, or build it, and report that."""
     folder = out / stage
     if (folder / MANIFEST).exists():
         try:

@@ -13,9 +13,9 @@ from loriini.data.read.files import open_binary, without_query
 
 READ_BYTES = 1 << 16
 UNPACKED_BYTES = 1 << 13
-"""What is unpacked at once, and may be lost before damage."""
+"""Bytes unpacked at once: of a damaged file, up to that many before the damage may be lost."""
 BOMB_BYTES, BOMB_RATIO = 1 << 28, 500
-"""A file that unpacks to more bytes, and to more times its size (2 to 30 for text), is refused."""
+"""A file is refused if it unpacks to more bytes than this and to more times its size (text: 2 to 30)."""
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 """Compressions by suffix."""
 
@@ -33,7 +33,7 @@ def suffixes(path: str | Path) -> tuple[str, str]:
 def open_stream(path: str | Path) -> IO[bytes]:
     """Open a file for reading, decompressed by its suffix.
 
-    Reading past a damaged place raises OSError without a number, or EOFError for a decompression bomb.
+    Reading a damaged place raises OSError without an errno; a decompression bomb, EOFError.
     """
     file = open_binary(path)
     if compression := COMPRESSIONS.get(suffixes(path)[1]):
@@ -57,7 +57,7 @@ def read_lines(path: str | Path, span: Span = WHOLE, longest: int = sys.maxsize 
     with open_stream(path) as stream:
         if place:
             stream.seek(place - 1)
-            place += _skip_line(stream) - 1  # the end of a line that begins before
+            place += _skip_line(stream) - 1  # the end of a line that begins before the span
         while place < stop and (line := stream.readline(longest + 1)):
             place += len(line)
             if len(line) > longest and not line.endswith(b"\n"):
@@ -66,7 +66,7 @@ def read_lines(path: str | Path, span: Span = WHOLE, longest: int = sys.maxsize 
 
 
 def _skip_line(stream: IO[bytes]) -> int:
-    """Read up to the end of the line; returns the number of bytes."""
+    """Read up to the end of the line; returns the number of bytes read."""
     count = 0
     while piece := stream.readline(READ_BYTES):
         count += len(piece)
@@ -76,7 +76,7 @@ def _skip_line(stream: IO[bytes]) -> int:
 
 
 class _Unpacked(io.RawIOBase):
-    """The contents of a compressed file; EOFError where they outgrow the bounds."""
+    """The contents of a compressed file; EOFError for a decompression bomb."""
 
     def __init__(self, file: IO[bytes], compression: str) -> None:
         self.file, self.unpacked = file, 0

@@ -1,10 +1,10 @@
-"""A text of a corpus."""
+"""Documents: the texts that are read."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 Contexts = Literal["documents", "strung"]
-"""What held-out text is scored in: contexts of a document each, or of documents strung together."""
+"""How held-out text is cut into contexts: each document by itself, or documents strung together."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from loriini.common.errors import InputError
 
 _LOCAL = ("file://", "local://")
 _CHANGES = {"size", "etag", "lastmodified", "mtime", "modified", "created", "generation", "md5hash", "blobid"}
-"""Metadata of a remote file that changes with its contents, by names without `-` and `_`."""
+"""Names, in lower case without `-` and `_`, of metadata that change with a remote file's contents."""
 
 
 def is_remote(path: str | Path) -> bool:
@@ -38,7 +38,7 @@ def without_query(path: str | Path) -> str:
 
 
 def as_utf8(name: str) -> str:
-    r"""A file name, in any locale, with `\udce9` for a byte e9 that is not UTF-8: ids and domains must be."""
+    r"""A file name as valid UTF-8, for ids and domains: `\udce9` for a byte e9 that is not, in any locale."""
     name = name.encode(errors="surrogateescape").decode(errors="surrogateescape")
     return name.encode(errors="backslashreplace").decode()
 
@@ -117,9 +117,9 @@ def is_special(path: str | Path) -> bool:
 
 
 def fingerprint(path: str | Path) -> dict[str, Any]:
-    """What changes when a file does: its size and mtime; for a remote file, metadata such as the ETag.
+    """Values that change when a file does: its size and mtime; for a remote file, metadata like the ETag.
 
-    A file that cannot be read, a pipe or a device has `unreadable` alone; reading it reports why.
+    A file that cannot be read, a pipe or a device has only `unreadable`; reading it reports why.
     """
     if is_remote(path):
         system, name = _file_system(str(path))
@@ -146,7 +146,7 @@ def _outermost(is_folder: Mapping[str, bool]) -> list[str]:
 
 
 def _walk(folder: str, visited: set[str]) -> Iterator[str]:
-    """The files below `folder`, depth first and sorted, except in folders already visited by any path."""
+    """The files below `folder`, depth first and sorted, except in folders already visited by another path."""
     real = os.path.realpath(folder)
     if real in visited:
         return

@@ -19,11 +19,11 @@ from loriini.data.read.records import MAX_RECORD_BYTES, TOO_LONG, BadRecord, Fie
 from loriini.data.read.web import read_warc
 
 BATCH_BYTES, BATCH_ROWS = 1 << 22, 256
-"""Parquet is decoded in batches of about this size, of at least one row."""
+"""Parquet is decoded in batches of at most about this many bytes and rows, but at least one row."""
 ONE_LINE_A_RECORD = "file: write each record on one line, as jq -c '.[]' does"
 QUOTING = "file: write fields with quotes as in RFC 4180, or the file as JSON lines"
 UNREADABLE_ARCHIVES = re.compile(r"\.(7z|br|bz2|gz|gzip|lz4|rar|tar|tbz2?|tgz|txz|xz|z|zip|zst|zstd)")
-"""Suffixes of what is packed in other ways, or twice."""
+"""Suffixes of files that are packed in a way that is not read, or twice."""
 
 
 def read_json_lines(
@@ -88,7 +88,7 @@ def read_arrow(path: str, fields: Fields) -> Records:
 
 
 def read_text_file(path: str, fields: Fields, in_folder: bool = False) -> Records:
-    """A whole text file as record 0. In a folder, one that is not text is dropped, not flawed."""
+    """A whole text file as record 0. A file in a folder that is not text is dropped without an error."""
     fix = None if in_folder else "file"
     with open_stream(path) as stream:
         content = stream.read(MAX_RECORD_BYTES + 1)
@@ -121,7 +121,7 @@ READERS: dict[str, Callable[[str, Fields], Records]] = {
     ".warc": read_warc,
     ".wet": read_warc,
 }
-"""By the suffix before `.gz` or `.zst`. Any other file is one document of plain text."""
+"""Readers by a file's suffix (before `.gz` or `.zst`). Any other file is one document of plain text."""
 
 
 def reader_of(path: str, in_folder: bool) -> Callable[[str, Fields], Records] | None:
@@ -151,7 +151,7 @@ def _parse_object(line: bytes) -> dict[str, Any]:
 
 
 def _check_first_bytes(content: bytes) -> None:
-    """BadRecord for what begins as UTF-16."""
+    """Raise BadRecord for content that begins with a byte order mark of UTF-16."""
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise BadRecord("not valid UTF-8", "it begins as UTF-16", "file: convert it to UTF-8")
 
@@ -171,7 +171,7 @@ def _holds_records(content: bytes, fields: Fields) -> bool:
 
 def _decoded_lines(path: str) -> Iterator[str]:
     """The lines of a table. Bytes that are not UTF-8 become surrogates, so that the other rows are kept."""
-    mark = codecs.BOM_UTF8  # of the first line, and no part of its first name
+    mark = codecs.BOM_UTF8  # removed from the first line: not part of the first column's name
     for line in read_lines(path, longest=MAX_RECORD_BYTES):
         if mark:
             _check_first_bytes(line)
@@ -190,7 +190,7 @@ def _row(header: list[str], row: list[str]) -> Mapping[str, str] | BadRecord:
 
 
 def _rows(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[Mapping[str, Any] | BadRecord]:
-    """Rows as dictionaries, one in memory at a time. One that cannot be converted is bad."""
+    """Rows as dictionaries, one in memory at a time; a BadRecord for one that cannot be converted."""
     for batch in batches:
         names, columns = batch.schema.names, batch.columns
         for i in range(len(batch)):
@@ -205,9 +205,9 @@ def _rows(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[Mapping[str, Any] 
 
 
 def _checked(batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
-    """The batch; ArrowInvalid for offsets that lead outside, which the Arrow format does not check."""
+    """The batch; ArrowInvalid for offsets outside its buffers, which pyarrow does not check as it reads."""
     for column in batch.columns:
         is_text = pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type)
         binary = pyarrow.binary() if pyarrow.types.is_string(column.type) else pyarrow.large_binary()
-        (column.view(binary) if is_text else column).validate(full=True)  # a text may be invalid UTF-8
+        (column.view(binary) if is_text else column).validate(full=True)  # invalid UTF-8 is no damage
     return batch

@@ -49,7 +49,7 @@ class InputFile:
     in_folder: bool = False
     """Whether the file was found in a folder, not given by name."""
     state: Mapping[str, Any] = field(default_factory=dict)
-    """What changes when the file does (`fingerprint`), as it was when the file was found."""
+    """The file's `fingerprint` when it was found: values that change when the file does."""
     span: Span | None = None
     """A part of a plain file of JSON lines."""
 
@@ -60,9 +60,9 @@ class InputFile:
         return int(size) if size.isdigit() else None
 
     def place(self, number: int) -> str:
-        """Where a record is in the file, ":7"; in a later part of JSON lines "@BYTE:7", counted from there.
+        """Where record `number` is in the file: ":7", or "@BYTE:7" in a part of the file that begins at BYTE.
 
-        Empty for 0, the file as a whole.
+        "" for 0, the file as a whole.
         """
         start = self.span[0] if self.span else 0
         return f"@{start}:{number}" if number and start else f":{number}" if number else ""
@@ -71,8 +71,8 @@ class InputFile:
 def parse_input(text: str | Path) -> tuple[str | None, str]:
     """NAME and PATH of an input `[NAME=]PATH`: a path, a URL, or a pattern of these.
 
-    Text that names existing files, also as a pattern, is a path without NAME. A path may begin with `~`,
-    which shells leave as it is after `NAME=`.
+    Text that is the path of an existing file or folder, or a pattern that matches some, has no NAME. PATH may
+    begin with `~`, which shells leave as it is after `NAME=`.
     """
     whole = str(text)
     if not whole:
@@ -83,7 +83,7 @@ def parse_input(text: str | Path) -> tuple[str | None, str]:
 
 
 def absolute_input(text: str | Path) -> str:
-    """The same input for any working folder: a path on this machine is made absolute."""
+    """The input in a form that holds in any working folder: a path on this machine is made absolute."""
     name, path = parse_input(text)
     if is_remote(path):
         return str(text)
@@ -91,7 +91,7 @@ def absolute_input(text: str | Path) -> str:
 
 
 def check_inputs(inputs: Sequence[str], out: Path) -> None:
-    """InputError for an input that contains the corpus `out`, or lies in it: it would be read as well."""
+    """InputError for an input that contains the corpus `out` or lies in it: its own files would be read."""
     out = Path(os.path.realpath(out))
     for _, path in map(parse_input, inputs):
         for match in () if is_remote(path) else matching_paths(path):
@@ -106,15 +106,15 @@ def input_files(inputs: Sequence[str | Path]) -> list[InputFile]:
 
 
 def input_identity(inputs: Sequence[str | Path]) -> dict[str, str]:
-    """`identity_of` the files of `inputs`; InputError when an input is missing."""
+    """The `identity_of` the files of `inputs`; InputError if an input is missing."""
     return identity_of(input_files(inputs))
 
 
 def identity_of(files: Sequence[InputFile]) -> dict[str, str]:
     """Map the path of every file to a digest that changes when its contents do.
 
-    If all files together are at most HASHED_BYTES, it is the SHA-256 of the file's bytes, otherwise of its
-    size and mtime; for a remote file, of its metadata such as the ETag.
+    If all local files together have at most HASHED_BYTES, it is the SHA-256 of the file's bytes, otherwise of
+    its size and mtime; for a remote file, of its metadata such as the ETag.
     """
     sizes = {file.path: file.size or 0 for file in files if not is_remote(file.path)}
     hashed = sizes if sum(sizes.values()) <= HASHED_BYTES else {}
@@ -139,7 +139,7 @@ def _files_of(name: str | None, given: str) -> Iterator[InputFile]:
 
 
 def _folders_of_numbered(path: str) -> list[str]:
-    """The names of the two folders above a file on this machine, if its own ends in a number."""
+    """The names of the two folders above a local file whose own name ends in a number; else []."""
     stem = os.path.basename(path).lstrip(".").split(".")[0]
     return folders_above(Path(path)) if stem[-1:].isdigit() and not is_remote(path) else []
 
@@ -170,6 +170,6 @@ def _hash(file: InputFile) -> str:
 
 
 def _exists(path: str) -> bool:
-    """Whether a file of this machine has this name, or one that matches it as a pattern."""
+    """Whether `path` is a file or folder of this machine, or a pattern that matches one."""
     path = local_path(path)
     return os.path.exists(path) or any(glob.iglob(path, recursive=True))

@@ -93,7 +93,7 @@ def standard_library(max_characters: int = 1_500_000) -> list[Document]:
 
 
 def local_documents(max_characters_per_domain: int = DOMAIN_CHARACTERS) -> Iterator[tuple[Document, str]]:
-    """Yield (document, group) for the text found, without near-copies; up to three times the limit each."""
+    """Yield (document, group), without near-copies: up to the limit per kind of file, for Python thrice."""
     endings: set[str] = set()
     for kind, sources in sorted(grouped(_local_files(), lambda source: source.kind).items()):
         # Python files give documents of two domains, and docstrings are a small part of them.
@@ -168,7 +168,7 @@ def _package_files() -> Iterator[tuple[Path, str, str]]:
 
 
 def _tree_files() -> Iterator[tuple[Path, str, str]]:
-    """(path, name, group) of the files below each shared folder; its first level is the group."""
+    """(path, name, group) of the files below each shared folder; every entry at its top is a group."""
     paths = sysconfig.get_paths()
     trees = {
         "stdlib": [Path(paths["stdlib"])],
@@ -184,7 +184,7 @@ def _tree_files() -> Iterator[tuple[Path, str, str]]:
 
 
 def _kind(name: PurePath) -> str | None:
-    """The kind of a file by its name: `python` source, or text of domain `c`, `prose` or `metadata`."""
+    """A file's kind by its name: `python` source, text of domain `c`, `prose` or `metadata`, or None."""
     packaging = name.parts[0].endswith(".dist-info")
     if name.name.lower().startswith(LEGAL_NAMES) and (packaging or name.suffix in {"", *PROSE_SUFFIXES}):
         return "metadata"
@@ -230,7 +230,7 @@ def _size(path: Path) -> int:
 
 
 def _add_if_new(text: str, endings: set[str]) -> bool:
-    """Add a text's end to `endings`, and whether it is new: copies of a licence differ only at their top."""
+    """Add a text's end to `endings`; True if it was new. Copies of a licence differ only at their top."""
     ending = "".join(text[-1_000:].lower().split())
     if ending in endings:
         return False
@@ -239,11 +239,11 @@ def _add_if_new(text: str, endings: set[str]) -> bool:
 
 
 def heldout_groups(found: Iterable[tuple[Document, str]], heldout_share: float) -> set[str]:
-    """Choose the groups to hold out, so that every domain has at least `heldout_share` of its text there.
+    """Choose the groups to hold out, so that they have about `heldout_share` of every domain's text.
 
     Groups are taken in hash order while one of their domains is short of held-out text; a group with more
-    than 15 % of any domain's characters is kept for training. If all groups of a domain are that large, its
-    smallest is held out.
+    than 15 % of any domain's characters is kept for training. If that keeps all groups of a domain with
+    several, its smallest is held out.
     """
     sizes: dict[str, Counter[str]] = defaultdict(Counter)
     for document, group in found:

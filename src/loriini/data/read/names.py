@@ -15,19 +15,19 @@ SPLITS = (TRAIN, "validation", "valid", "val", "dev", "test", "eval", HELDOUT)
 """Names of splits on the Hub, and ours."""
 SHARD = re.compile(r"(-\d+-of-\d+|([-_]\d+)*[-_](?!(19|20)\d\d(\d\d){0,2}$)\d{3,})$")
 """How the name of a shard ends: `-3-of-64`, `_0012`, `_000_00003`. Dates such as `_2024` or `-20240131` and
-shorter numbers are no shard's."""
+numbers of one or two digits do not mark a shard."""
 SAYS_NOTHING = re.compile(rf"({'|'.join(SPLITS)}|part|shard|chunk|file|data)?([-_]?\d+)*")
 """Names of files and folders that do not say what their text is: a split's, `part-0`, `0003`."""
 SPLIT = re.compile(rf"(?:^|[-_./])({'|'.join(SPLITS)})(?=[-_./])")
-"""A split in a part of the path of a data set's file."""
+"""A split's name inside one part of the path of a data set's file."""
 WHOLE_NAME = re.compile(rf"({'|'.join(SPLITS)})(?:[-_.]?\d[^.]*)?(?:\..*)?")
-"""A part of a path that is a split's name, but for numbers and endings."""
+"""A part of a path that is a split's name, apart from numbers and suffixes."""
 
 
 def domain_from_name(file: str, folders: Sequence[str] = ()) -> str:
-    """A file's name up to its first dot, without the numbers of a shard.
+    """The domain that a file's name states: the name up to its first dot, without the numbers of a shard.
 
-    If that says nothing, the first of `folders` whose name does, or the last of them.
+    If that says nothing (SAYS_NOTHING), the first of `folders` that says something, else the last of them.
     """
     whole = file.rsplit("/", 1)[-1]
     name = SHARD.sub("", whole.lstrip(".").split(".", 1)[0])
@@ -48,8 +48,8 @@ def is_marked(path: str) -> bool:
 def heldout_files(paths: Sequence[str], folders: int | None = 1) -> list[str]:
     """The files that are held out by name: `*.heldout.*`, or those of another split than `train`.
 
-    A split's name is looked for in the file's name and its last `folders` folders (None: all), without those
-    all files share. It counts only if a split `train` is there. Empty if all files would be held out.
+    A split's name is looked for in the file's name and its last `folders` folders (None: all), except folders
+    that all files share. Splits count only if one is `train`. [] if all files would be held out.
     """
     parts = [path.split("/") for path in paths]
     columns = zip(*(each[:-1] for each in parts), strict=False)
@@ -63,10 +63,10 @@ def heldout_files(paths: Sequence[str], folders: int | None = 1) -> list[str]:
 
 
 def split_of(path: str) -> str | None:
-    """The split of a file of a data set; None for none.
+    """The split of a data set's file, from the names of the file and its folders; None if they have none.
 
-    A split that is the whole name of the file or of the nearest folder goes first (`WHOLE_NAME`), then one
-    that such a name contains.
+    The first of them, from the file outwards, that is a split's name (`WHOLE_NAME`); if there is none, the
+    first that contains one (`SPLIT`).
     """
     parts = path.split("/")[::-1]
     whole = (WHOLE_NAME.fullmatch(part) for part in parts)

@@ -30,7 +30,7 @@ from loriini.data.read.records import (
 )
 
 FIRST_FILES, FIRST_RECORDS = 10, 100
-"""The files, and the records of each, in which `warn_of_absent_fields` looks."""
+"""How many files, and records of each, `warn_of_absent_fields` looks at."""
 
 
 def read_documents(
@@ -42,8 +42,8 @@ def read_documents(
 
     - PATH is a file, a folder (its files are read in sorted order), a URL that fsspec reaches, or a pattern
       of these.
-    - NAME is the domain of documents without one. By default it is that of the file's name
-      (`domain_from_name`), or the first folder of a text file in a folder.
+    - NAME is the domain of documents without one. By default it comes from the name of their file
+      (`domain_from_name`); for a text file in a folder it is that of PATH, or of its subfolder with the file.
 
     Files are JSON lines, csv, tsv, parquet, Arrow or web archives, by their suffix; any other file is one
     document of plain text. A document without an id gets the id `<file>:<line number>`. A damaged archive
@@ -94,14 +94,14 @@ def warn_of_text_next_to_records(files: Iterable[InputFile]) -> None:
 
 
 def text_next_to_records(files: Iterable[InputFile]) -> list[InputFile]:
-    """The files without records of the folders that hold records too."""
+    """The files without records in input folders that hold records too, at any depth."""
     found = [(file.path.removesuffix(file.name), file) for file in files if file.in_folder]
     with_records = {folder for folder, file in found if has_records(file)}
     return [file for folder, file in found if folder in with_records and not has_records(file)]
 
 
 def has_records(file: InputFile) -> bool:
-    """Whether it holds records, as a table or JSON lines do: neither one text nor a refused archive."""
+    """Whether a file holds records, as a table or JSON lines do: neither one text nor a refused archive."""
     return reader_of(file.path, file.in_folder) is not None
 
 
@@ -161,7 +161,7 @@ def _records(file: InputFile, fields: Fields) -> Records:
 
 
 def _failure(file: InputFile, error: Exception) -> BadRecord:
-    """What is wrong with a file that cannot be read; InputError where the file may be whole."""
+    """What is wrong with a file that cannot be read; raises InputError if the file itself may be intact."""
     if isinstance(error, BadRecord):
         return error
     if is_system_error(error):
@@ -170,7 +170,7 @@ def _failure(file: InputFile, error: Exception) -> BadRecord:
     if isinstance(error, EOFError | pyarrow.ArrowException) or is_arrow_error:
         return BadRecord("truncated or damaged file", error, fix="file")
     is_absent = isinstance(error, FileNotFoundError | PermissionError)
-    if is_remote(file.path) and not is_absent:  # its package may raise any error
+    if is_remote(file.path) and not is_absent:  # the package that reads it may raise any error
         raise machine_failed(file.path, error, "the connection") from None
     if not isinstance(error, OSError):
         raise error

@@ -14,11 +14,11 @@ from loriini.data.read.names import HELDOUT_DOCUMENTS
 MAX_RECORD_BYTES = 1 << 26
 """The longest record that is read, so that a file without line ends does not fill the memory."""
 MAX_DOCUMENT_CHARACTERS = 10_000_000
-"""By default, longer documents are dropped: encoding one takes about 170 bytes a character."""
+"""By default, longer documents are dropped: encoding one takes about 170 bytes of memory a character."""
 TOO_LONG = f"longer than {MAX_RECORD_BYTES >> 20} MiB"
 NAME_THE_FIELD = "name the field of its text (--text-field, where the command has it)"
 SHOWN_CHARACTERS = 300
-"""Characters of a table's columns in a message."""
+"""How much a message shows of the names of a table's columns or a record's fields."""
 
 OnError = Literal["stop", "skip"]
 
@@ -27,10 +27,10 @@ class BadRecord(Exception):
     """A record that is not a document.
 
     Attributes:
-        reason: the same text for all flawed records of one kind, by which they are counted.
+        reason: the same text for all flawed records of one kind: they are counted by it.
         detail: what is wrong with this one.
-        fix: what the user can fix. None for a record that is not an error, such as an image among texts: it
-            is always dropped.
+        fix: what the user can fix, for a message. None for a record that is not an error, such as an image
+            among texts: it is always dropped.
     """
 
     def __init__(self, reason: str, detail: object = "", fix: str | None = "record") -> None:
@@ -39,8 +39,8 @@ class BadRecord(Exception):
 
 
 Records = Iterator[tuple[int, Mapping[str, Any] | BadRecord | None]]
-"""Records with the number of the line or row where they begin; None for a record of a type that never holds a
-document, such as a WARC request.
+"""Records, each with its number (of the line or row where it begins, or in a web archive); None for a record
+of a type that never holds a document, such as a WARC request.
 
 A reader of a format is a function `(path, fields) -> Records`. It raises when it cannot continue.
 """
@@ -53,7 +53,7 @@ class Dropped:
     id: str | None
     where: str | None
     reason: str
-    """The same text for all documents dropped for one reason, by which they are counted."""
+    """The same text for all documents dropped for one reason: they are counted by it."""
     detail: str = ""
     """Details of this document."""
 
@@ -62,7 +62,7 @@ OnDrop = Callable[[Dropped], None]
 
 
 def count_dropped(on_drop: OnDrop | None = None) -> tuple[OnDrop, Counter[str]]:
-    """A callback that counts by reason what is dropped, and calls `on_drop` with it; and its counter."""
+    """A callback that counts what is dropped by reason and passes it on to `on_drop`; and its counter."""
     counts = Counter[str]()
 
     def count(dropped: Dropped) -> None:
@@ -83,7 +83,7 @@ def no_documents(where: object, counts: Mapping[str, int]) -> InputError:
     remedy = "give .jsonl, .csv, .tsv, .parquet, .arrow, .warc or text files"
     if counts:
         remedy = "correct what was left out, or give other files or limits"
-    elif str(where).endswith(f"heldout/{HELDOUT_DOCUMENTS}"):  # a corpus's, which trains on everything
+    elif str(where).endswith(f"heldout/{HELDOUT_DOCUMENTS}"):  # of a corpus that holds out nothing
         remedy = "prepare the corpus with --heldout-share above 0"
     left_out = f" ({describe_dropped(counts)})" if counts else ""
     return InputError(f"{where}: no document found{left_out}; {remedy}")
@@ -102,9 +102,9 @@ class Fields:
         return field_of(record, self.text), field_of(record, self.id), field_of(record, self.domain)
 
     def columns_of(self, columns: Sequence[str]) -> list[str]:
-        """Those of a table's columns that may hold the fields.
+        """The columns of a table that may hold the fields.
 
-        BadRecord if none may hold the text, or if two have one name.
+        Raises BadRecord if none may hold the text, or if two of them have the same name.
         """
         wanted = {column for name in (self.text, self.id, self.domain) for column in _columns(name)}
         if twice := sorted(name for name in wanted if columns.count(name) > 1):
@@ -140,7 +140,7 @@ class ReadOptions:
 
 
 def to_document(record: Mapping[str, Any], fields: Fields, default_id: str, domain: str) -> Document:
-    """A record's document, with `default_id` and `domain` where it has none; BadRecord if it has no text."""
+    """A record's document, with `default_id` and `domain` where it has none; BadRecord without valid text."""
     text, own_id, own_domain = fields.of(record)
     if text is None:
         names = shorten(", ".join(record), SHOWN_CHARACTERS) or "none"
@@ -177,7 +177,7 @@ def _columns(field: str) -> tuple[str, str]:
 
 
 def field_of(record: Mapping[str, Any], field: str) -> Any:
-    """The value of a field, of which `a.b` is field b of the object a; None if it is absent."""
+    """The value of a field; `a.b` may be field b of the object a. None if it is absent."""
     if field in record or "." not in field:
         return record.get(field)
     outer, inner = field.split(".", 1)

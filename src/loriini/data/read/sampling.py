@@ -1,10 +1,10 @@
-"""Samples by hashes of names, which do not depend on the other items or on the process."""
+"""Sampling by hashes: whether an item is drawn depends on neither the other items nor the process."""
 
 import hashlib
 
 
 def hash_fraction(name: str) -> float:
-    """A hash of a name in [0, 1). Samples by it are nested: a smaller one is part of a larger one."""
+    """A hash of `name`, in [0, 1). Samples of the items below a bound are nested."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") / 2**64
 
 

@@ -25,13 +25,13 @@ def split_documents(
 ) -> dict[str, list[Document]]:
     """Read `paths` as {"train": documents, "heldout": documents}, in the order of their texts' hashes.
 
-    - If there are files named `*.heldout.*`, they are the held-out side, and a document with the text of one
-      of theirs is not trained on. Otherwise HELDOUT_SHARE of the documents is held out by the hash of their
-      text. All copies of a text are therefore on one side.
+    - If there are files named `*.heldout.*`, they are the held-out side, and a document whose text is in them
+      is not trained on. Otherwise HELDOUT_SHARE of the documents is held out by the hash of their text. All
+      copies of a text are therefore on one side.
     - Of the copies of a text in one domain, only the first is kept.
-    - A side has about `train_characters` or `heldout_characters`, divided equally among its domains, and at
-      least one document per domain.
-    - The text files of a folder that has records are left out.
+    - Sides have about `train_characters` and `heldout_characters`, each divided equally among its domains,
+      and at least one document per domain.
+    - In a folder that holds files of records, text files are left out.
 
     Memory holds little more than these characters, and a hash of each text in files named `*.heldout.*`.
 
@@ -71,17 +71,17 @@ def split_documents(
 
 @dataclass
 class Side:
-    """Documents in the order of their ranks until each domain has its equal part of `characters`.
+    """Each domain's documents of the lowest ranks, up to the domain's equal part of `characters`.
 
-    It holds no more than the domains known so far need: with D domains in sorted files, at most
-    1 + 1/2 + … + 1/D times `characters`, and a document of each.
+    It holds no more than the domains seen so far need: if files are sorted by D domains, at most
+    1 + 1/2 + … + 1/D times `characters`, and one document more of each.
     """
 
     characters: int
     domains: dict[str, list[tuple[float, Document]]] = field(default_factory=dict)
-    """Each domain's documents of the lowest ranks, which rise."""
+    """Ranks and documents of each domain, in rising order of rank."""
     sizes: Counter[str] = field(default_factory=Counter)
-    """Characters held of each domain."""
+    """Characters of each domain's documents."""
 
     def add(self, rank: float, document: Document) -> None:
         """Add a document, unless there is one with its domain and rank."""
@@ -93,14 +93,14 @@ class Side:
             self._cut(document.domain)
 
     def documents(self) -> list[Document]:
-        """The documents by rank, those of one rank by domain; at least one a domain."""
+        """The documents, sorted by rank and then domain; at least one per domain."""
         for domain in self.domains:
             self._cut(domain)
         ranked = chain.from_iterable(self.domains.values())
         return [document for _, document in sorted(ranked, key=lambda item: (item[0], item[1].domain))]
 
     def _cut(self, domain: str) -> None:
-        """Drop the highest ranks of a domain while the others have its part of the characters, at least 1."""
+        """Drop a domain's documents of the highest ranks while the rest reach its part of `characters`."""
         held, most = self.domains[domain], max(1, self.characters // len(self.domains))
         while self.sizes[domain] - len(held[-1][1].text) >= most:
             self.sizes[domain] -= len(held.pop()[1].text)

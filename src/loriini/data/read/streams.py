@@ -1,4 +1,4 @@
-"""Inputs as streams of documents for tasks, each with an identity for what it reads."""
+"""Inputs as streams of documents, one per task, each with an identity of what it reads."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,7 +16,7 @@ from loriini.data.read.read import read_file
 from loriini.data.read.records import Dropped, OnDrop, ReadOptions, count_dropped
 
 TASK_BYTES = 1 << 26
-"""Files are grouped to about this many bytes a task; larger files of JSON lines are cut into parts of it."""
+"""Files are grouped to about this many bytes a task; larger files of JSON lines are cut into such parts."""
 
 ReadDocuments = Callable[[OnDrop], Iterable[Document]]
 """Yields documents, and calls its argument with what it drops."""
@@ -37,14 +37,14 @@ class DocumentStream:
 def file_streams(
     files: Iterable[InputFile], identity: Mapping[str, str], options: ReadOptions
 ) -> Iterator[DocumentStream]:
-    """The streams of `files`, from their digests by path (`identity_of`).
+    """The streams of `files`; `identity` maps their paths to digests (`identity_of`).
 
-    Each part of a file after the first has a stream of its own.
+    Small files share a stream. Each part of a large file after its first has a stream of its own.
     """
-    # a file of unknown size gets its own task
+    # a file of unknown size is the last of its group
     groups = group_by_size(files, lambda f: TASK_BYTES if f.size is None else f.size, TASK_BYTES)
     for *others, last in groups:
-        first, *more = _parts(last)  # a file that is cut reaches TASK_BYTES, so it is the last of its group
+        first, *more = _parts(last)  # only the last can be cut: a file of TASK_BYTES ends its group
         for group in ([*others, first], *([part] for part in more)):
             contents = [(asdict(replace(file, state={})), identity[file.path]) for file in group]
             yield DocumentStream(partial(_read, group, options), digest([contents, asdict(options)]))
@@ -63,7 +63,7 @@ def _read(files: Sequence[InputFile], options: ReadOptions, on_drop: OnDrop) -> 
 
 
 def _parts(file: InputFile) -> list[InputFile]:
-    """A large plain file of JSON lines on this machine in parts of TASK_BYTES; others whole."""
+    """Cut a large, local, uncompressed file of JSON lines into parts of TASK_BYTES; leave others whole."""
     size = file.size or 0
     is_cut = reader_of(file.path, file.in_folder) is read_json_lines and not suffixes(file.path)[1]
     if size <= TASK_BYTES or is_remote(file.path) or not is_cut:

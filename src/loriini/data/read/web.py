@@ -29,14 +29,14 @@ def read_warc(path: str, fields: Fields) -> Records:
         except ImportError as error:
             needs = f"reading this needs {module} ({str(error).splitlines()[0]})"
             raise InputError(f"{path}: {needs}; run: pip install 'loriini[inputs]'") from None
-        logging.getLogger(module).setLevel(logging.CRITICAL)  # what cannot be parsed is counted here
+        logging.getLogger(module).setLevel(logging.CRITICAL)  # pages that cannot be parsed are counted
     with open_stream(path) as stream:
         for number, record in enumerate(_records(stream), 1):
             yield number, _page_of(record, fields)
 
 
 def _records(stream: IO[bytes]) -> Iterator[Any]:
-    """Every record, as warcio has it; what is not read of one is skipped."""
+    """Every record, as warcio parses it; what the caller does not read of it is skipped."""
     from warcio.exceptions import ArchiveLoadFailed
     from warcio.recordloader import ArcWarcRecordLoader
 
@@ -71,7 +71,7 @@ def _page_of(record: Any, fields: Fields) -> Mapping[str, str | None] | BadRecor
 
 
 def _text_of(record: Any) -> str:
-    """The text of a page, as a server's response or a file (resource), or extracted already (conversion)."""
+    """A record's text: of a page from a server or a file (resource), or already extracted (conversion)."""
     kind = record.rec_headers.get_header("Content-Type", "")
     if record.rec_type == "response":
         if record.http_headers is None:
@@ -95,7 +95,7 @@ def _text_of(record: Any) -> str:
 
 
 def _content_of(record: Any) -> bytes:
-    """A record's content, without chunking and compression; BadRecord above the size limit."""
+    """A record's content, unchunked and decompressed; BadRecord above MAX_RECORD_BYTES."""
     content = bytearray()
     try:
         stream = record.content_stream()

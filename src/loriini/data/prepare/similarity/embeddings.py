@@ -32,7 +32,7 @@ TEXTS_AT_ONCE = 4096
 TEXT_CHARACTERS = 10_000
 """Only the beginning of longer documents is embedded."""
 SAMPLE = 50_000
-"""Documents on which `lsa` is fitted, at most."""
+"""`lsa` is fitted on at most this many documents."""
 
 
 def write_embeddings(
@@ -57,7 +57,7 @@ def write_embeddings(
 
 
 def normalize_rows(vectors_BD: NDArray[np.floating]) -> NDArray[np.float32]:
-    """The rows divided by their lengths, float32 (B, D); zeros for rows of zeros or not finite."""
+    """The rows divided by their lengths, float32 (B, D); zeros for a row that is zero or not finite."""
     vectors_BD = np.where(np.isfinite(vectors_BD).all(1, keepdims=True), vectors_BD, 0)
     lengths_B1 = np.linalg.norm(vectors_BD, axis=1, keepdims=True)
     return (vectors_BD / np.where(lengths_B1 > 0, lengths_B1, 1)).astype(np.float32)
@@ -132,7 +132,7 @@ def _count_slice(
     folder: Path,
     advance: Advance,
 ) -> dict[str, Any]:
-    """Count the words of a slice's documents, or of the chosen ones, of which there is at least one."""
+    """Count the words of a slice's documents, or only of the chosen ones (at least one)."""
     texts = (document.text[:TEXT_CHARACTERS] for document in slice_documents(documents, part, chosen_S))
     scipy.sparse.save_npz(folder / COUNTS, count_words(texts, features), compressed=False)
     advance(len(part))
@@ -149,7 +149,7 @@ def _fit(counted: Sequence[Path], seed: int, workers: int, folder: Path, advance
 def _lsa_slice(
     documents: Artifact, fitted: Path, counted: Path | None, part: Slice, folder: Path, advance: Advance
 ) -> dict[str, Any]:
-    """Write the vectors of a slice's documents by a fitted `lsa`; their words may be counted already."""
+    """Write the vectors of a slice's documents by a fitted `lsa`, from the file `counted` if there is one."""
     encoder = _load_lsa(fitted)
     if counted is not None:
         return _write_vectors([encoder.encode_counts(scipy.sparse.load_npz(counted))], folder, advance)
@@ -164,7 +164,7 @@ def _trained_slice(
 
 
 def _texts(documents: Artifact, part: Slice) -> Iterator[list[str]]:
-    """What is embedded of a slice's documents, in batches."""
+    """The beginnings of a slice's documents, which are embedded, in batches."""
     texts = (document.text[:TEXT_CHARACTERS] for document in slice_documents(documents, part))
     while batch := list(islice(texts, TEXTS_AT_ONCE)):
         yield batch

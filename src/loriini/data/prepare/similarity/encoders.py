@@ -1,7 +1,7 @@
-"""Trained encoders: those of Hugging Face, and sentence-transformers models of such an encoder and pooling.
+"""Trained encoders: those of Hugging Face, and sentence-transformers models of one of these and a pooling.
 
-Lory (§3.2) and In-Context Pretraining use `facebook/contriever`, mean. A call tokenizes thousands of texts at
-once and batches those of similar length, so that hardly any padding is computed.
+Lory (§3.2) and In-Context Pretraining use `facebook/contriever` with mean pooling. A call tokenizes thousands
+of texts at once and batches those of similar length, so that hardly any padding is computed.
 
 Axes: N texts, L tokens, B texts in a batch, D embedding width.
 """
@@ -34,7 +34,7 @@ Encoder = Callable[[list[str]], NDArray[np.float32]]
 """Texts to vectors (N, D) of any length; D never changes."""
 
 TOKENS_PER_BATCH = {"cpu": 4096, "cuda": 1 << 17}
-"""What fits a processor's cache, and what keeps a GPU busy."""
+"""As many as fit a CPU's cache, and as keep a GPU busy."""
 POOLINGS: dict[str, Pooling] = {
     "mean": "mean",
     "cls": "cls",
@@ -43,13 +43,13 @@ POOLINGS: dict[str, Pooling] = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_lasttoken": "last",
 }
-"""Values, or in older models names of flags, in the settings of a sentence-transformers model."""
+"""Poolings by the value, or in older models the flag, in a sentence-transformers model's settings."""
 PLAIN = ["Transformer", "Pooling"]
 """The supported modules; a Normalize after them is redundant, as vectors are normalized anyway."""
 MOST_TOKENS = 8192
-"""The longest text that is encoded whole, even where an encoder sets no limit."""
+"""Longer texts are truncated, even for an encoder that sets no limit."""
 LENGTH_MULTIPLE = 16
-"""Lengths are rounded up to a multiple of it, so that fewer shapes occur."""
+"""Lengths of batches are rounded up to a multiple of it, so that fewer shapes occur."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def encode(network: Network, texts: list[str]) -> NDArray[np.float32]:
 
 
 def pooled(states_BLD: Tensor, mask_BL: Tensor, pooling: Pooling) -> Tensor:
-    """One vector of the states of each text, (B, D)."""
+    """Each text's states (L, D) pooled into one vector: (B, D)."""
     if pooling == "cls":
         return states_BLD[:, 0]
     if pooling == "last":
@@ -189,7 +189,7 @@ def _network(folder: Path, pooling: Pooling) -> Network:
 def _read_sentence_transformers(folder: Path) -> tuple[Path, Pooling, int]:
     """The folder of a sentence-transformers model's encoder, its pooling, and the longest text in tokens.
 
-    ValueError for a model of other modules, which would need code of that package, or named by the model.
+    ValueError for another pooling, or other modules: these need code of sentence-transformers or the model.
     """
     entries = json.loads((folder / MODULES).read_bytes())
     kinds = [entry["type"] for entry in entries]
@@ -210,7 +210,7 @@ def _read_sentence_transformers(folder: Path) -> tuple[Path, Pooling, int]:
 def _positions(model: Any) -> float:
     """How many tokens a model has positions for; infinite if it does not say.
 
-    RoBERTa and models like it count positions from their padding's, so that some are never used.
+    RoBERTa and models like it count positions from the one after their padding's: the first are never used.
     """
     positions = getattr(model.config, "max_position_embeddings", None) or math.inf
     table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)

@@ -1,10 +1,10 @@
-"""The `neighbors` stage: the k most similar documents of each.
+"""The `neighbors` stage: the k documents most similar to each document.
 
 Search is exact within a cell. A small corpus is one cell; a large one is split by k-means. A cell's members
 are the documents nearest to its centroid; its reach is every document that has the centroid among its
-`OVERLAP` nearest. The neighbours of members are searched in the reach, and so found across borders. A reach
-that is too large is split again. Each cell is searched, and each block of a split assigned, on one thread, so
-that the result does not depend on the number of threads.
+`OVERLAP` nearest. The neighbours of members are searched in the reach, so that they are found across the
+borders of cells. A reach that is too large is split again. Each cell is searched on one thread, and
+each block of a split assigned on one, so that the result does not depend on the number of threads.
 
 Axes: N documents, K neighbours, D embedding width, M members and R reach of a cell, P nearest centroids.
 """
@@ -38,7 +38,7 @@ FAN_OUT = 1024
 """The most cells of one k-means."""
 SAMPLE_PER_CELL = 64
 FEWEST_COLUMNS = 50
-"""A small corpus keeps this many of K columns, even if its documents have fewer neighbours."""
+"""K is not lowered below this in a small corpus, even if its documents have fewer neighbours."""
 ASSIGNED_AT_ONCE = 8192
 MEMBERS_PER_TASK = 20_000
 """A task searches consecutive cells until they have this many members."""
@@ -46,7 +46,7 @@ MEMBERS_PER_TASK = 20_000
 
 @dataclass(frozen=True)
 class SearchCell:
-    """The documents whose neighbours are searched, and the superset they are searched in. Both sorted."""
+    """The documents whose neighbours are searched, and the superset that is searched; both sorted."""
 
     members_M: Ids
     reach_R: Ids
@@ -58,7 +58,7 @@ def write_neighbors(
     """Write each document's `k` nearest others by inner product of their unit vectors, the nearest first.
 
     Files: `neighbors.npy` int32 (N, K) (int64 from 2^31 documents), -1 for none; `similarities.npy` float16
-    (N, K), 0 for none. K is `k`, or if that is more, the N - 1 others or FEWEST_COLUMNS. One task splits the
+    (N, K), 0 for none. K is `k`, but at most the larger of N - 1 and FEWEST_COLUMNS. One task splits the
     corpus into cells, the others search some cells each.
     """
     inputs = {"embeddings": embeddings.digest}
@@ -101,7 +101,7 @@ def split_cell(
 
 
 def search_cell(vectors_ND: Vectors, cell: SearchCell, k: int) -> tuple[Ids, Vectors]:
-    """The `k` nearest in the cell's reach of each member, itself excluded: exact, on one thread.
+    """For each member of a cell, the `k` nearest others in its reach: exact, on one thread.
 
     Returns:
         int64 (M, k), the nearest first, in a tie the lower id first, -1 for none; and the similarities,
@@ -129,7 +129,7 @@ def _write(embeddings: Artifact, k: int, seed: int, execute: Executor, folder: P
     cells = split.counts
     members, reaches = (list(accumulate(cells[name], initial=0)) for name in ("members", "reaches"))
     groups = group_by_size(range(len(cells["members"])), cells["members"].__getitem__, MEMBERS_PER_TASK)
-    bounds = (slice(group[0], group[-1] + 2) for group in groups)  # of the cells of a task
+    bounds = (slice(group[0], group[-1] + 2) for group in groups)  # of a task's cells, and their end
     tasks = [
         Task(
             f"near-{i:05d}",
@@ -166,7 +166,7 @@ def _nearest_centroids(
 
 
 def _cut(cell: SearchCell, largest: int) -> Iterator[SearchCell]:
-    """Cut the reach into cells at arbitrary places."""
+    """Cut a cell's reach into cells at arbitrary places."""
     for start in range(0, len(cell.reach_R), largest):
         reach_R = cell.reach_R[start : start + largest]
         members_M = np.intersect1d(reach_R, cell.members_M, assume_unique=True)
@@ -221,7 +221,7 @@ def _search(
 
 
 def _scatter(folders: Sequence[Path], target: Path, dtype: DTypeLike, shape: tuple[int, int]) -> None:
-    """Write the rows of tasks to the places of their documents."""
+    """Write an array of the tasks' rows, each at the number of its document."""
     rows_NK = new_array(target, dtype, shape)
     for folder in folders:
         rows_NK[np.load(folder / MEMBER_IDS)] = np.load(folder / target.name)

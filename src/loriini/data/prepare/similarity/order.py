@@ -47,7 +47,7 @@ def write_order(
 
 
 def window_for(documents_per_instance: float) -> int:
-    """How many documents should vote in `similar_walk`: half of an instance's, from 1 to 50.
+    """How many documents should vote in `similar_walk`: half of those in an instance, from 1 to 50.
 
     With too few, a walk drifts away within an instance; with too many, documents of earlier instances hold it
     back.

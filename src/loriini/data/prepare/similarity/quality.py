@@ -20,9 +20,9 @@ from loriini.data.prepare.tokenized.tokens import open_tokens
 FLOAT32_ROWS = 1 << 16
 """Vectors held as float32 at once."""
 INSTANCES_AT_ONCE = 4096
-"""Instances whose pieces are held, and whose means are added before they are added to the total."""
+"""Instances whose pieces are in memory at once; their means are summed, then added to the total."""
 SAMPLED_INSTANCES = 1 << 16
-"""Larger corpora are sampled: about this many, from the start of every block of INSTANCES_AT_ONCE."""
+"""About this many of a larger corpus are measured: the first of every block of INSTANCES_AT_ONCE."""
 
 
 def instance_cosines(stages: Mapping[str, Artifact], method: str, seed: int) -> dict[str, float | None]:
@@ -65,7 +65,7 @@ def shared_instance_cosine(instances: Cut | Pieces, vectors_ND: Vectors) -> floa
 
 
 def _blocks(starts_I: Ids) -> Iterator[Ids]:
-    """The starts of consecutive instances of at most FLOAT32_ROWS pieces, or of one, and where they end."""
+    """Blocks of instances of at most FLOAT32_ROWS pieces, or one instance: their starts, and the last end."""
     first = 0
     while first < len(starts_I) - 1:
         fitting = int(np.searchsorted(starts_I, starts_I[first] + FLOAT32_ROWS, side="right")) - 1
@@ -75,7 +75,7 @@ def _blocks(starts_I: Ids) -> Iterator[Ids]:
 
 
 def _mean_cosines(starts_I: Ids, documents_P: Ids, vectors_ND: Vectors) -> NDArray[np.floating]:
-    """The mean over the pairs of each of some instances with at least two documents."""
+    """For each instance with at least two documents, the mean cosine over their pairs."""
     vectors_PD = vectors_ND[documents_P[starts_I[0] : starts_I[-1]]].astype(np.float32)
     sums_ID, squares_I = (
         np.add.reduceat(summands, starts_I[:-1] - starts_I[0])

@@ -23,7 +23,7 @@ def sha256(texts: Iterable[str], size: int) -> NDArray[np.bytes_]:
 
 
 def repetitions(hashes_D: NDArray[np.bytes_]) -> tuple[Ids, Ids]:
-    """Index of the first document with the same hash, and 1-based occurrence of the hash, int64 (D,) each."""
+    """For each hash the index of its first occurrence, and its own 1-based occurrence, int64 (D,) each."""
     order = np.argsort(hashes_D, kind="stable")  # the first of equal hashes comes first
     ranked = hashes_D[order]
     starts = np.searchsorted(ranked, ranked)
@@ -37,7 +37,7 @@ def unique_id(own_id: str, occurrence: int, number: int, known: NDArray[np.bytes
     """A unique id for the document whose `own_id` occurs for the `occurrence`-th time.
 
     The first keeps it, later ones get `own_id#occurrence`, followed by `@number` while another document has
-    that id. `number` is the document's own, `known` are the sorted hashes of all ids as they were read.
+    that id. `number` is the document's own; `known` are the sorted hashes of all stored ids as read.
     """
     if occurrence == 1:
         return own_id

@@ -76,8 +76,8 @@ def write_documents(
     """Build the `documents` artifact: shards of JSON lines in the order read, and `dropped.jsonl`.
 
     Documents with the text of an earlier one are dropped and recorded. From its second occurrence on, an id
-    gets its occurrence as a suffix (`id#2`). A task reads each stream; if the artifact is finished, none is
-    read. `settings` say how they are read, `inputs` are names and hashes of what is read.
+    gets its occurrence as a suffix (`id#2`). Each stream is read by a task; if the artifact is finished, none
+    is read. `settings` say how documents are read, `inputs` are names and hashes of what is read.
 
     Raises:
         InputError: there are no documents, or too many domains.
@@ -88,13 +88,13 @@ def write_documents(
 
 
 def document_line(document: Document) -> bytes:
-    """A document as a stored line."""
+    """A document as a line of JSON, which is how it is stored."""
     record = {"id": document.id, "text": document.text, "domain": document.domain}
     return json.dumps(record, ensure_ascii=False).encode() + b"\n"
 
 
 def write_lines(path: Path, documents: Iterable[Document]) -> None:
-    """Write documents as stored lines."""
+    """Write documents to a file, each as its stored line."""
     with atomic(path) as temporary, open(temporary, "wb") as file:
         file.writelines(map(document_line, documents))
 
@@ -149,7 +149,7 @@ def _write(
 
 
 def _task_names(streams: Iterable[DocumentStream]) -> Iterator[str]:
-    """A name for each stream's task after what it reads: it is reused even if other streams change."""
+    """A name for each stream's task from its identity: the task is reused even if other streams change."""
     times = Counter[str]()
     for stream in streams:
         name = f"read-{digest(stream.identity)}"
@@ -188,10 +188,10 @@ def _chunks(read: Iterable[FinishedTask], counted: Iterable[Mapping[str, Any]]) 
 def _compare(chunks: Sequence[_Chunk], folder: Path, advance: Advance) -> dict[str, Any]:
     """Decide what becomes of every document.
 
-    Writes `repeats.npy`, int64 (D,): number of the stored document with the same text, -1 to keep it;
-    `numbers.npy`, int64 (D,): its own number among the stored;
-    `occurrences.npy`, uint32 (D,): 1-based occurrence of its id among the stored;
-    `ids.npy`, 8 bytes (N,): hashes of the ids of the stored, rising.
+    Writes `repeats.npy`, int64 (D,): number of the stored document with the same text, -1 to keep this one;
+    `numbers.npy`, int64 (D,): if it is kept, its own number among the stored;
+    `occurrences.npy`, uint32 (D,): 1-based occurrence of its id among the stored, 0 if it is not kept;
+    `ids.npy`, 8 bytes (N,): sorted hashes of the ids of the stored documents.
     """
     first_D, _ = repetitions(np.concatenate([chunk.array("texts_D") for chunk in chunks]))
     kept_D = first_D == np.arange(len(first_D))
@@ -207,7 +207,7 @@ def _compare(chunks: Sequence[_Chunk], folder: Path, advance: Advance) -> dict[s
 
 
 def _rewrite(chunk: _Chunk, plan: Path, folder: Path, advance: Advance) -> dict[str, Any]:
-    """Write a chunk's kept documents under their new ids, and its dropped ones as dropped."""
+    """Write a chunk's kept documents under their new ids, and a record of each dropped one."""
     here = slice(chunk.first, chunk.first + chunk.documents)
     repeats, numbers, nth = (
         np.load(plan / f"{name}.npy", mmap_mode="r")[here].tolist()

@@ -49,9 +49,9 @@ def write_duplicates(
 
     A pair of neighbours with a cosine of at least COSINE is a candidate. It is confirmed when the sets of its
     texts' five-word shingles have a Jaccard index of at least JACCARD (Broder 1997). The later document of a
-    pair is left out, even when the earlier repeats a third. If a text has more than K near-copies, those that
-    are not neighbours of an earlier one stay. A line of `duplicates.jsonl` names both documents by number and
-    id, with both similarities.
+    pair is left out, even if the earlier is too. If a text has more than K near-copies, those that are not
+    neighbours of an earlier one stay. A line of `duplicates.jsonl` has the numbers and ids of both documents,
+    their cosine and their Jaccard index.
     """
     settings = {"cosine": COSINE, "jaccard": JACCARD, "shingle": SHINGLE}
     inputs = {"documents": documents.digest, "neighbors": neighbors.digest}
@@ -59,14 +59,14 @@ def write_duplicates(
 
 
 def candidates(similarities_NK: Vectors, neighbors_NK: Neighbors) -> NDArray[np.void]:
-    """The pairs (P,) of neighbours whose similarity is at least COSINE, each once and in rising order."""
+    """The pairs (P,) of neighbours whose similarity is at least COSINE, each once, sorted."""
     found, cosines = list[Ids](), list[Vectors]()
     for start in range(0, max(len(neighbors_NK), 1), ROWS_AT_ONCE):
         similarities_BK = similarities_NK[start : start + ROWS_AT_ONCE]
         neighbors_BK = neighbors_NK[start : start + ROWS_AT_ONCE]
         rows, columns = np.nonzero((similarities_BK >= COSINE) & (neighbors_BK >= 0))
         ids, others = rows + start, neighbors_BK[rows, columns].astype(np.int64)
-        # lower id · N + higher id, twice if found from both sides
+        # lower id · N + higher id; a pair of mutual neighbours is found twice
         found.append(np.minimum(ids, others) * len(neighbors_NK) + np.maximum(ids, others))
         cosines.append(similarities_BK[rows, columns])
     codes, first = np.unique(np.concatenate(found), return_index=True)
@@ -77,7 +77,7 @@ def candidates(similarities_NK: Vectors, neighbors_NK: Neighbors) -> NDArray[np.
 
 
 def shingles(text: str) -> Hashes:
-    """Hashes of a text's runs of five words, unique and rising; of a shorter text, one of all its words."""
+    """Hashes of a text's runs of five words, unique and sorted; for a shorter text, one of all its words."""
     hashes = np.array([zlib.crc32(word.encode()) for word in words(text)], np.uint64)
     size = min(SHINGLE, len(hashes))
     runs = np.zeros(max(len(hashes) - size + 1, 1), np.uint64)
@@ -93,12 +93,12 @@ def jaccard_index(a: Hashes, b: Hashes) -> float:
 
 
 def near_duplicates(pairs: NDArray[np.void], indices_P: NDArray[np.float64]) -> Ids:
-    """The places of pairs whose Jaccard index is at least JACCARD.
+    """Indices of the pairs whose Jaccard index is at least JACCARD.
 
-    There is one pair per later document, in the order of its number.
+    Only one per later document, with the lowest earlier one, in the order of the later one's number.
     """
     confirmed = np.flatnonzero(indices_P >= JACCARD)
-    # pairs are sorted: the first with a document has the lowest that it repeats
+    # pairs are sorted: a document's first pair is with the lowest number that it repeats
     _, first = np.unique(pairs["dropped"][confirmed], return_index=True)
     return confirmed[first]
 
@@ -133,7 +133,7 @@ def _write(documents: Artifact, neighbors: Artifact, execute: Executor, folder: 
 
 
 def _find_pairs(neighbors: Artifact, folder: Path, advance: Advance) -> dict[str, Any]:
-    """Write the candidate pairs and the rising ids of the documents in them."""
+    """Write the candidate pairs and the sorted numbers of the documents in them."""
     pairs = candidates(neighbors.array(SIMILARITIES), neighbors.array(NEIGHBORS))
     np.save(folder / PAIRS, pairs)
     np.save(folder / CANDIDATES, np.union1d(pairs["kept"], pairs["dropped"]))
@@ -141,10 +141,10 @@ def _find_pairs(neighbors: Artifact, folder: Path, advance: Advance) -> dict[str
 
 
 class _Hashed:
-    """The candidates' hashes, in the folders of tasks next to that of the `pairs`."""
+    """The candidates' hashes, read from the folders of `_hash_tasks`, next to the folder `pairs`."""
 
     def __init__(self, pairs: Path) -> None:
-        self.folders = sorted(pairs.parent.glob("hashes-*"))  # so that a pickled task holds one path
+        self.folders = sorted(pairs.parent.glob("hashes-*"))  # not passed on: a pickled task holds one path
         self.firsts = [int(folder.name.removeprefix("hashes-")) for folder in self.folders]
 
     def of(self, document: int) -> Hashes:
@@ -171,7 +171,7 @@ def _index(folder: Path) -> tuple[Ids, Ids]:
 
 
 def _hash_tasks(documents: Artifact, pairs: Path) -> list[Task]:
-    """Tasks that hash the candidates, a slice of documents each, named by its first."""
+    """Tasks that each hash the candidates in a slice of documents, named by the slice's first number."""
     ids_C = np.load(pairs / CANDIDATES)
     counted = ((part, len(part.among(ids_C))) for part in slices(documents))
     return [
@@ -184,7 +184,7 @@ def _hash_tasks(documents: Artifact, pairs: Path) -> list[Task]:
 def _hash_slice(
     documents: Artifact, pairs: Path, part: Slice, folder: Path, advance: Advance
 ) -> dict[str, Any]:
-    """Write a slice's candidates: numbers, ids, and hashes end to end with where each begins."""
+    """Write a slice's candidates: numbers, ids, hashes end to end, and where those of each begin."""
     ids_C = part.among(np.load(pairs / CANDIDATES, mmap_mode="r"))
     chosen_S = np.zeros(len(part), bool)
     chosen_S[ids_C - part.first] = True
@@ -201,7 +201,7 @@ def _hash_slice(
 
 
 def _compare(pairs: Path, start: int, stop: int, folder: Path, advance: Advance) -> dict[str, Any]:
-    """Write the Jaccard index of each of some pairs."""
+    """Write the Jaccard index of each of the pairs `start` … `stop` - 1."""
     hashes_of = lru_cache(maxsize=64)(_Hashed(pairs).of)  # a document's pairs follow each other
     compared = np.load(pairs / PAIRS, mmap_mode="r")[start:stop].tolist()
     indices = [jaccard_index(hashes_of(kept), hashes_of(dropped)) for kept, dropped, _ in compared]

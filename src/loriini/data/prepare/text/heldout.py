@@ -1,7 +1,4 @@
-"""The `heldout` stage: a share of the documents, kept out of the order for evaluation.
-
-Axes: N documents stored, R near-duplicates.
-"""
+"""The `heldout` stage: a share of the documents, kept out of the order for evaluation."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -25,11 +22,11 @@ from loriini.data.read.sampling import is_held_out
 def write_heldout(
     folder: Path, documents: Artifact, duplicates: Artifact, share: float, execute: Executor = SERIAL
 ) -> Artifact:
-    """Write the held-out documents: their numbers, `ids.npy` int64, and `documents.jsonl` as they are stored.
+    """Write the held-out documents: their numbers, `ids.npy` int64, and stored lines, `documents.jsonl`.
 
-    A document is held out if the hash of its text is below `share`, in [0, 1). Near-duplicates are on neither
-    side, so no held-out document has one in training. A text that is held out of one corpus is held out of
-    every other whose share is at least as large.
+    A document is held out if the hash of its text is below `share`, in [0, 1). Documents in `duplicates` are
+    on neither side, so no held-out document has a near-duplicate in training. A text that is held out of one
+    corpus is held out of every other whose share is at least as large.
 
     Raises:
         InputError: `share` is above 0, but no document is held out.
@@ -85,7 +82,7 @@ def _choose(
 
 
 def _check_domains(stored: Mapping[str, Any], held: Counter[str], share: float) -> None:
-    """Raise InputError if no document is held out; warn of domains without one."""
+    """Raise InputError if no document is held out; warn of domains without a held-out document."""
     if not held:
         raise InputError(
             f"--heldout-share {share:g} holds out none of {stored['documents']:,} documents; give a larger "

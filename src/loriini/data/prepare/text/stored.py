@@ -27,18 +27,18 @@ class Slice:
     start: int
     stop: int
     first: int
-    """The number of the first among all documents."""
+    """The number of its first document among all documents."""
 
     def __len__(self) -> int:
         return self.stop - self.start
 
     def among(self, numbers_N: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Those of sorted numbers of documents that are in the slice."""
+        """The part of the sorted numbers of documents that is in the slice."""
         return numbers_N[slice(*np.searchsorted(numbers_N, (self.first, self.first + len(self))))]
 
 
 def slices(stored: Artifact, most: int | None = None) -> list[Slice]:
-    """All stored documents, in order, as slices of at most `most` documents; the same for any workers."""
+    """All stored documents, in order, as slices of at most `most` documents; workers do not matter."""
     wanted = min(SLICES, -(-stored.counts["characters"] // SLICE_CHARACTERS))
     even = stored.counts["documents"] // max(1, wanted)
     step = max(1, min(even, most or even))
@@ -57,7 +57,7 @@ def whole_shards(stored: Artifact) -> list[Slice]:
 
 
 def chosen_slices(stored: Artifact, chosen_N: NDArray[np.bool_]) -> list[tuple[Slice, NDArray[np.bool_]]]:
-    """The shards that hold chosen documents, each with which of its documents are chosen, (S,)."""
+    """The shards that hold chosen documents, each with a mask (S,) of its chosen documents."""
     pairs = ((part, chosen_N[part.first : part.first + len(part)]) for part in whole_shards(stored))
     return [(part, chosen_S) for part, chosen_S in pairs if chosen_S.any()]
 
@@ -65,7 +65,7 @@ def chosen_slices(stored: Artifact, chosen_N: NDArray[np.bool_]) -> list[tuple[S
 def slice_documents(
     stored: Artifact, part: Slice, chosen_S: NDArray[np.bool_] | None = None
 ) -> Iterator[Document]:
-    """Stream a slice's documents in order, or the chosen ones; the others are not parsed."""
+    """Stream a slice's documents in order, or only the chosen ones; the others are not parsed."""
     lines = islice(read_lines(stored.path(DOCUMENTS.format(part.shard))), part.start, part.stop)
     return map(parse_line, lines if chosen_S is None else compress(lines, chosen_S.tolist()))
 

@@ -24,8 +24,8 @@ _CUT = rf"(?<=[!-~])(?=[{_BLANK}])|(?<=[A-Za-z0-9])(?=[{_SIGN}])|\Z"
 CHUNKS = re.compile(
     rf"[{_BLANK}]*+[A-Za-z0-9]++(?=[{_BLANK}!-~])|[{_SIGN}]++(?=[{_BLANK}])|(?s:.)+?(?:{_CUT})"
 )
-"""Chunks that end between a sign and a blank or a letter and a sign, all ASCII: there, no Unicode table or
-lookahead matters. The first two alternatives only make the common cases fast.
+"""Chunks that end before a blank after any other character, or before a sign after a letter or digit, all
+ASCII: there, no Unicode table or lookahead matters. The first two alternatives only make common cases fast.
 """
 
 
@@ -45,7 +45,7 @@ class CachedTokenizer:
         self.dtype = dtype
         contents = json.loads(self.library.to_str())
         model = contents["model"]
-        # of the token that stands for what the vocabulary does not spell
+        # of the token for text that the vocabulary does not spell; None if there is none
         self.unknown_id: int | None = (
             model["unk_id"] if model["type"] == "Unigram" else model["vocab"].get(model["unk_token"])
         )
@@ -55,7 +55,7 @@ class CachedTokenizer:
         self.cached_characters = 0
 
     def __call__(self, texts: list[str]) -> list[bytes]:
-        """The bytes of each text's ids."""
+        """Each text's ids, as the bytes of an array of `dtype`."""
         if not self.in_chunks:
             return self.encode_whole(texts)
         chunked = [CHUNKS.findall(text) for text in texts]

@@ -1,6 +1,6 @@
 """The `instances` stage: ordered documents concatenated and cut into instances of `length + 1` tokens.
 
-Instances do not overlap; the last token of one is only ever a target. The tail, shorter than an instance, is
+Instances do not overlap; the last token of each is only ever a target. The tail, shorter than an instance, is
 left out and counted.
 
 Axes: N documents, M ordered documents, I instances, P pieces (the parts of documents that instances hold),
@@ -144,7 +144,7 @@ def _write(tokens: Artifact, order: Artifact, length: int, execute: Executor, fo
 def _write_ends(
     tokens: Artifact, order: Artifact, size: int, folder: Path, advance: Advance
 ) -> dict[str, int]:
-    """Write where each document ends in the order, and count.
+    """Write where each document ends, in tokens from the start of the order; returns counts.
 
     Memory: at most 24 bytes per document.
     """
@@ -193,7 +193,7 @@ def _cut(
 def _read_documents(path: Path, source: Tokens, cut: Cut, first: int, last: int) -> NDArray[Any]:
     """Read the tokens `first` … `last` - 1 of the concatenated documents from the file of all tokens.
 
-    It is not mapped, since mapped pages count as memory held.
+    The file is not mapped, since mapped pages count as memory held.
     """
     begin, end = np.searchsorted(cut.ends_M, [first, last - 1], side="right")
     documents_D = cut.order_M[begin : end + 1]

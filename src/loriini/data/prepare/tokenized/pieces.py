@@ -20,7 +20,7 @@ class Pieces:
     """
 
     starts_I: Ids
-    """(I + 1,), one more than instances."""
+    """(I + 1,): where the pieces of each instance begin, and the end of the last."""
     documents_P: Ids
     lengths_P: NDArray[np.int32]
 
@@ -48,14 +48,14 @@ class Pieces:
 class Cut:
     """Documents, concatenated and cut into instances of `size` tokens.
 
-    It holds two numbers per document. Instances and their pieces may be many more, so they are made a block
-    at a time.
+    It holds two numbers per document. There may be many more instances and pieces, so they are computed a
+    block at a time.
     """
 
     order_M: Ids
     """Ids of documents, each at most once."""
     ends_M: Ids
-    """Where each of them ends, in tokens from the first one's beginning."""
+    """Where each document ends, in tokens from the beginning of the first."""
     size: int
 
     def __len__(self) -> int:
@@ -69,7 +69,7 @@ class Cut:
         cuts = np.union1d(bounds, ends_M)
         return Pieces(
             np.searchsorted(cuts, bounds),
-            # "right": a document that ends where the piece starts is not the one it belongs to
+            # "right": a document that ends where a piece starts is not the piece's
             self.order_M[begin + np.searchsorted(ends_M, cuts[:-1], side="right")],
             np.diff(cuts).astype(np.int32),
         )
@@ -85,7 +85,7 @@ def cut_instances(offsets: Ids, order_M: Ids, size: int) -> Cut:
 
 
 def majority_domains(pieces: Pieces, domains_N: NDArray[np.uint16]) -> NDArray[np.uint16]:
-    """The domain of most of each instance's tokens, uint16 (I,); in a tie the first."""
+    """The domain of most of each instance's tokens, uint16 (I,); in a tie the lowest index."""
     domains_P = domains_N[pieces.documents_P].astype(np.int64)
     width = int(domains_P.max(initial=0)) + 1
     pairs, pair_P = np.unique(pieces.instances_P * width + domains_P, return_inverse=True)

@@ -1,8 +1,8 @@
 """The `tokenizer` stage: a byte-level BPE trained on the documents, or a copy of another tokenizer.
 
-The ids of a text are those of `tokenizer.json` as it is, since some classes of transformers rebuild it by
-rules of their own; those of a SentencePiece model are the model's. Which token ends a document is what all
-files of the folder say, else transformers' AutoTokenizer.
+`tokenizer.json` encodes texts as it is, without transformers, some of whose classes rebuild it by rules of
+their own. A converted SentencePiece model gives the model's own ids. The token that ends a document is the
+one that all files of the folder allow; if none names one, transformers' AutoTokenizer does.
 """
 
 import re
@@ -38,7 +38,7 @@ ADDED = "added_tokens.json"
 SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "config.json", "generation_config.json")
 """Files beside a tokenizer that may say which token ends a document."""
 UNIGRAM = 1
-"""The kind of a SentencePiece model that is not a BPE."""
+"""SentencePiece's number for a model that is a Unigram, not a BPE."""
 EOS = "<|endoftext|>"
 EOS_NAMES = (EOS, "</s>", "<|end_of_text|>", "<eos>", "<|eos|>", "[EOS]")
 """Tokens that end a document where neither a file nor transformers names one."""
@@ -47,7 +47,7 @@ SMALLEST_BPE = 257  # the 256 bytes and EOS
 LARGEST_BPE = 1 << 20  # the library reserves memory for it
 TRAINING_CHARACTERS = 20_000_000
 LONGEST_WORD = 256
-"""Bytes. Training is quadratic in the length of a word: longer ones are learned from in pieces."""
+"""Bytes. Training is quadratic in the length of a word: longer words are cut for it."""
 SAMPLE_TEXT = "Hello, world!  12 x\n\té中😀 y "
 """Text that a SentencePiece model and its conversion must encode equally."""
 PROBE = "é中😀"
@@ -63,11 +63,11 @@ def write_tokenizer(
     """Build the `tokenizer` artifact, a folder that transformers' AutoTokenizer loads.
 
     `spec` is `bpe:SIZE` to train a byte-level BPE of SIZE tokens on `documents`, without the `heldout_share`
-    of texts by `is_held_out`; or a tokenizer's folder (see FORMATS), its `tokenizer.json` or `.model` file,
-    or an id on the Hugging Face Hub. `eos` is its token that ends a document; None: what its files say.
+    of texts (`is_held_out`); or a tokenizer's folder (see FORMATS), its `tokenizer.json` or `.model` file, or
+    an id on the Hugging Face Hub. `eos` is its token that ends a document; None: the one its files name.
 
     Raises:
-        InputError: any other `spec`, or a tokenizer without an EOS token, or of which they say several.
+        InputError: any other `spec`, or a tokenizer whose files name no EOS token, or several.
     """
     if documents and spec.startswith("bpe:"):
         train = partial(train_bpe, documents, _bpe_size(spec), heldout_share)
@@ -80,9 +80,9 @@ def write_tokenizer(
 
 
 def check_tokenizer(spec: str, eos: str | None = None) -> None:
-    """InputError for what `write_tokenizer` would refuse, and for a tokenizer that fails at some text.
+    """Raise InputError for a `spec` that `write_tokenizer` refuses, and if it cannot encode some text.
 
-    Warns of one that drops some. Trains nothing.
+    Warns of a tokenizer that drops characters. Trains nothing.
     """
     if spec.startswith("bpe:"):
         _bpe_size(spec)
@@ -110,7 +110,7 @@ def local_tokenizer(spec: str) -> Path:
 def train_bpe(documents: Artifact, vocab_size: int, heldout_share: float = 0.0) -> "PreTrainedTokenizerFast":
     """Train a byte-level BPE on the documents, or on a sample of about 20 M characters of them.
 
-    Texts of the `heldout_share` are left out. Warns where the texts have too few words for `vocab_size`.
+    Texts of the `heldout_share` are left out. Warns if the texts give fewer than `vocab_size` tokens.
     """
     texts = _training_texts(documents, heldout_share)
     tokenizer = Tokenizer(models.BPE())
@@ -133,10 +133,10 @@ def train_bpe(documents: Artifact, vocab_size: int, heldout_share: float = 0.0) 
 
 
 def _training_texts(documents: Artifact, heldout_share: float) -> Iterator[str]:
-    """The texts that a BPE learns from, about TRAINING_CHARACTERS without those held out.
+    """The texts that a BPE learns from: about TRAINING_CHARACTERS, less those held out.
 
-    They are drawn at random, since documents of several kinds may alternate. If none is drawn, as from a few
-    very long ones, all are taken.
+    They are drawn at random, since documents of several kinds may alternate. If none is drawn, as can happen
+    with a few very long ones, all are taken.
     """
     share = TRAINING_CHARACTERS / documents.counts["characters"]
     chosen_N = np.random.default_rng(0).random(documents.counts["documents"]) < share
@@ -182,9 +182,9 @@ def _read(path: Path) -> tuple[Tokenizer, dict[str, str]]:
 
 
 def _end_of_documents(path: Path, tokenizer: Tokenizer, roles: Mapping[str, str], eos: str | None) -> str:
-    """`eos`, or the token that all SETTINGS beside a tokenizer state, else that of its role or a usual one.
+    """`eos`, else the token that all SETTINGS allow, else that of the role "eos_token", else of EOS_NAMES.
 
-    InputError where files differ or state several, and for a token that the tokenizer lacks.
+    InputError if the SETTINGS agree on no token or on several, and for a token that the tokenizer lacks.
     """
     ids = tokenizer.get_vocab(with_added_tokens=True)
     stated = {"--eos": [eos]} if eos else _stated_eos(_files(path)[0], {i: token for token, i in ids.items()})
@@ -200,7 +200,7 @@ def _end_of_documents(path: Path, tokenizer: Tokenizer, roles: Mapping[str, str]
 
 
 def _stated_eos(file: Path, tokens: Mapping[int, str]) -> dict[str, list[str]]:
-    """The tokens that each of SETTINGS beside a tokenizer's file allows as EOS; they state names or ids."""
+    """The tokens that each of SETTINGS beside a tokenizer's file allows as EOS; it states names or ids."""
     if file.name not in chain(*FORMATS):
         return {}
     stated: dict[str, list[str]] = {}
@@ -230,7 +230,7 @@ def same_vocabulary(one: Path, other: Path) -> bool:
 
 
 def _files(path: Path) -> list[Path]:
-    """A tokenizer's files, as in FORMATS; with tokens that are added to a SentencePiece model."""
+    """A tokenizer's files, as in FORMATS; after a SentencePiece model also ADDED, if it is there."""
     if not path.exists():
         raise InputError(f"{path}: no such tokenizer; give bpe:SIZE, a path, or a Hub id as ORG/NAME")
     for files in [[path]] if path.is_file() else [[path / name for name in names] for names in FORMATS]:
@@ -255,8 +255,8 @@ def _roles(folder: Path) -> dict[str, str]:
 def _from_sentencepiece(path: Path, *added: Path) -> tuple[Tokenizer, dict[str, str]]:
     """A SentencePiece model as transformers converts it, and its special tokens by their roles.
 
-    InputError where the conversion encodes a text as other ids: by an earlier transformers, or for a model of
-    unusual settings; and for `added` tokens whose ids do not follow the model's.
+    InputError if the conversion encodes SAMPLE_TEXT as other ids (an earlier transformers does, or a model
+    has unusual settings), and for `added` tokens whose ids do not follow the model's.
     """
     from transformers.convert_slow_tokenizer import SentencePieceExtractor, SpmConverter
 
@@ -315,7 +315,7 @@ def _bpe_size(spec: str) -> int:
 
 
 def _wrapped(tokenizer: Tokenizer, roles: Mapping[str, str]) -> "PreTrainedTokenizerFast":
-    """A tokenizer in transformers' class, with the special tokens that it has of those in `roles`."""
+    """A tokenizer as transformers' class, with the special tokens in `roles` that its vocabulary has."""
     from transformers import PreTrainedTokenizerFast
 
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
