@@ -1,4 +1,4 @@
-"""`python -m loriini`, and the command `loriini`."""
+"""Entry point of `python -m loriini` and of the command `loriini`."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ from loriini.common.signals import ending_signals
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run a command; SIGTERM and SIGHUP end it as Ctrl-C does, from the import of its modules on."""
+    """Run a command. SIGTERM and SIGHUP end it as Ctrl-C does, also while its modules are imported."""
     try:
         with ending_signals():
             from loriini.cli import main as run_command

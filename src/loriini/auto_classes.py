@@ -1,7 +1,7 @@
-"""transformers' Auto classes load the model once `loriini` is imported, which does not import transformers.
+"""Let transformers' Auto classes load our models after `import loriini`, which imports no transformers.
 
-A stand-in for the configuration is registered with `AutoConfig`, as soon as transformers has that class. Its
-first use imports `loriini.model`, which registers the configuration and the model themselves.
+A stand-in for the configuration is registered with `AutoConfig` as soon as that class is imported. Its first
+use imports `loriini.model`, which registers the configuration and the model themselves.
 """
 
 import sys
@@ -55,7 +55,7 @@ class AfterImport:
 
 
 def register() -> None:
-    """Register the stand-in now where transformers is imported, else when it is."""
+    """Register the stand-in now if `AutoConfig` is imported already, else when it is."""
     if AUTO_CONFIG in sys.modules:
         sys.modules[AUTO_CONFIG].AutoConfig.register(MODEL_TYPE, LazyConfig)
     else:

@@ -1,6 +1,6 @@
 """The command line. A command is a documented dataclass with `run` (`cli.command`), imported when it is used.
 
-Commands import the rooms that do the work inside `run`, where that keeps `--help` quick.
+Commands import the packages that do the work inside `run` where that keeps `--help` quick.
 """
 
 import os
@@ -14,7 +14,7 @@ from loriini.common.errors import InputError, Unfinished, WorkerDied
 
 WRONG_INPUT, INTERRUPTED, BUG = 2, 130, 1
 READER_GONE = 141
-"""As for any program that SIGPIPE ends, such as one before `| head`."""
+"""128 + SIGPIPE, as for any program whose pipe is closed, for example by `| head`."""
 
 COMMANDS = {
     "quickstart": "loriini.cli.compare:Quickstart",
@@ -36,9 +36,10 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run a command. Exit codes: 0 done, 2 wrong input, 130 interrupted, 1 a bug.
+    """Run a command; the exit code says how it ended.
 
-    `loriini.__main__` calls it where SIGTERM and SIGHUP interrupt as Ctrl-C does.
+    0 done or saved at its deadline, 1 a bug or a dead worker process, 2 wrong input or an error of the
+    machine (disk, memory), 130 interrupted, 141 output pipe closed; a command may return its own.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     kind: type | None = None

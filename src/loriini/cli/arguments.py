@@ -1,4 +1,4 @@
-"""What several commands take: places to write, models, texts."""
+"""Arguments that several commands have: places to write, models, texts."""
 
 import os
 from collections.abc import Callable
@@ -18,15 +18,15 @@ MOST_BYTES = 64 << 20
 
 
 def output_folder(text: str) -> Path:
-    """A folder to write. InputError where there cannot be one."""
+    """A folder to write. InputError if nothing can be written there."""
     return _output(text, is_file=False)
 
 
 def output_file(*marks: str) -> Callable[[str], Path]:
-    """A reader of arguments: a file to write. Links are followed.
+    """A parser for the path of a file to write; it follows links.
 
-    InputError where there cannot be one, and for a file that exists and holds none of `marks`: it may be
-    somebody's text, or a part of a run.
+    InputError if it cannot be written, or if it exists and holds none of `marks`: it may be somebody's text,
+    or a part of a run.
     """
 
     def parse(text: str) -> Path:
@@ -43,7 +43,7 @@ def output_file(*marks: str) -> Callable[[str], Path]:
 
 
 def text_argument(text: str) -> str:
-    """Text that a tokenizer reads, in UTF-8 whatever the locale. InputError for bytes that are not."""
+    """An argument's text, read as UTF-8 whatever the locale. InputError for bytes that are not."""
     try:
         return os.fsencode(text).decode()
     except UnicodeError:
@@ -77,9 +77,9 @@ def check_models(*models: Path) -> None:
 
 
 def _output(text: str, is_file: bool) -> Path:
-    """The path of `--out`. InputError where no file, or no folder, can be written; before any work is done.
+    """The path of `--out`, checked before any work is done: InputError if it cannot be written.
 
-    A file is written whole and renamed, so a pipe or a device would be replaced: it is refused.
+    A file is written under another name, then renamed. That would replace a pipe or device: it is refused.
     """
     if not text:
         raise InputError("--out is empty; give a path")

@@ -46,12 +46,12 @@ class _Field:
 
     name: str
     hint: Any
-    """Its type, without what annotates it and without None."""
+    """Its type, without annotations and None."""
     option: Option
     only: tuple[str, ...] | None
-    """Of settings: the fields that are options."""
+    """For a dataclass of settings, its fields that become options; None: all."""
     default: Any
-    """MISSING where there is none."""
+    """MISSING if there is none."""
     meaning: str
 
     @property
@@ -72,7 +72,7 @@ def _fields(kind: type) -> Iterator[_Field]:
 
 
 def _plain(hint: Any) -> tuple[Any, list[Any]]:
-    """A type without annotations and None, and the annotations; text for a choice of types."""
+    """A type without annotations and None, and the annotations; `str` for a union of several types."""
     marks: list[Any] = []
     while (origin := get_origin(hint)) in (Annotated, Union, types.UnionType):
         if origin is Annotated:
@@ -111,9 +111,9 @@ class CommandParser(Parser):
         )
 
     def _add_fields(self, kind: type, only: tuple[str, ...] | None) -> str | None:
-        """Add an option for each field; returns the name of that for all other options, if there is one.
+        """Add an option for each field; returns the field that collects all other options, if any.
 
-        An option that two settings have is one option and sets both.
+        Fields of the same name in several dataclasses share one option, which sets all of them.
         """
         rest = None
         for field in _fields(kind):
@@ -144,7 +144,7 @@ class CommandParser(Parser):
         if get_origin(field.hint) is tuple and parse is None:
             item, several = get_args(field.hint)[0], True
         elif isinstance(get_origin(field.hint), type) and issubclass(get_origin(field.hint), Mapping):
-            item, parse, several = str, None, True  # as texts, which `option.parse` takes together
+            item, parse, several = str, None, True  # kept as texts; `option.parse` takes them together
         settings["type"] = partial(_value, item, parse)
         settings["metavar"] = field.option.metavar or type_text(item)
         optional = field.default is not MISSING
@@ -155,9 +155,9 @@ class CommandParser(Parser):
         self.add_argument(*names, **settings)
 
     def values(self, arguments: list[str]) -> dict[str, Any]:
-        """The values that are given, by field. InputError for what the command does not take."""
+        """The given values, by field. InputError for an unknown argument."""
         joined: list[str] = []
-        for argument in arguments:  # an override is joined with its value, which is no positional argument
+        for argument in arguments:  # join an override and its value, else that looks positional
             last = joined[-1] if joined else ""
             option = last.startswith("--") and last != "--" and "=" not in last
             if option and last not in self._option_string_actions and not argument.startswith("--"):
@@ -177,7 +177,7 @@ class CommandParser(Parser):
 
 
 class _Help(argparse.Action):
-    """`--help`, with what the command's `more_help` adds for the arguments before it."""
+    """`--help`, followed by the command's `more_help` for the arguments given before it."""
 
     def __init__(self, option_strings: list[str], dest: str, help: str) -> None:
         super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help=help, default=argparse.SUPPRESS)
@@ -190,7 +190,7 @@ class _Help(argparse.Action):
 
 
 def _value(kind: Any, parse: Any, text: str) -> Any:
-    """A text as a value of this type."""
+    """Parse a text into a value of this type."""
     if parse := parse or getattr(kind, "parse", None):
         return parse(text)
     try:
@@ -200,7 +200,7 @@ def _value(kind: Any, parse: Any, text: str) -> Any:
 
 
 def make_command(name: str, kind: type, arguments: list[str]) -> Any:
-    """The command with the values of its arguments. InputError for a wrong one."""
+    """The command with its arguments' values. InputError for a wrong one."""
     values = CommandParser(name, kind).values(arguments)
     command = _build(kind, values)
     check_fields(command, dashed=True)
@@ -220,13 +220,13 @@ def _build(kind: type, values: Mapping[str, Any]) -> Any:
 
 
 def find_commands(ours: Mapping[str, str]) -> dict[str, EntryPoint]:
-    """Our commands, then those of installed packages; none is imported."""
+    """Our commands, then those of installed packages, by name; imports none."""
     found = {name: EntryPoint(name, value, GROUP) for name, value in ours.items()}
     return found | {entry.name: entry for entry in entry_points(group=GROUP) if entry.name not in found}
 
 
 def load_command(entry: EntryPoint) -> type:
-    """The dataclass of a command. InputError where its package cannot be imported, or has something else."""
+    """The dataclass of a command. InputError if it cannot be imported or is not a dataclass with `run`."""
     try:
         kind = entry.load()
     except (ImportError, AttributeError) as error:
@@ -237,7 +237,7 @@ def load_command(entry: EntryPoint) -> type:
 
 
 def summary(entry: EntryPoint) -> str:
-    """The first line of a command's docstring, read from its source: the list of commands imports none."""
+    """The first line of a command's docstring, read from its source so that nothing is imported."""
     try:
         spec = find_spec(entry.module)
         tree = ast.parse(Path(str(spec and spec.origin)).read_bytes())
@@ -248,7 +248,7 @@ def summary(entry: EntryPoint) -> str:
 
 
 def list_parser(commands: Mapping[str, EntryPoint]) -> Parser:
-    """The parser of what comes before a command: `--help`, `--version` and wrong names."""
+    """The parser of arguments that begin with no command: `--help`, `--version` and wrong names."""
     about = "Pre-train mixture-of-experts language models."
     parser = Parser(prog="loriini", description=about, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"loriini {__version__}")

@@ -26,8 +26,8 @@ HELDOUT_OPTIONS = ("contexts", "skip", "instances", "on_error", "text_field", "d
 class Compare:
     """Train designs on the same text with several seeds and compare them, or compare existing runs.
 
-    Any other `--dotted.name VALUE` changes this setting of every training, as `--steps 2000` or
-    `--optimizer.learning_rate 1e-3`; `loriini train RECIPE --help` lists them.
+    Any other `--dotted.name VALUE` changes that setting of every training, such as `--steps 2000` or
+    `--optimizer.learning_rate 1e-3`; `loriini train RECIPE --help` lists all settings.
     """
 
     names: Annotated[tuple[str, ...], Option("DESIGN|RUN", positional=True)]
@@ -74,7 +74,7 @@ class Compare:
         _print_summary(compare_designs(settings, scored, self.out))
 
     def _check_runs(self, runs: list[Path]) -> None:
-        """InputError for designs among runs, for options of trainings, and of held-out text without any."""
+        """InputError for designs among runs, training options, and held-out options without `--heldout`."""
         if others := [name for name in self.names if Path(name) not in runs]:
             raise InputError(f"{others[0]}: give designs or folders of runs, not both")
         trained = "these runs are trained already; leave it out"
@@ -108,7 +108,7 @@ class Quickstart:
 
 
 def _print_summary(report: Path) -> None:
-    """Print what a comparison found, and as the last line the path of its report."""
+    """Print a comparison's findings and, as the last line, the path of its report."""
     from loriini.common.progress import inform
     from loriini.compare.job import RESULTS
     from loriini.compare.report import summary

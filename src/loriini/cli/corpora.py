@@ -14,7 +14,7 @@ from loriini.data.prepare.settings import PrepareSettings
 
 
 def folder_name(name: str) -> str:
-    """A single folder's name. InputError for a path, or nothing."""
+    """The name of a single folder. InputError for a path or an empty name."""
     if name in ("", "..") or name != Path(name).name:
         raise InputError(f"{name!r}: a corpus's name is one folder in --out, not a path; choose one like web")
     return name
@@ -93,11 +93,11 @@ class Convert:
     """Convert a corpus to another program's format, or another program's tokens to a corpus."""
 
     source: Annotated[Path, Option("CORPUS|PATH", positional=True)]
-    """A corpus, or with `--from` a Megatron prefix, or parquet files with input_ids."""
+    """A corpus; with `--from`, a Megatron prefix or parquet files with input_ids."""
     to: Literal["megatron", "parquet"] | None = None
     """The format to write."""
     from_: Literal["megatron", "hf"] | None = None
-    """The format to read, to write a corpus."""
+    """The format to read; a corpus is written."""
     tokenizer: Annotated[str | None, Option("PATH")] = None
     """The tokenizer that made the tokens, for `--from`."""
     eos: str | None = None

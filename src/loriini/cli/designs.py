@@ -33,7 +33,7 @@ class Designs:
 
 
 def _in_a_table(design: dict[str, Any]) -> dict[str, str]:
-    """The selection with its parameter, and both causalities where they differ."""
+    """Cells of the table: the selection with its parameter, and both causalities if they differ."""
     selection, training = design["selection"], design["training_causality"]
     parameter = {"top_k": "top_k", "top_p": "top_p", "expert_choice": "capacity_factor"}.get(selection)
     value = f" {design[parameter]:g}" if parameter else ""
@@ -43,7 +43,7 @@ def _in_a_table(design: dict[str, Any]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Recipes:
-    """List the recipes with their sizes, and parameters with their default vocabularies."""
+    """List the recipes with their sizes, and their parameters at their default vocabularies."""
 
     json: bool = False
     """Print JSON."""

@@ -1,4 +1,4 @@
-"""An estimate as tables, named as its fields are."""
+"""An estimate as text; rows and columns are named as its fields."""
 
 from dataclasses import asdict
 
@@ -12,7 +12,7 @@ VERDICT = {None: "", True: "fits", False: "too much"}
 
 
 def estimate_text(e: Estimate) -> str:
-    """An estimate's sizes, and its tables: memory, and settings that fit."""
+    """An estimate's sizes, then two tables: memory by part, and settings with whether they fit."""
     chosen, steps = e.options[0], e.run["steps"]
     head = [
         f"{e.name} on {e.gpus} {'GPU' if e.gpus == 1 else 'GPUs'}",

@@ -11,16 +11,16 @@ from loriini.common.errors import DISK_ERRORS, OUT_OF_RESOURCES, is_disk_full, i
 
 NO_ACCESS = (errno.EACCES, errno.EPERM, errno.EROFS)
 WRONG_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
-"""A name that cannot be, a file where a folder must be, or a folder where a file must be."""
+"""An impossible name, a file where a folder must be, or a folder where a file must be."""
 LIBRARIES = ("transformers", "huggingface_hub", "datasets", "torch", "filelock")
 
 
 def prepare_process() -> None:
     """Let standard streams write any text, and configure the libraries.
 
-    OpenMP's threads wait without spinning, so that they hold each other up less on busy cores, and a GPU's
-    memory is not split up by tensors of changing sizes; both must be set before torch is imported. An error
-    of ours is one line; the warnings with which libraries precede it are left out.
+    OpenMP threads wait without spinning, so that they delay each other less on busy cores, and tensors of
+    changing sizes do not fragment a GPU's memory; both must be set before torch is imported. Our errors are
+    one line, so libraries' own warnings about them are turned off.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # for paths that are not UTF-8
@@ -30,15 +30,15 @@ def prepare_process() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")
-    warnings.filterwarnings("ignore", "Reading `.npy`", UserWarning)  # numpy's, of a damaged header
+    warnings.filterwarnings("ignore", "Reading `.npy`", UserWarning)  # numpy's, about a damaged header
     for library in LIBRARIES:
         logging.getLogger(library).setLevel(logging.ERROR)
 
 
 def one_line(error: BaseException, command: type | None) -> str | None:
-    """The message for an error of the machine or its disk, with what the user can do; None for others.
+    """The message for an error of the machine or its disk, with a remedy; None for other errors.
 
-    A command may name what lowers its memory (`less_memory`), and that it resumes its work (`resumes`).
+    A command may say how to lower its memory (`less_memory`) and whether it resumes its work (`resumes`).
     """
     if is_out_of_memory(error):
         remedies = filter(None, [getattr(command, "less_memory", ""), "give it more memory"])
@@ -49,7 +49,7 @@ def one_line(error: BaseException, command: type | None) -> str | None:
 
 
 def again(command: type | None) -> str:
-    """What to do after a command was interrupted or failed for a reason outside of it."""
+    """What to do after a command was interrupted, or failed for a reason outside it."""
     return "run the same command again" + " to resume" * getattr(command, "resumes", False)
 
 

@@ -14,7 +14,7 @@ from loriini.export.formats import FORMATS, ExportSettings
 
 @dataclass(frozen=True, kw_only=True)
 class ModelCommand:
-    """The options of these commands."""
+    """Options that all commands on one model have."""
 
     model: Annotated[Path, Option("RUN", positional=True)]
     """A run's folder, a Hugging Face model folder such as RUN/model, or a Hub id (ORG/NAME)."""
@@ -67,7 +67,7 @@ class Export(ModelCommand):
     prompt: Text | None = None
     """Text that chooses the experts, for formats without a router."""
     prompt_file: Annotated[Path | None, Option("FILE")] = None
-    """The same, from a file."""
+    """The prompt, from a file."""
     out: OutFolder
     """Folder to write."""
 
@@ -82,7 +82,7 @@ class Export(ModelCommand):
 
     @staticmethod
     def more_help(given: Mapping[str, Any]) -> str:
-        """The formats."""
+        """The export formats, to list below the options."""
         return "formats:\n" + "".join(f"  {name:<12}{form.help}\n" for name, form in FORMATS.items())
 
 

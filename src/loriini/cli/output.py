@@ -9,13 +9,13 @@ from loriini.common.errors import printable
 
 
 def print_once(text: object, file: TextIO | None = None, every_node: bool = False) -> None:
-    """Print in one process of those that torchrun started: the first, or the first of every node."""
+    """Print in only one of the processes that torchrun started: the first, or the first of every node."""
     if os.environ.get("LOCAL_RANK" if every_node else "RANK", "0") == "0":
         print(text, file=file)
 
 
 def print_rows(rows: list[dict[str, Any]], columns: tuple[str, ...], as_json: bool) -> None:
-    """Print rows as JSON, or as a table of the columns."""
+    """Print rows as JSON with all their keys, or as a table of `columns`."""
     if as_json:
         print(json.dumps(rows, indent=1))
     else:
@@ -23,7 +23,7 @@ def print_rows(rows: list[dict[str, Any]], columns: tuple[str, ...], as_json: bo
 
 
 def format_table(head: Sequence[str], rows: Sequence[Sequence[str]], align_right: bool = False) -> str:
-    """Aligned columns; `align_right` is for numbers and leaves the first column at the left.
+    """A table with aligned columns; `align_right`, for numbers, leaves the first column at the left.
 
     Cells are made printable: they may be names from other people's files.
     """

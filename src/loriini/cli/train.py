@@ -32,7 +32,7 @@ class Train:
     out: Annotated[Path | None, Option("RUN", parse=output_folder)] = None
     """The run's folder."""
     corpus: tuple[Path, ...] = ()
-    """Corpora to train on (for a tiny recipe a small one of the standard library, made next to RUN)."""
+    """Corpora to train on (a tiny recipe prepares the standard library's text, next to RUN)."""
     init: Annotated[str | None, Option("MODEL")] = None
     """Start from the weights of a run, a checkpoint, a model's folder or a Hub id (ORG/NAME)."""
     resume: Annotated[Path | None, Option("RUN")] = None
@@ -123,7 +123,7 @@ class Train:
 
     @staticmethod
     def more_help(given: Mapping[str, Any]) -> str:
-        """After a recipe, its overrides; extensions named before `--help` are loaded by then."""
+        """The overrides of the recipe named before `--help`; extensions named there are loaded by then."""
         if "recipe" not in given:
             return "overrides: `loriini train RECIPE --help` lists every --dotted.name VALUE of a recipe\n"
         from loriini.train.launch import resolve_recipe
@@ -135,7 +135,7 @@ class Train:
 
 
 def format_overrides(overrides: "list[Override]") -> str:
-    """Overrides as argparse formats options, in groups, one for each part of a run."""
+    """Overrides formatted as argparse formats options, in one group for each section of a run."""
     options = argparse.ArgumentParser(add_help=False, usage=argparse.SUPPRESS)
     for part, members in groupby(overrides, key=lambda override: override.name.rpartition(".")[0]):
         group = options.add_argument_group(part or "run")

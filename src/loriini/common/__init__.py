@@ -1,1 +1,1 @@
-"""What every folder may use: files, errors, progress, checks of settings, the machine."""
+"""Modules that every other package may use: files, errors, progress, checks of settings, the machine."""

@@ -22,9 +22,9 @@ FOLDERS_WITHOUT_SYNC = (errno.EINVAL, errno.EBADF, errno.ENOTSUP)
 def atomic(path: Path, temporary: Path | None = None) -> Iterator[Path]:
     """Yield a temporary path next to `path` to write a file or a folder to; on success it becomes `path`.
 
-    Until then `path` keeps its old content. A file and an empty folder are replaced; a folder that holds
-    something must be removed first (OSError). After an error nothing of the attempt is left; after a kill
-    `temporary` (by default `.NAME.unfinished`) is, and the next attempt removes it.
+    Until then `path` keeps its old content. A file or an empty folder is replaced; a folder that is not empty
+    must be removed first (OSError). An error removes what was written; a kill leaves `temporary` (by default
+    `.NAME.unfinished`), which the next attempt removes.
     """
     path = Path(os.path.abspath(path))
     temporary = temporary or unfinished(path)
@@ -38,7 +38,7 @@ def atomic(path: Path, temporary: Path | None = None) -> Iterator[Path]:
 
 
 def unfinished(path: Path) -> Path:
-    """Where a file or folder is written until it is whole."""
+    """The temporary path at which a file or folder is written until it is complete."""
     return path.with_name(f".{path.name}{UNFINISHED}")
 
 
@@ -58,10 +58,10 @@ def commit(temporary: Path, path: Path) -> None:
 
 
 def discard(temporary: Path) -> None:
-    """Remove what is left of a killed attempt, also while its process still writes there.
+    """Remove the temporary folder of a killed attempt, even if its process still writes there.
 
-    It is renamed first, so that the process cannot commit what is left of it, to a name by which the next
-    attempt finds it.
+    It is renamed first, so that the process cannot commit a part of it. If the removal is interrupted, the
+    next attempt finds the folder by its new name.
     """
     removed = temporary.with_name(temporary.name.removesuffix(REMOVED) + REMOVED)
     if temporary != removed:
@@ -72,7 +72,7 @@ def discard(temporary: Path) -> None:
 
 
 def fsync(path: Path) -> None:
-    """Write a file's bytes, or a folder's entries if its file system can, to the disk."""
+    """Sync a file to the disk, or a folder's entries where the file system can."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -90,14 +90,14 @@ def write_text(path: Path, text: str, errors: str = "strict") -> None:
 
 
 def write_json(path: Path, value: Any, sort_keys: bool = True) -> None:
-    """Write a JSON file atomically; keys are sorted unless their order is that of a table's rows."""
+    """Write a JSON file atomically; with `sort_keys` False keys keep the order that they have in `value`."""
     with atomic(path) as temporary, open(temporary, "w") as file:
         json.dump(value, file, indent=1, sort_keys=sort_keys)
         file.write("\n")
 
 
 def is_unused(folder: Path) -> bool:
-    """Whether a folder holds nothing but its lock and what killed attempts at writing left."""
+    """Whether a folder holds nothing but its lock and `.NAME.unfinished` paths of killed attempts."""
     names = [path.name for path in folder.iterdir() if path.name != LOCK]
     return all(name.startswith(".") and name.endswith(UNFINISHED) for name in names)
 

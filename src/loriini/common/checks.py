@@ -1,4 +1,4 @@
-"""Fields of configurations: bounds declared in their types, and checked when a configuration is made.
+"""Configuration fields: their bounds are declared in their types, and checked on construction.
 
 @dataclass(frozen=True)
 class OptimizerConfig:
@@ -40,7 +40,7 @@ class Bounds:
 
 
 LARGEST = 10**15
-"""The bound of counts and of numbers without another: far above any model, text or machine."""
+"""Upper bound of numbers that need no tighter one: far above any model, text or machine."""
 Count = Annotated[int, Bounds(least=1, most=LARGEST)]
 CountOrZero = Annotated[int, Bounds(least=0, most=LARGEST)]
 ShortCount = Annotated[int, Bounds(least=1, most=1 << 20)]
@@ -50,7 +50,7 @@ NotNegative = Annotated[float, Bounds(least=0, most=LARGEST)]
 Weight = Annotated[float, Bounds(least=0, most=1000)]
 """The weight of an auxiliary loss, or a multiplier of a learning rate."""
 Seed = Annotated[int, Bounds(least=0, below=2**32)]
-"""torch's generator on a CPU reads no more bits than these."""
+"""torch's CPU generator uses only the low 32 bits of a seed."""
 Fraction = Annotated[float, Bounds(least=0, most=1)]
 FractionBelowOne = Annotated[float, Bounds(least=0, below=1)]
 
@@ -58,8 +58,8 @@ FractionBelowOne = Annotated[float, Bounds(least=0, below=1)]
 def check_fields(config: Any, section: str = "", dashed: bool = False) -> None:
     """Check every field of a dataclass against its annotated type.
 
-    Raises InputError naming the first wrong field as the command line does: `--`, `section`, the field. If
-    `dashed`, the field is an option of a command, with dashes between its words.
+    Raises InputError that names the first wrong field as on the command line: `--`, `section`, the field.
+    With `dashed` the field is an option of a command, and has dashes between its words.
     """
     for name, value, expected in wrong_fields(config):
         option = option_of(name) if dashed else f"--{section}{name}"
@@ -69,7 +69,7 @@ def check_fields(config: Any, section: str = "", dashed: bool = False) -> None:
 
 
 def wrong_fields(config: Any) -> Iterator[tuple[str, Any, str]]:
-    """The fields of a dataclass that are not of their annotated types: name, value, what it must be."""
+    """Yield (name, value, what it must be) for each field of a dataclass that violates its annotated type."""
     kind: Any = type(config)
     hints = _hints(kind)
     for each in fields(config):
@@ -78,23 +78,23 @@ def wrong_fields(config: Any) -> Iterator[tuple[str, Any, str]]:
 
 
 def option_of(name: str) -> str:
-    """The option of a command that sets the field of a name."""
+    """The command-line option that sets a field of this name."""
     return f"--{name.rstrip('_').replace('_', '-')}"  # from_ is --from
 
 
 def check_choice(option: str, value: str, choices: Iterable[str]) -> None:
-    """InputError for a value of an option that is none of the choices, which are named."""
+    """InputError, listing the choices, if an option's value is not one of them."""
     if value not in (names := list(choices)):
         raise InputError(f"{option} {value}: unknown; choose one of: {', '.join(names)}")
 
 
 def the_nearest(names: Sequence[str]) -> str:
-    """A hint in the message on an unknown name: `the nearest is lory; `, or nothing without any names."""
+    """A hint for the message on an unknown name, such as `the nearest is lory; `; empty without names."""
     return f"the nearest {'are' if len(names) > 1 else 'is'} {', '.join(names)}; " if names else ""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """`the_nearest` of the known names to another; nothing where none is alike."""
+    """`the_nearest` for the known name most similar to `name`; empty if none is similar."""
     return the_nearest(get_close_matches(name, list(known), 1))
 
 
@@ -130,7 +130,7 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 def mismatch(value: Any, hint: Any) -> str | None:
-    """What a value of this annotated type must be; None when it is."""
+    """What a value must be to fit an annotated type, such as "an integer"; None if it fits."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         kind, *marks = arguments
@@ -156,7 +156,7 @@ def mismatch(value: Any, hint: Any) -> str | None:
 
 
 def is_finite(value: float) -> bool:
-    """Whether a float holds the value: neither NaN nor infinite, nor an integer too large for it."""
+    """Whether a value is neither NaN nor infinite, nor an integer too large for a float."""
     return abs(value) <= sys.float_info.max
 
 

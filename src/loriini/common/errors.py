@@ -1,4 +1,4 @@
-"""Errors whose message the command line prints in one line, and text from outside made safe to print."""
+"""Errors that the command line prints as one line, and text from outside made safe to print."""
 
 import errno
 import re
@@ -18,12 +18,12 @@ DISK_ERRORS = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT)
 OUT_OF_RESOURCES = (errno.ENOMEM, errno.EAGAIN, errno.EMFILE)
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 SYSTEM_ERRNOS = (*DISK_ERRORS, *OUT_OF_RESOURCES, *NO_SPACE)
-"""Numbers of an OSError that does not come from a file's contents."""
+"""`errno` of an OSError that the system caused, not a file's contents."""
 NO_MEMORY = ("can't allocate memory", "out of memory", "failed to map segment", "bad_alloc", "ALLOC_FAILED")
 """Parts of messages by which libraries report that no memory is left."""
 FULL = (*NO_SPACE, errno.EFBIG)
 UNNUMBERED = rf"\d+ requested and \d+ written|\(os error ({'|'.join(map(str, FULL))})\)"
-"""The messages of numpy and of Rust libraries for a full disk, which carry no number."""
+"""Messages of numpy and Rust libraries about a full disk; their errors have no `errno`."""
 NAMES_SHOWN = 5
 
 
@@ -33,7 +33,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def is_system_error(error: BaseException) -> bool:
-    """Whether an error comes from the system (no memory, a failing disk), not from the files being read."""
+    """Whether an error comes from the system (memory, a full or failing disk), not a file's contents."""
     return is_out_of_memory(error) or (isinstance(error, OSError) and error.errno in SYSTEM_ERRNOS)
 
 
@@ -45,7 +45,7 @@ def is_disk_full(error: Exception) -> bool:
 
 
 def first_few(names: Sequence[str]) -> str:
-    """The first names and the number of the others, as in "a, b, and 3 more"."""
+    """The first names and how many others there are, such as "a, b, and 3 more"."""
     more = [f"and {len(names) - NAMES_SHOWN} more"] if len(names) > NAMES_SHOWN else []
     return ", ".join([*names[:NAMES_SHOWN], *more])
 

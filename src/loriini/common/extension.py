@@ -1,4 +1,4 @@
-"""Modules that a user names, which add to Loriini (`routing.extension`); no file that is read names one."""
+"""User modules that extend Loriini (`routing.extension`). Only the user names them, never a file read."""
 
 import sys
 from importlib import import_module
@@ -10,11 +10,11 @@ from types import ModuleType
 from loriini.common.errors import InputError
 
 EXTENSIONS: list[str] = []
-"""Those loaded in this process, for the processes that it starts: modules, and absolute paths of files."""
+"""Extensions loaded in this process, to load in those it starts: module names or absolute file paths."""
 
 
 def load_extension(name: str) -> str:
-    """Import an installed module, or execute FILE.py; returns its entry. InputError where that fails."""
+    """Import a module or execute FILE.py; returns its entry in EXTENSIONS. InputError if that fails."""
     if name.endswith(".py"):
         name = str(Path(name).absolute())
         execute(Path(name))
@@ -29,16 +29,16 @@ def load_extension(name: str) -> str:
 
 
 def extension_arguments() -> list[str]:
-    """The arguments by which another process loads what this one has loaded."""
+    """Command-line arguments with which another process loads the same extensions."""
     return [f"--extension={name}" for name in EXTENSIONS]
 
 
 def execute(path: Path) -> ModuleType:
-    """The module of a Python file, executed. InputError where that fails.
+    """Execute a Python file and return it as a module. InputError if that fails.
 
-    As where Python itself runs a file, it can import modules next to it.
+    As a script, it can import modules next to it.
     """
-    spec = spec_from_file_location(f"file {path.stem}", path)  # no other module's name
+    spec = spec_from_file_location(f"file {path.stem}", path)  # a name that no other module has
     if not path.is_file() or spec is None or spec.loader is None:
         raise InputError(f"{path}: no such Python file; check the path")
     module = sys.modules[spec.name] = module_from_spec(spec)  # where a dataclass looks for its module

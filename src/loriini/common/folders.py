@@ -1,4 +1,4 @@
-"""The folders that commands write: what is where in a run's, and what any other folder turns out to be."""
+"""Folders that commands write: the parts of a run's folder, and how to recognise other kinds."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from loriini.common.hub import is_hub_id, local_folder
 RUN, CHECKPOINTS, MODEL = "run.json", "checkpoints", "model"
 """In a run's folder: its settings, its checkpoints, and its final model as a Hugging Face folder."""
 MANIFEST = "manifest.json"
-"""In the folder of a corpus, and of each of its stages."""
+"""File in the folder of a corpus, and of each of its stages."""
 ADAPTER = "adapter_config.json"
 MERGE_ADAPTER = "it holds an adapter; merge that into its model first (PEFT: merge_and_unload), and save that"
 
@@ -19,7 +19,7 @@ KINDS = {
     MANIFEST: "it is a corpus, or a stage of one",
     "results.json": "it has the results of another command",
 }
-"""What a folder is, by files in it."""
+"""Kinds of folders, by a file that each has."""
 
 
 def kind_of(folder: Path) -> str:
@@ -30,9 +30,9 @@ def kind_of(folder: Path) -> str:
 
 
 def page_folder(model: Path, option: str) -> Path:
-    """A run's folder, to write a page into. InputError that names the `option` to give for other models.
+    """A run's folder, to write a page into. For other models, InputError that asks for `option` instead.
 
-    A folder made with the name of a Hub id would hide the model, and a model's own folder is to be uploaded.
+    A new folder named like a Hub id would hide that model, and a model's own folder may be uploaded.
     """
     if is_hub_id(model):
         raise InputError(f"{model}: no such folder here; for a model of the Hub, give {option} for the page")
@@ -42,13 +42,13 @@ def page_folder(model: Path, option: str) -> Path:
 
 
 def name_of(model: Path) -> str:
-    """A model's name on a page: that of its folder, or for RUN/model the run's."""
+    """A model's name on a page: its folder's name, or for RUN/model the run's."""
     folder = model.resolve()
     return folder.parent.name if folder.name == MODEL else folder.name
 
 
 def model_folder(path: Path) -> Path:
-    """The Hugging Face folder of a run or a Hub id, or `path` if it is one. InputError for others."""
+    """The Hugging Face folder of a run or Hub id, or `path` if it is such a folder. InputError for others."""
     path = local_folder(path)
     folder = path / MODEL if (path / MODEL).is_dir() else path
     if not (folder / "config.json").exists():

@@ -19,7 +19,7 @@ Precision = Literal["auto", "bf16", "fp32"]
 
 
 def pick_device() -> torch.device:
-    """This thread's GPU if there is one, else the CPU."""
+    """The current GPU of this thread if there is one, else the CPU."""
     if torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")
@@ -46,19 +46,19 @@ def has_bf16(device: torch.device) -> bool:
 
 
 def has_amx() -> bool:
-    """Whether the CPU multiplies tiles of matrices in bfloat16; oneDNN's products are then other ones."""
+    """Whether the CPU multiplies tiles of matrices in bfloat16 (AMX); oneDNN then has other kernels."""
     return bool(torch.cpu.get_capabilities().get("amx_bf16"))
 
 
 def resolve_precision(precision: Precision, device: torch.device | None = None) -> Precision:
-    """`precision`, or for "auto" what suits the hardware: bf16 where it has it, else fp32."""
+    """`precision`; for "auto", bf16 if the hardware has it, else fp32."""
     if precision != "auto":
         return precision
     return "bf16" if has_bf16(device or pick_device()) else "fp32"
 
 
 def autocast_dtype(precision: Precision, device: torch.device | None = None) -> torch.dtype | None:
-    """The dtype of products over float32 weights; None for float32."""
+    """The dtype in which autocast computes products of float32 weights; None: float32, without autocast."""
     return torch.bfloat16 if resolve_precision(precision, device) == "bf16" else None
 
 
@@ -118,7 +118,7 @@ def peak_resident(whose: int = resource.RUSAGE_SELF) -> int:
 
 
 JOBS_HERE = "LORIINI_JOBS_HERE"
-"""The variable that says how many jobs of a command share this process's GPU, or the machine without one."""
+"""Environment variable: how many jobs of a command share this process's GPU, or without GPUs the machine."""
 
 
 def visible_gpus() -> list[str]:
@@ -131,7 +131,7 @@ def visible_gpus() -> list[str]:
 def machine_memory() -> float:
     """Bytes of memory that this process could have: the GPU's if there is one, else the machine's.
 
-    The limits of a container (cgroup) and of `ulimit -v` are among the machine's.
+    Limits of a container (cgroup) and of `ulimit -v` count as the machine's memory.
     """
     device = pick_device()
     if device.type == "cuda":
@@ -147,7 +147,7 @@ def cgroup_limits(
 ) -> list[float]:
     """The memory limits in bytes of this process's control group (version 2) and of its parents.
 
-    Within a container the named group may not be visible; the one of the container then is the root.
+    Within a container the named group may not be visible; the root is then the container's own group.
     """
     limits = []
     lines = of_process.read_text().splitlines() if of_process.exists() else []
@@ -175,8 +175,8 @@ def describe_machine() -> dict[str, Any]:
 def keep_freed_memory() -> None:
     """Let glibc keep freed memory instead of returning it to the system after every step.
 
-    Every training step frees and allocates the same large tensors, for which the system would map and clear
-    new pages each time. Does nothing without glibc.
+    Every training step frees and allocates the same large tensors; the system would map and clear new pages
+    for them each time. Does nothing without glibc.
     """
     if sys.platform != "linux":
         return

@@ -23,8 +23,8 @@ def is_hub_id(name: str | Path) -> bool:
 def local_folder(name: str | Path, files: tuple[str, ...] = FILES) -> Path:
     """`name` itself if it is a path or cannot be an id, else the folder of the files downloaded from the Hub.
 
-    A folder that was downloaded before is used without a connection. InputError for an id that is neither
-    there nor on the Hub.
+    A folder that was downloaded before needs no connection. InputError for an id that is neither downloaded
+    nor on the Hub.
     """
     if not is_hub_id(name):
         return Path(name)
@@ -35,7 +35,7 @@ def local_folder(name: str | Path, files: tuple[str, ...] = FILES) -> Path:
         folder = snapshot_download(
             repository, revision=revision or None, allow_patterns=list(files), ignore_patterns=OTHER_FORMATS
         )
-    except Exception as error:  # of the Hub, or of whatever HTTP library reaches it
+    except Exception as error:  # the Hub's, or its HTTP library's
         raise InputError(
             f"{name}: no such folder here, and no download from the Hugging Face Hub "
             f"({shorten(str(error), 200)}); check the name, go online, or give a folder"

@@ -1,4 +1,4 @@
-"""JSON objects in files that may have been damaged or edited, and numbers that JSON does not have."""
+"""JSON objects in files that may be damaged or edited, and numbers that JSON lacks (NaN, infinity)."""
 
 import json
 import math
@@ -25,7 +25,7 @@ def read_object(path: Path, remedy: str) -> dict[str, Any]:
 def read_or_make(
     path: Path, make: Callable[..., Any], *arguments: Any, sort_keys: bool = True
 ) -> dict[str, Any]:
-    """A file's JSON object; if there is no file, it is written first, with what `make(*arguments)` returns.
+    """A file's JSON object; if the file is absent, the result of `make(*arguments)` is written to it first.
 
     InputError for a damaged file.
     """

@@ -1,4 +1,4 @@
-"""Dataclasses as options of the command line: what follows from a field, and what its annotation adds.
+"""Dataclasses as command-line options: what a field defines, and what its annotation adds.
 
 An option has its field's name, with dashes, its type and default; the string below the field is its meaning.
 """
@@ -17,21 +17,21 @@ from loriini.common.errors import InputError
 
 @dataclass(frozen=True)
 class Option:
-    """Annotates a field: how the command line takes it where that does not follow from its type."""
+    """Annotates a field: how the command line reads it, where its type does not say."""
 
     metavar: str | None = None
-    """What stands for the value in the help."""
+    """Placeholder of the value in the help."""
     positional: bool = False
     parse: Callable[[Any], Any] | None = None
-    """The value of a text, also of a tuple; for a mapping, of all its texts. InputError for a wrong one."""
+    """Parses one text, also into a whole tuple; for a mapping, all its texts. InputError for a wrong one."""
     rest: bool = False
-    """The field takes the options that the command does not have, `--dotted.name=VALUE` each."""
+    """The field collects all other options, each as `--dotted.name=VALUE`."""
 
 
 class Only:
-    """Annotates a field of settings, which brings the options of these of its fields alone.
+    """Annotates a field that is a dataclass of settings: only these of its fields become options.
 
-    The others have their defaults, or the value of an option of the command that has their name.
+    Its other fields keep their defaults, or take the value of the command's own option of the same name.
     """
 
     def __init__(self, *names: str) -> None:
@@ -52,21 +52,21 @@ def field_meanings(kind: type) -> dict[str, str]:
 
 
 def type_text(hint: Any) -> str:
-    """What the command line takes for a field of this type: `int`, `a|b`, `path,…`, `float|none`."""
+    """How the help shows the values of a field of this type: `int`, `a|b`, `path,…`, `float|none`."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Literal:
         return "|".join(map(str, arguments))
     if origin is tuple:
         return ",".join("…" if kind is ... else type_text(kind) for kind in arguments)
     if origin in (Union, types.UnionType):
-        named = any(get_origin(kind) is Literal for kind in arguments)  # other text is an extension's name
+        named = any(get_origin(kind) is Literal for kind in arguments)  # other text is a registered name
         return "|".join("NAME" if named and kind is str else type_text(kind) for kind in arguments)
     names = {bool: "true|false", str: "text", dict: "json", types.NoneType: "none"}
     return names.get(origin or hint, hint.__name__.lower())
 
 
 def refuse_given(settings: Any, names: tuple[str, ...], why: str) -> None:
-    """InputError for the first of these fields that was changed, since it would have no effect."""
+    """InputError for the first of the named fields that is not at its default: it would have no effect."""
     for each in fields(settings):
         default = each.default if each.default_factory is MISSING else each.default_factory()
         if each.name in names and getattr(settings, each.name) != default:

@@ -24,7 +24,7 @@ _display: ContextVar[Progress | None] = ContextVar("display", default=None)
 class Advance(Protocol):
     """Count `count` more units as done and show `note` next to the count.
 
-    The first call may count what an earlier attempt did: it is left out of the speed.
+    The first call may count the work of an earlier attempt: it is left out of the speed.
     """
 
     def __call__(self, count: int = 1, note: str = "") -> None: ...
@@ -35,7 +35,7 @@ def no_progress(count: int = 1, note: str = "") -> None:
 
 
 class _Count(ProgressColumn):
-    """Units done of their total; nothing before the first when the total is unknown."""
+    """Units done, of their total if known; empty if it is unknown and none is done."""
 
     def render(self, task: Task) -> Text:
         if task.total is None:
@@ -126,17 +126,17 @@ def without_progress_bars() -> Iterator[None]:
 
 
 def announce(name: str, names: Sequence[str], kind: str = "stage") -> None:
-    """Print which of several parts of a job begins."""
+    """Print which part of a job begins, such as `stage 2/5: tokens`."""
     inform(f"{kind} {names.index(name) + 1}/{len(names)}: {name}")
 
 
 def inform(message: object) -> None:
-    """Print one line on standard error about what is being done."""
+    """Print a line on standard error about work in progress."""
     _print(printable(message))
 
 
 def warn(message: object) -> None:
-    """Print one line on standard error about something that was skipped while work continues."""
+    """Print a line on standard error about a problem that does not stop the work."""
     style = "yellow" if console.is_terminal else None  # asked at each call: stderr may be redirected later
     _print(f"warning: {printable(message)}", style)
 

@@ -1,4 +1,4 @@
-"""What a setting is, stated with its dataclass field: what it changes, and what it needs to have an effect.
+"""Settings: dataclass fields with metadata on what they change, and what they need to have an effect.
 
 @dataclass(frozen=True)
 class EvaluateConfig:
@@ -16,11 +16,11 @@ Kind = Literal["name", "seed", "design", "weights", "training", "start", "path",
 
 - `name`: what a run is called; `seed`: which of several repetitions it is
 - `design`: the routing design and its experts; `weights`: shapes and meaning of all other weights
-- `training`: how these are trained
-- `start`: the weights at the beginning
-- `path`: where text is, whose content is compared by its digest
+- `training`: how the weights are trained
+- `start`: the weights that training begins with
+- `path`: where text is; its content is compared by digest
 - `measure`: results of measurements during training, but not what is trained
-- `aside`: memory, time and records, but neither what is trained nor what is measured
+- `aside`: memory, time and records, but not what is trained or measured
 """
 
 
@@ -28,7 +28,7 @@ Kind = Literal["name", "seed", "design", "weights", "training", "start", "path",
 class Needs:
     """A condition for a setting to have an effect: its text for messages, and whether it is met.
 
-    `met` is asked of the whole run; for a field of a routing design, of the design.
+    `met` is called with the run or, for a field of a routing design, with the design.
     """
 
     text: str
@@ -37,12 +37,12 @@ class Needs:
 
 @dataclass(frozen=True)
 class Setting:
-    """What a setting is; without a kind, it is of its section's."""
+    """The metadata of a setting. Without a `kind`, its section's applies."""
 
     kind: Kind | None = None
     needs: Needs | None = None
     may_change: bool = False
-    """Whether it may change when a run is resumed, though others of its kind may not."""
+    """Whether it may change when a run is resumed, unlike others of its kind."""
 
 
 UNKNOWN = Setting()
@@ -55,9 +55,9 @@ def setting(
     may_change: bool = False,
     **keywords: Any,
 ) -> Any:
-    """A dataclass's field, or its section, that says what it is; `keywords` are for `dataclasses.field`.
+    """A dataclass field, for a setting or a section, with a `Setting`; `keywords` go to `dataclasses.field`.
 
-    A section's kind is that of its settings that have none.
+    A section's kind applies to its settings that have none.
     """
     metadata = {"setting": Setting(kind, needs, may_change)}
     return field(default=default, metadata=metadata, **keywords)

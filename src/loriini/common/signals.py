@@ -1,4 +1,4 @@
-"""Signals that end a command: as Ctrl-C does, or once its work is saved."""
+"""Signals that end a command: at once, as Ctrl-C does, or after its work is saved."""
 
 import signal
 import threading
@@ -10,12 +10,12 @@ ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(KeyboardInterrupt):
-    """Work was asked to stop; everything is saved."""
+    """A signal asked the work to stop, and everything is saved."""
 
 
 @contextmanager
 def ending_signals() -> Iterator[None]:
-    """Inside, SIGTERM and SIGHUP raise KeyboardInterrupt, unless they are ignored (`nohup`) or handled."""
+    """Inside, SIGTERM and SIGHUP raise KeyboardInterrupt unless ignored (`nohup`) or handled already."""
 
     def interrupt(number: int, frame: Any) -> NoReturn:
         raise KeyboardInterrupt
@@ -33,10 +33,10 @@ def ending_signals() -> Iterator[None]:
 
 @contextmanager
 def deferred_interrupts() -> Iterator[Callable[[], bool]]:
-    """While inside, SIGINT, SIGTERM and SIGHUP make the yielded function true; a second SIGINT stops at once.
+    """While inside, the yielded function returns whether SIGINT, SIGTERM or SIGHUP was received.
 
-    A second SIGTERM does not: launchers send one to workers that are still saving. Outside the main
-    thread, where Python handles no signals, it stays false.
+    A SIGINT after any of them raises KeyboardInterrupt. A second SIGTERM does not: launchers send one to
+    workers that are still saving. Outside the main thread, where Python handles no signals, it stays False.
     """
     received: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Tokenizers in folders: their files, what is random in them, and whether they split text as GPT-2's."""
+"""Tokenizers in folders: their files, their random choices, and whether they split text as GPT-2 does."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,19 +16,19 @@ TOKENIZER_FILES = (
     "encoder.json",
     "*.model",
 )
-"""Those of a tokenizer in the formats of tokenizers, SentencePiece and GPT-2, and what names its EOS."""
+"""Files of a tokenizer in the formats of `tokenizers`, SentencePiece and GPT-2, or that name its EOS."""
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
 OTHER_BPE = ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges")
-"""Settings of a BPE that GPT-2's does not have."""
+"""Settings of a BPE model that GPT-2's does not use."""
 
 
 def holds_tokenizer(folder: Path) -> bool:
-    """Whether a folder has a whole tokenizer, not only settings of one."""
+    """Whether a folder has a tokenizer, not only settings of one."""
     return (folder / "tokenizer.json").exists() or (folder / "tokenizer.model").exists()
 
 
 def without_chance(tokenizer: Any, source: object) -> None:
-    """Turn off what is random in a tokenizer of the library `tokenizers`, or built on it; said once."""
+    """Turn off random choices in a tokenizer of, or built on, the library `tokenizers`; warns once."""
     model = getattr(getattr(tokenizer, "backend_tokenizer", tokenizer), "model", None)
     for name in ("dropout", "alpha", "nbest_size"):  # of BPE, and of sampling in newer Unigram
         if getattr(model, name, None):

@@ -1,10 +1,10 @@
-"""Weights read from files."""
+"""A check of weights read from files."""
 
 from torch import nn
 
 
 def check_weights(model: nn.Module) -> None:
-    """ValueError for a weight that is NaN or infinite; no memory is allocated for the comparison."""
+    """ValueError for a weight that is NaN or infinite; the check allocates no tensor of its size."""
     for name, weight in model.named_parameters():
         if weight.numel() and not all(end.isfinite() for end in weight.detach().aminmax()):
             raise ValueError(f"{name} holds NaN or infinity")

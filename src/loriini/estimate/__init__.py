@@ -1,1 +1,1 @@
-"""What a run needs before it starts: memory, computation, and the bytes of Muon's exchange."""
+"""Estimates of a run before it starts: its memory, its computation, and the bytes that Muon exchanges."""

@@ -1,7 +1,7 @@
-"""What a micro-batch keeps for its backward pass, counted without computing anything.
+"""The bytes that a micro-batch keeps for its backward pass, counted without computing anything.
 
 Models of one and of two layers run forward on fake tensors, which have shapes but no contents, and the bytes
-that autograd would save are added up: for every design and block, and as fast for large models as for small.
+that autograd would save are added up. This works for every design and block, and is as fast for large models.
 """
 
 from collections.abc import Callable
@@ -29,16 +29,16 @@ from loriini.model.loss import fused_loss, rows_at_once
 from loriini.parallel.sharding import local_part
 
 READS_VALUES = ("random", "label")
-"""Scorers that read numbers from tensors, which fake ones do not hold; a frozen scorer is counted instead.
+"""Scorers that read values of tensors, which fake ones lack; a frozen scorer is counted in their place.
 
-Its decisions have the same shapes. For label routing this counts router states that it does not have, so it
-is slightly too high.
+Its decisions have the same shapes. It also has router states, which label routing lacks: for label routing
+the count is slightly too high.
 """
 
 
 @dataclass(frozen=True)
 class UnshardedGradients:
-    """Bytes of gradients that each process of FSDP holds whole, until they are reduced into its part."""
+    """Bytes of the unsharded gradients that each process holds under FSDP, until they are reduced."""
 
     layer: float
     """One layer's gradients, in the dtype of its copies."""
@@ -49,7 +49,7 @@ class UnshardedGradients:
 
 
 class Peak(NamedTuple):
-    """Bytes of activations and temporary tensors when they are most."""
+    """Bytes of activations (`kept`) and of temporary tensors (`transient`) at their peak."""
 
     kept: float
     transient: float
@@ -66,24 +66,24 @@ class ActivationBytes:
     merged: int
     """The part of `layer` that is merged experts' weights."""
     backward_transient: int
-    """Transient bytes of a layer's backward pass, of its merge or of its FFN's states."""
+    """Transient bytes of a layer's backward pass, for its merge and its FFN's hidden states."""
     merge_transient_sharded: int
     """Transient bytes of a merge's backward pass under FSDP, where weights have the dtype of computation."""
     boundary: int
     """The states between two layers, all that activation checkpointing keeps of a layer."""
     rest: int
-    """Outside the layers."""
+    """Bytes outside the layers."""
     logits: int
     """Transient bytes while the loss is computed."""
     head_gradient: int
     """The part of `rest` that is freed before the layers' backward pass begins."""
 
     def peak(self, layers: int, checkpointing: bool, unsharded: UnshardedGradients | None = None) -> Peak:
-        """The larger of two moments: while the loss is computed, and while one layer's gradients are.
+        """The peak, either while the loss is computed or while the gradients of one layer are.
 
-        With activation checkpointing one layer is recomputed at that moment. FSDP (`unsharded`) also holds
-        whole gradients, and those of the layer above until they are reduced: there the peak may be in the
-        last layer but one, or in what is outside the layers, whose gradients come last.
+        At the latter, activation checkpointing holds one recomputed layer. FSDP (`unsharded`) also holds the
+        layer's whole gradients, and those of the layer above until they are reduced: its peak may be in the
+        last layer but one, or at the end, when the gradients outside the layers are computed.
         """
         kept_layer = self.boundary if checkpointing else self.layer
         kept = self.rest + layers * kept_layer
@@ -106,9 +106,9 @@ class ActivationBytes:
 def count_activations(
     config: LoriiniConfig, instances: int, length: int, dtype: torch.dtype
 ) -> ActivationBytes:
-    """What a micro-batch of `instances` of one document each keeps, computed in `dtype` over float32 weights.
+    """The bytes of a micro-batch of `instances`, one document each, computed in `dtype` over float32 weights.
 
-    InputError for a part of an extension that reads values of tensors, of which there are none here.
+    InputError for a part of an extension that reads values of tensors, which fake tensors lack.
     """
     merged = merged_parameters(config, instances, length) * dtype.itemsize
     try:
@@ -141,8 +141,8 @@ def merged_parameters(config: LoriiniConfig, instances: int, length: int) -> int
 def gradient_bytes(config: LoriiniConfig, merged: int, tokens: int, dtype: torch.dtype) -> int:
     """Transient bytes of the backward pass through one layer's FFN, whose merge has `merged` bytes.
 
-    The gradient of a hidden state of the FFN. It is gone before kept merges are freed, but lives while a
-    merge is made again.
+    They are the gradient of the FFN's hidden states and the bytes of the merge (`merging_bytes`). Both count
+    with `recompute_merge`; without, the former is freed before the latter are needed: the larger counts.
     """
     hidden = round(tokens * config.experts_per_token * config.expert_width) * dtype.itemsize
     merging = merging_bytes(config, merged, dtype.itemsize, cast=dtype != torch.float32)
@@ -152,14 +152,14 @@ def gradient_bytes(config: LoriiniConfig, merged: int, tokens: int, dtype: torch
 def merging_bytes(config: LoriiniConfig, merged: int, itemsize: int, cast: bool) -> int:
     """Transient bytes of the backward pass through one layer's merge into `merged` bytes.
 
-    The gradient of one merged matrix, and that of its experts, which is also added up in float32 where their
-    weights are `cast` from it. Merged weights that were kept are freed as their gradients are made, so that
-    those two do not add up. Experts that are merged again are cast again.
+    They are the gradient of one merged matrix, and the gradient of its experts, which is also summed in
+    float32 if their weights were `cast` from float32. Kept merged weights are freed as their gradients are
+    made, so only the larger of the two counts. Experts that are merged again are also cast again.
     """
     if not merged:
         return 0
     matrices = [name for name in BLOCKS[config.block].experts.width_dims if not name.endswith("bias")]
-    share = 1 / len(matrices)  # they are of one size
+    share = 1 / len(matrices)  # all of one size
     experts = share * config.num_experts * config.sizes().expert
     of_merged, gradient = share * merged, experts * (itemsize + (4 if cast else 0))
     copy = experts * itemsize if cast else 0
@@ -195,17 +195,17 @@ def saved_bytes(model: nn.Module, forward: Callable[[], Any]) -> int:
 def _saved_at_depth(
     config: LoriiniConfig, layers: int, instances: int, length: int, dtype: torch.dtype
 ) -> int:
-    """What a model of `layers` layers saves, without the copies of weights that autocast makes."""
+    """The bytes that a model of `layers` layers saves, without the copies of weights that autocast makes."""
     shallow = copy(config)
     shallow.num_hidden_layers = layers
-    shallow.expert_scale = "initializer"  # another scale is measured, on numbers
-    shallow.tie_word_embeddings = False  # the head's copy is then left out as those of other weights
+    shallow.expert_scale = "initializer"  # other scales are measured on real values
+    shallow.tie_word_embeddings = False  # so that the head's copy is left out as other weights' are
     if config.routing.scorer in READS_VALUES:
         shallow.routing = replace(config.routing, scorer="frozen")
     cast = torch.autocast("cpu", dtype) if dtype != torch.float32 else nullcontext()
     with FakeTensorMode(allow_non_fake_inputs=True), KnownShapes(), cast:
         model = LoriiniForCausalLM(shallow).train()
-        model.fused_loss = partial(fused_loss, most_logits=1 << 60)  # in one part: as much is saved
+        model.fused_loss = partial(fused_loss, most_logits=1 << 60)  # in one part, which saves as much
         for name, parameter in model.named_parameters():
             if parameter.dim() > 1 and "embed" not in name:
                 parameter.data = parameter.data.to(dtype)
@@ -214,9 +214,9 @@ def _saved_at_depth(
 
 
 class KnownShapes(TorchFunctionMode):
-    """Replaces operations whose shapes depend on values by others that save as much, of known shapes.
+    """Replaces operations whose output shapes depend on values by others of known shapes that save as much.
 
-    A selection of any number of experts selects all. Attention is causal, in one document.
+    A selection of a varying number of experts selects all. Attention is causal, within one document.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -228,6 +228,6 @@ class KnownShapes(TorchFunctionMode):
         if func is Tensor.tensor_split:  # likewise, where the kernel does not support the dtype or the widths
             x_PD, ends = args
             return x_PD, *(x_PD[:0] for _ in ends)
-        if func is scaled_dot_product_attention:  # in training it needs no mask then
+        if func is scaled_dot_product_attention:  # so training needs no mask
             kwargs = {**kwargs, "attn_mask": None, "is_causal": True}
         return func(*args, **kwargs)

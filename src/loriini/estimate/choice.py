@@ -1,4 +1,4 @@
-"""The micro-batch of a run, and whether it merges experts again, chosen by the estimate of its memory."""
+"""Choice of a run's micro-batch, and of whether it recomputes merged weights, by its estimated memory."""
 
 import os
 from bisect import bisect_left
@@ -33,8 +33,8 @@ def choose(
 
     The micro-batch is a rank's whole share of the batch or the largest power of two that divides it, such
     that MARGIN of the memory stays free; if none fits, one instance. Merged weights are kept, or recomputed
-    where that allows a larger micro-batch. What documents that are kept apart need depends on their lengths,
-    so that nothing is estimated for them: merged weights are recomputed, and InputError for the micro-batch.
+    where that allows a larger micro-batch. With `document_mask` the memory depends on the documents' lengths
+    and is not estimated: merged weights are recomputed, and an `auto` micro-batch is an InputError.
     """
     share, limit = run.batch_size // ranks, (1 - MARGIN) * memory
     sizes = micro_batch_sizes(share) if run.micro_batch_size == AUTO else [run.instances_at_once(share)]
@@ -73,6 +73,6 @@ def micro_batch_sizes(share: int) -> list[int]:
 
 
 def memory_here() -> float:
-    """Bytes for this rank: the GPU's, or its part of the machine's; where jobs share it, a job's part."""
+    """Bytes for this rank: its GPU's memory or its share of the machine's, split among jobs that share it."""
     ranks = 1 if pick_device().type == "cuda" else int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return machine_memory() / ranks / int(os.environ.get(JOBS_HERE, "1"))

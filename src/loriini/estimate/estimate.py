@@ -25,7 +25,7 @@ from loriini.train.config import TrainConfig
 
 @dataclass(frozen=True)
 class Option:
-    """A way to run it, the memory that a rank then needs, and whether it fits (None: memory not given)."""
+    """One way to train a run, the memory that a rank needs for it, and whether that fits (None: unknown)."""
 
     micro_batch_size: int
     recompute_merge: bool
@@ -36,7 +36,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What is known of a run before it starts."""
+    """The sizes, cost and memory of a run, estimated before it starts."""
 
     name: str
     run: dict[str, Any]
@@ -54,7 +54,7 @@ class Estimate:
     chosen_for: float | None
     """Bytes of memory for which the run's `auto` settings were chosen; None if it has none."""
     options: tuple[Option, ...]
-    """The run's own comes first."""
+    """The run's own settings come first."""
 
     def to_dict(self) -> dict[str, Any]:
         """The estimate as a JSON object, with totals."""
@@ -65,9 +65,9 @@ class Estimate:
 
 
 def estimate(run: TrainConfig, vocab_size: int, cluster: GpuCluster) -> Estimate:
-    """The estimate of a run: of its mixture, in bfloat16 unless the run asks for float32.
+    """Estimate a run: its mixture, not its dense warm-up, in bfloat16 unless the run asks for float32.
 
-    Raises InputError for a batch that cannot be shared out, and where nothing fits, with a remedy.
+    Raises InputError for settings that do not fit each other or the GPUs, and if no option fits the memory.
     """
     if cluster.gpus < 1:
         raise InputError(f"--gpus {cluster.gpus}: give at least 1")

@@ -1,4 +1,4 @@
-"""The memory that a rank needs, by what it holds."""
+"""The memory that a rank needs, by kind: parameters, gradients, moments, activations and more."""
 
 from collections.abc import Callable
 from copy import copy
@@ -40,8 +40,8 @@ class RankMemory:
     merged: float
     """The part of `activations` that is merged experts' weights."""
     transient: float
-    """The largest transient gradients, in several processes with those that are being reduced, or what Muon's
-    step needs beyond the activations."""
+    """Temporary tensors at the peak: the loss's, or gradients (with FSDP also those being reduced), or what
+    Muon's step needs beyond `activations` and `gathered`."""
 
     @property
     def total(self) -> float:
@@ -51,9 +51,9 @@ class RankMemory:
 
 
 def least_memory(run: TrainConfig, config: LoriiniConfig, ranks: int) -> float:
-    """Bytes that every one of `ranks` holds at least, in closed form: for sizes that no machine has.
+    """Lower bound of each rank's bytes in closed form, which serves even sizes that no machine can hold.
 
-    Weights, gradients and moments in float32, the batch, and of a micro-batch the states between layers.
+    It counts weights, gradients and moments in float32, the batch, and a micro-batch's states between layers.
     """
     share = -(-run.batch_size // ranks)
     micro_batch = (1 if run.micro_batch_size == AUTO else run.instances_at_once(share)) * run.length
@@ -63,13 +63,13 @@ def least_memory(run: TrainConfig, config: LoriiniConfig, ranks: int) -> float:
 
 
 def weights_to_moments(run: TrainConfig, config: LoriiniConfig, ranks: int) -> float:
-    """Bytes of weights, gradients and moments in each of `ranks`, where they are shared evenly, at least."""
+    """Lower bound of the bytes of weights, gradients and moments in each of `ranks`."""
     held = 3 if run.optimizer.name == "muon" else 4
     return held * FLOAT32 * config.parameters()[0] / mesh_sizes(run, ranks)[0]
 
 
 def check_memory(run: TrainConfig, config: LoriiniConfig, ranks: int, memory: float, where: str) -> None:
-    """InputError for a run whose ranks each need more than `memory` bytes in any case."""
+    """InputError if each rank needs more than `memory` bytes even by the lower bound `least_memory`."""
     least = least_memory(run, config, ranks)
     if least > memory:
         states = weights_to_moments(run, config, ranks)
@@ -98,21 +98,21 @@ def parse_memory(text: str) -> float:
 
 
 def compute_dtype(run: TrainConfig) -> torch.dtype:
-    """The dtype that a GPU computes in."""
+    """The dtype of a run's computation on a GPU."""
     return torch.float32 if run.precision == "fp32" else torch.bfloat16
 
 
 def mesh_sizes(run: TrainConfig, ranks: int) -> tuple[int, int]:
-    """How many ranks share one copy of the model, and how many of those the experts of a layer."""
+    """How many ranks share one copy of the model, and how many of those share the experts of a layer."""
     return (1, 1) if ranks == 1 else (run.parallel.shard or ranks, run.parallel.experts)
 
 
 MemoryOf = Callable[[int, bool, bool], RankMemory]
-"""What a rank holds, by the instances of its micro-batch, `recompute_merge` and activation checkpointing."""
+"""From a micro-batch's instances, `recompute_merge` and activation checkpointing to a rank's memory."""
 
 
 def memory_by_option(run: TrainConfig, config: LoriiniConfig, ranks: int) -> MemoryOf:
-    """What each of `ranks` of a run holds; the activations of a micro-batch are counted once."""
+    """The `MemoryOf` of a run on `ranks`; it counts the activations of each micro-batch only once."""
 
     @cache
     def counted(instances: int, recompute: bool) -> tuple[LoriiniConfig, ActivationBytes]:
@@ -135,14 +135,14 @@ def rank_memory(
     checkpointing: bool,
     activations: ActivationBytes,
 ) -> RankMemory:
-    """What each of `ranks` holds; `activations` are those of its micro-batch."""
+    """The memory of each of `ranks`; `activations` are those of its micro-batch."""
     itemsize, layers = compute_dtype(run).itemsize, config.num_hidden_layers
     sizes, (shard, group) = config.sizes(), mesh_sizes(run, ranks)
     share_width = run.parallel.share_experts == "width"
     others = others_states(config, group, micro_batch_size, run.length) * itemsize if share_width else 0
     kept_layers = 1 if checkpointing else layers
     low = layers * config.num_experts * (config.low_rank or 0) * config.hidden_size
-    experts = (sizes.experts - low) / group + low  # a rank's: all of a group hold AoE's W_down
+    experts = (sizes.experts - low) / group + low  # a rank's; each holds all of AoE's W_down
     master = FLOAT32 * (group * experts + sizes.layers + sizes.root) / shard
     if ranks == 1:
         gathered = 0.0 if itemsize == FLOAT32 else cast_parameters(config, kept_layers) * itemsize
@@ -157,7 +157,7 @@ def rank_memory(
     if run.optimizer.name == "muon":
         moments -= FLOAT32 * matrix_numbers(config) / shard
         of_muon = muon_transient_bytes(config, shard, group, run.parallel.share_experts)
-        transient = max(transient, of_muon - kept - gathered)  # its step comes when these are freed
+        transient = max(transient, of_muon - kept - gathered)  # these are freed before its step
     whole = experts + sizes.layers + sizes.root
     accumulated = ranks > 1 and run.parallel.reduce_once and micro_batch_size < run.batch_size // ranks
     return RankMemory(
@@ -174,7 +174,7 @@ def rank_memory(
 def cast_parameters(config: LoriiniConfig, layers: int) -> float:
     """Parameters with a copy in the dtype of computation: those of `layers` layers, all experts, the head.
 
-    All experts are cast once a step, except those that are merged again, which are also cast again.
+    Experts are cast once a step, unless the backward pass merges them again: then it also casts them again.
     """
     sizes = config.sizes()
     again = config.recompute_merge and config.merges
@@ -183,11 +183,11 @@ def cast_parameters(config: LoriiniConfig, layers: int) -> float:
 
 
 def others_states(config: LoriiniConfig, group: int, instances: int, length: int) -> float:
-    """Numbers that a layer keeps of the other ranks' states where a group shares the experts' width.
+    """How many numbers of other ranks' states a layer keeps where a group shares the experts' width.
 
     Merged experts keep the states once. Combined ones keep, for every chosen expert, the states and, for the
-    gradient of the gates, the outputs. Ranks that hold whole experts keep, with an even load, as much as one
-    that holds all of them.
+    gradient of the gates, the outputs. With an even load, ranks that hold whole experts keep no more than a
+    rank that holds all experts.
     """
     once = config.merges or not config.is_mixture
     copies = 1 if once else (2 if config.routing.data_dependent else 1) * config.experts_per_token

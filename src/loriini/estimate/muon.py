@@ -1,4 +1,4 @@
-"""What Muon needs for whole matrices: bytes that it sends, and its transient memory."""
+"""The cost of making matrices whole for Muon: the bytes that it exchanges, and its transient memory."""
 
 import math
 from collections.abc import Iterator
@@ -18,12 +18,12 @@ BFLOAT16 = 2
 
 
 def matrix_numbers(config: LoriiniConfig) -> int:
-    """The numbers in the matrices that Muon steps."""
+    """How many numbers are in the matrices that Muon updates, in all layers."""
     return config.num_hidden_layers * sum(shape.numel() for shape, _ in _hidden_shapes(config))
 
 
 def muon_bytes(config: LoriiniConfig, shard: int, group: int, share_experts: ShareExperts) -> float:
-    """What a process receives in a step on GPUs so that it has whole matrices for Muon.
+    """Bytes that a process receives in a step on GPUs to have whole matrices for Muon.
 
     `shard` processes share a copy of the model, `group` of them its experts. Matrices split over n processes
     are gathered in bfloat16, each process receiving n - 1 parts; whole matrices of a stack are not sent.
@@ -33,10 +33,10 @@ def muon_bytes(config: LoriiniConfig, shard: int, group: int, share_experts: Sha
 
 
 def muon_transient_bytes(config: LoriiniConfig, shard: int, group: int, share_experts: ShareExperts) -> float:
-    """What Muon needs on a GPU beside its moment while it makes the largest stack of matrices orthogonal.
+    """Bytes that Muon needs on a GPU, besides its moment, to make the largest stack of matrices orthogonal.
 
-    In bfloat16 the mean and an iterate, and another or up to six squares of matrices that are twice as wide
-    as high: at most five numbers for each of its numbers, which are whole matrices.
+    It holds in bfloat16 the mean, an iterate, and another iterate or, for matrices at least twice as wide as
+    high, up to six squares (M, M): at most five numbers for each number of the whole matrices.
     """
     shares = _matrix_shares(config, shard, group, share_experts)
     return 5 * BFLOAT16 * max(own * split for own, split in shares)
@@ -45,7 +45,7 @@ def muon_transient_bytes(config: LoriiniConfig, shard: int, group: int, share_ex
 def _matrix_shares(
     config: LoriiniConfig, shard: int, group: int, share_experts: ShareExperts
 ) -> Iterator[tuple[float, int]]:
-    """For each stack of matrices in a layer: this process's numbers, and how many processes split each."""
+    """For each stack in a layer: how many numbers a process holds, and how many processes split a matrix."""
     for shape, width_dim in _hidden_shapes(config):
         dims = (
             {0: shard} if width_dim is None else _expert_dims(shape, width_dim, shard, group, share_experts)
@@ -54,7 +54,7 @@ def _matrix_shares(
 
 
 def _hidden_shapes(config: LoriiniConfig) -> list[tuple[torch.Size, int | None]]:
-    """Shapes of the matrices that Muon steps in a layer; the dimension of the width of routed experts."""
+    """Shapes of a layer's parameters that Muon updates, with the dimension of experts' width, else None."""
     with torch.device("meta"):
         layer = LoriiniDecoderLayer(config, layer_idx=0)
     experts = layer.mlp.experts

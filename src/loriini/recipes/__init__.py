@@ -1,4 +1,4 @@
-"""Named runs. A recipe is a whole `TrainConfig`; a variant changes a few fields of another recipe."""
+"""Recipes: complete runs (`TrainConfig`) by name, ours and those of installed packages."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,19 +16,19 @@ from loriini.train.config import TrainConfig
 from loriini.train.corpora import SMALL_VOCABULARY
 
 VOCABULARY = {"llama": 32_000, "gpt2": 50_257}
-"""Sizes of the vocabularies of Llama and GPT-2, by the block of a model."""
+"""Sizes of the vocabularies of Llama and GPT-2, by a model's block."""
 RECIPES = {run.name: run for run in tiny_recipes()}
 """The package's own recipes, which need no corpus: they prepare a small one."""
 BASES = {"tiny": RECIPES["tiny-lory"]} | {size: quickstart_run("lory", size) for size in SIZES}
-"""Models of the tiny recipes and the quickstart by names without a design; `loriini recipes` omits them."""
+"""Runs of the tiny recipes and the quickstart by names without a design; `loriini recipes` omits them."""
 GROUP = "loriini.recipes"
-"""Entry points of installed packages. One is named as its recipe: a `TrainConfig`, a function that returns
-one, or a `Recipe`. One whose name ends in `*` is a mapping of recipes by names that begin with the rest."""
+"""Entry points of installed packages. One named NAME holds that recipe: a `TrainConfig`, a function that
+returns one, or a `Recipe`. One named `PREFIX*` holds a mapping of recipes whose names begin with PREFIX."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A run, and the numbers of parameters that its publication prints, as far as it does."""
+    """A run, and the parameter counts that its publication prints; None where it prints none."""
 
     run: TrainConfig
     published_total: float | None = None
@@ -36,7 +36,7 @@ class Recipe:
 
 
 def recipe_names() -> list[str]:
-    """All recipes, those of installed packages last; one that cannot be imported is named in a warning."""
+    """Names of all recipes, those of installed packages last; warns of a mapping that cannot be imported."""
     names = list(RECIPES)
     for entry in entry_points(group=GROUP):
         try:
@@ -47,7 +47,7 @@ def recipe_names() -> list[str]:
 
 
 def load(entry: EntryPoint) -> Any:
-    """What an entry point names, imported. InputError where that fails."""
+    """Import the object of an entry point. InputError if that fails, or if `PREFIX*` is no mapping."""
     try:
         value = entry.load()
     except Exception as error:
@@ -58,7 +58,7 @@ def load(entry: EntryPoint) -> Any:
 
 
 def installed_recipe(name: str) -> Recipe | None:
-    """The recipe of this name of an installed package; none is imported whose name does not fit."""
+    """The recipe that an installed package has by this name; imports only entry points that may have it."""
     for entry in entry_points(group=GROUP):
         found = None
         if entry.name == name:
@@ -71,7 +71,7 @@ def installed_recipe(name: str) -> Recipe | None:
 
 
 def find_recipe(name: str) -> TrainConfig:
-    """The run of a recipe's name, or of `FILE.json` or `FILE.toml`.
+    """The run of a recipe by name, or of `FILE.json` or `FILE.toml`.
 
     InputError for an unknown name and for a file that cannot be read.
     """
@@ -95,13 +95,13 @@ def named_recipe(name: str) -> Recipe:
 
 
 def is_tiny(name: str) -> bool:
-    """Whether a recipe, or the one that a file of values changes, is "tiny" or in RECIPES."""
+    """Whether a recipe, or the recipe that a file of settings changes, is "tiny" or in RECIPES."""
     path = Path(name)
     return (str(read_values(path).get("recipe")) if path.suffix in READERS else name) in (*RECIPES, "tiny")
 
 
 def describe(name: str) -> dict[str, Any]:
-    """A recipe's sizes and parameters with its default vocabulary, and the published ones as printed."""
+    """A recipe's sizes, its parameters at its default vocabulary, and the published parameters as printed."""
     recipe = named_recipe(name)
     run, vocabulary = recipe.run, default_vocabulary(recipe.run, name)
     total, active = run.config(vocabulary).parameters()

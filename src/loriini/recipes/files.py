@@ -1,4 +1,4 @@
-"""Runs from files: JSON or TOML, such as the `run.json` of another run."""
+"""Runs from JSON or TOML files, such as the `run.json` of another run."""
 
 import json
 import tomllib
@@ -17,10 +17,10 @@ READERS: dict[str, Callable[[str], Any]] = {".json": json.loads, ".toml": tomlli
 def read_run_file(path: Path, recipe: Callable[[str], TrainConfig]) -> TrainConfig:
     """The run of a JSON or TOML file, which has the fields of `run.json`.
 
-    `recipe` names the recipe whose settings the file changes; else the rest are `TrainConfig`'s defaults,
-    and the name is the file's. `routing` is a design's name, or a table of a `design` and fields that differ
-    from it. InputError for a file that cannot be read, and for fields and values that a run cannot have; only
-    a `run.json` that training wrote may have unknown fields.
+    A field `recipe` names the recipe whose settings the file changes, found by the function `recipe`; without
+    it absent fields have `TrainConfig`'s defaults, and the name is the file's. `routing` is a design's name,
+    or a table of a `design` and changed fields. InputError for a file that cannot be read, and for wrong
+    fields or values; only a `run.json` that training wrote may have unknown fields.
     """
     values = read_values(path)
     if "corpus_digest" in values:
@@ -33,9 +33,9 @@ def read_run_file(path: Path, recipe: Callable[[str], TrainConfig]) -> TrainConf
 
 
 def run_of_values(values: Mapping[str, Any], recipe: Callable[[str], TrainConfig], name: str) -> TrainConfig:
-    """The run of a file's fields, named so if these name no `recipe`; see `read_run_file`.
+    """The run of a file's fields, called `name` if they name no `recipe`; see `read_run_file`.
 
-    InputError, ValueError or TypeError for fields and values that a run cannot have.
+    InputError, ValueError or TypeError for wrong fields or values.
     """
     if not values.keys() & {"recipe", "routing"}:
         raise InputError("routing is missing; name a design of `loriini designs`, or a recipe")

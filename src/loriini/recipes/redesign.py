@@ -1,4 +1,4 @@
-"""A recipe with another routing design, at the same active size; and with another shape."""
+"""A run with another routing design at the same active size, or with another shape."""
 
 from dataclasses import replace
 
@@ -18,10 +18,10 @@ def with_design(run: TrainConfig, design: str) -> TrainConfig:
 def with_routing(run: TrainConfig, routing: RoutingConfig, dense: bool = False) -> TrainConfig:
     """`run` with another routing at the same active size.
 
-    A mixture has as many experts as the run's own, or EXPERTS if that is a dense model; a dense model has
-    one. The FFNs that a token passes through are together as wide as in `run`, up to a multiple of 8, and
+    A mixture gets as many experts as `run` has, or EXPERTS if that is a dense model; a dense model gets one.
+    The FFNs that a token passes through are together as wide as in `run`, rounded to a multiple of 8, and
     every other setting is kept. The dense warm-up is dropped where the design does not admit it. A run that
-    starts from a model has FFNs of that model's width in any design, so that the active size may differ.
+    starts from a model keeps the width of that model's FFNs in any design, so its active size may differ.
     """
     before = run.model.num_experts
     experts = 1 if dense else before if before > 1 else EXPERTS
@@ -41,7 +41,7 @@ def with_routing(run: TrainConfig, routing: RoutingConfig, dense: bool = False) 
 
 
 def scaled_shape(shape: ModelShape, width: int, layers: int, heads: int) -> ModelShape:
-    """An architecture of another width and depth with the same proportions."""
+    """An architecture of another width and depth, with FFNs and low ranks scaled by the width."""
     ratio = width / shape.hidden_size
     return replace(
         shape,
@@ -54,5 +54,5 @@ def scaled_shape(shape: ModelShape, width: int, layers: int, heads: int) -> Mode
 
 
 def multiple_of_8(number: float) -> int:
-    """The nearest multiple of 8, at least 8: grouped products need rows of 16 bytes."""
+    """The nearest multiple of 8, at least 8: grouped products need rows of a multiple of 16 bytes."""
     return max(8, 8 * round(number / 8))

@@ -10,15 +10,15 @@ from loriini.train.optimizer import OptimizerConfig
 
 
 def muon(width: int) -> OptimizerConfig:
-    """Muon at the rate that was best at widths 64, 128 and, as 1/√width, 256 (docs/findings.md)."""
+    """Muon at the best rate of widths 64 to 256: equal up to 128, then as 1/√width (docs/findings.md)."""
     return OptimizerConfig(name="muon", learning_rate=8e-3 * min(1.0, (128 / width) ** 0.5))
 
 
 def tiny_recipes() -> Iterator[TrainConfig]:
     """The recipes that need no corpus: they train on the Python standard library's text.
 
-    The Lory and the top-2 mixture have the active size of `tiny-dense`, and autonomous experts as many
-    parameters as `tiny-mixtral`.
+    `tiny-lory` and `tiny-mixtral` (top-2) have the active size of `tiny-dense`; `tiny-aoe`, autonomous
+    experts, has as many parameters as `tiny-mixtral`.
     """
     dense = TrainConfig(
         name="tiny-dense",
@@ -57,7 +57,7 @@ SIZES = {
 
 
 def quickstart_run(design: str, size: str, steps: int | None = None, seed: int = 0) -> TrainConfig:
-    """One of the two models of `loriini quickstart`; by default with the size's number of steps."""
+    """The run of one model of `loriini quickstart`; `steps` None: the size's number of steps."""
     chosen = SIZES[size]
     dense = TrainConfig(
         name="dense",

@@ -1,1 +1,1 @@
-"""A readable training loop over PyTorch's own parts: any design, restartable, watched."""
+"""Training of any design with PyTorch's own parts: resumable, with records of every step."""

@@ -12,7 +12,7 @@ def update_balance_bias(model: LoriiniForCausalLM, choices_LE: Tensor, taken: Te
 
     b_i += γ · sign(c̄ - c_i), where c_i are the choices of expert i in all of the step's micro-batches,
     `choices_LE` (layers, E), and γ is the design's `balance_bias`. Does nothing for models without a bias,
-    and where `taken` is 0: a step that was skipped.
+    or if `taken` is 0, for a skipped step.
     """
     for mixture, choices_E in zip(model.model.mixtures, choices_LE, strict=True):
         if mixture.router is not None and mixture.router.balance_bias is not None:

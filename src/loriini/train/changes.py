@@ -1,4 +1,4 @@
-"""What may change when a run is resumed, and what would make it another run."""
+"""Which settings may change when a run is resumed, and which would make it another run."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,19 +12,19 @@ from loriini.routing.registry import REGISTERED
 from loriini.train.config import TrainConfig
 
 NOT_OF_TRAINING = settings_of_kind(TrainConfig, "path", "measure", "aside")
-"""Settings that leave what is trained unchanged, up to rounding, whatever the design."""
+"""Settings that, with any design, change the trained weights by no more than rounding."""
 MAY_CHANGE = (
     *settings_of_kind(TrainConfig, "path", "aside"),
     *(name for name, setting in settings_of(TrainConfig).items() if setting.may_change),
 )
-"""Settings that may change when a run is resumed. Text may move: its digest is compared."""
+"""Settings that may change when a run is resumed. Text may move, as its digest is compared."""
 PATHS = settings_of_kind(TrainConfig, "path")
 
 
 def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """The dotted names of the settings that differ, except those that may change.
 
-    `micro_batch_size` may change unless a loss or a selection is over the units of a micro-batch.
+    `micro_batch_size` may change unless a loss or a selection compares the units of a micro-batch.
     """
     changeable = (*MAY_CHANGE, *free_micro_batch(RoutingConfig(**now["routing"])))
     may_change = tuple(f"{name}." for name in changeable)
@@ -38,7 +38,7 @@ def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def described_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """The settings that differ, with both values, except where the text is."""
+    """Messages on the settings that differ, with both values, except the paths of text."""
     then, today = map(by_dotted_name, (before, now))
     for name in differing(before, now):
         if name not in PATHS:
@@ -46,7 +46,7 @@ def described_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iter
 
 
 def refuse_changes(before: Mapping[str, Any], now: Mapping[str, Any], path: Path) -> None:
-    """InputError for settings of another run than the one before, which `path` records."""
+    """InputError if `now` are the settings of another run than `before`, which `path` records."""
     if changed := changed_settings(before, now):
         only_text = {"corpus_digest", "heldout_digest"}.issuperset(changed)
         another = "choose another --out, or remove the folder"
@@ -55,10 +55,10 @@ def refuse_changes(before: Mapping[str, Any], now: Mapping[str, Any], path: Path
 
 
 def compared_over(routing: RoutingConfig) -> Literal["process", "all", ""]:
-    """Where a design's losses or selections compare the units of a micro-batch.
+    """Which units of a micro-batch a design's losses or selections compare with each other.
 
-    In each process by expert choice and extensions' losses, over all processes by the load balance alone, or
-    nowhere.
+    "process": those of each process (expert choice, extensions' losses); "all": those of all processes (the
+    load balance alone); "": none.
     """
     if routing.compares_units or not routing.loss_weights.keys().isdisjoint(REGISTERED["loss"]):
         return "process"
@@ -66,12 +66,12 @@ def compared_over(routing: RoutingConfig) -> Literal["process", "all", ""]:
 
 
 def free_micro_batch(routing: RoutingConfig) -> tuple[str, ...]:
-    """The setting of the micro-batch where it leaves what is trained unchanged, up to rounding."""
+    """`micro_batch_size` if it changes the trained weights by no more than rounding, else nothing."""
     return () if compared_over(routing) else ("micro_batch_size",)
 
 
 def check_pool(run: TrainConfig, before: int, now: int, path: Path) -> None:
-    """InputError where another number of processes would compare units of other instances."""
+    """InputError if `now` processes, not `before`, would compare the units of other instances."""
     over = compared_over(run.routing) if run.is_mixture else ""
     if not over or run.batch_size % before or run.batch_size % now:
         return

@@ -1,4 +1,4 @@
-"""A run: everything that determines a training, as one value that is saved with its results."""
+"""A run's settings: everything that determines a training, as one value that is saved with its results."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -53,7 +53,7 @@ class ModelShape(Architecture):
         ),
     )
     """Merge experts again in the backward pass instead of keeping the merged weights: less memory, a little
-    more time. auto: where the memory is too small, or the larger micro-batch that it allows is worth it."""
+    more time. auto: only if the micro-batch then fits in memory, or a larger one does."""
     rope_theta: Positive = setting(10_000.0, "training", ROTARY)
     """Base of the rotary positions' wavelengths."""
     rope_scaling: dict | None = setting(None, "training", ROTARY, hash=False)
@@ -134,7 +134,7 @@ class TrainConfig:
     init: str | None = setting(None, "start")
     """Folder or Hub id of the model whose weights the run starts from, as `--init` gives it."""
     init_digest: str | None = setting(None, "start")
-    """Hash of these weights."""
+    """Hash of the weights of `init`."""
     order: Literal["similar", "random"] | None = setting(None, "aside")
     """Order of documents that the recipe is meant for; a corpus in another order gets a warning."""
 
@@ -148,11 +148,11 @@ class TrainConfig:
 
     @property
     def has_auto_size(self) -> bool:
-        """Whether the micro-batch or the merge is still to be chosen."""
+        """Whether `micro_batch_size` or `recompute_merge` is still `auto`."""
         return AUTO in (self.micro_batch_size, self.model.recompute_merge)
 
     def fill_auto(self, micro_batch_size: int | Auto, recompute_merge: bool | Auto) -> "TrainConfig":
-        """This run with these values where it has `auto`, its precision left as it is."""
+        """This run with these values where it has `auto`; its precision stays as it is."""
         size = micro_batch_size if self.micro_batch_size == AUTO else self.micro_batch_size
         recompute = recompute_merge if self.model.recompute_merge == AUTO else self.model.recompute_merge
         return replace(self, micro_batch_size=size, model=replace(self.model, recompute_merge=recompute))
@@ -177,7 +177,7 @@ class TrainConfig:
         check_mesh(self.parallel, processes, self.batch_size, config, self.document_mask)
 
     def _conflicts(self) -> Iterator[str]:
-        """Settings that are valid one by one, but not together."""
+        """Why settings that are valid one by one are not valid together."""
         segmented = self.is_mixture and "segment_length" not in without_effect(self.routing)
         rate = self.optimizer
         if self.is_mixture and self.warmup.dense_share > 0 and not self.routing.preserves_dense:
@@ -213,7 +213,7 @@ class TrainConfig:
         num_experts: int | None = None,
         label_names: Sequence[str] = (),
     ) -> LoriiniConfig:
-        """The model's configuration, for a corpus's vocabulary, EOS and labels where these matter."""
+        """The model's configuration on a corpus; `model.vocab_size`, if set, replaces `vocab_size`."""
         values = {
             "vocab_size": vocab_size,
             "max_position_embeddings": self.length,
@@ -227,23 +227,23 @@ class TrainConfig:
 
     @property
     def merges(self) -> bool:
-        """Whether experts are merged."""
+        """Whether the model merges experts' parameters."""
         return self.is_mixture and self.routing.combination == "parameters"
 
     @property
     def is_mixture(self) -> bool:
-        """Whether there are experts to choose from or to merge, after the dense warm-up: more than one."""
+        """Whether the model has more than one expert, after any dense warm-up."""
         return self.model.num_experts > 1
 
     def is_dense_at(self, step: int) -> bool:
-        """Whether the model after this step is the dense one of the warm-up."""
+        """Whether the model after this step is still the dense one of the warm-up."""
         return self.copy_step > 0 and step <= self.copy_step
 
     @property
     def copy_step(self) -> int:
-        """The number of dense steps before the model is copied into experts; 0: a mixture from the start.
+        """The number of dense steps before the model is copied into experts; 0: no dense warm-up.
 
-        A warm-up has a step, however small its share, and leaves one to the mixture.
+        A warm-up leaves at least one step to the mixture, and has at least one if the run has two.
         """
         if not self.is_mixture or self.warmup.dense_share == 0:
             return 0
@@ -251,7 +251,7 @@ class TrainConfig:
 
 
 def read_run(path: Path) -> tuple[TrainConfig, dict[str, Any]]:
-    """The run of a `run.json`, and the whole JSON object. InputError for a file that is not a run's."""
+    """The run of a `run.json`, and the whole JSON object. InputError for a file that holds no run."""
     values = read_object(path, "start another run")
     return from_json(TrainConfig, values, path), values
 
@@ -268,9 +268,9 @@ class RecordedCorpus:
 
 
 def from_json(kind: type[T], values: Any, path: Path) -> T:
-    """The dataclass whose fields a file holds; for anything else an InputError that names the file.
+    """An instance of a dataclass from a file's `values`; InputError that names the file if they do not fit.
 
-    Fields that it does not have are ignored, absent ones take their defaults.
+    Fields that the dataclass does not have are ignored, absent ones take their defaults.
     """
     try:
         return cast(T, value_from_json(kind, values))
@@ -280,7 +280,7 @@ def from_json(kind: type[T], values: Any, path: Path) -> T:
 
 
 def value_from_json(kind: Any, value: Any) -> Any:
-    """A value of a field's type from its JSON; fields that a dataclass does not have are ignored."""
+    """A value of type `kind` from its JSON; fields that a dataclass does not have are ignored."""
     if isinstance(kind, type) and is_dataclass(kind):
         hints = get_type_hints(kind)
         return kind(**{name: value_from_json(hints[name], v) for name, v in value.items() if name in hints})

@@ -1,4 +1,4 @@
-"""Prepared corpora as what training reads."""
+"""Prepared corpora, opened and joined for training."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class TrainingCorpus:
 def read_corpora(paths: str | Path | Sequence[str | Path], weights: tuple[float, ...] = ()) -> TrainingCorpus:
     """One or several prepared corpora as one, mixed by `weights` if given (see `JoinedInstances`).
 
-    Raises InputError when their tokenizers or lengths differ, or the weights do not fit.
+    Raises InputError if their tokenizers or lengths differ, or if the weights do not fit.
     """
     paths = [paths] if isinstance(paths, str | Path) else paths
     if weights and len(paths) == 1:
@@ -66,14 +66,14 @@ def read_corpora(paths: str | Path | Sequence[str | Path], weights: tuple[float,
 
 
 def small_corpus_folder(parent: Path, length: int) -> Path:
-    """Where runs in `parent` of one context length have their small corpus."""
+    """The folder of the small corpus that runs in `parent` of the same context length share."""
     return parent / f"tiny-corpus-{length}"
 
 
 def small_corpus(folder: Path, length: int) -> Path:
     """Prepare a small corpus of the Python standard library's text; returns its folder.
 
-    Trainings that begin together share it: one makes it, and the others wait for that.
+    Trainings that begin together share it: one makes it while the others wait.
     """
     from loriini.data.prepare.prepare import prepare_documents  # imports FAISS, numba and scipy
 
@@ -84,6 +84,6 @@ def small_corpus(folder: Path, length: int) -> Path:
 
 
 def model_config(run: TrainConfig, corpus: TrainingCorpus, num_experts: int | None = None) -> LoriiniConfig:
-    """The configuration of a run's model on this corpus, or of its dense model of one expert."""
+    """The configuration of a run's model on this corpus; `num_experts` 1: of its dense warm-up's model."""
     names = run.label_names(corpus.instances)
     return run.config(corpus.vocab_size, corpus.eos_token_id, num_experts, names)

@@ -30,7 +30,7 @@ from loriini.train.records.metrics import EVALUATION, METRICS, read_records
 
 
 def make_folder(run: TrainConfig, corpus: TrainingCorpus, out: Path) -> None:
-    """Make the folder of a new run. InputError, before it is made, for instances shorter than its context."""
+    """Make a new run's folder. InputError if `out` is a file, or instances are shorter than the context."""
     if (out / RUN).exists():
         return
     if out.exists() and not out.is_dir():
@@ -75,9 +75,9 @@ def report_reading(run: TrainConfig, corpus: TrainingCorpus) -> None:
 def claim_run(run: TrainConfig, corpus: TrainingCorpus, out: Path, heldout_digest: str | None = None) -> bool:
     """Write `run.json`, or check that it is this run's; returns whether the run is finished already.
 
-    Raises InputError for another run's folder. Settings in MAY_CHANGE may have changed; `run.json` then
-    follows (once it is finished, only in the paths of its corpora). A value that is `auto` on one side is
-    taken from the other, and so is the digest of held-out text. To train the run, lock the folder first.
+    Raises InputError for another run's folder. Settings that may change (`changed_settings`) are updated in
+    `run.json`; for a finished run, only the paths of its corpora. A value that is `auto` on one side is taken
+    from the other, as is an absent digest of held-out text. To train the run, lock the folder first.
     """
     path = out / RUN
     processes = world_size()
@@ -107,7 +107,7 @@ def claim_run(run: TrainConfig, corpus: TrainingCorpus, out: Path, heldout_diges
 def own_checkpoint(run: TrainConfig, out: Path, newest: Newest) -> Path | None:
     """The newest intact checkpoint in `out`. InputError if another run wrote it.
 
-    Later, damaged checkpoints are renamed `damaged-…`: no longer used, not deleted.
+    Later, damaged checkpoints are renamed `damaged-…`, so that they are kept but no longer used.
     """
     path = refuse_damaged(out / CHECKPOINTS, newest)
     if path:
@@ -120,7 +120,7 @@ def own_checkpoint(run: TrainConfig, out: Path, newest: Newest) -> Path | None:
             )
         for each in newest.damaged:
             kept = each.with_name(f"damaged-{each.name}")
-            shutil.rmtree(kept, ignore_errors=True)  # the same step was damaged before
+            shutil.rmtree(kept, ignore_errors=True)  # an earlier damaged checkpoint of this step
             commit(each, kept)
     return path
 
@@ -132,7 +132,7 @@ def report_finished(out: Path) -> Path:
 
 
 def has_model(out: Path) -> bool:
-    """Whether the run in `out` has its final model. InputError for a part of one."""
+    """Whether the run in `out` has its final model. InputError for an incomplete one."""
     folder = out / MODEL
     if not folder.exists() or not any(folder.iterdir()):
         return False
@@ -144,7 +144,7 @@ def has_model(out: Path) -> bool:
 def warn_of_order(run: TrainConfig, corpus: TrainingCorpus) -> None:
     """Warn when a corpus's documents are in another order than the run is meant for.
 
-    A warning, since training on either order is sound. Every order but a random one is by similarity.
+    It is only a warning, since training on either order is sound. Every order but `random` is by similarity.
     """
     orders = {"random" if method == "random" else "similar" for method in corpus.orders if method}
     if run.order is not None and orders - {run.order}:
@@ -170,7 +170,7 @@ def save_model(model: LoriiniForCausalLM, corpus: TrainingCorpus, out: Path) -> 
 
 
 def training_record(folder: Path, step: int | None = None) -> TrainingRecord | None:
-    """The record of a run after a step, by default its last; None for a folder that is not a run's."""
+    """A run's record for a model card, after `step` (None: its last); None if `folder` is not a run's."""
     if not (folder / RUN).exists():
         return None
     run, _ = read_run(folder / RUN)

@@ -1,4 +1,4 @@
-"""Steps whose gradient is not finite or a spike: skipped and counted."""
+"""The guard that skips and counts steps whose gradient is not finite or a spike."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from loriini.common.errors import InputError
 from loriini.common.settings import setting
 
 WINDOW = 128
-"""How many of the last steps' gradient norms the next one is compared with, as in OLMo-core."""
+"""Number of previous gradient norms that a step's norm is compared with, as in OLMo-core."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class GuardConfig:
 
 
 def largest_norm(spike: float, norms: Sequence[float]) -> float:
-    """The largest gradient norm of a step that is taken after steps of these `norms`; infinite without guard.
+    """The largest gradient norm with which the next step is taken, after steps of these `norms`.
 
-    It is `spike` standard deviations above their mean, once they fill half of the window, as in OLMo-core's
-    `SkipStepOptimizer`. Norms of skipped steps count: a lasting change soon becomes the new level. Mean and
-    deviation are exact up to the last bit, and so the same on every machine.
+    It is `spike` standard deviations above their mean, as in OLMo-core's `SkipStepOptimizer`; infinite if
+    `spike` is 0 or fewer norms than half of the window are known. Norms of skipped steps count: a lasting
+    change soon becomes the new level. Mean and deviation are exact, and so the same on every machine.
     """
     if spike == 0 or len(norms) < WINDOW // 2:
         return math.inf

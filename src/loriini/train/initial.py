@@ -28,15 +28,15 @@ from loriini.train.folder import has_model
 from loriini.train.overrides.apply import override
 
 WEIGHT_SETTINGS = settings_of_kind(TrainConfig, "weights")
-"""Settings that any weights fix."""
+"""Settings that the initial weights fix."""
 EXPERT_SETTINGS = tuple(name for name in settings_of_kind(TrainConfig, "design") if name.startswith("model."))
-"""Settings of the experts' architecture, which a dense model leaves open: the recipe's are taken."""
+"""Settings of the experts, which only a mixture's weights fix: from a dense model, the recipe's are taken."""
 
 
 class InitialModel:
-    """A model to start from, by a run's folder, a checkpoint's, a Hugging Face folder or a Hub id.
+    """A model to start from, named by a run's folder, a checkpoint, a Hugging Face folder or a Hub id.
 
-    Each part is read when first used; then InputError without such a model.
+    Each part is read when first used, with an InputError if there is no such model.
     """
 
     def __init__(self, name: str) -> None:
@@ -91,7 +91,7 @@ class InitialModel:
     def load(self, expected: str | None = None) -> None:
         """Read the weights, unless they were read already.
 
-        InputError where a tensor is missing or of the wrong shape, or where the digest is not as `expected`.
+        InputError if a tensor is missing or of the wrong shape, or if the digest is not `expected`.
         """
         if self._model is not None:
             return
@@ -105,7 +105,7 @@ class InitialModel:
                 self._model = read_model(self.folder)
 
     def in_design(self, config: LoriiniConfig) -> LoriiniForCausalLM:
-        """The weights as a model of `config`, in float32; they are not kept here."""
+        """The weights as a model of `config`, in float32; this object no longer holds them."""
         self.load()
         assert self._model is not None
         model, self._model = self._model.float().train(), None
@@ -121,7 +121,7 @@ class InitialModel:
         return change_design(model, config)
 
     def check_labels(self, names: Sequence[str]) -> None:
-        """InputError where the experts have other labels than the `names` that route the run."""
+        """InputError if the model's experts have other labels than `names`, by which the run routes."""
         theirs = self.config.label_names or []
         if self.config.routed_by_label and theirs and names and list(names) != list(theirs):
             raise InputError(
@@ -130,7 +130,7 @@ class InitialModel:
             )
 
     def check_vocabulary(self, corpus: TrainingCorpus) -> None:
-        """InputError for a corpus whose token ids mean something other than the model's."""
+        """InputError for a corpus whose token ids do not mean the same tokens as the model's."""
         rows, tokenizer = self.config.vocab_size, self.tokenizer_folder
         source = self.name if is_hub_id(self.name) else tokenizer or "FOLDER"
         remedy = f"prepare the corpus with `loriini prepare … --tokenizer {source}`"
@@ -163,13 +163,13 @@ def start_from(
 ) -> TrainConfig:
     """The run that starts from a model, with overrides on top.
 
-    Its architecture is the model's; of a dense model, the experts are the run's. With `keep_design` a mixture
-    keeps its routing design, and there is no dense warm-up, unless overrides say otherwise. InputError for
-    overrides that contradict the model, and for a design that does not fit its weights.
+    The run gets the model's architecture, but keeps its own experts if the model is dense. With `keep_design`
+    it also gets a mixture's routing design, and no dense warm-up, unless overrides say otherwise. InputError
+    for overrides that contradict the model, and for a design that does not fit its weights.
     """
     initial = InitialModel(name)
     digest = initial.digest()
-    resolved = run.init_digest == digest  # the run of a `run.json`
+    resolved = run.init_digest == digest  # by a `run.json` that records it
     shape = run.model if resolved else initial_shape(run, initial)
     based = replace(run, model=shape, init=name, init_digest=digest)
     if keep_design:
@@ -190,7 +190,7 @@ def start_from(
 
 
 def initial_shape(run: TrainConfig, initial: InitialModel) -> ModelShape:
-    """The architecture of the model, with the run's experts where it has none, for the run's context."""
+    """The model's architecture, with the run's experts if it is dense, and room for the run's context."""
     shape = ModelShape.from_config(initial.config)
     longest = initial.config.max_position_embeddings
     if initial.config.block != "gpt2":

@@ -1,4 +1,4 @@
-"""From a command to settings: a recipe or a file with overrides, or a run to resume."""
+"""From a command to a training or an estimate: of a recipe or file with overrides, or a run to resume."""
 
 import math
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from loriini.train.overrides.apply import override, override_flags, overrides_of
 from loriini.train.preflight import check_settings, preflight, refuse_unused
 
 LOGS = (".log", ".out", ".err")
-"""Ends of names of files that a scheduler writes into a folder before the run is there."""
+"""Suffixes of files that a scheduler may write into a folder before the run begins."""
 
 
 @process_group()
@@ -65,8 +65,8 @@ def resolve_recipe(
 ) -> TrainConfig:
     """The run of a recipe or a file with overrides on top, which starts from the model `init` if given.
 
-    If the run in `out` began with the same `init`, its architecture is taken: the model may have changed
-    since, or be gone. InputError for an unknown recipe, a wrong override, and a model that does not fit.
+    If the run in `out` has a checkpoint and began with the same `init`, its architecture and design are used:
+    that model may be gone. InputError for an unknown recipe, a wrong override, and a model that does not fit.
     """
     base = find_recipe(name)
     base_init = absolute_or_id(base.init) if base.init else None
@@ -89,7 +89,7 @@ def absolute_or_id(name: str) -> str:
 
 
 def refuse_others(out: Path) -> None:
-    """InputError for a folder that holds something other than a run and a job's logs."""
+    """InputError for a folder without a run that holds anything but logs and hidden files."""
     if not out.is_dir() or (out / RUN).exists():
         return
     others = [p.name for p in out.iterdir() if p.suffix not in LOGS and not p.name.startswith(".")]
@@ -100,9 +100,9 @@ def refuse_others(out: Path) -> None:
 def with_text(
     run: TrainConfig, corpora: Sequence[Path], heldout: Sequence[str] = (), on_error: OnError | None = None
 ) -> TrainConfig:
-    """The run on these corpora and held-out documents, its own where none are given, by absolute paths.
+    """The run on these corpora and held-out documents, or on its own where none are given.
 
-    InputError for `on_error` without held-out documents.
+    All paths become absolute but the run's own corpora. InputError for `on_error` without held-out documents.
     """
     heldout = tuple(map(absolute_input, heldout or run.evaluate.heldout))
     if on_error and not heldout:
@@ -122,7 +122,7 @@ def resume(
 ) -> Path:
     """Resume the run in `out`; `corpora` and `heldout` say where its text is now, if it was moved.
 
-    InputError for overrides that would change what it trains, or nothing, and for other text.
+    InputError for overrides that would change what is trained, or have no effect, and for other text.
     """
     if not (out / RUN).exists():
         why = kind_of(out) or f"no {RUN}"
@@ -148,7 +148,7 @@ def resume(
 
 @process_group()
 def train_run(run: TrainConfig, out: Path, deadline: float = math.inf) -> Path:
-    """Check a run on its corpora, then train it with the measure that it asks for."""
+    """Check a run on its corpora, then train it and measure what it asks for; returns its `model/` folder."""
     run, corpus, measure = preflight(run, out)
     return train(run, corpus, out, measure, deadline)
 

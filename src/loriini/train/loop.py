@@ -51,9 +51,9 @@ def train(
 
     Called by all processes with what `preflight` returned; values still `auto` mean one micro-batch, with
     merged weights kept, and the precision that suits each device.
-    Raises InputError when `out` holds another run or another process is training it, Interrupted after
-    SIGINT or SIGTERM, and Unfinished when `time.monotonic()` passes `deadline` before the run is finished;
-    both save first, after the last step the final model.
+    Raises InputError if `out` holds another run, another process is training it, or too many steps are
+    skipped; Interrupted after SIGINT, SIGTERM or SIGHUP; Unfinished if `time.monotonic()` passes `deadline`
+    before the end. The last two save first: a checkpoint or, after the last step, the final model.
     """
     out = Path(out)
     with ExitStack() as stack:
@@ -134,9 +134,9 @@ def train_to_end(
 
 
 def steps_ahead(run: TrainConfig) -> int:
-    """Steps that are started before the metrics of one are fetched: 1 on a GPU, which then never waits.
+    """How many later steps start before a step's metrics are fetched: 1 on a GPU, so that it never waits.
 
-    The guard against spikes needs a step's norm before the next.
+    0 on a CPU, and with the guard against spikes, which needs a step's norm before the next one.
     """
     return 1 if pick_device().type == "cuda" and not run.guard.spike else 0
 
@@ -146,7 +146,7 @@ def finish_steps(
 ) -> list[dict[str, Any]]:
     """Finish started steps until `left` of them remain; returns the metrics of each.
 
-    After `max_skips` skipped steps in a row none remains: a run that ends there has recorded all.
+    After `max_skips` skipped steps in a row all are finished, so that a run that ends there has recorded all.
     """
     finished = []
     while len(started) > (0 if state.progress.skips >= run.guard.max_skips else left):
@@ -157,16 +157,16 @@ def finish_steps(
 def save_final(
     checkpoints: CheckpointWriter, state: TrainingState, corpus: TrainingCorpus, out: Path
 ) -> None:
-    """Save the final model after the last checkpoint, also where that could not be written."""
+    """Save the final model after the last checkpoint; if that fails (OSError), before raising its error."""
 
     def save() -> None:
         if (model := gather_model(state.model, state.parallel)) is not None:
             save_model(model, corpus, out)
 
     try:
-        checkpoints.wait()  # it then drops an old one: room for the model
+        checkpoints.wait()  # then an old one is dropped, which makes room for the model
     except OSError:
-        with suppress(Exception):  # such as a disk that is full for the model, too
+        with suppress(Exception):  # for example, the disk is too full for the model, too
             save()
         raise
     save()
@@ -175,7 +175,7 @@ def save_final(
 def reason_to_stop(
     run: TrainConfig, out: Path, at: RunProgress, interrupted: bool, late: bool
 ) -> BaseException | None:
-    """The error that ends training after a step, once that is saved; None to go on."""
+    """The error that ends training after this step, to raise once a checkpoint is saved; None: go on."""
     if at.skips >= run.guard.max_skips:
         return skips_error(out, at.step, at.skips)
     message = f"{out}: saved after step {at.step} of {run.steps}; run the same command again to resume"
@@ -191,14 +191,14 @@ def loss_and_speed(metrics: dict[str, Any]) -> str:
 
 
 def rewind_records(measure: Measure | None, step: int, out: Path) -> None:
-    """Drop the records of steps after `step`, which will be taken again."""
+    """Drop the records of the steps after `step`, since these steps will be taken again."""
     for name in [METRICS, *([measure.file] if measure else [])]:
         if (out / name).exists():
             rewind(out / name, step)
 
 
 def check_initial(initial: InitialModel, run: TrainConfig, corpus: TrainingCorpus, out: Path) -> None:
-    """Read a new run's initial model before anything is written. InputError where the run cannot start."""
+    """Read a new run's initial model before anything is written. InputError if the run cannot start."""
     if not (out / RUN).exists():
         initial.check_vocabulary(corpus)
         initial.check_labels(run.label_names(corpus.instances))
@@ -208,7 +208,7 @@ def check_initial(initial: InitialModel, run: TrainConfig, corpus: TrainingCorpu
 def start_or_resume(
     run: TrainConfig, corpus: TrainingCorpus, out: Path, initial: InitialModel | None = None
 ) -> TrainingState:
-    """The state of the newest intact checkpoint, or a new one with the weights that the run starts from."""
+    """The state of the newest intact checkpoint; without one, a new state with the run's initial weights."""
     parallel = join_mesh(run.parallel)
     intact = newest_intact_together(checkpoints_in(out / CHECKPOINTS))
     newest = on_first_rank(lambda: own_checkpoint(run, out, intact))

@@ -18,12 +18,12 @@ from loriini.model.modeling import LoriiniForCausalLM
 
 @contextmanager
 def experts_cast_once(model: LoriiniForCausalLM, dtype: torch.dtype | None) -> Iterator[None]:
-    """Within it, experts compute on copies of their float32 weights in `dtype`; None: on the weights.
+    """While inside, experts compute on copies of their float32 weights in `dtype`; None: on the weights.
 
-    Every backward pass within it adds the copies' gradients to the weights' `.grad` in float32. The weights
-    must not change meanwhile. Sharded experts are left as they are: FSDP casts what it gathers. With
-    `recompute_merge`, which saves memory, merged experts are not cast here: copies of all layers stay for the
-    step. Where a merge's kernel runs, its backward pass adds to `.grad` itself, if that is contiguous.
+    Every backward pass adds the copies' gradients to the weights' `.grad` in float32. The weights must not
+    change meanwhile. Sharded experts are not cast here: FSDP casts what it gathers. Nor are merged experts
+    with `recompute_merge`, to save memory: copies of all layers would stay for the step. Where the kernel for
+    merges runs, its backward pass adds to `.grad` itself, if that is contiguous.
     """
     if dtype is None:
         yield
@@ -49,12 +49,12 @@ def _is_castable(weight: Tensor) -> bool:
 
 
 def _copy(weight: Tensor, dtype: torch.dtype) -> Tensor:
-    """A leaf whose gradient is moved to the weight's."""
+    """A copy in `dtype`, a leaf whose gradient is added to the weight's after each backward pass."""
     copy = weight.detach().to(dtype).requires_grad_()
 
     def move_gradient(copy: Tensor) -> None:
         gradient, copy.grad = copy.grad, None
-        if gradient is None:  # added to the weight's by the merge's backward pass
+        if gradient is None:  # the merge's backward pass added it to the weight's
             return
         if weight.grad is None:
             weight.grad = gradient.to(weight.dtype)

@@ -1,4 +1,4 @@
-"""What is measured during training, such as held-out perplexity: the loop is given a `Measure`."""
+"""Measurements during training, such as held-out perplexity: the loop is given a `Measure`."""
 
 import json
 from collections.abc import Callable
@@ -63,7 +63,7 @@ class Measure:
         Leaves the model's mode and the random state unchanged. Every process of a run must call it; those
         without an `out` write nothing.
         """
-        # eager: graphs for other shapes, modes and caches would take the place of the training step's
+        # eager: graphs for other shapes, modes and caches would displace those of the training step
         with undisturbed(model), torch.compiler.set_stance("force_eager"):
             result = self.of(model)
         if out is not None:

@@ -1,4 +1,4 @@
-"""Muon: the steps of hidden matrices are made orthogonal; the rest of a model has AdamW.
+"""Muon: makes the steps of hidden matrices orthogonal; the rest of a model is trained by AdamW.
 
 Jordan et al. (2024), "Muon: An optimizer for hidden layers in neural networks"; scaled to AdamW's steps as
 Liu et al. (2025), "Muon is scalable for LLM training", do.
@@ -24,18 +24,18 @@ SMALLEST_NORM = 1e-7
 ADAMW_RMS = 0.2
 """Root mean square of AdamW's steps at a learning rate of 1, as Liu et al. measured it."""
 MATRICES = "matrices"
-"""The key of a parameter group that says whether Muon steps its parameters."""
+"""The key of a parameter group that says whether Muon updates its parameters."""
 
 
 class Muon(torch.optim.AdamW):
-    """AdamW, and Muon for groups with `matrices`, whose parameters are matrices (M, N) or stacks (E, M, N).
+    """AdamW, but Muon for groups with `matrices`, whose parameters are matrices (M, N) or stacks (E, M, N).
 
-    A matrix has a running mean of its gradients, `exp_avg`, that keeps `momentum` of itself. Its step is that
-    mean, one step ahead (Nesterov), made orthogonal and scaled to AdamW's root mean square, so that learning
-    rates and weight decay are AdamW's. Its twin is `torch.optim.Muon` with `adjust_lr_fn="match_rms_adamw"`.
+    A matrix has a running mean of its gradients, `exp_avg`, which decays by `momentum`. Its step is that
+    mean, one step ahead (Nesterov), made orthogonal and scaled to AdamW's root mean square, so that AdamW's
+    rates and weight decay suit it: the steps of `torch.optim.Muon` with `adjust_lr_fn="match_rms_adamw"`.
 
-    As in the fused AdamW, `grad_scale` divides gradients and a `found_inf` of 1 skips the step, and nothing
-    waits for the device.
+    As in the fused AdamW, `grad_scale` divides gradients, a `found_inf` of 1 skips the step, and the host
+    does not wait for the device.
     """
 
     @torch.no_grad()
@@ -46,7 +46,7 @@ class Muon(torch.optim.AdamW):
         groups = self.param_groups
         self.param_groups = [group for group in groups if not group.get(MATRICES)]
         try:
-            unwrap(torch.optim.AdamW.step)(self)  # hooks of a step are called by this one
+            unwrap(torch.optim.AdamW.step)(self)  # without its hooks: this step has them
         finally:
             self.param_groups = groups
         for group in groups:
@@ -68,7 +68,7 @@ class Muon(torch.optim.AdamW):
         taken = torch.ones_like(state["step"]) if skipped is None else 1 - skipped
         if scale is not None:
             gradient.div_(scale)
-        gradient.masked_fill_(taken == 0, 0)  # a product would keep what is not finite
+        gradient.masked_fill_(taken == 0, 0)  # a product would keep NaN and infinity
         state["step"] += taken
         mean.lerp_(gradient, (1 - momentum) * taken)
         ahead = gradient.lerp(mean, momentum).to(iteration_dtype(gradient))
@@ -83,10 +83,10 @@ def iteration_dtype(x: Tensor) -> torch.dtype:
 
 
 def orthogonal_part(part: Tensor, like: Tensor) -> Tensor:
-    """This process's part of matrices (…, M, N) made orthogonal, which are sharded as `like`.
+    """Make matrices (…, M, N) orthogonal; takes and returns this process's part, sharded as `like`.
 
     Matrices that are split over processes are gathered, and each of these processes makes them orthogonal.
-    Where each holds whole matrices of a stack, nothing is sent.
+    Where each process holds whole matrices of a stack, nothing is sent.
     """
     if not isinstance(like, DTensor):
         return orthogonal(part)
@@ -100,7 +100,7 @@ def orthogonal_part(part: Tensor, like: Tensor) -> Tensor:
 
 
 def whole_matrices(parameter: DTensor) -> tuple[Placement, ...]:
-    """The placements of a sharded parameter, except those that split its matrices, which are replicated."""
+    """The placements of a sharded parameter, with `Replicate` for those that split its matrices."""
     stacked = parameter.dim() == 3
     return tuple(
         placed if stacked and getattr(placed, "dim", None) == 0 else Replicate()
@@ -109,9 +109,9 @@ def whole_matrices(parameter: DTensor) -> tuple[Placement, ...]:
 
 
 def orthogonal(x: Tensor) -> Tensor:
-    """U Vᵀ of each matrix U S Vᵀ (…, M, N), nearly: most singular values end between 0.7 and 1.2.
+    """Approximately U Vᵀ of each matrix U S Vᵀ (…, M, N): most singular values end between 0.7 and 1.2.
 
-    By five of Newton and Schulz's iterations on matrices of norm 1, in the dtype of `x`.
+    Five Newton-Schulz iterations, in the dtype of `x`, on matrices scaled to Frobenius norm 1.
     """
     tall = x.shape[-2] > x.shape[-1]
     y_EMN = x.reshape(-1, *x.shape[-2:])
@@ -124,7 +124,7 @@ def orthogonal(x: Tensor) -> Tensor:
 
 
 def once(y_EMN: Tensor) -> Tensor:
-    """An iteration: (a + F) y, with the `factors` F of y yᵀ."""
+    """One iteration: (a + F) y, with the `factors` F of y yᵀ."""
     return torch.baddbmm(y_EMN, factors(y_EMN @ y_EMN.mT), y_EMN, beta=A)
 
 
@@ -139,7 +139,7 @@ def factors(squares_EMM: Tensor) -> Tensor:
 
 
 def factors_of_two(squares_EMM: Tensor) -> Tensor:
-    """What two iterations multiply y by, less a²: (a + F₂) (a + F₁) - a², with F₂ of (a + F₁) S (a + F₁)."""
+    """The factor of two iterations on y, less a²: (a + F₂) (a + F₁) - a², with F₂ of (a + F₁) S (a + F₁)."""
     first_EMM = factors(squares_EMM)
     half_EMM = torch.baddbmm(squares_EMM, first_EMM, squares_EMM, beta=A)
     second_EMM = factors(torch.baddbmm(half_EMM, half_EMM, first_EMM, beta=A))

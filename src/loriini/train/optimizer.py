@@ -1,4 +1,4 @@
-"""AdamW or Muon with its parameter groups, the learning-rate schedule, and moments copied with a model."""
+"""AdamW or Muon, their parameter groups, the learning-rate schedule, and moments copied into a mixture."""
 
 import math
 from dataclasses import dataclass
@@ -44,9 +44,9 @@ class OptimizerConfig:
     expert_rate: Weight = setting(1.0, needs=A_MIXTURE)
     """Multiplies the learning rate of experts."""
     matrix_rate: Weight = setting(1.0, needs=MUON)
-    """Multiplies the learning rate of the matrices that Muon steps."""
+    """Multiplies the learning rate of the matrices that Muon updates."""
     momentum: FractionBelowOne = setting(0.95, needs=MUON)
-    """How much of itself Muon's running mean of gradients keeps in a step."""
+    """Factor by which Muon's running mean of gradients decays in a step."""
     betas: tuple[FractionBelowOne, FractionBelowOne] = (0.9, 0.95)
     """AdamW's β₁ and β₂."""
     eps: Annotated[float, Bounds(above=0, most=1)] = 1e-8
@@ -93,15 +93,15 @@ def learning_rate_factor(config: OptimizerConfig, step: int, steps: int) -> floa
 
 
 def decays(name: str, parameter: Tensor) -> bool:
-    """Whether a parameter has weight decay; vectors have none: norms, biases and temperatures."""
+    """Whether a parameter has weight decay; norms, biases (of experts too) and temperatures have none."""
     return parameter.dim() >= 2 and not name.endswith("bias")
 
 
 def hidden_matrices(model: nn.Module) -> set[nn.Parameter]:
-    """The matrices of attention and FFNs, those of experts in stacks, which Muon steps.
+    """The matrices that Muon updates: those of attention and FFNs, experts' in stacks.
 
-    Not embeddings, head, norms, biases and routers, nor AoE's low-rank projections, by which experts score
-    themselves, nor an adapter's factors of experts, one matrix for all of them.
+    Not embeddings, head, norms, biases or routers, nor AoE's low-rank projections, by which experts score
+    themselves, nor an adapter's factors of experts, which are one matrix for all experts.
     """
     part_of = parts(model)
     layers = [module for module in model.modules() if isinstance(module, LoriiniDecoderLayer)]
@@ -120,11 +120,11 @@ def hidden_matrices(model: nn.Module) -> set[nn.Parameter]:
 def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
     """AdamW, or Muon for `hidden_matrices` and AdamW for the rest, over a model's trainable parameters.
 
-    Their groups are by `parts` and `decays`. The gradients of E experts whose gates sum to 1 are about 1/E of
-    a dense FFN's, and so is the experts' eps: on E equal merged copies AdamW then takes exactly the dense
-    model's steps. The papers do not state theirs.
+    Parameters are grouped by optimizer, `parts` and `decays`. Gradients of E experts whose gates sum to 1 are
+    about 1/E of a dense FFN's, so their eps is divided by E: on E equal merged copies AdamW then takes
+    exactly the dense model's steps. The papers do not state their eps.
 
-    transformers' Trainer takes it as `Trainer(…, optimizers=(make_optimizer(model, config), None))`, and then
+    transformers' Trainer takes it as `Trainer(…, optimizers=(make_optimizer(model, config), None))`, and
     schedules and clips by its own settings.
     """
     rates = {"rest": 1.0, "experts": config.expert_rate, "router": config.router_rate}
@@ -160,12 +160,12 @@ def take_step(
 ) -> tuple[Tensor, Tensor]:
     """Step with gradients clipped to a norm of at most `limit`.
 
-    Skips the step where the norm or the loss is not finite, or the norm before clipping above `largest`.
-    `loss` is that of all processes, so that they decide alike.
+    Skips the step if the norm or the loss is not finite, or if the norm before clipping is above `largest`.
+    `loss` must be the mean over all processes, so that all decide the same.
 
-    Returns the norm before clipping and whether the step was taken, scalars on the device. Nothing waits for
-    them: the fused kernel divides each gradient by `grad_scale` as it reads it, one pass less than clipping
-    beforehand, and does nothing where `found_inf` is 1.
+    Returns the norm before clipping and whether the step was taken, scalars on the device. The host does not
+    wait for them: the fused kernel divides each gradient by `grad_scale` as it reads it, one pass less than
+    clipping beforehand, and does nothing if `found_inf` is 1.
     """
     norm = gradient_norm([parameter.grad for parameter in model.parameters() if parameter.grad is not None])
     taken = norm.isfinite() & loss.isfinite() & (norm <= largest)
@@ -189,8 +189,8 @@ def carry_moments(
 ) -> None:
     """Copy optimizer moments to a mixture that was copied from `dense`.
 
-    Each of E copies gets 1/E of the gradient, so its first moment is m/E and AdamW's second v/E². Parameters
-    that the dense model lacks (routers) start without moments.
+    Each of E copies gets 1/E of the gradient, so its first moment is m/E and AdamW's second is v/E².
+    Parameters that the dense model lacks (routers) start without moments.
     """
     source, part_of = dict(dense.named_parameters()), parts(mixture)
     for name, parameter in mixture.named_parameters():

@@ -1,8 +1,8 @@
-"""What is checked, chosen and read before a training starts, in one order: each check refuses in one line.
+"""Checks, choices and reading before a training starts, in a fixed order; a failed check is an InputError.
 
-`check_settings` is for what needs no text: sections against each other and the processes, and overrides
-without effect. `preflight` then checks trackers, reads the corpora, checks the run against them and this
-machine's memory, chooses what is `auto`, and reads held-out text.
+`check_settings` needs no text: it checks sections against each other and the processes, and overrides for an
+effect. `preflight` then checks trackers, reads the corpora, checks the run against them and this machine's
+memory, chooses what is `auto`, and reads held-out text.
 """
 
 from collections.abc import Iterable, Mapping
@@ -51,7 +51,7 @@ def check_settings(run: TrainConfig, overridden: Iterable[str]) -> None:
 
 
 def preflight(run: TrainConfig, out: Path) -> tuple[TrainConfig, TrainingCorpus, Measure | None]:
-    """A run that may start, with everything chosen that is `auto`; its text; and what it measures.
+    """The run with a choice for every `auto`, its corpus, and its measure (None: none, or finished).
 
     Called by all processes. InputError for a corpus, held-out text or a size that does not fit.
     """
@@ -72,7 +72,7 @@ def refuse_unused(run: TrainConfig, overridden: Iterable[str], processes: int) -
 
 
 def unmet_need(run: TrainConfig, name: str, processes: int = 1) -> str | None:
-    """What a setting needs to change this run; None where it does."""
+    """What a setting needs to have an effect on this run; None if it has one."""
     if name == FOR_ANY_DESIGN:
         return None
     section, _, field = name.rpartition(".")
@@ -94,7 +94,7 @@ def unmet_need(run: TrainConfig, name: str, processes: int = 1) -> str | None:
 
 
 def check_sizes(run: TrainConfig, corpus: TrainingCorpus) -> None:
-    """InputError for a run that this machine cannot hold, and for one without rows for all tokens."""
+    """InputError if this machine cannot hold the run, or the embedding has too few rows for the tokens."""
     rows = run.model.vocab_size
     if run.init is None and rows is not None and rows < corpus.vocab_size:  # else the tokenizers are compared
         raise InputError(
@@ -106,7 +106,7 @@ def check_sizes(run: TrainConfig, corpus: TrainingCorpus) -> None:
 
 
 def without_auto(run: TrainConfig, corpus: TrainingCorpus, out: Path) -> TrainConfig:
-    """The run with what it leaves to `auto`: as `out` has it, or else chosen for this machine."""
+    """The run with values for `auto`: those of the run in `out`, if any, else chosen for this machine."""
     if (out / RUN).exists():
         run = run.fill_auto_from(read_run(out / RUN)[0])
     run = replace(run, precision=resolve_precision(run.precision))

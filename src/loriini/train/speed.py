@@ -33,9 +33,9 @@ class SpeedConfig:
 
 @contextmanager
 def garbage_collected(every: int) -> Iterator[Callable[[int], None]]:
-    """Yield a function to be called after each step: it collects young garbage every so many steps.
+    """Yield a function to call after each step: it collects young garbage every `every` steps.
 
-    Meanwhile Python's own collector, which would stop processes one at a time, is off; 0 leaves it on.
+    Meanwhile Python's own collector, which would stop processes one at a time, is off. 0: it stays on.
     """
 
     def collect(step: int) -> None:

@@ -42,7 +42,7 @@ class TrainingState:
     progress: RunProgress
     parallel: Parallel = SINGLE_PROCESS
     flops_per_token: float | None = None
-    """The model's, counted once; None: not counted."""
+    """The model's FLOPs for a token, counted once; None: not counted."""
     finished: float = 0.0
     """When the metrics of the last step arrived, by `time.perf_counter`."""
 
@@ -53,9 +53,9 @@ class Batch(NamedTuple):
     tokens_BL: Tensor
     """Instances (B, L+1)."""
     labels_B: Tensor | None = None
-    """Where the run routes by label."""
+    """Each instance's label, if the run routes by label."""
     positions_BL: Tensor | None = None
-    """Each token's position in its document (B, L+1), where documents are kept apart."""
+    """Each token's position in its document (B, L+1), if documents are kept apart."""
 
     def rows(self, here: slice) -> "Batch":
         """The part of the batch in these rows."""
@@ -63,7 +63,7 @@ class Batch(NamedTuple):
 
 
 Reader = Callable[[int], tuple[Batch, int]]
-"""Reads the batch that begins after `consumed` instances; returns it and how many are consumed then."""
+"""Reads the batch after `consumed` instances; returns it and how many instances are consumed with it."""
 
 
 def read_batch(
@@ -85,7 +85,7 @@ def to_device(values: NDArray[np.int64], device: torch.device) -> Tensor:
     tensor = torch.from_numpy(values)
     if device.type == "cpu":
         return tensor
-    with torch.cuda.device(device):  # per thread: any but the first must be named in each
+    with torch.cuda.device(device):  # the current device is per thread, by default GPU 0
         return tensor.pin_memory().to(device, non_blocking=True)
 
 
@@ -111,12 +111,12 @@ class StepOutcome(NamedTuple):
 
 
 def flatten(tensors: Iterable[Tensor]) -> Tensor:
-    """All numbers of some tensors as one vector, float64."""
+    """The numbers of all tensors as one vector, float64."""
     return torch.cat([tensor.double().flatten() for tensor in tensors])
 
 
 def unflatten(values: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    """The tensors of a vector of `flatten`, in the shapes of those it was made of."""
+    """Undo `flatten`: split a vector into tensors of the shapes of `like`, in float64."""
     parts = values.split([tensor.numel() for tensor in like])
     return [part.view(tensor.shape) for part, tensor in zip(parts, like, strict=True)]
 
@@ -132,11 +132,11 @@ class StartedStep:
     learning_rate: float
     started: float
     outcome: Callable[[], StepOutcome]
-    """Waits for the outcome, and returns it: the next step can be started before."""
+    """Waits for the outcome and returns it; the next step can be started before that."""
 
 
 def fetch(outcome: StepOutcome) -> Callable[[], StepOutcome]:
-    """Send an outcome to the CPU, in one transfer that nothing waits for but the function returned."""
+    """Send an outcome to the CPU in one transfer; only the returned function waits for it."""
     parts, structure = tree_flatten(outcome)
     values = flatten(parts).to("cpu", non_blocking=True)  # into pinned memory
     arrived = torch.cuda.current_stream().record_event() if outcome.taken.is_cuda else None
@@ -151,10 +151,10 @@ def fetch(outcome: StepOutcome) -> Callable[[], StepOutcome]:
 
 
 def start_step(state: TrainingState, run: TrainConfig, read: Reader) -> StartedStep:
-    """Take one optimizer step; everything in `state` is updated except what `finish_step` measures.
+    """Start one optimizer step; it updates everything in `state` except what `finish_step` does.
 
-    The host waits for the device only with packed rows, labels, random routers, and selections of any number
-    of experts.
+    The host waits for the device only with packed rows, labels, random routers, and selections of a varying
+    number of experts.
     """
     started, before = time.perf_counter(), state.progress
     batch, consumed = read(before.consumed)
@@ -168,7 +168,7 @@ def start_step(state: TrainingState, run: TrainConfig, read: Reader) -> StartedS
 
 
 def finish_step(state: TrainingState, run: TrainConfig, step: StartedStep) -> dict[str, Any]:
-    """The metrics of a started step; its skip, norm and use of experts count in `state` from now on."""
+    """Wait for a started step; add its skip, norm and use of experts to `state`, and return its metrics."""
     outcome = step.outcome()
     now = time.perf_counter()
     seconds, state.finished = now - max(step.started, state.finished), now
@@ -243,10 +243,10 @@ def throughput(
 def accumulate_gradients(
     model: LoriiniForCausalLM, batch: Batch, run: TrainConfig, parallel: Parallel = SINGLE_PROCESS
 ) -> tuple[StepLosses, ExpertUse]:
-    """Backward over micro-batches; returns mean losses and the experts' use, both on the device.
+    """Forward and backward over micro-batches; returns losses and the experts' use, both on the device.
 
-    They are means and sums over all processes, and so are the gradients once the step is taken: auxiliary
-    losses are weighted by units, the others by targets.
+    Over all processes, losses and gradients are means and the experts' use is a sum. Auxiliary losses are
+    weighted by units, the others by targets.
     """
     batch_size = len(batch.tokens_BL)
     size = run.instances_at_once(batch_size)
@@ -291,7 +291,7 @@ def forward(
 
 
 def target_weights(batch: Batch, config: LoriiniConfig, parallel: Parallel) -> Tensor:
-    """Each instance's targets that count, over a process's mean number (B,), float64.
+    """Each instance's number of targets that count, divided by the mean of a process (B,), float64.
 
     Where the loss leaves out segment 1 of every document, more documents mean fewer targets.
     """
@@ -302,7 +302,7 @@ def target_weights(batch: Batch, config: LoriiniConfig, parallel: Parallel) -> T
 
 
 def unit_weights(batch: Batch, config: LoriiniConfig, parallel: Parallel) -> Tensor:
-    """Each instance's units, over a process's mean number (B,), float64.
+    """Each instance's number of units, divided by the mean of a process (B,), float64.
 
     Where documents are kept apart, more documents mean more segments and sequences.
     """
@@ -319,5 +319,5 @@ def equal_weights(batch: Batch) -> Tensor:
 
 
 def over_mean(counts_B: Tensor, parallel: Parallel) -> Tensor:
-    """Each instance's counts over the mean over processes of their sum (B,), float64."""
+    """Each instance's count, divided by the mean over processes of the sum of counts (B,), float64."""
     return counts_B.double() / parallel.mean(counts_B.sum().double()).clamp(min=1)

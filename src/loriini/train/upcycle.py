@@ -35,7 +35,7 @@ def upcycle(
     parallel: Parallel = SINGLE_PROCESS,
     precision: Precision = "fp32",
 ) -> tuple[LoriiniForCausalLM, torch.optim.AdamW]:
-    """The mixture of `config` copied from a dense model, and its optimizer, in the same processes."""
+    """Copy a dense model and its moments into the mixture of `config`; returns it and its optimizer."""
     if parallel.mesh is None:
         mixture = copy_into_experts(dense, config)
     else:
@@ -51,8 +51,8 @@ def copy_into_sharded_experts(
 ) -> LoriiniForCausalLM:
     """`copy_into_experts` for a sharded model, tensor by tensor.
 
-    The first process draws all weights, though only the routers' are used, so that these are the same as in
-    a single process.
+    The first process draws all weights, though only the routers' are used, so that routers are the same as
+    in a single process.
     """
     source = dense.state_dict()
     mixture = build_model(config, parallel, precision, leave_out=source)

@@ -1,1 +1,1 @@
-"""The checkpoints of a run: written and read, checked, and what model is in them."""
+"""The checkpoints of a run: how they are written, read and checked, and the configuration of their model."""

@@ -1,6 +1,6 @@
-"""What a checkpoint's model is: from the run's final model if there is one, and else from its corpora.
+"""The configuration and tokenizer of a checkpoint's model.
 
-Corpora may be elsewhere by the time a checkpoint is exported or trained further.
+Labels and tokenizer come from the run's final model if there is one, else from its corpora, which may move.
 """
 
 from pathlib import Path
@@ -40,7 +40,7 @@ def checkpoint_config(checkpoint: Path, eos_token_id: int | None = None) -> Lori
 
 
 def checkpoint_tokenizer(checkpoint: Path) -> Path | None:
-    """The folder of the tokenizer of a checkpoint's tokens; None where it is not found."""
+    """The folder of the tokenizer of a checkpoint's model; None if it is not found."""
     path = run_file(checkpoint)
     run, _ = read_run(path)
     folders = [path.parent / MODEL, *(corpus / "tokenizer" for corpus in run.corpus)]

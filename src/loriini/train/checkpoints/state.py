@@ -1,4 +1,4 @@
-"""What the folders of checkpoints record: progress, scores and hashes; which of them are intact, or old."""
+"""What checkpoint folders record (progress, scores, hashes), and which of them are intact or superseded."""
 
 import json
 import math
@@ -22,7 +22,7 @@ from loriini.train.run_progress import RunProgress
 STATE = "state.json"
 NAME = r"step-\d{8,}"
 MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
-"""Errors of an absent file, which is damage. Other errors of the disk (EACCES, EIO) may pass: raised."""
+"""Errors of an absent file, which is damage. Other disk errors (EACCES, EIO) may be temporary: raised."""
 DAMAGED = (*MISSING, ValueError, KeyError, TypeError, SafetensorError)
 """Errors of reading a damaged checkpoint."""
 
@@ -55,9 +55,9 @@ def read_state(path: Path) -> dict[str, Any]:
 
 
 def superseded(paths: Sequence[Path], keep: int, keep_every: int = 0) -> list[Path]:
-    """The checkpoints to drop, of some in the order of their steps.
+    """Which of `paths`, checkpoints in the order of their steps, to drop.
 
-    Kept are the last `keep`, the best-scored one, and those of every `keep_every` steps.
+    Kept are the last `keep`, the one of lowest score, and those of every `keep_every` steps.
     """
     scores = {path: read_state(path).get("score") for path in paths}
     scored = [
@@ -91,7 +91,7 @@ def refuse_damaged(folder: Path, newest: Newest) -> Path | None:
 def newest_intact_together(paths: Sequence[Path]) -> Newest:
     """`newest_intact` in all processes, each of which hashes a share of a checkpoint's files.
 
-    All take the first process's `paths`, since listings of a shared file system may be late.
+    All take the first process's `paths`, since listings of a shared file system may lag.
     """
 
     def check(path: Path) -> str | None:
@@ -103,7 +103,7 @@ def newest_intact_together(paths: Sequence[Path]) -> Newest:
 
 
 def read_progress(path: Path) -> RunProgress:
-    """The progress that a checkpoint records. ValueError for one that does not record its own."""
+    """The progress that a checkpoint records. ValueError if it is absent, damaged or of another step."""
     values = read_state(path).get("progress")
     if not isinstance(values, dict) or values.keys() != {field.name for field in fields(RunProgress)}:
         raise ValueError(f"{STATE} holds no counts")
@@ -159,5 +159,5 @@ def header_problem(path: Path) -> str | None:
 
 
 def message_of(error: Exception) -> str:
-    """An error's message; that of a KeyError, which is only the key, with its type."""
+    """An error's message; for a KeyError, whose message is only the key, with its type."""
     return f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else str(error)

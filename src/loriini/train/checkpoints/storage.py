@@ -1,7 +1,7 @@
-"""Checkpoints by torch.distributed.checkpoint: safetensors of every process, written in the background.
+"""Checkpoints by torch.distributed.checkpoint: a safetensors file per process, written in the background.
 
-A checkpoint is a folder `step-XXXXXXXX`: a safetensors file from every process, whose header gives the place
-of its shards in the whole tensors, and `state.json`. It is written to a temporary folder, hashed by the
+A checkpoint is a folder `step-XXXXXXXX`: a safetensors file from every process, whose header says where its
+shards lie in the whole tensors, and `state.json`. It is written to a temporary folder, hashed by the
 processes that wrote its files, synced and renamed, and can be read by any number of processes in any mesh.
 """
 
@@ -50,7 +50,7 @@ class CheckpointConfig:
     """When checkpoints are written, and how many are kept."""
 
     every: CountOrZero = 200
-    """Steps between checkpoints, the last step included; 0: only when interrupted, and after evaluations."""
+    """Steps between checkpoints; there is also one after the last. 0: only if stopped early or evaluated."""
     keep: Count = 2
     """How many of the newest checkpoints are kept; if the run is evaluated, the best is kept too."""
     keep_every: CountOrZero = setting(
@@ -69,7 +69,7 @@ class CheckpointConfig:
         check_fields(self, "checkpoint.")
 
     def due(self, step: int, steps: int) -> bool:
-        """Whether one is written after `step` of `steps`, unless interrupted or evaluated."""
+        """Whether a checkpoint is due after `step` of `steps`, even if not stopped or evaluated there."""
         return self.every > 0 and (step % self.every == 0 or step == steps)
 
 
@@ -82,9 +82,9 @@ class CheckpointWriter:
     """Writes checkpoints into `folder` in the background, one at a time; a context manager.
 
     Keeps as many as `kept` says, and the one of lowest score. Each records the `settings` of the run that
-    wrote it. One that cannot be written is warned of, since a full disk may soon have room; a second in a
-    row, or a last one, is an error. Entering the context removes what killed writes left: only one job at a
-    time may write there. Leaving it waits for the last checkpoint.
+    wrote it. An OSError in writing is only warned of, since a full disk may soon have room, but raised for a
+    second checkpoint in a row or the last one. Entering the context removes what killed writes left: only one
+    job at a time may write there. Leaving it waits for the last checkpoint.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class CheckpointWriter:
             self._thread.shutdown()
 
     def wait(self) -> None:
-        """Wait for the checkpoint being written; raises what went wrong."""
+        """Wait for the checkpoint being written; raises its error, if any."""
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.result()
@@ -125,9 +125,9 @@ class CheckpointWriter:
         progress: RunProgress,
         score: float | None = None,
     ) -> None:
-        """Begin a checkpoint, once the one before is complete; returns when the state has been copied.
+        """Begin a checkpoint once the one before is complete; returns when the state has been copied.
 
-        `score` is the model's in an evaluation, the lower the better; None: it was not evaluated.
+        `score` is the model's score in an evaluation, the lower the better; None: not evaluated.
         """
         try:
             self.wait()
@@ -186,15 +186,15 @@ class CheckpointFiles(HuggingFaceStorageWriter):
         self.folder, self.state, self.device = folder, state, pick_device()
 
     def stage(self, state_dict: Mapping[str, Any]) -> dict[str, Any]:
-        """Contiguous copies of the tensors on the CPU; torch copies those that are sharded twice."""
+        """Contiguous copies of the tensors on the CPU; torch's own method copies sharded tensors twice."""
         how = {"copy": True, "memory_format": torch.contiguous_format}
         return {name: tensor.detach().to("cpu", **how) for name, tensor in state_dict.items()}
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> TorchFuture[list[WriteResult]]:
         """Write and hash this process's file; every tensor's result is a `HashedResult`.
 
-        The file is the one that torch would write, but torch first makes all of it in memory, and training
-        waits meanwhile.
+        torch would write the same file, but would first build all of it in memory, and let training wait
+        meanwhile.
         """
         name = f"shard-{plan.storage_data['shard_index']:05d}-model-00001-of-00001.safetensors"
         # A thread begins on GPU 0, where torch's streams would then take memory for every process.
@@ -208,7 +208,7 @@ class CheckpointFiles(HuggingFaceStorageWriter):
         return written
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """In the first process, once all have written."""
+        """Write `state.json`; torch calls this in the first process once all have written."""
         hashes: dict[str, str] = {}
         for result in chain.from_iterable(results):
             assert isinstance(result, HashedResult)
@@ -281,7 +281,7 @@ def restore(
     for name, parameter in model.named_parameters():
         moments = [part for part in MOMENTS if f"{OPTIMIZER_PREFIX}{part}.{name}" in saved]
         if moments:
-            until_last = MOMENTS[: MOMENTS.index(moments[-1]) + 1]  # a second comes with a first
+            until_last = MOMENTS[: MOMENTS.index(moments[-1]) + 1]  # there is no second without a first
             optimizer.state[parameter] = {
                 "step": torch.zeros((), device=parameter.device),
                 **{part: torch.zeros_like(parameter) for part in until_last},

@@ -1,1 +1,1 @@
-"""Settings that the command line changes: which there are, how they change, and which have an effect."""
+"""Settings that the command line can change: their names, and how overrides are applied."""

@@ -1,4 +1,4 @@
-"""A run's settings with overrides of the command line, or values of a file, applied."""
+"""Overrides of the command line, or values of a file, applied to a run's settings."""
 
 import json
 import types
@@ -15,15 +15,15 @@ from loriini.train.config import TrainConfig, value_from_json
 from loriini.train.overrides.names import OPTIONS, no_such_setting, setting_name, setting_names
 
 KINDS: dict[Any, str] = {int: "an integer", float: "a number", dict: "a JSON object"}
-"""What a value is to be, for messages."""
+"""What a value of each type must be, for messages."""
 
 
 def override(run: TrainConfig, arguments: Sequence[str]) -> TrainConfig:
     """A run with `--dotted.name value` pairs applied; InputError names a wrong one.
 
-    A section is checked once all its overrides are applied, so the order of different ones does not matter;
-    of the same one the last counts. `--routing NAME` starts from the design of that name with the segment
-    length that the run has; further overrides change its fields.
+    A section is checked once all its overrides are applied, so their order does not matter; if one is given
+    twice, the last counts. `--routing NAME` starts from the design of that name with the run's segment
+    length; further overrides change its fields.
     """
     given = list(override_pairs(arguments))
     values: dict[str, Any] = {}
@@ -46,10 +46,9 @@ def override(run: TrainConfig, arguments: Sequence[str]) -> TrainConfig:
 
 
 def with_values(config: Any, values: Mapping[str, Any], section: str = "") -> Any:
-    """A configuration with other values, in tables as JSON and TOML have them.
+    """A configuration with other `values`, in nested tables as JSON and TOML have them.
 
-    InputError for a field that it does not have and for a value of another type, ValueError for a routing
-    design that cannot be.
+    InputError for an unknown field or a value of a wrong type, ValueError for an impossible routing design.
     """
     hints = get_type_hints(type(config))
     changes = {}
@@ -112,7 +111,7 @@ def _check_name(name: str, flag: str) -> None:
 
 
 def _add_value(values: dict[str, Any], config: Any, path: Sequence[str], text: str) -> None:
-    """Put a setting's parsed text into the tables of `config`'s `values`; ValueError for a wrong one."""
+    """Parse a setting's text and put it into `values`, nested as `config` is; ValueError for a wrong text."""
     *sections, name = path
     for section in sections:
         config = getattr(config, section)
@@ -123,7 +122,7 @@ def _add_value(values: dict[str, Any], config: Any, path: Sequence[str], text: s
 
 
 def _parse(text: str, kind: Any) -> Any:
-    """Text as JSON has a value of a field's type: none, one of its words, or a value of its plain type."""
+    """Text as JSON holds it for a field's type: None, a word of its Literal, or a value of its plain type."""
     kinds = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
     if text == "none" and types.NoneType in kinds:
         return None
@@ -140,7 +139,7 @@ def _parse(text: str, kind: Any) -> Any:
 
 
 def _parse_plain(text: str, kind: Any) -> Any:
-    """Text as a value of a type that is no choice."""
+    """Text as a value of a type that is neither a union nor a Literal."""
     origin, kinds = get_origin(kind), get_args(kind)
     if origin is tuple:
         if kinds[0] in (int, float):

@@ -13,7 +13,7 @@ from loriini.routing import DESIGNS, RoutingConfig
 from loriini.train.config import TrainConfig
 
 OPTIONS = {"corpus", "init", "init_digest"}
-"""Settings that are options of the command line, or follow from them, instead of overrides."""
+"""Settings that are no overrides: they are options of the command line, or follow from one."""
 
 
 @dataclass(frozen=True)
@@ -50,24 +50,24 @@ def _describe(config: Any, section: str) -> Iterator[Override]:
 
 
 def setting_names() -> list[str]:
-    """The dotted names of a run's settings and of their sections, each before its settings."""
+    """The dotted names of a run's settings and sections; a section comes before its settings."""
     parts = (name.split(".") for name in settings_of(TrainConfig))
     return list(dict.fromkeys(name for each in parts for name in accumulate(each, "{}.{}".format)))
 
 
 def setting_name(flag: str) -> str:
-    """The dotted name of the setting that a flag of the command line changes, such as `--batch-size`."""
+    """The dotted name of the setting that a flag changes, such as `batch_size` for `--batch-size`."""
     return flag.removeprefix("--").replace("-", "_")
 
 
 def no_such_setting(name: str, names: Sequence[str], dashes: str = "") -> str:
-    """That a run has no setting `name`, and which of the dotted `names` are nearest to it."""
+    """The message that a run has no setting `name`, with the nearest of the dotted `names`."""
     hint = the_nearest([f"{dashes}{known}" for known in _nearest(name, names)])
     return f"no such setting; {hint}`loriini train RECIPE --help` lists all"
 
 
 def _nearest(name: str, names: Sequence[str]) -> list[str]:
-    """The settings that may be meant: by the same last part, or by one alike."""
+    """The settings that may be meant: all with the same last part, else one whose last part is similar."""
     last = name.rpartition(".")[2]
     by_last = {known.rpartition(".")[2]: known for known in names}
     same = [known for known in names if known.rpartition(".")[2] == last]

@@ -1,4 +1,4 @@
-"""How a step used the experts: sums over units, and the statistics that `metrics.jsonl` records of them."""
+"""How a step used the experts: sums over units, and the statistics of them that `metrics.jsonl` records."""
 
 import math
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ class ExpertUse(NamedTuple):
 
 @torch.no_grad()
 def expert_use(routings: tuple[Routing, ...]) -> ExpertUse:
-    """The sums over one micro-batch's routing decisions, one of every layer; of one expert, zeros."""
+    """The sums over the routing decisions of one micro-batch, by layer; zeros for a dense model."""
     if routings[0].gates.shape[-1] == 1:  # nothing is recorded of a dense model
         none_L = torch.zeros(len(routings), device=routings[0].gates.device)
         none_LE = none_L[:, None]
@@ -62,7 +62,7 @@ def received(use: ExpertUse, design: RoutingConfig) -> Tensor:
 
 
 def add_totals(before: Totals, use: ExpertUse, design: RoutingConfig) -> Totals:
-    """What each expert `received` in a step, plus `before` if of as many experts; none for a dense model."""
+    """What each expert `received` in a step, plus `before` if its shape fits; empty for a dense model."""
     added = received(use, design).double()
     if added.shape[-1] == 1:
         return ()
@@ -81,9 +81,9 @@ def expert_metrics(use: ExpertUse, design: RoutingConfig, since_record: Totals =
       the union of its masks. An expert is active if a unit chose it; in a design that gives every unit
       every expert, if a unit's gate is above 2/E (Lory appendix G.1).
 
-    With `since_record`, the sum of `received` over the steps since the last record of every expert, also
-    `choices`, that sum over experts; and per expert: `load`, its share of it, since few units choose in a
-    single step; and of this step `mean_gates`, and `activation_norms` where experts score themselves.
+    `since_record` is the sum of `received` since the last per-expert record, empty if none is due. With it,
+    there are also `choices`, its sum over experts, and per expert `load`, its share of that sum (few units
+    choose in one step); and of this step `mean_gates`, and `activation_norms` if experts score themselves.
     """
     if use.gates.shape[-1] == 1:
         return {}

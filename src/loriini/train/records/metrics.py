@@ -1,4 +1,4 @@
-"""`metrics.jsonl` and other files of one JSON object a step: read and rewound."""
+"""Reading and rewinding of `metrics.jsonl` and other files with one JSON object per step."""
 
 import json
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from loriini.common.errors import InputError
 
 METRICS, EVALUATION = "metrics.jsonl", "evaluation.jsonl"
 TAIL = 1 << 16
-"""Bytes at the end of a file that are read for its last record; a longer one is not found."""
+"""Bytes at the end of a file that are read for its last record; a longer record is not found."""
 
 
 def read_records(path: Path, *required: str) -> list[dict[str, Any]]:
@@ -41,12 +41,12 @@ def read_records(path: Path, *required: str) -> list[dict[str, Any]]:
 
 
 def last_record(path: Path) -> dict[str, Any] | None:
-    """The last step's record, while others may be written; None where there is none."""
+    """The last step's record, also while another process writes the file; None if there is none."""
     if not path.exists():
         return None
     with open(path, "rb") as file:
         file.seek(max(0, path.stat().st_size - TAIL))
-        whole = file.read().split(b"\n")[:-1]  # after the last end of a line, one is being written
+        whole = file.read().split(b"\n")[:-1]  # what follows the last line end is still being written
     with suppress(ValueError, IndexError):
         record: dict[str, Any] = json.loads(whole[-1])
         return record
@@ -54,7 +54,7 @@ def last_record(path: Path) -> dict[str, Any] | None:
 
 
 def _problem(record: Any, required: Sequence[str]) -> str | None:
-    """What is wrong with a step's record, None if nothing is."""
+    """What is wrong with a step's record; None if nothing is."""
     if not isinstance(record, dict):
         return "no JSON object"
     if absent := [name for name in ("step", *required) if name not in record]:

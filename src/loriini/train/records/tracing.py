@@ -24,7 +24,7 @@ def profiled_steps(text: str | None) -> range:
 
 @contextmanager
 def profiling(steps: range, out: Path, rank: int = 0) -> Iterator[Callable[[int], None]]:
-    """Yield a function to be called before each step with its number: it traces those of `steps`.
+    """Yield a function to call with each step's number before the step: it traces those in `steps`.
 
     The trace of a process is `out/profile/steps-A-B.rank-R.json`; a run that begins or ends within these
     steps traces the part that it takes.

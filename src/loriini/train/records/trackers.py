@@ -21,7 +21,7 @@ Scalars = Mapping[str, float]
 Log = Callable[[int, Scalars], None]
 """Logs the scalars of a step."""
 Record = Callable[[Mapping[str, Any], Mapping[str, Any]], None]
-"""Records a step's metrics and its evaluation, if any."""
+"""Records a step's metrics, and its evaluation (empty if there was none)."""
 
 PROJECT = "loriini"
 
@@ -87,7 +87,7 @@ TRACKERS: dict[str, Callable[[str, Settings, Path, int], AbstractContextManager[
     "tensorboard": tensorboard,
     "wandb": wandb,
 }
-"""The trackers: each takes a run's name, settings, folder and steps taken, and yields a `Log`."""
+"""By name, trackers: each takes a run's name, settings, folder and steps taken, and yields a `Log`."""
 
 
 def check_trackers(names: Sequence[str]) -> None:
@@ -101,7 +101,7 @@ def check_trackers(names: Sequence[str]) -> None:
 def recording(
     config: WatchConfig, name: str, settings: Settings, out: Path | None, step: int
 ) -> Iterator[Record]:
-    """Yield a function that records a step in `out`; without an `out` it does nothing."""
+    """Yield a function that records a step in `out` and with trackers; if `out` is None, it does nothing."""
     if out is None:
         yield lambda metrics, measured: None
         return
