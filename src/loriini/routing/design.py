@@ -37,14 +37,14 @@ UNTRAINED = ("frozen", "random", "label", "activation_norm")
 COUNTED = ("all", "top_k", "expert_choice")
 """Selections of a known number of experts, for each unit or on average."""
 RENORMALISED = ("softmax_selected", "softmax_twice", "sigmoid")
-"""Gates of the selected experts that sum to 1, and so are 1 for a single one."""
+"""Gates that sum to 1 over the selected experts, so that the gate of a single one is always 1."""
 AUXILIARY_LOSSES = ("load_balance", "confidence_entropy", "router_z", "gate_l1")
 LARGEST_CAPACITY = 1 << 16
 """Upper bound of `capacity_factor` while the number of experts is unknown."""
 
 
 def _choice(field: str, value: str) -> Needs:
-    """The need of a design with this choice."""
+    """The condition that a design's `field` has this value."""
     return Needs(f"--routing.{field} {value}", lambda design: getattr(design, field) == value)
 
 
@@ -70,9 +70,9 @@ class RoutingConfig:
     """Every layer decides (`layer`), or the first layer decides for all (`global`)."""
     scorer: Scorer | Annotated[str, Registered("scorer")] = "linear"
     """How each expert's logit is computed: by a matrix that is trained (`linear`), never trained (`frozen`)
-    or redrawn every training step (`random`); by two layers (`mlp`); by a matrix of the token's state and
-    another of the previous segment's mean (`linear_segment`); from `routing_labels` (`label`); or by the norm
-    of the expert's own activation (`activation_norm`)."""
+    or redrawn every training step (`random`); by two layers (`mlp`); by one matrix for the token's state and
+    another for the previous segment's mean (`linear_segment`); from `routing_labels` (`label`); or by the
+    norm of the expert's own activation (`activation_norm`)."""
     scorer_width: CountOrZero = setting(0, needs=_choice("scorer", "mlp"))
     """Hidden width of the `mlp` scorer; 0: the model's width."""
     norm: Literal[1, 2, "inf"] = setting(2, needs=_choice("scorer", "activation_norm"))
@@ -83,7 +83,7 @@ class RoutingConfig:
     """The activation whose norm scores an expert under `activation_norm`."""
     selection: Selection | Annotated[str, Registered("selection")] = "all"
     """Which experts a unit gets: `all`; the `top_k`; the fewest whose softmax weights reach `top_p`; those
-    that choose it (`expert_choice`); or those of positive logit (`positive`)."""
+    that choose it (`expert_choice`); or those with a positive logit (`positive`)."""
     top_k: Count = setting(
         2,
         needs=Needs(
@@ -91,20 +91,20 @@ class RoutingConfig:
             lambda design: design.selection == "top_k" or design.experts_vary,
         ),
     )
-    """Experts of a unit with selection=top_k; where their number varies (top_p, positive), the number for
+    """Experts per unit with selection=top_k; where their number varies (top_p, positive), the number for
     which models are sized and experts' initial weights scaled."""
     top_p: Annotated[float, Bounds(above=0, most=1)] = setting(0.6, needs=_choice("selection", "top_p"))
-    """Softmax weight that a unit's experts reach together with selection=top_p."""
+    """Sum of softmax weights that a unit's experts reach with selection=top_p."""
     capacity_factor: Annotated[float, Bounds(above=0, most=LARGEST_CAPACITY)] = setting(
         1.0, needs=_choice("selection", "expert_choice")
     )
-    """Mean number of experts of a unit with selection=expert_choice."""
+    """Mean number of experts per unit with selection=expert_choice."""
     gates: Gates | Annotated[str, Registered("gates")] = "softmax_all"
-    """The weights of the selected experts: their softmax over all experts (`softmax_all`: Lory, Switch,
+    """The weights of the selected experts: the softmax over all experts (`softmax_all`: Lory, Switch,
     Expert Choice); the softmax over the selected logits (`softmax_selected`: Mixtral, AoE); the softmax of
     the selected probabilities (`softmax_twice`: sequence-level top-2 of the design-choices paper); equal
     (`uniform`); the positive logits (`relu`: ReMoE); the normalised sigmoids of the selected logits
-    (`sigmoid`: DeepSeek-V3); or a softmax over the expert and those close below it (`sparse_mixer`:
+    (`sigmoid`: DeepSeek-V3); or a softmax over each expert and those close below it (`sparse_mixer`:
     Phi-3.5-MoE)."""
     jitter: Fraction = setting(0.01, needs=_choice("gates", "sparse_mixer"))
     """With gates=sparse_mixer, logits up to twice this relative distance below another are close to it."""
@@ -114,7 +114,7 @@ class RoutingConfig:
     num_shared_experts: CountOrZero = 0
     """Ungated experts that every token passes through besides its routed ones."""
     combination: Combination = "parameters"
-    """Gates weigh the experts' `outputs` or their `parameters`."""
+    """Whether gates weigh the experts' `outputs` or their `parameters`."""
     load_balance: Weight = 0.0
     """Weight of the loss E · Σ f P, which evens the load; 0: off."""
     confidence_entropy: Weight = 0.0
@@ -130,7 +130,7 @@ class RoutingConfig:
         for name, value, expected in wrong_fields(self):
             raise ValueError(f"routing.{name} is {value!r}; it must be {expected}")
         options = {n: float(v) if type(v) is int and is_finite(v) else v for n, v in self.options.items()}
-        object.__setattr__(self, "options", options)  # nobody else's, who might change it
+        object.__setattr__(self, "options", options)  # a copy, which no caller can change
         refuse_first(_conflicts(self), ValueError)
 
     def to_dict(self) -> dict[str, Any]:
@@ -155,13 +155,13 @@ class RoutingConfig:
         return self.unit in ("segment", "prefix")
 
     def unit_length(self, length: int) -> int:
-        """Tokens of a unit in a sequence of `length` tokens, at most."""
+        """The most tokens that a unit has in a sequence of `length` tokens."""
         longer = min(self.segment_length, length) if self.segmented else length
         return 1 if self.unit == "token" else longer
 
     @property
     def pooled(self) -> bool:
-        """Whether a unit is of several tokens, or is routed by a segment's mean."""
+        """Whether a unit has several tokens, or is routed by the mean of a segment."""
         return self.unit != "token" or self.scorer == "linear_segment"
 
     @property
@@ -181,7 +181,7 @@ class RoutingConfig:
 
     @property
     def trains_router(self) -> bool:
-        """Whether a gradient reaches weights of the scorer: through gates that vary, or an auxiliary loss."""
+        """Whether a gradient reaches the scorer's weights, through gates that vary or an auxiliary loss."""
         alone = self.selection == "top_k" and self.top_k == 1 and self.gates in RENORMALISED
         constant = self.gates == "uniform" or alone
         by_losses = bool(self.loss_weights.keys() - {"gate_l1"})
@@ -204,7 +204,7 @@ class RoutingConfig:
 
     @property
     def training_causality(self) -> Causality:
-        """The same in `model.train()`, where expert choice compares a unit with later ones."""
+        """`causality` in `model.train()`, where expert choice compares a unit with later ones."""
         return "none" if self.compares_units and self.data_dependent else self.causality
 
     @property
@@ -217,13 +217,13 @@ class RoutingConfig:
 
     @property
     def experts_vary(self) -> bool:
-        """Whether units select as many experts as they like, so that parameters and FLOPs count all."""
+        """Whether a unit may select any number of experts; active parameters and FLOPs then count all."""
         return self.selection not in COUNTED
 
     def experts_per_token(self, num_experts: int) -> float:
-        """Routed FFNs that a token passes through: 1 if merged or single, otherwise its unit's.
+        """How many routed FFNs a token passes through: 1 if merged or dense, else those its unit selects.
 
-        For expert choice their mean; all experts, where the number varies.
+        For expert choice the mean number; `num_experts` where any number may be selected.
         """
         if num_experts == 1 or self.combination == "parameters":
             return 1
@@ -232,8 +232,8 @@ class RoutingConfig:
         return min(self.top_k, num_experts) if self.selection == "top_k" else num_experts
 
     def active_ffns(self, num_experts: int) -> float:
-        """How many FFNs side by side a dense model of the same active size has: shared plus routed (`top_k`
-        where the number varies)."""
+        """The width, in FFNs, of a dense model of the same active size: shared plus routed experts (`top_k`
+        where any number may be selected)."""
         if num_experts == 1:
             return 1
         routed = self.experts_per_token(num_experts)
@@ -243,7 +243,7 @@ class RoutingConfig:
 def causality_warning(design: RoutingConfig, training: bool = False) -> str | None:
     """A sentence warning that tokens see later ones; None for causal designs.
 
-    Designs that leak within segment 1 only count as causal: their perplexity leaves that segment out.
+    None also for designs that leak within segment 1 only: their perplexity leaves that segment out.
     """
     if design.causality == "none":
         return (
@@ -260,7 +260,7 @@ def causality_warning(design: RoutingConfig, training: bool = False) -> str | No
 
 
 def router_warning(design: RoutingConfig) -> str | None:
-    """A sentence warning that a router has weights to train and no gradient reaches them, or None."""
+    """A sentence warning that no gradient reaches the weights of a router to be trained; None if one does."""
     if design.scorer in UNTRAINED or design.constant_gates or design.trains_router:
         return None
     return (
@@ -356,16 +356,16 @@ DESIGNS: dict[str, RoutingConfig] = {
 
 
 def find_design(name: Any) -> RoutingConfig:
-    """The design of this name; ValueError for another, which lists all."""
+    """The design of this name; for an unknown name a ValueError that lists all."""
     if not isinstance(name, str) or name not in DESIGNS:
         raise ValueError(f"there is no design {name!r}; there are: {', '.join(DESIGNS)}")
     return DESIGNS[name]
 
 
 def design_name(routing: RoutingConfig) -> str:
-    """The name of a design in `DESIGNS`, or that it has none.
+    """The name in `DESIGNS` of a design, or "a design of its own".
 
-    The length of segments, the weights of its losses, options and fields without effect may differ.
+    Segment length, weights of losses, `balance_bias`, options and fields without effect may differ.
     """
     ignored = {"segment_length", *AUXILIARY_LOSSES, "balance_bias", "options", *without_effect(routing)}
     fields = routing.to_dict().keys() - ignored
@@ -380,8 +380,8 @@ def design_name(routing: RoutingConfig) -> str:
 def design_and_fields(value: Any, base: RoutingConfig) -> tuple[RoutingConfig, dict[str, Any]]:
     """The design that a name or a table of fields starts from, and the fields that it changes.
 
-    A table's `design` names the one to start from, by default `base`. Fields are not checked. ValueError for
-    an unknown design.
+    A table's `design` names the one to start from; without it that is `base`. Fields are not checked.
+    ValueError for an unknown design.
     """
     table = {"design": value} if isinstance(value, str) else value
     if not isinstance(table, Mapping):

@@ -1,6 +1,6 @@
-"""Scorers, selections, gates and losses of one's own, without a change of the package.
+"""Registration of your own scorers, selections, gates and losses.
 
-A name in a file is only looked up in these tables: no file makes Loriini import a module.
+A name in a run's or model's file is only looked up here: no file makes Loriini import a module.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,8 +17,8 @@ def register_scorer(
 ) -> None:
     """Add a value of `scorer`: a class or function that builds a layer's module from its settings.
 
-    `options`, here and below, are the numbers it reads from `RoutingConfig.options`, by name. ValueError for
-    the name of a scorer of Loriini; one that was registered before is replaced.
+    `options`, here and below: names of the numbers that it reads from `RoutingConfig.options`. ValueError for
+    the name of a built-in scorer; a scorer registered before is replaced.
     """
     _register("scorer", SCORERS, name, scorer, options)
 
@@ -28,8 +28,8 @@ def register_selection(
 ) -> None:
     """Add a value of `selection`: logits (units, E), design, valid units, training → mask (units, E).
 
-    `compares_units`: in training, what a unit gets depends on the other units of the micro-batch, so that the
-    design is not causal there. ValueError as for scorers.
+    `compares_units`: in training, a unit's experts depend on the other units of the micro-batch, so that the
+    design is not causal in training. ValueError as for scorers.
     """
     _register("selection", SELECTIONS, name, select, options)
     (COMPARES_UNITS.add if compares_units else COMPARES_UNITS.discard)(name)
@@ -44,10 +44,10 @@ def register_gates(name: str, weigh: Weigh, options: Iterable[str] = ()) -> None
 
 
 def register_loss(name: str, loss: Loss) -> None:
-    """Add an auxiliary loss: a `Routing` of all layers, in the first axis → a value of each layer.
+    """Add an auxiliary loss: the `Routing` of all layers (layers, units, E) → a value per layer (layers,).
 
-    Its weight is the option of its name; in several processes, each takes it of its own units. ValueError as
-    for scorers.
+    Its weight is the option of the same name. Each process computes it over its own units. ValueError as for
+    scorers.
     """
     _register("loss", LOSSES, name, loss, ())
 

@@ -1,6 +1,6 @@
 """Auxiliary losses: functions of a `Routing`, returned and never stored.
 
-Like statistics they are scalars, or (layers,) of a `Routing` of several layers.
+Like statistics they are scalars, or (layers,) for the `Routing` of several layers.
 """
 
 from collections.abc import Callable
@@ -23,8 +23,8 @@ Weighting each process's loss by its units then gives the loss of all units.
 def load_balance(routing: Routing, average: Average | None = None) -> Tensor:
     """E · Σ_i f_i P_i (AoE equation 2; Switch equation 4); scalar.
 
-    f_i is the share of units that choose expert i, so that Σ f_i = k and the loss is k when balanced, as in
-    transformers, and with `average` of the units of all processes; P_i is the mean softmax of the logits.
+    f_i is the share of units that choose expert i, in all processes if `average` is given; P_i is the mean
+    softmax of this process's logits. As in transformers, Σ f_i = k, so the loss is k when balanced.
     """
     chosen = choices(routing)
     counted = torch.cat([chosen, count_units(routing).expand(*chosen.shape[:-1], 1)], dim=-1)
@@ -61,15 +61,15 @@ LOSSES: dict[str, Loss] = {
     "router_z": router_z,
     "gate_l1": gate_l1,
 }
-"""Each is weighted by the field of `RoutingConfig` of the same name, or the option of an extension's."""
+"""By the name of the weight: a field of `RoutingConfig`, or an option for an extension's loss."""
 
 
 def auxiliary_loss(
     routings: tuple[Routing, ...], design: RoutingConfig, average: Average | None = None
 ) -> Tensor | None:
-    """The weighted auxiliary losses, each the mean of its values of all layers; None without any.
+    """The weighted sum of the auxiliary losses, each averaged over layers; None without any.
 
-    `average` is for the one loss that is not a mean over units.
+    `average` is for `load_balance`, the one loss that is not a mean over units.
     """
     weights = design.loss_weights
     if not weights:

@@ -1,4 +1,4 @@
-"""Pooling: the states by which each unit of a call is routed.
+"""Pooling: the mean state by which each unit of a call is routed.
 
 Axes: see `routing.unit`; N segments of the history.
 """
@@ -16,7 +16,7 @@ def routing_states(
 ) -> Tensor:
     """The pooled states (B, U, D) that route each unit of a call, from the states of its history.
 
-    With `linear_segment` they are (B, L, 2D): each token's own, then the mean of the segment before its own.
+    With `linear_segment` they are (B, L, 2D): each token's state, then the mean of the previous segment.
     """
     if design.unit == "token":
         if design.pooled:
@@ -32,10 +32,10 @@ def routing_states(
 def segment_routing_states(
     states_BHD: Tensor, context: RoutingContext, design: RoutingConfig, layout: UnitLayout
 ) -> Tensor:
-    """The mean state (B, U, D) that routes each unit of a call, a segment (Lory §3.1, Algorithm 1).
+    """The mean state (B, U, D) that routes each segment of a call (Lory §3.1, Algorithm 1).
 
-    Segment k > 1 is routed by the mean of segment k-1; segment 1 by its own, in which only the prompt's
-    tokens count where there is a prompt. With `unit=prefix`, what routes segment 1 routes all.
+    Segment k > 1 is routed by the mean of segment k-1; segment 1 by its own mean or, if there is a prompt,
+    that of the prompt's tokens in it. With `unit=prefix`, the mean that routes segment 1 routes all.
     """
     assert layout.segments_BU is not None
     T = design.segment_length
@@ -91,15 +91,15 @@ def with_segment_before(states_BHD: Tensor, context: RoutingContext, design: Rou
 def segment_means(states_BHD: Tensor, context: RoutingContext, T: int, segments: int | None = None) -> Tensor:
     """Mean state of each segment of the history (B, N, D); 0 for an empty one.
 
-    N is `segments`, by default as many as H tokens of one document fill. Sums and counts are at least
-    float32: in bfloat16 a sum of ones stops growing at 256.
+    N is `segments`, by default ⌈H / T⌉. Sums and counts are at least float32: in bfloat16 a sum of ones
+    stops growing at 256.
     """
     B, H, D = states_BHD.shape
     dtype, wide = states_BHD.dtype, torch.promote_types(states_BHD.dtype, torch.float32)
     segments = segments or -(-H // T)
     if context.positions_BH is None:
         missing = segments * T - H
-        filled = pad(states_BHD, (0, 0, 0, missing)) if missing else states_BHD  # a pad of nothing is a copy
+        filled = pad(states_BHD, (0, 0, 0, missing)) if missing else states_BHD  # padding by 0 would copy
         counts_N1 = torch.full((segments, 1), T, device=filled.device)
         counts_N1[-1] = T - missing
         return (filled.reshape(B, segments, T, D).sum(2, dtype=wide) / counts_N1).to(dtype)

@@ -1,4 +1,4 @@
-"""The names that extensions add to the axes of a design, and the numbers they read from its `options`."""
+"""The names that extensions add to the axes of a design, and the options that these read."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -6,15 +6,15 @@ from typing import Any
 from loriini.common.checks import Weight, mismatch
 
 REGISTERED: dict[str, dict[str, tuple[str, ...]]] = {"scorer": {}, "selection": {}, "gates": {}, "loss": {}}
-"""By axis, the registered names, each with the names of the options that it reads."""
+"""By axis, each registered name with the names of the options that it reads."""
 AXES = ("scorer", "selection", "gates")
-"""The axes whose value may be registered; a design has one of each, and any number of losses."""
+"""The axes of which a design has one value, built-in or registered; it may have any number of losses."""
 COMPARES_UNITS = {"expert_choice"}
 """Selections that compare the units of a micro-batch in training."""
 
 
 class Registered:
-    """The values that extensions add to an axis; annotates a field as `Bounds` does."""
+    """The values that extensions add to an axis; annotates a field, like `Bounds`."""
 
     def __init__(self, axis: str) -> None:
         self.names = REGISTERED[axis]
@@ -28,12 +28,12 @@ class Registered:
 
 
 def registered_values(design: Any) -> dict[str, str]:
-    """The values of a `RoutingConfig` that extensions added, by axis; without its losses."""
+    """By axis, the values of a `RoutingConfig` that extensions added; losses are not included."""
     return {axis: value for axis in AXES if (value := getattr(design, axis)) in REGISTERED[axis]}
 
 
 def wrong_options(options: Mapping[str, Any], values: Mapping[str, str]) -> Iterator[str]:
-    """What is wrong with a design's options; `values` are the values of the axes that may be registered."""
+    """Errors in a design's options; `values` are its values by axis, for AXES."""
     reader = {
         name: f"{axis}={value}" for axis, value in values.items() for name in REGISTERED[axis].get(value, ())
     }

@@ -29,16 +29,16 @@ class Routing(Movable):
     valid: Tensor | None = None
 
 
-# a part of every output
+# every output of a model contains one
 torch.export.register_dataclass(Routing, serialized_type_name="loriini.Routing")
 
 
 class Router(nn.Module):
-    """Makes the decisions of one layer; without a scorer where gates do not depend on logits.
+    """Makes the decisions of one layer. It has no scorer if there is one expert or if gates are constant.
 
-    A call may use another design than the router was built for, if `built_from` agrees.
-    `balance_bias` (E,) is a buffer: `train.balance` moves it, no gradient reaches it. It is float32 in
-    models of any dtype: in bfloat16, small steps would leave it where it is.
+    A call may use another design than the router was built for, if `built_from` is the same for both.
+    `balance_bias` (E,) is a buffer, which `train.balance` updates and no gradient reaches. It is float32 in
+    models of any dtype: in bfloat16, small steps would be rounded away.
     """
 
     def __init__(self, settings: RouterSettings) -> None:
@@ -98,7 +98,7 @@ SCORER_FIELDS = ("scorer", "scorer_width", "norm")
 
 
 def built_from(design: RoutingConfig) -> dict[str, Any]:
-    """What of a design the parts of a layer depend on, by name; None for fields without effect on it."""
+    """The settings of a design that a layer is built from, by name; None for those without effect."""
     no_effect = without_effect(design)
     if design.constant_gates:
         no_effect.update(SCORER_FIELDS)
@@ -112,7 +112,7 @@ def built_from(design: RoutingConfig) -> dict[str, Any]:
 
 
 def _first_segment(logits_BUE: Tensor, is_first_BU: Tensor, design: RoutingConfig) -> Tensor:
-    """Segment 1 saw its own future: stop its gradient (Lory §3.1), or weigh every expert equally."""
+    """Segment 1 is routed by its own future: stop its gradient (Lory §3.1), or give experts equal logits."""
     uniform = design.first_segment == "uniform"
     instead = torch.zeros_like(logits_BUE) if uniform else logits_BUE.detach()
     return torch.where(is_first_BU[..., None], instead, logits_BUE)

@@ -17,7 +17,7 @@ from loriini.routing.unit import RoutingContext
 
 @dataclass(frozen=True)
 class RouterSettings:
-    """What a layer's router is built from: its design, sizes, layer index, and the model's initial `std`."""
+    """What a layer's router is built from; `std` is the standard deviation of the model's initial weights."""
 
     design: RoutingConfig
     hidden_size: int
@@ -27,7 +27,7 @@ class RouterSettings:
 
 
 class ScorerModule(nn.Module):
-    """Base of all scorers; their matrices are initialised as the model's other weights are."""
+    """Base class of all scorers, whose matrices are initialised like the model's other weights."""
 
     def forward(self, h_BUD: Tensor, context: RoutingContext) -> Tensor:
         """Logits (B, U, E), float32."""
@@ -49,13 +49,13 @@ class LinearScorer(ScorerModule):
 
 
 def linear_logits(h_BUD: Tensor, weight: Tensor) -> Tensor:
-    """h Wᵀ (B, U, E) in float32, also under autocast; one W (E, D) for all sequences, or (B, E, D)."""
+    """h Wᵀ (B, U, E) in float32, also under autocast; W is (E, D), or (B, E, D) with one per sequence."""
     with torch.autocast(h_BUD.device.type, enabled=False):
         return h_BUD.float() @ weight.float().mT
 
 
 class LinearSegmentScorer(LinearScorer):
-    """The sum of two linear scorers: of a token and of the mean of the segment before its own (B, U, 2D)."""
+    """The sum of two linear scorers: of each token's state and of the previous segment's mean (B, U, 2D)."""
 
     states_per_unit = 2
 
@@ -64,19 +64,19 @@ class FrozenScorer(LinearScorer):
     """A linear scorer that is never trained (design-choices paper, section 3)."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, nn.Parameter):  # also the one that loading puts in its place
+        if isinstance(value, nn.Parameter):  # also one that loading assigns
             value.requires_grad_(False)
         super().__setattr__(name, value)
 
     def forward(self, h_BUD: Tensor, context: RoutingContext) -> Tensor:
-        return linear_logits(h_BUD, self.weight.detach())  # where a caller makes all weights trainable
+        return linear_logits(h_BUD, self.weight.detach())  # even if a caller makes all weights trainable
 
 
 class RandomScorer(ScorerModule):
-    """A linear scorer drawn from N(0, std) once an optimizer step (design-choices paper, section 3).
+    """A linear scorer drawn from N(0, std²) once an optimizer step (design-choices paper, section 3).
 
     Its weights are a function of the context's `router_seed` and of the layer, so a resumed run draws what
-    the uninterrupted one would have. Each sequence may have a seed of its own.
+    the uninterrupted one would have. Each sequence may have its own seed.
     """
 
     def __init__(self, settings: RouterSettings) -> None:
@@ -93,9 +93,9 @@ class RandomScorer(ScorerModule):
 
 @torch.library.custom_op("loriini::standard_normal", mutates_args=())
 def standard_normal(seed: Tensor, layer: Tensor, num_experts: int, hidden_size: int) -> Tensor:
-    """The (E, D) numbers of a seed for a layer; an operator, because torch.compile traces no generator.
+    """Standard normal numbers (E, D) of a seed and layer; an operator, as torch.compile traces no generator.
 
-    NumPy's generator is keyed by all bits of both; torch's would drop those of a seed above the 32nd.
+    NumPy's generator uses all bits of both as its key; torch's would drop a seed's bits above the 32nd.
     """
     generator = np.random.Generator(np.random.Philox(key=[int(seed), int(layer)]))
     return torch.from_numpy(generator.standard_normal((num_experts, hidden_size), np.float32)).to(seed.device)
@@ -154,9 +154,9 @@ class ActivationNormScorer(ScorerModule):
 
 
 class EuclideanNorm(torch.autograd.Function):
-    """The norm over the last dimension in float32, without a float32 copy of what it is taken of.
+    """The norm over the last dimension in float32, without a float32 copy of its input.
 
-    The gradient is that of `torch.linalg.vector_norm`, in one pass.
+    Computes the gradient of `torch.linalg.vector_norm` in one pass.
     """
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Selection of experts, and their gates: two tables of functions of logits (units, E).
+"""Selection of experts, and their gates: functions of logits (units, E), in two tables by name.
 
 Ties go to the lower expert index and, in expert choice, to the earlier unit, on every device.
 """
@@ -23,7 +23,7 @@ def select_all(logits_NE: Tensor, design: RoutingConfig, valid_N: Tensor | None,
 
 
 def select_top_k(logits_NE: Tensor, design: RoutingConfig, valid_N: Tensor | None, training: bool) -> Mask:
-    """Every unit gets the `top_k` experts of highest logit; with a `balance_bias`, of sigmoid plus bias."""
+    """Every unit gets the `top_k` experts of highest logit (with `balance_bias`: sigmoid plus bias)."""
     return _top(logits_NE, design.top_k)
 
 
@@ -39,9 +39,9 @@ def select_expert_choice(
 ) -> Mask:
     """Training: every expert takes its top `units · capacity_factor / E` units of the micro-batch.
 
-    Units are compared by their softmax over experts, or by the logits themselves where these are activation
-    norms (AoE Q7). Padded units neither count nor are chosen. At evaluation every unit gets its top k =
-    capacity_factor experts, which depends on no other unit (Lory §5.3).
+    Units are compared by their softmax over experts, or by the logits themselves if these are activation
+    norms (AoE Q7). Padded units neither count nor are chosen. At evaluation every unit gets its top
+    `capacity_factor` experts, whatever the other units (Lory §5.3). Both numbers are rounded, at least 1.
     """
     if not training:
         return _top(logits_NE, _evaluation_k(design))
@@ -54,7 +54,7 @@ def select_expert_choice(
 
 
 def select_positive(logits_NE: Tensor, design: RoutingConfig, valid_N: Tensor | None, training: bool) -> Mask:
-    """Every unit gets the experts of positive logit: any number of them, possibly none (ReMoE)."""
+    """Every unit gets the experts with a positive logit: any number of them, possibly none (ReMoE)."""
     return logits_NE > 0
 
 
@@ -67,16 +67,16 @@ def _evaluation_k(design: RoutingConfig) -> int:
 
 
 def _top(scores_NE: Tensor, k: int, dim: int = -1) -> Mask:
-    """The k highest along an axis; among equals the first, where `topk` takes what suits its kernel."""
+    """Mask of the k highest scores along an axis; of equal ones the first, which `topk` does not promise."""
     ids = scores_NE.sort(dim=dim, descending=True, stable=True).indices
     chosen = ids.narrow(dim, 0, min(k, scores_NE.shape[dim]))
     return torch.zeros_like(scores_NE, dtype=torch.bool).scatter(dim, chosen, True)
 
 
 class FixedCounts(NamedTuple):
-    """How many experts every unit gets, or units every expert; None where it varies.
+    """How many experts every unit gets, and how many units every expert gets; None where the number varies.
 
-    Shapes that depend on these alone are static for torch.compile.
+    Shapes that depend on these numbers alone are static for torch.compile.
     """
 
     per_unit: int | None = None
@@ -86,7 +86,7 @@ class FixedCounts(NamedTuple):
 def fixed_counts(
     design: RoutingConfig, units: int, experts: int, training: bool, padded: bool
 ) -> FixedCounts:
-    """The counts that a design fixes; `padded`: some of the `units` hold no tokens."""
+    """The counts that a design fixes; `padded`: some of the `units` may hold no tokens."""
     if design.selection == "all":
         return FixedCounts(per_unit=experts)
     if design.selection == "top_k":
@@ -133,7 +133,7 @@ def sigmoid(logits_NE: Tensor, mask_NE: Mask, design: RoutingConfig) -> Tensor:
 def sparse_mixer(logits_NE: Tensor, mask_NE: Mask, design: RoutingConfig) -> Tensor:
     """Each selected expert's softmax over itself and those close below it (SparseMixer-v2 at evaluation).
 
-    l' is close below l where 0 ≤ (l - l') / max(l, |l'|) ≤ 2 · `jitter`. Mostly no other is close and the
+    l' is close below l where 0 ≤ (l - l') / max(l, |l'|) ≤ 2 · `jitter`. Usually no other is close, and the
     gate is 1. SparseMixer's estimate of the router's gradient in training is not implemented.
     """
     own_NE1, other_N1E = logits_NE[:, :, None], logits_NE[:, None, :]

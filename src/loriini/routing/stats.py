@@ -1,7 +1,7 @@
 """Statistics of routing: functions of a `Routing`, returned and never stored.
 
-Those of several layers are computed together, on the `Routing` that `stack_layers` makes: layers are then a
-first axis of every result. None waits for the device.
+With the `Routing` of several layers that `stack_layers` makes, layers are the first axis of every result but
+`count_units`. No statistic waits for the device.
 
 Axes: N units, E experts, X values of a unit.
 """
@@ -15,7 +15,7 @@ from loriini.routing.router import Routing
 
 
 def stack_layers(routings: Sequence[Routing]) -> Routing:
-    """The routings of layers with the same units as one, on the device of the first: (layers, N, E)."""
+    """Several layers' routings of the same units as one (layers, N, E), on the first one's device."""
     first = routings[0]
     device = first.gates.device
     logits = torch.stack([routing.logits.to(device) for routing in routings])
@@ -25,13 +25,13 @@ def stack_layers(routings: Sequence[Routing]) -> Routing:
 
 def sum_over_units(values_NX: Tensor, routing: Routing) -> Tensor:
     """The sum of values (…, N, X) over the units that hold tokens; (…, X)."""
-    if routing.valid is not None:  # chosen by a mask, as indexing would wait for the number of units
+    if routing.valid is not None:  # by a mask: indexing would wait for the number of units
         values_NX = values_NX.masked_fill(~routing.valid[:, None], 0)
     return values_NX.sum(-2)
 
 
 def mean_over_units(values_NX: Tensor, routing: Routing) -> Tensor:
-    """The mean of values (…, N, X) over the units that hold tokens; 0 without any; (…, X)."""
+    """The mean of values (…, N, X) over the units that hold tokens, 0 if none does; (…, X)."""
     return sum_over_units(values_NX, routing) / count_units(routing).clamp(min=1)
 
 
@@ -39,7 +39,7 @@ def count_units(routing: Routing) -> Tensor:
     """Number of units that hold tokens; scalar."""
     logits = routing.logits
     if routing.valid is None:
-        return logits.new_full((), logits.shape[-2])  # filled on the device, where `new_tensor` would wait
+        return logits.new_full((), logits.shape[-2])  # filled on the device; `new_tensor` would wait
     return routing.valid.sum().to(logits)
 
 
@@ -49,7 +49,7 @@ def choices(routing: Routing) -> Tensor:
 
 
 def shares(amounts_E: Tensor) -> Tensor:
-    """Amounts (…, E) as shares of their sum; zeros stay."""
+    """Amounts (…, E) divided by their sum; all zeros stay zeros."""
     return amounts_E / amounts_E.sum(-1, keepdim=True).clamp(min=torch.finfo(amounts_E.dtype).tiny)
 
 
@@ -64,13 +64,13 @@ def mean_gates(routing: Routing) -> Tensor:
 
 
 def gate_entropy(routing: Routing) -> Tensor:
-    """Mean entropy, in nats, of the units' gates as shares of their sum; scalar.
+    """Mean entropy, in nats, of each unit's gates divided by their sum; scalar.
 
-    0 if every unit gives all its weight, of any size, to one expert; log E if all gates are equal.
+    0 if every unit has one gate above 0, of any size; log E if all gates are equal.
     """
     return mean_over_units(entropy(shares(routing.gates))[..., None], routing).squeeze(-1)
 
 
 def active_experts(routing: Routing) -> Tensor:
-    """Which experts have a weight over 2/E for at least one unit (E,), bool (Lory appendix G.1)."""
+    """Which experts have a gate above 2/E for at least one unit (E,), bool (Lory appendix G.1)."""
     return sum_over_units((routing.gates > 2 / routing.gates.shape[-1]).float(), routing) > 0

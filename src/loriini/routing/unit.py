@@ -1,11 +1,11 @@
 """Units of routing: which tokens of a forward call share one decision.
 
-Axes: B sequences, L tokens of this call, H tokens of the history (those cached before it and its own), U
-units of this call, S slots in a unit, D model width.
+Axes: B sequences, L tokens of this call, H tokens of the history (cached tokens and this call's), U units of
+this call, S slots in a unit, D model width.
 
-Positions count the tokens of each sequence from 0, without padding (-1), so that a padded sequence falls
-into the same units as it would alone. In a packed row they start again at each document, and so do segments;
-no unit holds tokens of two documents.
+Positions count the tokens of each sequence from 0. Padding has position -1 and is not counted, so that a
+sequence has the same units with padding as without. In a packed row, positions and segments start again at
+each document; no unit holds tokens of two documents.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -20,10 +20,10 @@ from loriini.routing.design import RoutingConfig
 
 @dataclass(frozen=True)
 class Movable:
-    """A dataclass whose tensors move to another device; accelerate does so where layers are on several."""
+    """A dataclass whose `to` moves its tensors; accelerate calls it if layers are on several devices."""
 
     def to(self, device: torch.device | str | int | None, non_blocking: bool = False) -> Self:
-        """The same with all tensors on a device; as it is where that is None, as for `Tensor.to`."""
+        """A copy with all tensors on `device`; None: this object itself, as with `Tensor.to`."""
         if device is None:
             return self
         values: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
@@ -36,18 +36,18 @@ class Movable:
 
 @dataclass(frozen=True)
 class RoutingContext(Movable):
-    """What routing needs to know of one forward call besides its states.
+    """What routing needs to know of a forward call besides its states.
 
     - `past`: tokens of each sequence in the cache, H - L.
     - `positions_BH`: positions of the history, -1 for padding; None: no padding, so they are 0..H-1.
     - `padded`: whether `positions_BH` may contain padding; testing it would synchronise a GPU.
-    - `packed`: rows hold several documents, and positions are those in a document.
+    - `packed`: rows hold several documents, and positions count within each document.
     - `prompt_lengths_B`: each sequence's prompt, in tokens without padding; None: route as in training.
-    - `inference_routing`: one decision from the whole prompt, or segment by segment after it.
+    - `inference_routing`: where there is a prompt, one decision by it (`prompt`), or one per `segment`.
     - `labels_B`: each sequence's expert, for the label scorer.
     - `decided`: every token continues a unit that was routed in an earlier call.
-    - `decided_at`: tokens the last decision depends on; cropping below this voids it.
-    - `router_seed`: by which a random scorer draws its weights, () or one for each sequence (B,).
+    - `decided_at`: tokens the last decision depends on; cropping a cache to fewer voids it.
+    - `router_seed`: the seed of a random scorer's weights, () or one per sequence (B,).
     - `device`: where the states are.
     """
 
@@ -67,7 +67,7 @@ class RoutingContext(Movable):
 
     @property
     def prompt_routed(self) -> bool:
-        """Whether one decision from the prompt serves every token of the call."""
+        """Whether one decision by the prompt routes every token of the call."""
         return self.prompt_lengths_B is not None and self.inference_routing == "prompt"
 
     def positions(self) -> Tensor:
@@ -81,7 +81,7 @@ class RoutingContext(Movable):
         return self.positions()[:, self.past :]
 
     def segments(self, T: int) -> Tensor:
-        """The segment of T tokens of each token of the history (B, H), counted in its row; -1 for padding."""
+        """Each token's segment of T tokens (B, H), as an index in its row; -1 for padding."""
         positions_BH = self.positions()
         if not self.packed:
             return torch.where(positions_BH < 0, -1, positions_BH // T)
@@ -89,16 +89,16 @@ class RoutingContext(Movable):
         return (starts_BH.cumsum(1) - 1).masked_fill(positions_BH < 0, -1)
 
     def position_ids(self) -> Tensor:
-        """Positions of this call's tokens (B, L), or (1, L) without padding; 0 for padding."""
+        """Positions of this call's tokens (B, L), or (1, L) if `positions_BH` is None; 0 for padding."""
         positions_BL = self.new_positions()
         return positions_BL[:1] if self.positions_BH is None else positions_BL.clamp(min=0)
 
 
 @dataclass(frozen=True)
 class UnitLayout(Movable):
-    """Tokens (B, L) as units (B, U, S); the last of several units is filled up with empty slots.
+    """Tokens (B, L) as units (B, U, S), whose slots may be empty.
 
-    - `slots_BL`: the slot of each token among U·S, and U·S itself for padding; None: token i is in slot i.
+    - `slots_BL`: the slot of each token among U·S, or U·S itself for padding; None: token i is in slot i.
     - `valid_BU`: which units hold a token; None: all.
     - `segments_BU`: the index of each unit's segment in its document; None: units are not segments.
     """
@@ -129,7 +129,7 @@ class UnitLayout(Movable):
 
 
 def units_of_rows(design: RoutingConfig, positions_BL: Tensor) -> Tensor:
-    """How many units longer than a token each row has (B,), by its tokens' positions in their documents."""
+    """Number of units of each row (B,), from positions in documents, for units longer than a token."""
     batch, length = positions_BL.shape
     packed = RoutingContext(batch, length, positions_BH=positions_BL, padded=False, packed=True)
     return packed.segments(design.unit_length(length)).amax(1) + 1
@@ -156,7 +156,7 @@ def _real_tokens(context: RoutingContext) -> Tensor | None:
 
 
 def _segments(context: RoutingContext, T: int) -> UnitLayout:
-    """Segments of T positions; a call may begin and end within one."""
+    """Segments of T positions as units; a call may begin and end within a segment."""
     positions_BL = context.new_positions()
     first_B = _first_segments(positions_BL, T)
     if context.length == 1:  # a unit of one slot instead of T
@@ -165,7 +165,7 @@ def _segments(context: RoutingContext, T: int) -> UnitLayout:
         units = -(-context.length // T)
         return UnitLayout(units, min(T, context.length), segments_BU=_count_from(first_B, units))
     slots_BL = positions_BL - T * first_B[:, None]
-    # a call's own length, and not that of its longest row: processes that share experts have equal units
+    # from the call's length, not its longest row's: processes that share experts need equally many units
     last = context.length - 1 if context.past == 0 else int(slots_BL.amax().clamp(min=0))
     units, slots = last // T + 1, min(T, last + 1)
     segments_BU = _count_from(first_B, units)
@@ -179,7 +179,7 @@ def _segments(context: RoutingContext, T: int) -> UnitLayout:
 
 
 def _packed_units(context: RoutingContext, design: RoutingConfig) -> UnitLayout:
-    """The segments of each document, or the documents themselves, as the units of its row."""
+    """The segments of each document, or whole documents, as the units of their row."""
     positions_BL = context.positions()
     longest = int(positions_BL.amax()) + 1
     T = design.unit_length(longest)
@@ -198,7 +198,7 @@ def _packed_units(context: RoutingContext, design: RoutingConfig) -> UnitLayout:
 
 
 def _first_segments(positions_BL: Tensor, T: int) -> Tensor:
-    """The segment (B,) of the first token of each sequence in the call; 0 where all is padding."""
+    """The segment (B,) of each sequence's first token in the call; 0 if all are padding."""
     padding_BL = positions_BL < 0
     first_B = positions_BL.masked_fill(padding_BL, torch.iinfo(torch.long).max).amin(1)
     return torch.where(padding_BL.all(1), 0, first_B // T)
