@@ -10,7 +10,7 @@ from loriini.model.modeling import LoriiniForCausalLM
 AutoConfig.register(LoriiniConfig.model_type, LoriiniConfig, exist_ok=True)
 AutoModel.register(LoriiniConfig, LoriiniModel, exist_ok=True)
 AutoModelForCausalLM.register(LoriiniConfig, LoriiniForCausalLM, exist_ok=True)
-# Trainer asks this table whether labels are to be shifted where it smooths them.
+# Trainer's label smoothing shifts the labels of models in this table.
 MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[LoriiniConfig.model_type] = LoriiniForCausalLM.__name__
 
 __all__ = ["LoriiniConfig", "LoriiniForCausalLM", "LoriiniModel"]

@@ -35,13 +35,13 @@ class Architecture:
     tie_word_embeddings: bool = False
     """Use the input embedding as the output head."""
     block: BlockKind = "llama"
-    """Kind of transformer block: a Llama's; the same with LayerNorm (phimoe); or GPT-2's, with LayerNorm,
-    GELU, learned positions and biases (gpt2)."""
+    """Kind of transformer block: Llama's (llama); the same with LayerNorm (phimoe); or GPT-2's, with
+    LayerNorm, GELU, learned positions and biases (gpt2)."""
     dropout: FractionBelowOne = setting(0.0, "training")
     """Dropout of embeddings, attention weights and residual branches; gpt2 only."""
     low_rank: Count | None = setting(None, "design")
-    """Rank through which the experts' gate projections are factorised (AoE), at a width that keeps the
-    parameters of an expert; none: the design's choice, a third of hidden_size where it needs one."""
+    """Rank of the experts' factorised gate projections (AoE), at an expert width that keeps the number of
+    parameters; none: about hidden_size / 3 where the design needs a rank, else no factorisation."""
     num_key_value_heads: Count | None = None
     """Heads of keys and values, each shared by a group of queries' heads; none: as many as queries'."""
     head_dim: Count | None = None
@@ -62,9 +62,9 @@ class Architecture:
     initializer_range: Fraction = setting(0.02, "training")
     """Standard deviation of initial weights."""
     expert_scale: ExpertScale = setting("dense", "training", DRAWN_EXPERTS)
-    """Where experts start: drawn so that the FFN branch has the root mean square of the dense model's
-    (dense), as equal copies of one draw, scaled so too (copies), or each drawn with initializer_range
-    (initializer: the papers')."""
+    """Initial weights of experts: drawn so that the FFN branch has the dense model's root mean square
+    (dense); equal copies of one draw, with the same scaling (copies); or drawn with initializer_range, as
+    in the papers (initializer)."""
     output_z: Weight = setting(0.0, "training")
-    """Weight of the z-loss of the output logits, z · log²Z a target (PaLM: 1e-4), which keeps log Z near 0;
-    0: none."""
+    """Weight z of the z-loss of the output logits, z · log²Z per target (PaLM: 1e-4), which keeps log Z near
+    0; 0: none."""

@@ -15,7 +15,7 @@ ROUTING_ARGUMENTS = ("prompt_lengths", "inference_routing", "routing_labels", "r
 
 
 def check_names(others: Iterable[str]) -> None:
-    """TypeError for a misspelt argument of routing; any other may be one of an attention kernel's."""
+    """TypeError for a misspelt routing argument; other names may be arguments of an attention kernel."""
     if torch.compiler.is_compiling():
         return
     for name in others:
@@ -24,8 +24,8 @@ def check_names(others: Iterable[str]) -> None:
 
 
 def check_inference_routing(config: LoriiniConfig, inference_routing: str | None, filled: str | None) -> None:
-    """ValueError for an `inference_routing` that does not exist, that the design does not have, or other than
-    the one that the cache was `filled` with."""
+    """ValueError for an `inference_routing` that is unknown, that the design does not allow, or that differs
+    from the one that the cache was `filled` with."""
     if inference_routing not in (None, "prompt", "segment"):
         raise ValueError(f"inference_routing is {inference_routing!r}; it must be 'prompt' or 'segment'")
     if inference_routing == "segment" and (problem := segment_problem(config)):
@@ -38,7 +38,7 @@ def check_inference_routing(config: LoriiniConfig, inference_routing: str | None
 
 
 def segment_problem(config: LoriiniConfig) -> str | None:
-    """Why a model cannot be routed by segment; None where it can, or where its gates depend on no tokens."""
+    """Why a model cannot be routed by segment; None if it can, or if its gates depend on no tokens."""
     design = config.design
     if design.unit == "sequence" and design.data_dependent:
         return "this model routes whole sequences; use 'prompt'"
@@ -46,7 +46,7 @@ def segment_problem(config: LoriiniConfig) -> str | None:
 
 
 def check_mask(config: LoriiniConfig, attention_mask: Any, batch: int, tokens: int) -> None:
-    """ValueError for an `attention_mask` that is not (B, H), or is of pairs of tokens where routing pools."""
+    """ValueError for a mask that is not (B, H), or masks token pairs if routing pools or compares units."""
     design = config.design
     if attention_mask is None:
         return
@@ -68,7 +68,7 @@ def check_shapes(
     router_seed: Tensor | int,
     position_ids: Tensor | None,
 ) -> None:
-    """ValueError for arguments that are not of the input's shape, and for empty prompts."""
+    """ValueError for arguments whose shape does not fit the input, and for empty prompts."""
     if position_ids is not None and position_ids.shape not in ((batch, length), (1, length)):
         found = tuple(position_ids.shape)
         raise ValueError(f"position_ids are {found}; they must be ({batch}, {length}) or (1, {length})")
@@ -85,7 +85,7 @@ def check_shapes(
 
 
 def check_not_empty(lengths_B: Tensor, name: str) -> None:
-    """ValueError for prompts without tokens, except on a GPU, where the check would synchronise."""
+    """ValueError for prompts without tokens; not checked on a GPU, where that would synchronise."""
     if lengths_B.device.type != "cpu" or torch.compiler.is_compiling():
         return
     if bool((lengths_B < 1).any()):
@@ -96,8 +96,8 @@ def check_not_empty(lengths_B: Tensor, name: str) -> None:
 
 
 def check_packed(config: LoriiniConfig, batch: int, of_one_document: Iterable[Any]) -> None:
-    """ValueError for rows of several documents with an argument that needs one, and where attention would mix
-    them."""
+    """ValueError for packed rows with an argument that needs one document a row, or with an attention kernel
+    that would mix documents."""
     if any(value is not None for value in of_one_document):
         raise ValueError(
             "position_ids start again within a row, so it holds several documents; "
@@ -111,14 +111,14 @@ def check_packed(config: LoriiniConfig, batch: int, of_one_document: Iterable[An
 
 
 def check_prompt(config: LoriiniConfig, lengths_B: Tensor, tokens_B: Tensor, segment: bool) -> None:
-    """ValueError where a first call lacks tokens of a prompt that are routed together, or has none.
+    """ValueError if a first call has no tokens, or not all prompt tokens that are routed together.
 
-    A compiled graph reads no values.
+    Not checked in a compiled graph, which cannot read values.
     """
     design = config.design
     if torch.compiler.is_compiling() or design.unit == "token" or not design.data_dependent:
         return
-    check_not_empty(lengths_B, "tokens by attention_mask")  # counted: those that were given are not
+    check_not_empty(lengths_B, "tokens by attention_mask")  # given lengths are checked already
     together = design.segment_length if segment else sys.maxsize
     if bool((lengths_B.clamp(max=together) > tokens_B).any()):
         remedy = "pass the whole prompt"

@@ -16,7 +16,7 @@ from loriini.model.configuration import LoriiniConfig
 from loriini.model.experts.stacked import Experts, FactorizedExperts, GeluExperts, SwigluExperts
 
 WithPositions = tuple[Tensor, dict[str, Any]]
-"""States with their positions (B, L, D), and the keyword arguments that attention needs for them."""
+"""States (B, L, D) with learned positions added, and keyword arguments of attention for rotary ones."""
 
 
 class Rotary(nn.Module):
@@ -50,7 +50,7 @@ class Block:
 
 
 ATTENTIONS = {None: LlamaAttention, "head": Qwen3Attention, "all": OlmoeAttention}
-"""Rotary attention by `qk_norm`, of which Glm4MoeAttention has the first two for a part of each head."""
+"""Rotary attention by `qk_norm`. Glm4MoeAttention replaces the first two if only part of a head rotates."""
 
 
 def rotary_attention(config: LoriiniConfig, layer_idx: int) -> nn.Module:
@@ -64,7 +64,7 @@ def rotary_attention(config: LoriiniConfig, layer_idx: int) -> nn.Module:
 
 
 def gpt2_attention(config: LoriiniConfig, layer_idx: int) -> nn.Module:
-    """GPT-2's attention; its output projection is marked for its initial weights."""
+    """GPT-2's attention; a mark on its output projection makes `draw_weights` scale that down."""
     attention = GPT2Attention(config, layer_idx=layer_idx)
     attention.c_proj.adds_to_residual = True
     return attention
@@ -73,7 +73,7 @@ def gpt2_attention(config: LoriiniConfig, layer_idx: int) -> nn.Module:
 _llama = Block(
     norm=lambda c: LlamaRMSNorm(c.hidden_size, eps=c.rms_norm_eps),
     attention=rotary_attention,
-    positions=lambda c: Rotary(Glm4MoeRotaryEmbedding(c)),  # Llama's, and reads `partial_rotary_factor`
+    positions=lambda c: Rotary(Glm4MoeRotaryEmbedding(c)),  # Llama's, but reads `partial_rotary_factor`
     experts=SwigluExperts,
 )
 
@@ -107,7 +107,7 @@ def make_shared_experts(config: LoriiniConfig) -> Experts | None:
 
 
 def make_experts(config: LoriiniConfig) -> Experts:
-    """The routed experts of one layer: its block's, or factorised ones where there is a low rank."""
+    """The routed experts of one layer: the block's kind, or factorised ones if there is a low rank."""
     sizes = (config.num_experts, config.hidden_size, config.expert_width)
     if config.low_rank is not None:
         return FactorizedExperts(*sizes, config.low_rank)

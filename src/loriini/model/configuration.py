@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def resolve_routing(routing: "RoutingConfig | Mapping[str, Any] | str") -> RoutingConfig:
-    """A design by its name, or by a JSON object of its fields; `design` in it names one to start from."""
+    """The design of a name, or of a JSON object of fields, whose `design` names the one to start from."""
     if isinstance(routing, RoutingConfig):
         return routing
     design, changes = design_and_fields(routing, RoutingConfig())
@@ -39,19 +39,19 @@ OUR_NAMES = {
     "router_aux_loss_coef": "routing's load_balance",
     "norm_topk_prob": "routing's gates (softmax_selected or softmax_all)",
 }
-"""Settings of other mixtures by transformers' names → what they are here."""
+"""transformers' names for settings of other mixtures → their names here."""
 
 
 @strict
 class LoriiniConfig(LlamaConfig):
     """A Llama whose FFNs are mixtures of `num_experts` FFNs of `intermediate_size` each.
 
-    The fields of `Architecture`, which says what each means, those of `LlamaConfig`, and
+    It has the fields of `Architecture`, which are explained there, those of `LlamaConfig`, and
 
     - `routing`: a `RoutingConfig`, its JSON object or a design's name. With one expert the model is a Llama.
-    - `rope_parameters`: rotary positions, as in `LlamaConfig`; not in gpt2.
+    - `rope_parameters`: settings of rotary positions, as in `LlamaConfig`; not for block gpt2.
     - `recompute_merge`: the backward pass merges experts again instead of keeping the merged weights.
-    - `label_names`: what labels stand for; name i is routed to expert i.
+    - `label_names`: a name for each label of label routing; name i is routed to expert i.
 
     Raises ValueError for a field out of range and for fields that do not combine.
     """
@@ -89,7 +89,7 @@ class LoriiniConfig(LlamaConfig):
     eos_token_id: int | list[int] | None = None
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; a routing as a name or an object is resolved. ValueError for another type."""
+        """Set an attribute; `routing` may be a name or an object of fields. ValueError for a wrong value."""
         if name == "routing":
             value = resolve_routing(value)
         elif name in FIELDS and (expected := mismatch(value, FIELDS[name])):
@@ -105,15 +105,15 @@ class LoriiniConfig(LlamaConfig):
             near = get_close_matches(name, type(self).__dataclass_fields__, 1, cutoff=0.9)
             if near and not hasattr(type(self), name):
                 raise TypeError(f"unexpected setting {name}; do you mean {near[0]}?")
-        self.resolve()  # while `head_dim` is as given
+        self.resolve()  # before LlamaConfig sets `head_dim`
         super().__post_init__(**kwargs)
-        self.resolve()  # with rotary settings by their older names
+        self.resolve()  # after LlamaConfig read rotary settings under their older names
 
     def resolve(self) -> None:
-        """Set what is None and follows from other settings; ValueError for those that do not fit each other.
+        """Derive settings that are None from others; ValueError for settings that do not fit each other.
 
-        A model calls it too, as settings may have been changed since. What was set once, also here, stays
-        when the setting that it followed from is changed.
+        A model calls it again, since settings may have changed. A derived value stays even if the setting
+        that it was derived from changes later.
         """
         if self.attention_out_bias is None:
             self.attention_out_bias = self.attention_bias
@@ -131,7 +131,7 @@ class LoriiniConfig(LlamaConfig):
 
     @property
     def design(self) -> RoutingConfig:
-        """The design in effect: with one expert, dense."""
+        """The design in effect: `routing`, or the dense design with one expert."""
         design: RoutingConfig = self.routing if self.is_mixture else DESIGNS["dense"]
         return design
 
@@ -148,7 +148,7 @@ class LoriiniConfig(LlamaConfig):
 
     @property
     def skipped_positions(self) -> int:
-        """First positions that the training loss leaves out: segment 1, with `skip_loss`."""
+        """How many first positions the training loss leaves out: those of segment 1, with `skip_loss`."""
         return self.first_segment_length if self.design.first_segment == "skip_loss" else 0
 
     @property
@@ -219,8 +219,8 @@ class LoriiniConfig(LlamaConfig):
     def parameters(self) -> tuple[int, int]:
         """(total, active): parameters held, and those that one token's forward pass uses.
 
-        A merged FFN counts once, and so does a tied head. With top_p and positive the number of experts
-        varies; all are counted.
+        A tied head counts once, and merged experts count as one in the active parameters. With top_p and
+        positive, whose number of experts varies, all experts count as active.
         """
         sizes = self.sizes()
         return sizes.experts + sizes.layers + sizes.root, self._active(sizes)
@@ -232,17 +232,17 @@ class LoriiniConfig(LlamaConfig):
         return sizes.layers + sizes.root + round(self.num_hidden_layers * experts)
 
     def sizes(self) -> "Sizes":
-        """Parameters by where they are; a layer is built for each call."""
+        """Parameter counts by place, from a layer on the meta device, which every call builds."""
         from loriini.model.sizes import count_sizes  # which imports this module
 
         return count_sizes(self)
 
     def flops_per_token(self, length: int) -> float:
-        """Training FLOPs a token (forward and backward, 6 a weight), attention and merging included.
+        """Training FLOPs per token (forward and backward, 6 per weight), attention and merging included.
 
         Embedding lookups cost nothing; a tied embedding counts as the head. Attention over `length` positions
-        counts the causal half. Routing and merging are once a unit: merging costs E/T of the FFN (Lory
-        appendix B), or E/`length` where a unit is a whole sequence.
+        counts the causal half. Routing and merging are counted once per unit: merging costs E/T of the FFN
+        (Lory appendix B), or E/`length` if a unit is a whole sequence.
         """
         sizes = self.sizes()
         attention = self.num_hidden_layers * self.num_attention_heads * self.head_dim * length

@@ -36,7 +36,7 @@ def routing_context(
     """The context of a call. `cache` has routed layers; `router_seed` is the random scorer's.
 
     ValueError for a wrong shape or type, an `inference_routing` that the design or the filled cache does not
-    allow, packed rows with a cache, prompt or mode, and missing `routing_labels`.
+    allow, packed rows with a cache or arguments of prompts, and missing prompt tokens or `routing_labels`.
     """
     batch, length = x_BLD.shape[:2]
     past = 0 if cache is None else cache.get_seq_length()
@@ -47,7 +47,7 @@ def routing_context(
     check_shapes(batch, length, routing_labels, prompt_lengths, router_seed, position_ids)
     mask_BH = padding_mask(attention_mask)
     packed_BL = None
-    if position_ids is not None:  # those of one row serve all
+    if position_ids is not None:  # one row may serve all
         packed_BL = packed_positions(position_ids.expand(batch, -1), mask_BH)
     if packed_BL is not None:
         check_packed(config, batch, (cache, prompt_lengths, inference_routing))
@@ -82,7 +82,7 @@ def routing_context(
 
 
 def padding_mask(attention_mask: Any) -> Tensor | None:
-    """The mask of the history's tokens (B, H); None without padding, and for a mask of pairs of tokens."""
+    """The mask of the history's tokens (B, H); None without padding, or for a mask of token pairs."""
     if not isinstance(attention_mask, Tensor) or attention_mask.dim() != 2 or bool(attention_mask.all()):
         return None
     return attention_mask
@@ -91,7 +91,7 @@ def padding_mask(attention_mask: Any) -> Tensor | None:
 def _decided(design: RoutingConfig, context: RoutingContext, first: RoutedCacheLayer) -> dict[str, Any]:
     """`decided` and `decided_at` of a call with a cache.
 
-    A new decision is made where a segment begins, and while the prompt that routes segment 1 is incomplete.
+    A call decides anew if a segment begins in it, or if it has prompt tokens that route segment 1.
     """
     if design.unit == "token":
         return {}
@@ -109,10 +109,10 @@ def _decided(design: RoutingConfig, context: RoutingContext, first: RoutedCacheL
 
 
 def additive_mask(mask: Any, states: Tensor) -> Any:
-    """A boolean mask of pairs of tokens as what attention adds to its logits: 0 or −∞, in their dtype.
+    """A boolean mask of pairs of tokens as the 0 or −∞ that attention adds to its logits, in their dtype.
 
-    Made once a call: torch would make one of a boolean mask in every layer, and keep all for the backward
-    pass. Other masks, and all where no gradient is recorded, are returned as they are.
+    Made once per call: from a boolean mask torch would make one in every layer, and keep all for the backward
+    pass. Other masks, and all masks while no gradient is recorded, are returned unchanged.
     """
     boolean = isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.dim() == 4
     if not boolean or not torch.is_grad_enabled():
@@ -124,15 +124,15 @@ def additive_mask(mask: Any, states: Tensor) -> Any:
 def packed_positions(position_ids: Tensor, mask_BH: Tensor | None) -> Tensor | None:
     """Each token's position in its document (B, L), -1 for padding; None where each row is one document.
 
-    A document starts where a token's position is not one more than that of the token before it, padding left
-    out. A single token is part of a longer sequence.
+    A document starts where a token's position is not one more than that of the token before it, not counting
+    padding. A single token continues its row's document. ValueError for padding inside a document.
     """
     length = position_ids.shape[1]
     if length == 1:
         return None
     real_BL = torch.ones_like(position_ids) if mask_BH is None else mask_BH[:, -length:].long()
     places_BL = torch.arange(length, device=position_ids.device).expand_as(real_BL)
-    last_BL = places_BL.masked_fill(real_BL == 0, -1).cummax(1).values  # the last token up to each place
+    last_BL = places_BL.masked_fill(real_BL == 0, -1).cummax(1).values  # the last token up to here
     before_BL = torch.nn.functional.pad(last_BL[:, :-1], (1, 0), value=-1)
     follows_BL = position_ids == position_ids.gather(1, before_BL.clamp(min=0)) + 1
     starts_BL = (real_BL > 0) & ~(follows_BL & (before_BL >= 0))

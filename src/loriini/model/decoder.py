@@ -23,7 +23,7 @@ from loriini.routing.unit import RoutingContext, UnitLayout, unit_layout
 
 
 class LoriiniDecoderLayer(GradientCheckpointingLayer):
-    """Attention and mixture, each with its norm before it and a residual connection around it."""
+    """Attention and mixture, each with a norm before it and a residual connection around it."""
 
     def __init__(self, config: LoriiniConfig, layer_idx: int) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
         return [cast(LoriiniDecoderLayer, layer).mlp for layer in self.layers]
 
     def set_router_seed(self, seed: int) -> None:
-        """Start random routers where no other seed below 2^30, nor evaluation, does."""
+        """Seed random routers: seeds below 2^30 start far apart, and away from the seeds of evaluation."""
         if self.router_seed is not None:
             self.router_seed.fill_((1 + seed % (1 << 30)) << 32)
 
@@ -124,7 +124,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
             self.router_seed += 1
 
     def _router_seed(self, router_seeds: Tensor | None) -> Tensor | int:
-        """A random router's seed: the step's in training, else that of each sequence or one for all."""
+        """The seed of random routers: the step's in training; else each sequence's, or 0 for all."""
         if self.training and self.router_seed is not None:
             return self.router_seed.clone()
         return 0 if router_seeds is None else router_seeds
@@ -198,7 +198,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
             inputs_embeds=x_BLD,
             attention_mask=attention_mask,
             **{CACHE: cache},
-            # of one document a row transformers would ask the device whether they are several
+            # given these, transformers asks the device whether rows hold several documents
             position_ids=context.position_ids() if context.packed else None,
         )
         mask = additive_mask(mask, x_BLD)

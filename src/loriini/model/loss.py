@@ -1,4 +1,4 @@
-"""The loss of next tokens, from states or from their logits."""
+"""The loss of next tokens, from states or from logits."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -10,24 +10,24 @@ from loriini.model.kernels.products import aligned_head, product_dtype
 from loriini.routing.unit import RoutingContext
 
 IGNORE_INDEX = -100
-"""The label, and the target, of what the loss leaves out; PyTorch's default."""
+"""The label, or target, of a token that the loss leaves out; PyTorch's default."""
 MOST_LOGITS = 1 << 25
-"""Logits that are held at once where not all are wanted: 128 MiB in float32."""
+"""Most logits held at once where they need not be returned: 128 MiB in float32."""
 TILE = 128
-"""Rows of a tile of a GPU's matrix product, which computes whole ones."""
+"""Rows of a tile of a GPU's matrix product, which computes whole tiles."""
 LossOfRows = Callable[
     [Tensor, Tensor, Tensor | None, Tensor, torch.dtype, float], tuple[Tensor, Tensor | None, Tensor]
 ]
-"""`loss_of_rows`, or the same compiled."""
+"""`loss_of_rows`, or its compiled form."""
 
 
 class CallLoss(NamedTuple):
-    """The loss of a call's targets, and what it is made of.
+    """The loss of a call's targets, and its parts.
 
     - `loss`: scalar; with reduction `none`, each target's (B, L).
     - `cross_entropy`: of the same shape; without gradient where there is a z-loss.
-    - `output_z_loss`: the weighted z-loss of the output logits in `loss`, scalar, without gradient; None:
-      there is none.
+    - `output_z_loss`: the part of `loss` that is the weighted z-loss of the output logits, scalar, without
+      gradient; None: there is no z-loss.
     """
 
     loss: Tensor
@@ -36,14 +36,14 @@ class CallLoss(NamedTuple):
 
 
 def loss_parts(loss: Tensor, z_loss: Tensor | None = None) -> CallLoss:
-    """A loss with a z-loss in it, or without."""
+    """The parts of a loss, which includes `z_loss` if that is given."""
     if z_loss is None:
         return CallLoss(loss, loss, None)
     return CallLoss(loss, (loss - z_loss).detach(), z_loss.detach())
 
 
 def reads_weights_alone(head: nn.Module) -> bool:
-    """Whether an output head is nothing but its weights, as `fused_loss` takes it: no adapter, no hook."""
+    """Whether an output head is only weight and bias, as `fused_loss` assumes: no adapter, no hook."""
     of_forward, of_backward = head._forward_hooks, head._backward_hooks
     before = head._forward_pre_hooks or head._backward_pre_hooks
     hooked = of_forward or of_backward or before or hasattr(head, "_hf_hook")  # accelerate's
@@ -51,11 +51,11 @@ def reads_weights_alone(head: nn.Module) -> bool:
 
 
 class Targets(NamedTuple):
-    """The targets of a call, and how its losses are scaled to add up to those of its batch.
+    """The targets of a call, and the scales by which the losses of a batch's calls add up to the batch's.
 
-    - `ids_BL`: the tokens to predict; IGNORE_INDEX where none counts.
-    - `divisor`: what their summed loss is divided by.
-    - `share`: what an auxiliary loss is multiplied by.
+    - `ids_BL`: the tokens to predict; IGNORE_INDEX where the loss counts none.
+    - `divisor`: number by which their summed loss is divided.
+    - `share`: number by which an auxiliary loss is multiplied.
     """
 
     ids_BL: Tensor
@@ -66,12 +66,12 @@ class Targets(NamedTuple):
 def targets_of(
     labels_BL: Tensor, states_BLD: Tensor, context: RoutingContext, skipped: int, items: Tensor | int | None
 ) -> Targets:
-    """The targets of a call: its labels, without the first `skipped`, which their routing saw.
+    """The targets of a call: its labels, without those of the first `skipped` positions, which routing saw.
 
     `items`: number of targets in the whole batch; None if this call is the batch. With `skipped`, it is
     scaled by this call's share of kept targets.
 
-    ValueError for labels that are not one for each state, and where not all states are given.
+    ValueError for labels of another shape than the states, and with `skipped` if states are left out.
     """
     if labels_BL.shape != states_BLD.shape[:2]:
         found, needed = tuple(labels_BL.shape), tuple(states_BLD.shape[:2])
@@ -90,7 +90,7 @@ def _count(ids_BL: Tensor) -> Tensor:
 
 
 def _without_first(labels_BL: Tensor, context: RoutingContext, skipped: int) -> Tensor:
-    """Of a prompt, which is pooled in place of the first positions, only labels inside it are left out."""
+    """Labels without the first `skipped`; with a prompt, which is pooled instead, without those inside it."""
     positions_BL = context.new_positions()
     if labels_BL.shape != positions_BL.shape:
         raise ValueError("logits_to_keep: with first_segment=skip_loss the loss needs all positions; give 0")
@@ -103,7 +103,7 @@ def _without_first(labels_BL: Tensor, context: RoutingContext, skipped: int) -> 
 def add_z_loss(
     loss: Tensor, logits_BLV: Tensor, targets_BL: Tensor, items: Tensor | int, z: float
 ) -> CallLoss:
-    """Add z · log²Z of the logits of each target (PaLM section 5), summed and divided by `items`."""
+    """Add the z-loss: z · log²Z of each target's logits (PaLM section 5), summed and divided by `items`."""
     if z == 0:
         return loss_parts(loss)
     squares_BL = logits_BLV.float().logsumexp(-1).square()
@@ -114,9 +114,9 @@ def add_z_loss(
 def loss_of_rows(
     states: Tensor, head: Tensor, bias: Tensor | None, targets: Tensor, exact: torch.dtype, z: float
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """The summed loss of some rows and the z-loss in it, in `exact`, and its gradient by their logits.
+    """The summed loss of some rows, the z-loss in it, and the gradient of the loss by the logits.
 
-    Compiled, it reads the logits without copying them to `exact`.
+    Losses have the dtype `exact`. Compiled, it reads the logits without copying them to that dtype.
     """
     counted = (targets != IGNORE_INDEX)[:, None]
     target, counts = targets[:, None].where(counted, 0), counted.to(exact)
@@ -130,7 +130,7 @@ def loss_of_rows(
         z_loss = z * (log_z.square() * counts).sum()
         loss = loss + z_loss
         scale = scale * (1 + 2 * z * log_z)
-    d_target = of_target.exp() * scale - counts  # before it is rounded, as it may be close to 0
+    d_target = of_target.exp() * scale - counts  # subtracted before rounding: it may be close to 0
     d_logits = torch.mul(log_probabilities.exp_(), scale, out=logits)  # in the memory of the logits
     return loss, z_loss, d_logits.scatter_(1, target, d_target.to(d_logits.dtype))
 
@@ -145,11 +145,11 @@ def fused_loss(
     z: float = 0.0,
     of_rows: LossOfRows = loss_of_rows,
 ) -> CallLoss:
-    """Cross-entropy of next tokens, summed and divided by `num_items`, with `most_logits` at once.
+    """Cross-entropy of next tokens, summed and divided by `num_items`, holding `most_logits` at once.
 
-    `z` weighs a z-loss of the logits in it. Its naive twin is the head, with its bias, followed by
-    transformers' loss and `add_z_loss`. Products have autocast's dtype, sums are float32. It needs no torch
-    2.13, whose `linear_cross_entropy` does the same.
+    It includes a z-loss of the logits with weight `z`. Its naive twin is the head, with its bias, followed by
+    transformers' loss and `add_z_loss`. Products have autocast's dtype, sums are float32. Since 2.13
+    torch has the same as `linear_cross_entropy`.
     """
     dtype = product_dtype(states_BLD)
     rows = rows_at_once(len(head_VD), most_logits)
@@ -167,7 +167,7 @@ def rows_at_once(vocabulary: int, most_logits: int = MOST_LOGITS) -> int:
 
 
 class _SummedLoss(torch.autograd.Function):
-    """The sum over targets, whose gradients are made with it, so that no logits are made twice or kept."""
+    """The summed loss. Forward also computes the gradients, so that no logits are kept or computed twice."""
 
     @staticmethod
     def forward(
@@ -196,7 +196,7 @@ class _SummedLoss(torch.autograd.Function):
             d_head += d_logits.mT @ states.to(dtype)
             if d_bias is not None:
                 d_bias += d_logits.sum(0)
-            del d_logits  # before the next part's are made
+            del d_logits  # before the next rows' gradient is made
         V = len(head_VD)
         ctx.save_for_backward(d_states, d_head[:V], None if d_bias is None else d_bias[:V])
         ctx.mark_non_differentiable(z_total)
@@ -212,7 +212,7 @@ class _SummedLoss(torch.autograd.Function):
 def token_losses(
     states_BLD: Tensor, head: nn.Module, targets_BL: Tensor, vocab_size: int, most_logits: int = MOST_LOGITS
 ) -> Tensor:
-    """Cross-entropy (B, L) of each target, float32 and 0 where ignored, with `most_logits` at once.
+    """Cross-entropy (B, L) of each target, float32, 0 if ignored; holds `most_logits` at once.
 
     Its naive twin holds the logits of all positions.
     """

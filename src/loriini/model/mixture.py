@@ -28,9 +28,9 @@ class Mixture(nn.Module):
         self.router = Router(config.router_settings(layer_idx)) if routes else None
         self.experts = make_experts(config)
         self.experts_are_local = True
-        """Whether this process holds every expert whole, so that merged FFNs may be kept or summed.
+        """Whether this process holds all experts whole, so that merged FFNs can be cached or summed.
 
-        Not an attribute of the experts, as an adapter around them would hide it.
+        Not an attribute of the experts, where an adapter around them would hide it.
         """
         self.shared = make_shared_experts(config)
 
@@ -42,7 +42,7 @@ class Mixture(nn.Module):
         first_layer_routing: Routing | None = None,
         cache_layer: RoutedCacheLayer | None = None,
     ) -> tuple[Tensor, Routing]:
-        """States (B, L, D) to states and routing; a layer without a router uses the first layer's."""
+        """States (B, L, D) to states and routing; a layer without a router uses the first layer's routing."""
         activations = self._activations(x_BLD)
         if self.router is None:
             assert first_layer_routing is not None
@@ -77,7 +77,7 @@ class Mixture(nn.Module):
         layout: UnitLayout,
         cache_layer: RoutedCacheLayer | None,
     ) -> Routing:
-        """This layer's decisions, by the experts' activations where there are some, else by pooled states."""
+        """This layer's decisions, by the experts' activations if given, else by pooled states."""
         assert self.router is not None
         design = self.config.design
         if cache_layer is not None and self.router.scorer is not None:
@@ -97,7 +97,7 @@ class Mixture(nn.Module):
     def _by_outputs(
         self, x_BLD: Tensor, routing: Routing, layout: UnitLayout, known: dict[str, Tensor]
     ) -> Tensor:
-        """Move whole units, without slots for padding, to their experts; else token by token."""
+        """Send whole units to their experts; or, if units have slots for padding, single tokens."""
         length, gates_NE = x_BLD.shape[1], routing.gates
         units, padded = gates_NE.shape[0], routing.valid is not None
         counts = fixed_counts(self.config.design, units, self.num_experts, self.training, padded)
@@ -105,7 +105,7 @@ class Mixture(nn.Module):
             x_NSD = layout.group(x_BLD).flatten(0, 1)
             y_NSD = self.experts(x_NSD, Experts.by_outputs, gates_NE, known, counts)
             return layout.ungroup(y_NSD.unflatten(0, (-1, layout.units)), length)
-        if layout.slots_BL is not None:  # units are not in the order of tokens, even where each is of one
+        if layout.slots_BL is not None:  # units are not in token order, even those of one token
             gates_BUSE = gates_NE.view(-1, layout.units, 1, gates_NE.shape[-1])
             gates_BUSE = gates_BUSE.expand(-1, -1, layout.slots_per_unit, -1)
             gates_NE = layout.ungroup(gates_BUSE, length).flatten(0, 1)
@@ -116,16 +116,16 @@ class Mixture(nn.Module):
     def _by_parameters(
         self, x_NSD: Tensor, gates_NE: Tensor, layout: UnitLayout, cache_layer: RoutedCacheLayer | None
     ) -> Tensor:
-        """One merged FFN for each unit; a cache keeps them for at most as many sequences as experts."""
+        """One merged FFN for each unit; a cache keeps them if there are no more sequences than experts."""
         if cache_layer is None or not self.experts_are_local or torch.is_grad_enabled():
             return self.experts(x_NSD, Experts.by_parameters, gates_NE, self.config.recompute_merge)
         units, slots, _ = x_NSD.shape
-        if layout.units > 1 or units > self.num_experts:  # kept, they would take more memory than experts
+        if layout.units > 1 or units > self.num_experts:  # kept FFNs would take more memory than experts
             return self.experts(x_NSD, Experts.by_sums if slots == 1 else Experts.by_parameters, gates_NE)
         if not cache_layer.merged:
             assert cache_layer.decision is not None
             cache_layer.merged = self.experts(cache_layer.decision.gates_BE, Experts.merge)
-        if slots == 1:  # one of many
+        if slots == 1:  # the first of many calls
             cache_layer.merged = {name: keep(weight) for name, weight in cache_layer.merged.items()}
         return self.experts(x_NSD, Experts.merged, cache_layer.merged)
 

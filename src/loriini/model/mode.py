@@ -21,7 +21,7 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def undisturbed(model: PreTrainedModel) -> Iterator[None]:
-    """The same, and on leaving restore the random state."""
+    """Like `evaluation_mode`; on leaving, also restore the random state of the CPU and the model's GPU."""
     devices = [model.device] if model.device.type == "cuda" else []
     with evaluation_mode(model), torch.random.fork_rng(devices):
         yield

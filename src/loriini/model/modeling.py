@@ -68,14 +68,14 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         - `router_seeds` (B,): each sequence's seed of a random router in evaluation; by default one for all.
         - `prompt_lengths` (B,): how many of each sequence's first tokens, without padding, route it.
         - `cache` (`past_key_values` before transformers 5.24): an empty `DynamicCache`, or one filled here.
-        - `use_cache`: make a cache and return it. The configuration's `use_cache` is for `generate` alone: a
-          call that fills a cache takes its tokens for the prompt that routes them.
+        - `use_cache`: make a cache and return it. The configuration's `use_cache` is for `generate` alone, as
+          the call that fills a cache takes its tokens as the prompt by which they are routed.
         - `inference_routing`: `prompt`, or `segment` to decide again whenever a segment is full.
-        - `logits_to_keep`: how many last positions get logits, or the indices of those that do; 0: all.
+        - `logits_to_keep`: how many last positions get logits, or indices of the positions that do; 0: all.
         - `skip_logits`: with labels, neither hold nor return all logits, if the output head is not wrapped.
         - `reduction`: `none` returns each target's cross-entropy (B, L) as the loss, and no logits.
-        - `average`: takes a statistic of this call's routing to its mean over processes.
-        - `num_items_in_batch`: targets of all calls of a batch, whose losses then add up to the batch's.
+        - `average`: averages a statistic of this call's routing over processes.
+        - `num_items_in_batch`: targets in all calls of a batch, whose losses then add up to the batch's.
         """
         if reduction not in ("mean", "none"):
             raise ValueError(f"reduction is {reduction!r}; it must be 'mean' or 'none'")
@@ -124,7 +124,7 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
     def _loss(
         self, states_BLD: Tensor, logits_BLV: Tensor | None, targets: Targets, reduction: str
     ) -> CallLoss:
-        """The cross-entropy of a call and, in training, the z-loss; from the logits where they are there."""
+        """The cross-entropy of a call and, in training, the z-loss; from the logits if given."""
         z = self.config.output_z if self.training else 0.0
         head, ids_BL, divisor = self.lm_head, targets.ids_BL, targets.divisor
         if logits_BLV is not None:

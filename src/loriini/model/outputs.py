@@ -11,12 +11,12 @@ from loriini.routing.unit import RoutingContext
 
 @dataclass
 class LoriiniOutput(CausalLMOutputWithPast):
-    """transformers' output and `routings`: one `Routing` a layer.
+    """transformers' output and `routings`: one `Routing` per layer.
 
     `loss` is the mean `cross_entropy` plus, in training, the weighted auxiliary losses and z-loss of the
-    output logits, or with reduction `none` each target's cross-entropy (B, L). `auxiliary_loss` and
-    `output_z_loss` are these losses alone; where there is a z-loss, it and `cross_entropy` are values without
-    gradient. In training `auxiliary_loss` is there without labels too, for losses computed from the logits.
+    output logits; with reduction `none` it is each target's cross-entropy (B, L). `auxiliary_loss` and
+    `output_z_loss` are those terms alone. If there is a z-loss, it and `cross_entropy` have no gradient. In
+    training `auxiliary_loss` is also given without labels, for a loss that you compute from the logits.
     """
 
     auxiliary_loss: Tensor | None = None
@@ -27,7 +27,7 @@ class LoriiniOutput(CausalLMOutputWithPast):
 
 @dataclass
 class DecoderOutput(BaseModelOutputWithPast):
-    """transformers' output, one `Routing` a layer, and the context that they were made in."""
+    """transformers' output, one `Routing` per layer, and the context of the call."""
 
     routings: tuple[Routing, ...] | None = None
     context: RoutingContext | None = None

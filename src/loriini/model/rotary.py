@@ -1,4 +1,4 @@
-"""Checks of `rope_parameters`, the settings of rotary positions; of unknown names transformers warns."""
+"""Checks of `rope_parameters`, the settings of rotary positions; transformers warns of unknown names."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,12 +13,12 @@ ROPE_TYPES = {
     "longrope": ("short_factor", "long_factor", "original_max_position_embeddings"),
     "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
 }
-"""Kinds of scaling that a Llama's rotary positions have, and the settings that each needs."""
+"""The `rope_type`s of Llama's rotary positions, and the settings that each needs."""
 ROPE_TYPES_OF_BLOCK: dict[str, dict[str, tuple[str, ...]]] = {
     "phimoe": {"default": (), "longrope": (*ROPE_TYPES["longrope"], "short_mscale", "long_mscale")},
-    "gpt2": {"default": ()},  # there are none
+    "gpt2": {"default": ()},  # it has no rotary positions
 }
-"""The same for blocks whose positions are not a Llama's."""
+"""The same for blocks with other positions than Llama's."""
 
 
 def rotary_problem(parameters: Mapping[str, Any], block: str) -> str | None:

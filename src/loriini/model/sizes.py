@@ -1,4 +1,4 @@
-"""A model's parameters, counted in one layer that has shapes but no numbers."""
+"""A model's parameter counts, from one layer on the meta device, which has shapes but no numbers."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -17,18 +17,18 @@ from loriini.model.mixture import parts
 
 @dataclass(frozen=True)
 class Sizes:
-    """Parameters by where they are; a tied head counts once."""
+    """Parameter counts by place; a tied head counts once."""
 
     experts: int
     """Routed experts of all layers."""
     layers: int
-    """Elsewhere in the layers."""
+    """The rest of all layers, routers included."""
     root: int
     """Outside the layers: embeddings, learned positions, last norm and output head."""
     routers: int
     """The part of `layers` in routers."""
     looked_up: int
-    """The part of `root` that tokens and positions look up; a tied embedding is the head."""
+    """The part of `root` that tokens and positions look up; a tied embedding counts as the head instead."""
     expert: int
     """One expert."""
     scored: int
@@ -36,7 +36,7 @@ class Sizes:
 
 
 def count_sizes(config: LoriiniConfig) -> Sizes:
-    """The sizes of a configuration's model. InputError for one whose numbers no tensor can hold."""
+    """The sizes of a configuration's model. InputError if a matrix is too large for a tensor."""
     block, layers = BLOCKS[config.block], config.num_hidden_layers
     try:
         with torch.device("meta"):
@@ -75,7 +75,7 @@ def _numbers(module: nn.Module) -> int:
 
 
 def _below(config: LoriiniConfig, experts: Experts) -> int:
-    """Parameters of an expert by which the node that scores it is computed."""
+    """How many of an expert's parameters are used to compute the node that scores it."""
     used: list[int] = []
 
     def affine(x: Tensor, weight: Tensor, bias: Tensor | None = None, /) -> Tensor:

@@ -32,9 +32,9 @@ def affine_by_unit(x_NSD: Tensor, weight_NOD: Kept, bias_NO: Tensor | None = Non
 
 
 class WeightAndGrad(NamedTuple):
-    """Stacked weights, and the float32 gradients to which a merge's backward pass adds theirs, if any.
+    """Stacked weights and, if given, their float32 gradient so far, to which a merge's backward pass adds.
 
-    The latter are what Megatron calls `main_grad`.
+    Megatron calls this gradient `main_grad`.
     """
 
     weight_E: Tensor
@@ -42,7 +42,7 @@ class WeightAndGrad(NamedTuple):
 
 
 def affine_by_merging(gates_NE: Tensor) -> Callable[..., Tensor]:
-    """An affine map of each unit by the merge of its experts' weights and biases, which is not kept."""
+    """An affine map of each unit by its merged weights and biases, which the backward pass merges again."""
 
     def affine(x_NSD: Tensor, weight: WeightAndGrad, bias: WeightAndGrad | None = None, /) -> Tensor:
         weight_EOD, main_grad_EX = weight
@@ -56,7 +56,7 @@ def affine_by_merging(gates_NE: Tensor) -> Callable[..., Tensor]:
 
 
 def affine_by_summing(gates_ME: Tensor) -> Affine:
-    """An affine map of each token by the merge of its experts, never formed: Σ_i e_i (x W_iᵀ + b_i)."""
+    """An affine map of each token as by merged weights, but as a sum: Σ_i e_i (x W_iᵀ + b_i)."""
 
     def affine(x_MD: Tensor, weight_EOD: Tensor, bias_EO: Tensor | None = None, /) -> Tensor:
         gates_EM1 = gates_ME.T.to(x_MD.dtype)[:, :, None]
@@ -82,7 +82,7 @@ def affine_by_expert(experts_P: Tensor, ends_E: Tensor) -> Affine:
 
 
 def affine_by_all(x: Tensor, weight_EOD: Tensor, bias_EO: Tensor | None = None, /) -> Tensor:
-    """Every token by every expert: states (M, D), or one per expert (M, E, D), to (M, E, O)."""
+    """Every expert's affine map of every token: states (M, D), or one per expert (M, E, D), to (M, E, O)."""
     if x.dim() == 2 and weight_EOD.is_contiguous():  # one product for all experts
         y_MEO = linear(x, weight_EOD.flatten(0, 1)).unflatten(-1, weight_EOD.shape[:2])
     else:

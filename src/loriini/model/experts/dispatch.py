@@ -3,7 +3,7 @@
 A unit is a token or a whole segment or sequence. Where the design fixes the number of pairs, no step reads a
 value from the device: nothing waits for it, and torch.compile sees static shapes.
 
-Axes: N units, S slots in a unit, D model width, E experts, P pairs, K pairs of a unit, C of an expert.
+Axes: N units, S slots in a unit, D model width, E experts, P pairs, K of them per unit, C per expert.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Pairs:
     places_NK: Tensor | None = None
 
     def take(self, x_ND: Tensor) -> Tensor:
-        """Each pair's states: those of its unit; (N, …) to (P, …)."""
+        """Each pair's states, which are its unit's; (N, …) to (P, …)."""
         if self.places_NK is None:
             return x_ND.index_select(0, self.units_P)
         taken: Tensor = TakeUnits.apply(x_ND, self.units_P, self.places_NK)
@@ -46,14 +46,14 @@ class Pairs:
         return collected
 
     def pick(self, activations_NEW: Tensor) -> Tensor:
-        """Each pair's activation, from those of every expert; (P, W)."""
+        """Each pair's activation, from those of every unit and expert; (P, W)."""
         rows_P = self.units_P * activations_NEW.shape[1] + self.experts_P
         picked: Tensor = PickRows.apply(activations_NEW.flatten(0, 1), rows_P)
         return picked
 
 
 class TakeUnits(torch.autograd.Function):
-    """x[units_P]; the gradient sums each unit's K rows, where autograd would add rows one by one."""
+    """x[units_P], whose gradient sums each unit's K rows; autograd's would add rows one by one."""
 
     @staticmethod
     def forward(ctx: Any, x_ND: Tensor, units_P: Tensor, places_NK: Tensor) -> Tensor:
@@ -83,7 +83,7 @@ class SumPairs(torch.autograd.Function):
 
 
 class PickRows(torch.autograd.Function):
-    """a[rows_P] of distinct rows; the gradient is copied to them, where autograd would add."""
+    """a[rows_P] of distinct rows, whose gradient is copied to them; autograd's would be added."""
 
     @staticmethod
     def forward(ctx: Any, a_RW: Tensor, rows_P: Tensor) -> Tensor:
@@ -98,7 +98,7 @@ class PickRows(torch.autograd.Function):
 
 
 def find_pairs(gates_NE: Tensor, counts: FixedCounts) -> Pairs:
-    """The selected pairs (gate > 0); if their number is fixed, that many pairs with the largest gates."""
+    """The selected pairs (gate > 0), or if `counts` fixes their number, those with the largest gates."""
     if counts.per_unit is not None:
         return _by_unit(gates_NE, counts.per_unit)
     if counts.per_expert is not None:
@@ -133,7 +133,7 @@ def _by_expert(gates_NE: Tensor, C: int) -> Pairs:
 
 
 def _any_number(gates_NE: Tensor) -> Pairs:
-    """Pairs in any number, which a GPU has to report before their tensors can be made."""
+    """Any number of pairs; the CPU waits for a GPU to count them."""
     chosen_EN = (gates_NE > 0).T
     experts_P, units_P = chosen_EN.nonzero(as_tuple=True)
     ends_E = chosen_EN.sum(1).cumsum(0).to(torch.int32)

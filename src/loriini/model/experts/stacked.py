@@ -40,7 +40,7 @@ class Experts(nn.Module):
     Other modules call `experts(x, Experts.by_outputs, gates)` for `experts.by_outputs(x, gates)`, because
     FSDP, offloading and adapters prepare the parameters around `forward`.
 
-    `width_dims` gives the dimension of each parameter that is F, None for one without. `output_bias` is the
+    `width_dims` gives the dimension of size F of each parameter; None: it has none. `output_bias` names the
     parameter that is added to an FFN's output.
     """
 
@@ -55,10 +55,10 @@ class Experts(nn.Module):
 
     @contextmanager
     def computing_on(self, copies: Tensors, main_grads: Tensors) -> Iterator[None]:
-        """Within it, experts compute on copies of some parameters, by name.
+        """Inside, experts compute on `copies` of some parameters, by name.
 
-        A merge's backward pass adds to the float32 `main_grads` (E, X) of those that have one, and returns no
-        gradient for them.
+        If a parameter has a `main_grads` (E, X), float32, a merge's backward pass adds its gradient to that,
+        and returns none for it.
         """
         self._copies, self._main_grads = copies, main_grads
         try:
@@ -67,16 +67,16 @@ class Experts(nn.Module):
             self._copies, self._main_grads = {}, {}
 
     def forward(self, x: Tensor, way: Callable[..., Any] | None = None, *arguments: Any) -> Any:
-        """Call the method `way`, as this kind of experts defines it; without one, apply the only expert."""
+        """Call the method of this object that is named as `way`; without one, apply the only expert."""
         return self.single(x) if way is None else getattr(self, way.__name__)(x, *arguments)
 
     def node(
         self, name: str, x: Tensor, weights: Tensors, affine: Affine, known: Tensors = NO_ACTIVATIONS
     ) -> Tensor:
-        """The activation `name` of the FFN of `weights`, named as the parameters; `output` is its output.
+        """The activation `name` of the FFN with these `weights`, by parameter; `output` is the FFN's output.
 
-        `affine` applies each weight. Nothing below a `known` activation is computed. ValueError for a name
-        that the FFN does not have.
+        `affine` applies each weight. A `known` activation, by name, is used instead of being computed.
+        ValueError for a name that the FFN does not have.
         """
         return known[name] if name in known else self._node(name, x, weights, affine, known)
 
@@ -84,7 +84,7 @@ class Experts(nn.Module):
         raise ValueError(f"{type(self).__name__} have no activation {name!r}; set routing.node to another")
 
     def ffn(self, x: Tensor, weights: Tensors, affine: Affine, known: Tensors = NO_ACTIVATIONS) -> Tensor:
-        """The output of the FFN of `weights`; (…, D) → (…, D)."""
+        """The output of the FFN with these `weights`; (…, D) → (…, D)."""
         return self.node("output", x, weights, affine, known)
 
     def activations(self, x_MD: Tensor, node: str) -> Tensor:
@@ -116,13 +116,13 @@ class Experts(nn.Module):
         return self.merged(x_NSD, self.merge(gates_NE))
 
     def merged(self, x_NSD: Tensor, weights: Mapping[str, Any]) -> Tensor:
-        """The FFN of each unit by its own weights, those of `merge`; (N, S, D)."""
+        """Each unit's FFN with its own weights, which `merge` made; (N, S, D)."""
         return self.ffn(x_NSD, weights, affine_by_unit)
 
     def by_sums(self, x_NSD: Tensor, gates_NE: Tensor) -> Tensor:
-        """`by_parameters` without merging: each affine map is the gated sum of the experts'; (N, S, D).
+        """`by_parameters` without merging: each affine map is the gated sum of the experts' maps; (N, S, D).
 
-        Reads every expert once and multiplies every token by all of them: for few tokens a unit.
+        Reads every expert once and multiplies every token by all experts: for units of few tokens.
         """
         gates_ME = gates_NE.repeat_interleave(x_NSD.shape[1], dim=0)
         y_MD = self.ffn(x_NSD.flatten(0, 1), self.stacked(), affine_by_summing(gates_ME))
@@ -131,12 +131,12 @@ class Experts(nn.Module):
     def by_outputs(
         self, x: Tensor, gates_NE: Tensor, known: Tensors = NO_ACTIVATIONS, counts: FixedCounts = NOT_FIXED
     ) -> Tensor:
-        """Σ_i e_i FFN(x; θ_i) over the selected experts (gate > 0) of each unit; as `x`.
+        """Σ_i e_i FFN(x; θ_i) over the selected experts (gate > 0) of each unit; shaped as `x`.
 
         `x` are tokens (N, D), or units of several tokens (N, S, D), which are moved whole. Units are sorted
         by expert and pass through grouped matrix products; none is dropped, and one without experts gets 0.
-        Selected experts continue from `known` activations (N, E, W) of tokens, by node. `counts` are those
-        that the design fixes.
+        Selected experts start from the `known` activations (N, E, W) of tokens, by node. `counts` are the
+        numbers of pairs that the design fixes.
         """
         pairs = find_pairs(gates_NE, counts)
         x_P = pairs.take(x)

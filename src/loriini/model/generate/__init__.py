@@ -1,1 +1,1 @@
-"""Generation: caches, prompts and what routes them."""
+"""Generation: caches, prompts and the inputs that route them."""

@@ -18,21 +18,21 @@ CACHE = "cache" if "cache" in inspect.signature(create_causal_mask).parameters e
 
 
 class Decision(NamedTuple):
-    """The decision for the unit that each sequence is in."""
+    """Each sequence's decision for its current unit."""
 
     logits_BE: Tensor
     gates_BE: Tensor
 
 
 class RoutedCacheLayer(DynamicLayer):
-    """A layer's keys and values, and the routing of the unit that each sequence is in.
+    """A layer's keys and values, and the routing of each sequence's current unit.
 
-    The latter's tensors are batch-first, and are reordered and cropped with the keys:
+    The state of routing is batch-first, and follows reordering and cropping of the keys:
 
-    - `decision`: the last one.
-    - `decided_at`: how many tokens must stay for it to hold, 1 for a prompt's; 0: there is none.
-    - `merged`: the FFNs (B, …) merged by it, by the names of their weights.
-    - `states` (B, H, D): those of its tokens so far, where they route later ones.
+    - `decision`: the last decision.
+    - `decided_at`: how many tokens must stay for the decision to hold, 1 for a prompt's; 0: it does not hold.
+    - `merged`: the weights (B, …) of the FFNs merged by that decision, by name; empty: not merged yet.
+    - `states` (B, H, D): the layer's input so far, if later tokens are routed by it.
 
     The first layer also stores, for all layers, the `inference_routing` and the `prompt_lengths` (B,) of the
     first call.
@@ -54,7 +54,7 @@ class RoutedCacheLayer(DynamicLayer):
         self.inference_routing: str | None = None
 
     def begin(self, inference_routing: str, lengths_B: Tensor) -> None:
-        """Store what routes the first call and every later one."""
+        """Store the mode and prompt lengths by which the first call and every later one are routed."""
         self.inference_routing, self.prompt_lengths = inference_routing, lengths_B
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
@@ -70,7 +70,7 @@ class RoutedCacheLayer(DynamicLayer):
         self._select(lambda x: x[indices])
 
     def _select(self, function: Callable[[Tensor], Tensor]) -> None:
-        """Apply a selection of sequences; merged FFNs stay where gates do, as among beams of one prompt."""
+        """Select sequences; merged FFNs are kept only if no gate changes, as among beams of one prompt."""
         if self.decision is not None:
             selected = Decision(*map(function, self.decision))
             if not torch.equal(selected.gates_BE, self.decision.gates_BE):
@@ -80,12 +80,12 @@ class RoutedCacheLayer(DynamicLayer):
         self.prompt_lengths = None if self.prompt_lengths is None else function(self.prompt_lengths)
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Remove the last tokens; a segment's decision is kept as long as the tokens it was made from.
+        """Remove the last tokens; a segment's decision ends when a token that it was made from is removed.
 
         A prompt's decision survives any crop that leaves a token; removed prompt tokens must be passed again,
         as assisted generation does.
         """
-        removed = tokens_to_remove <= 0  # a positive number is what is left, before transformers 5.24
+        removed = tokens_to_remove <= 0  # before transformers 5.24: a positive number of tokens to keep
         length = self.get_seq_length() + tokens_to_remove if removed else tokens_to_remove
         super().crop(tokens_to_remove)
         if length <= 0:
@@ -102,13 +102,13 @@ class RoutedCacheLayer(DynamicLayer):
         self._forget()
 
     def remember(self, x_BLD: Tensor, context: RoutingContext, design: RoutingConfig) -> None:
-        """Add a call's states, for designs and modes that route later units by them."""
+        """Store a call's states, if the design and mode route later units by them."""
         by_segment = design.segmented and not context.prompt_routed
         if by_segment or design.scorer == "linear_segment":
             self.states = x_BLD if self.states is None else torch.cat([self.states, x_BLD], dim=1)
 
     def keep_decision(self, routing: Routing, layout: UnitLayout, context: RoutingContext) -> None:
-        """Keep the decision of each sequence's last unit; one without tokens in the call keeps its own."""
+        """Keep the decision of each sequence's last unit; a sequence without tokens keeps its former one."""
         last = Decision(
             _of_last_unit(routing.logits.unflatten(0, routing.unit_shape), layout),
             _of_last_unit(routing.gates.unflatten(0, routing.unit_shape), layout),
@@ -120,14 +120,14 @@ class RoutedCacheLayer(DynamicLayer):
         self.decided_at, self.merged = context.decided_at, {}
 
     def last_routing(self, layout: UnitLayout) -> Routing:
-        """The decision that is kept, as the routing of a call with one unit a sequence."""
+        """The kept decision, as the routing of a call with one unit per sequence."""
         assert self.decision is not None
         valid = None if layout.valid_BU is None else layout.valid_BU.flatten()
         return Routing(*self.decision, (len(self.decision.gates_BE), 1), valid)
 
 
 def _of_last_unit(values_BUE: Tensor, layout: UnitLayout) -> Tensor:
-    """The values (B, E) of each sequence's last unit with tokens, or of its first where none has any."""
+    """The values (B, E) of each sequence's last unit with tokens, or of its first if no unit has any."""
     if layout.valid_BU is None:
         return values_BUE[:, -1]
     last_B11 = (layout.valid_BU.sum(1) - 1).clamp(min=0)[:, None, None]
@@ -135,7 +135,7 @@ def _of_last_unit(values_BUE: Tensor, layout: UnitLayout) -> Tensor:
 
 
 def routed_cache(cache: Any, past_key_values: Any, use_cache: bool | None, num_layers: int) -> Cache | None:
-    """The cache of a call, given by either of its names, with routed layers; a new one for `use_cache` alone.
+    """The cache of a call, under either of its names, with routed layers; a new one for `use_cache` alone.
 
     ValueError for both names, for a cache that another model filled, and for a quantized or a paged one.
     """

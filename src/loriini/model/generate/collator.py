@@ -20,8 +20,8 @@ class PromptCollator:
 
     An example holds `input_ids` without padding, prompt first, and its prompt's length as `prompt_lengths`,
     as the zeros of a `completion_mask`, or as the labels of -100 that TRL gives a prompt. After the prompt,
-    the loss counts the tokens that `completion_mask` and `labels` count, all if there are neither.
-    `routing_labels` are kept, other fields left out.
+    the loss counts the tokens that `completion_mask` and `labels` count; without either, all tokens.
+    `routing_labels` are kept, other fields dropped.
     """
 
     pad_token_id: int

@@ -21,7 +21,7 @@ class RoutedGenerationMixin(GenerationMixin):
         input_ids: Tensor | None = None,
         **model_kwargs: Any,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Adds `prompt_lengths`: here the inputs are the prompt alone, later calls see more tokens."""
+        """Adds `prompt_lengths`: the inputs are still the prompt alone, while later calls see more tokens."""
         if model_kwargs.get("prompt_lengths") is None:
             embeds, mask = model_kwargs.get("inputs_embeds"), model_kwargs.get("attention_mask")
             prompt = cast(Tensor, input_ids if embeds is None else embeds)
@@ -32,23 +32,23 @@ class RoutedGenerationMixin(GenerationMixin):
 
     @staticmethod
     def create_masks_for_generate(attention_mask: Tensor | None, **_: Any) -> Tensor | None:
-        """The mask (B, H) as it is, also for a static cache, whose layers are replaced by routed ones."""
+        """The mask (B, H) unchanged, even for a static cache, whose layers are replaced by routed ones."""
         return attention_mask
 
     def _valid_auto_compile_criteria(self, *_: Any, **__: Any) -> bool:
-        """Nothing is compiled by itself, as transformers would with a static cache: ours grows instead."""
+        """False: transformers would compile calls with a static cache, but a routed cache grows."""
         return False
 
     def _validate_model_kwargs(self, model_kwargs: dict[str, Any]) -> None:
-        """Accepts those of our arguments that are not in the signature of `forward`."""
+        """Accepts routing arguments that are not in the signature of `forward`."""
         super()._validate_model_kwargs({k: v for k, v in model_kwargs.items() if k not in ROUTING_ARGUMENTS})
 
     @torch.no_grad()
     def generate(self, inputs: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
         """transformers' generate, routed by the prompt unless `inference_routing="segment"`.
 
-        An empty prompt is the BOS token alone, or the EOS token where there is none: the call's, or else the
-        model's.
+        An empty prompt becomes the BOS token of the call, else of the model; if neither has one, the EOS
+        token in the same way.
         """
         ids = kwargs.pop("input_ids", inputs)
         if (ids is None or ids.shape[1] == 0) and kwargs.get("inputs_embeds") is None:
@@ -60,7 +60,7 @@ class RoutedGenerationMixin(GenerationMixin):
 
 
 def _first_token(*settings: Mapping[str, Any]) -> int:
-    """The token of an empty prompt, by the first settings that have one."""
+    """The token of an empty prompt: BOS from the first settings that have it, else EOS in the same way."""
     for name in ("bos_token_id", "eos_token_id"):
         for given in settings:
             token = given.get(name)

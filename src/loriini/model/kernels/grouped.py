@@ -1,6 +1,6 @@
 """Products of rows that are sorted by expert, each with its expert's weight.
 
-Axes: P rows, E experts, D input width, O output width, R rows of a group and some after or before it.
+Axes: P rows, E experts, D input width, O output width, R rows of a window: a group and some beside it.
 """
 
 from collections.abc import Iterator
@@ -14,17 +14,17 @@ from loriini.model.kernels.merge_kernels import save_inputs
 PARTS = 8
 """Row counts are rounded up to one of this many sizes per power of two.
 
-oneDNN, by which a CPU multiplies in bfloat16, compiles a product for every new number of rows, which takes
-several times as long as the product, and keeps the last thousand. Experts get other numbers in every step.
+On a CPU in bfloat16, oneDNN compiles a product for every new number of rows, which takes several times as
+long as the product, and keeps the last thousand. The experts' numbers of rows change with every step.
 """
 
 
 def grouped_linear(x_PD: Tensor, weight_EOD: Tensor, ends_E: Tensor) -> Tensor:
     """Rows sorted by expert, each times its expert's weight: x W_eᵀ; (P, O), in the dtype of both.
 
-    `ends_E` (int32) is where each expert's rows end; the last is P. In bfloat16 on a CPU by `rounded_groups`;
-    else by torch's grouped kernel where it supports the dtype and rows are multiples of 16 bytes, or by one
-    product per expert, in compiled models also by `rounded_groups`: a graph has no numbers of rows in it.
+    `ends_E` (int32) is where each expert's rows end; the last is P. `rounded_groups` computes it in bfloat16
+    on a CPU. Otherwise torch's grouped kernel does, if it supports the dtype and rows are multiples of 16
+    bytes; else one product per expert or, in a graph, which cannot depend on their rows, `rounded_groups`.
     """
     in_bfloat16, compiling = x_PD.dtype == torch.bfloat16, torch.compiler.is_compiling()
     rounds = in_bfloat16 and x_PD.device.type == "cpu"
@@ -40,17 +40,17 @@ def grouped_linear(x_PD: Tensor, weight_EOD: Tensor, ends_E: Tensor) -> Tensor:
 
 
 def grouped_linear_loop(x_PD: Tensor, weight_EOD: Tensor, ends_E: Tensor) -> Tensor:
-    """The naive twin of the others: one product per expert."""
+    """The naive twin of the other ways: one product per expert."""
     rows_E = x_PD.tensor_split(ends_E[:-1].cpu().long())
     return torch.cat([x @ w.T for x, w in zip(rows_E, weight_EOD, strict=True)])
 
 
 @torch.library.custom_op("loriini::rounded_groups", mutates_args=())
 def rounded_groups(x_PD: Tensor, weight_EOD: Tensor, ends_E: Tensor) -> Tensor:
-    """`grouped_linear` by products of few different numbers of rows.
+    """`grouped_linear` by products that have few different numbers of rows.
 
-    A product runs on into the rows of the next experts, whose own products overwrite what it puts there; near
-    the last row it begins before its own rows instead, and only these are kept.
+    A product runs on into the rows of the next experts, whose own products overwrite its results there; near
+    the last row it begins before its own rows instead, and only the results of its own rows are kept.
     """
     y_PO = x_PD.new_empty(len(x_PD), weight_EOD.shape[1])
     for expert, start, end in _groups(ends_E):
@@ -105,7 +105,7 @@ def _groups(ends_E: Tensor) -> Iterator[tuple[int, int, int]]:
 
 
 def _window(start: int, end: int, rows: int) -> tuple[int, int]:
-    """A range of all the `rows` that holds those from `start` to `end`, of one of few lengths."""
+    """A range within `rows` that holds `start` to `end` and has one of few lengths."""
     step = max(1, (1 << (end - start).bit_length() - 1) // PARTS)
     length = min(-(-(end - start) // step) * step, rows)
     first = min(start, rows - length)

@@ -2,7 +2,7 @@
 
 The merged weights' gradient dW̄ (N, X) is the largest tensor of a layer's backward pass. The gradients of the
 gates, dW̄ Wᵀ, and of the experts, Gᵀ dW̄, read it once each as matrix products; the kernel reads it once for
-both, and adds the experts' to float32 gradients (Megatron's `main_grad`) where it is given some. It runs on a
+both, and adds the experts' to a float32 gradient (Megatron's `main_grad`) if it is given one. It runs on a
 GPU where Triton can be imported, in 16-bit formats and for up to 64 experts. Its speed has not been measured:
 tests run it in Triton's interpreter and compile it for sm_80 and sm_90. Registers a thread (Triton 3.7):
 sm_90 151–187 up to 16 experts, else 255 with up to 40 bytes spilled; sm_80 always 255, 110–250 bytes spilled.
@@ -32,23 +32,23 @@ PROGRAMS = 2
 
 
 def runs_on(device: torch.device, dtype: torch.dtype, experts: int) -> bool:
-    """Whether the kernel computes the gradients of this number of experts."""
+    """Whether the kernel runs on this device, in this dtype and for this number of experts."""
     on_gpu = triton is not None and device.type == "cuda"
     return on_gpu and dtype in KERNEL_DTYPES and experts <= MOST_EXPERTS and starts_on(device)
 
 
 def adds_gradient(weight_E: Tensor, dtype: torch.dtype) -> bool:
-    """Whether a merge in `dtype` adds the experts' gradient to these weights' own: where the kernel runs."""
+    """Whether merging these weights in `dtype` should add to their `main_grad`: where the kernel runs."""
     return runs_on(weight_E.device, dtype, len(weight_E))
 
 
 @cache
 def starts_on(device: torch.device) -> bool:
-    """Whether kernels start on a GPU: Triton compiles what launches them, with a C compiler and Python.h."""
+    """Whether kernels start on a GPU: Triton compiles their launcher, with a C compiler and Python.h."""
     try:
         dmerged_NX = torch.zeros(1, 128, dtype=KERNEL_DTYPES[0], device=device)
         launch(dmerged_NX, dmerged_NX[:, :1], dmerged_NX, torch.empty_like(dmerged_NX), add=False)
-    except Exception as error:  # of many kinds, by what is missing
+    except Exception as error:  # its class depends on what is missing
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         warnings.warn(f"Triton's kernels do not start ({reason}); matrix products run instead", stacklevel=2)
         return False
@@ -85,7 +85,7 @@ merge.register_autograd(_merge_backward, setup_context=save_inputs)
 def gradients(
     dmerged_NX: Tensor, gates_NE: Tensor, weight_EX: Tensor, main_grad_EX: Tensor | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """The gradients of gates (N, E) and experts (E, X); None for the latter where `main_grad_EX` got it."""
+    """The gradients of gates (N, E) and experts (E, X); None for the latter if added to `main_grad_EX`."""
     if main_grad_EX is not None:
         return merge_gradients(dmerged_NX, gates_NE, weight_EX, main_grad_EX, add=True), None
     dweight_EX = torch.empty_like(weight_EX)
@@ -96,7 +96,7 @@ def gradients(
 def merge_gradients(
     dmerged_NX: Tensor, gates_NE: Tensor, weight_EX: Tensor, out_EX: Tensor, add: bool
 ) -> Tensor:
-    """The gradient of the gates; that of the experts is written or added to `out_EX`."""
+    """The gradient of the gates; that of the experts is written to `out_EX`, or added to it with `add`."""
     on_gpu = runs_on(dmerged_NX.device, dmerged_NX.dtype, len(weight_EX))
     compute = launch if on_gpu else merge_gradients_twin
     return compute(dmerged_NX, gates_NE, weight_EX, out_EX, add).to(gates_NE.dtype)
@@ -111,7 +111,7 @@ def merge_gradients_twin(
     dmerged_NX: Tensor, gates_NE: Tensor, weight_EX: Tensor, out_EX: Tensor, add: bool
 ) -> Tensor:
     """The naive twin of the kernel: one matrix product for each gradient."""
-    gates_EN = gates_NE.T.contiguous()  # its product is 1.2 to 2.6 times as fast in bfloat16 on a CPU
+    gates_EN = gates_NE.T.contiguous()  # makes its product 1.2 to 2.6 times as fast in bfloat16 on a CPU
     if add:
         out_EX += gates_EN @ dmerged_NX
     else:
@@ -129,9 +129,9 @@ def launch(
 ) -> Tensor:
     """Run the kernel: write or add the experts' gradient to `out_EX`; returns the gates' (N, E) in float32.
 
-    `out_EX` is contiguous: what is written to a copy would be lost. To be added to, it is float32.
-    Each of the `programs` sums the gates' gradient over its columns in a part of its own, so that the result
-    does not depend on their order.
+    `out_EX` must be contiguous, as results in a copy would be lost, and float32 if it is added to.
+    Each of the `programs` sums the gates' gradient over its own columns in its own part of memory, so that
+    the result does not depend on their order.
     """
     (N, X), E = dmerged_NX.shape, len(weight_EX)
     assert out_EX.is_contiguous()
@@ -151,7 +151,7 @@ def launch(
         E,
         **sizes,
         ADD=add,
-        UPCAST=triton.knobs.runtime.interpret,  # the interpreter multiplies no bfloat16
+        UPCAST=triton.knobs.runtime.interpret,  # the interpreter cannot multiply bfloat16
     )
     return parts_KNE.sum(0)
 
@@ -180,7 +180,7 @@ if triton is not None:
         ADD: tl.constexpr,
         UPCAST: tl.constexpr,
     ):
-        """Each program: blocks of BLOCK_X columns, all their rows. Offsets are 64-bit: N·X may exceed 2³¹."""
+        """A program takes all rows of some blocks of columns. Offsets are 64-bit: N·X may exceed 2³¹."""
         program = tl.program_id(0).to(tl.int64)
         e = tl.arange(0, BLOCK_E).to(tl.int64)
         for block in range(tl.program_id(0), tl.cdiv(X, BLOCK_X), tl.num_programs(0)):

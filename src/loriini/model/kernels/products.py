@@ -15,7 +15,7 @@ from loriini.common.hardware import has_amx
 from loriini.model.kernels import merge_kernels
 
 Kept = Tensor | tuple[Tensor, ...]
-"""Units' weights (N, …) that are applied in many calls, or each unit's laid out for its product."""
+"""Units' weights (N, …), or a tuple of each unit's matrix in oneDNN's layout (`keep`)."""
 
 
 def product_dtype(weight: Tensor) -> torch.dtype:
@@ -26,12 +26,12 @@ def product_dtype(weight: Tensor) -> torch.dtype:
 
 
 ALIGNED = {"cuda": 64}
-"""Logits of a row are a multiple of this on a GPU, whose products are slow where rows of 16-bit numbers do
-not begin at multiples of 16 bytes, as those of GPT-2's vocabulary of 50,257."""
+"""By device: the logits of a row are a multiple of this. A GPU's products are slow if rows of 16-bit numbers
+do not begin at multiples of 16 bytes, as with GPT-2's vocabulary of 50,257."""
 
 
 def aligned_head(head_VD: Tensor, bias_V: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
-    """A head and its bias in `dtype`, with rows added up to a multiple of ALIGNED, whose logits are -inf."""
+    """A head and its bias in `dtype`, padded to a multiple of ALIGNED by rows whose logits are -inf."""
     more = -len(head_VD) % ALIGNED.get(head_VD.device.type, 1)
     if not more:
         return head_VD.to(dtype), None if bias_V is None else bias_V.to(dtype)
@@ -40,7 +40,7 @@ def aligned_head(head_VD: Tensor, bias_V: Tensor | None, dtype: torch.dtype) -> 
 
 
 def linear_by_unit(x_NSD: Tensor, weight_NOD: Kept) -> Tensor:
-    """x Wᵀ of each unit and its own weight; (N, S, O), in the weight's dtype."""
+    """x Wᵀ for each unit with its own weight; (N, S, O), in the weight's dtype."""
     if not isinstance(weight_NOD, Tensor):
         return _packed_linear(x_NSD, weight_NOD)
     x_NSD = x_NSD.to(weight_NOD.dtype)
@@ -56,10 +56,10 @@ def linear_by_unit_twin(x_NSD: Tensor, weight_NOD: Tensor) -> Tensor:
 
 
 def keep(weights_N: Kept) -> Kept:
-    """Units' weights (N, O, D) for many calls of `linear_by_unit` without gradients; biases as they are.
+    """Units' weights (N, O, D) for many calls of `linear_by_unit` without gradients; biases are unchanged.
 
-    oneDNN multiplies in bfloat16 on a CPU, and would lay a weight out again in each product. Laid out once,
-    which takes as long as about 6 tokens, it takes two thirds of the time for one token.
+    On a CPU in bfloat16, oneDNN would lay a weight out again in each product. Laying it out once takes as
+    long as the products of about 6 tokens, and cuts the time of a product of one token to two thirds.
     """
     if not isinstance(weights_N, Tensor) or weights_N.dim() < 3 or not _in_bfloat16_on_cpu(weights_N):
         return weights_N
@@ -75,7 +75,7 @@ def _packed_linear(x_NSD: Tensor, weights: Sequence[Tensor]) -> Tensor:
 
 
 class BatchedLinear(torch.autograd.Function):
-    """x Wᵀ by unit, whose weight gradient has the weight's layout; autograd's would have to be copied."""
+    """x Wᵀ by unit, whose weight gradient has the weight's layout; autograd's would need a copy."""
 
     @staticmethod
     def forward(ctx: Any, x_NSD: Tensor, weight_NOD: Tensor) -> Tensor:
@@ -85,12 +85,12 @@ class BatchedLinear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dy_NSO: Tensor) -> tuple[Tensor, Tensor]:
-        """The gradients of both."""
+        """The gradients of states and weights."""
         return batched_linear_gradients(dy_NSO, *ctx.saved_tensors)
 
 
 def batched_linear(x_NSD: Tensor, weight_NOD: Tensor) -> Tensor:
-    """x Wᵀ by unit; (N, S, O), laid out as columns (N, O, S) where these are faster and the wider side."""
+    """x Wᵀ by unit; (N, S, O), in memory as columns (N, O, S) if these are faster and O > D."""
     if not columns_are_fast(x_NSD):
         return x_NSD @ weight_NOD.mT
     y_NSO = (weight_NOD @ x_NSD.mT).mT
@@ -98,7 +98,7 @@ def batched_linear(x_NSD: Tensor, weight_NOD: Tensor) -> Tensor:
 
 
 def batched_linear_gradients(dy_NSO: Tensor, x_NSD: Tensor, weight_NOD: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradients of both, that of the states in their layout."""
+    """The gradients of states and weights; the states' has the layout of the states."""
     columns = columns_are_fast(x_NSD) and not x_NSD.is_contiguous()
     dx_NSD = (weight_NOD.mT @ dy_NSO.mT).mT if columns else dy_NSO @ weight_NOD
     return dx_NSD, dy_NSO.mT @ x_NSD
@@ -110,7 +110,7 @@ AMX = has_amx()
 def columns_are_fast(x: Tensor) -> bool:
     """Whether units' products are faster with states as columns: in bfloat16 on a CPU with AMX.
 
-    oneDNN's batched products take half the time there if their larger factor comes first, not transposed;
+    oneDNN's batched products take half the time there if the larger factor is first and not transposed;
     without AMX they take 5 to 100 % longer.
     """
     return AMX and _in_bfloat16_on_cpu(x)
@@ -123,7 +123,7 @@ def _in_bfloat16_on_cpu(x: Tensor) -> bool:
 def merged_weight(gates_NE: Tensor, weight_E: Tensor, main_grad_EX: Tensor | None = None) -> Tensor:
     """Σ_i e_i W_i of each unit, for weights (E, …): (N, …).
 
-    The backward pass adds the experts' gradient to `main_grad_EX`, whose weights are flat, if it is given.
+    The backward pass adds the experts' gradient to `main_grad_EX` if it is given: float32, flattened.
     """
     dtype = product_dtype(weight_E)
     gates_NE, weight_EX = gates_NE.to(dtype), weight_E.to(dtype).flatten(1)
@@ -131,13 +131,13 @@ def merged_weight(gates_NE: Tensor, weight_E: Tensor, main_grad_EX: Tensor | Non
         merged_NX: Tensor = merge_kernels.merge(gates_NE, weight_EX, main_grad_EX)
     elif gates_NE.shape[0] == 1 and weight_E.dim() == 3 and _in_bfloat16_on_cpu(weight_EX):
         return sum_rows(gates_NE[0], weight_E.to(dtype))[None]
-    else:  # an operator takes 0.1 ms to call, three times a layer
+    else:  # calling an operator takes 0.1 ms, three times a layer
         merged_NX = gates_NE @ weight_EX
     return merged_NX.unflatten(-1, weight_E.shape[1:])
 
 
 def sum_rows(gates_E: Tensor, weight_EOD: Tensor) -> Tensor:
-    """Σ_i e_i W_i (O, D), row by row as an embedding sums; faster than a product in bfloat16 on a CPU.
+    """Σ_i e_i W_i (O, D), row by row by `embedding_bag`; faster than a product in bfloat16 on a CPU.
 
     Its naive twin is the product `gates @ weights`.
     """
@@ -159,7 +159,7 @@ def merged_linear(x_NSD: Tensor, gates_NE: Tensor, weight_EOD: Tensor, main_grad
 
 @merged_linear.register_fake
 def _(x_NSD: Tensor, gates_NE: Tensor, weight_EOD: Tensor, main_grad_EX: Tensor | None) -> Tensor:
-    return batched_linear(x_NSD, x_NSD.new_empty(x_NSD.shape[0], *weight_EOD.shape[1:]))  # in its layout
+    return batched_linear(x_NSD, x_NSD.new_empty(x_NSD.shape[0], *weight_EOD.shape[1:]))  # in its own layout
 
 
 def _merge(gates_NE: Tensor, weight_EOD: Tensor) -> Tensor:

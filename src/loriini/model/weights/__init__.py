@@ -1,1 +1,1 @@
-"""Weights: loading, saving, families of transformers, conversion."""
+"""Weights: initial values, loading, saving, transformers' models, conversion."""

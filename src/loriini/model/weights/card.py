@@ -26,7 +26,7 @@ DESCRIBING = (
 
 @dataclass(frozen=True)
 class TrainingRecord:
-    """What a card says of the training; None and empty: not known."""
+    """What a card says of the training; None or empty: not known."""
 
     name: str
     step: int
@@ -41,17 +41,17 @@ class TrainingRecord:
 
 @dataclass(frozen=True)
 class Exported:
-    """How weights of another architecture came from the model."""
+    """How a model was exported to another architecture, whose weights the card describes."""
 
     how: str
     gguf: str | None = None
-    """The name of the file of an export for llama.cpp; None for a folder for transformers."""
+    """The file's name of an export for llama.cpp; None for a folder for transformers."""
 
 
 def model_card(
     config: LoriiniConfig, record: TrainingRecord | None = None, exported: Exported | None = None
 ) -> str:
-    """The card as Markdown, of the model itself or of what it was exported as."""
+    """The card as Markdown, of the model itself or of its export."""
     name = record.name if record else "A Loriini model"
     total, active = config.parameters()
     routing = config.design

@@ -1,4 +1,4 @@
-"""Conversion: a dense model copied into experts, and a mixture in another design."""
+"""Conversion: a dense model copied into experts, and a mixture changed to another design."""
 
 from dataclasses import fields, replace
 from typing import Any
@@ -19,7 +19,7 @@ MAY_DIFFER = {
     *("routing", "recompute_merge", "label_names", "attention_dropout", "use_cache", "pretraining_tp"),
     *("rope_parameters", "max_position_embeddings", "pad_token_id", "bos_token_id", "eos_token_id"),
 }
-"""Fields that fit any weights: those of routing, training, texts and rotary positions."""
+"""Fields on which no weights depend: those of routing, training, texts and rotary positions."""
 
 
 def copy_into_experts(dense: LoriiniForCausalLM, config: LoriiniConfig) -> LoriiniForCausalLM:
@@ -27,8 +27,8 @@ def copy_into_experts(dense: LoriiniForCausalLM, config: LoriiniConfig) -> Lorii
 
     Everything else is copied too; routers are newly initialised. The mixture computes what the dense model
     does, at the rotary positions of `config`. ValueError for a design where it would not (shared experts,
-    gates that do not sum to 1), for factorised experts, which an ordinary FFN does not give, and for another
-    architecture.
+    gates that do not sum to 1), for factorised experts, which are no copies of an ordinary FFN, and for
+    another architecture.
     """
     if problem := copy_problem(dense.config, config):
         raise ValueError(problem)
@@ -50,7 +50,7 @@ def copy_problem(dense: LoriiniConfig, config: LoriiniConfig) -> str | None:
 
 
 def _difference(model: LoriiniConfig, config: LoriiniConfig, may_differ: set[str]) -> str | None:
-    """The first field by which weights of one configuration do not fit the other; None: they fit."""
+    """The first field because of which weights of one configuration do not fit the other; None: they fit."""
     unread = {"layer_norm_epsilon"}
     if model.block == config.block == "gpt2":
         unread = {"rms_norm_eps"}
@@ -66,7 +66,7 @@ def _difference(model: LoriiniConfig, config: LoriiniConfig, may_differ: set[str
 def change_design(mixture: LoriiniForCausalLM, config: LoriiniConfig) -> LoriiniForCausalLM:
     """A mixture's weights in another design, for further training.
 
-    Routers are kept where `keeps_routers`, as from soft to top-k selection, else newly initialised.
+    Routers are kept if `keeps_routers` allows it, as from soft to top-k selection, else newly initialised.
     ValueError for another number of experts or shared experts, and for another architecture.
     """
     theirs, ours = mixture.config.routing, config.routing
@@ -81,10 +81,10 @@ def change_design(mixture: LoriiniForCausalLM, config: LoriiniConfig) -> Loriini
 
 
 def _carried(model: LoriiniForCausalLM, config: LoriiniConfig, routers: bool) -> LoriiniForCausalLM:
-    """A model's weights in a new one of `config`, of its dtype, device, mode and kernel of attention.
+    """A new model of `config` with the weights, dtype, device, mode and attention kernel of `model`.
 
-    A dense model's FFN is copied into every expert. What the model lacks is newly initialised; without
-    `routers`, all of these are.
+    A dense model's FFN is copied into every expert. Tensors that `model` lacks are newly initialised; without
+    `routers`, all routers are.
     """
     carried = LoriiniForCausalLM._from_config(
         config, dtype=model.dtype, attn_implementation=model.config._attn_implementation
@@ -100,10 +100,10 @@ def _carried(model: LoriiniForCausalLM, config: LoriiniConfig, routers: bool) ->
 
 
 def keeps_routers(old: RoutingConfig, new: RoutingConfig) -> bool:
-    """Whether routers of one design are routers of the other: they score the same units in the same way."""
+    """Whether routers of one design serve the other, since they score the same units in the same way."""
     before, after = built_from(old), built_from(new)
     changed = {name for name in before if before[name] != after[name]}
-    return old.unit == new.unit and changed <= {"norm", "balance_bias"}  # which have no weights
+    return old.unit == new.unit and changed <= {"norm", "balance_bias"}  # neither has trained weights
 
 
 def router_free(
@@ -112,8 +112,8 @@ def router_free(
     """Remove the routers of a token-level mixture, in place, and rank experts by their activations.
 
     Every expert computes up to `node`; a token gets the k experts of highest L1, L2 or L∞ `norm` there, and
-    only these compute the rest (AoE §3.1, appendix A). The paper does not state the gates: softmax over the
-    chosen norms, or `uniform`. ValueError for a node or design that does not admit this.
+    only these compute the rest (AoE §3.1, appendix A). The paper does not state the gates: choose a softmax
+    over the selected norms, or `uniform`. ValueError for a node or design that does not allow this.
     """
     if not model.config.is_mixture:
         raise ValueError("a dense model has no routers to replace; leave it out")

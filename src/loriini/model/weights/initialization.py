@@ -16,19 +16,19 @@ from loriini.routing.scorer import RouterSettings, ScorerModule
 from loriini.routing.unit import RoutingContext, UnitLayout
 
 UNITS = 2048
-"""Random units by whose gates the scale of experts is measured."""
+"""Number of random units on which `gate_power` measures gates."""
 POOLED = 0.5
-"""Root mean square of the mean state of a segment of text in an untrained model: between 0.25 and 0.95, with
-depth, for widths of 64 to 256. Gates hardly depend on it."""
+"""Root mean square of a segment's mean state, assumed for an untrained model. On text it was 0.25 to 0.95,
+by depth, for widths of 64 to 256; gates hardly depend on it."""
 
 
 @torch.no_grad()
 def draw_weights(module: nn.Module, config: LoriiniConfig) -> None:
-    """Draw the module's own parameters from N(0, `initializer_range`) and set biases and buffers to 0.
+    """Draw the module's own parameters from N(0, `initializer_range`²) and set biases and buffers to 0.
 
     Experts are scaled as `expert_scale` says. A scorer's vectors, such as a learned temperature, keep the
-    values that its constructor gave them. What transformers initialises itself is left as it is. Weights that
-    a checkpoint has loaded are kept.
+    values that its constructor gave them. Modules that transformers initialises itself are left alone.
+    Weights that a checkpoint has loaded are kept.
     """
     # GPT-2 scales down what adds to the residual stream: two branches a layer.
     residual = config.initializer_range / (2 * config.num_hidden_layers) ** 0.5
@@ -40,7 +40,7 @@ def draw_weights(module: nn.Module, config: LoriiniConfig) -> None:
             elif weight.dim() > 1:
                 init.normal_(weight, mean=0.0, std=std)
     for buffer in (getattr(module, name, None) for name in ("balance_bias", "router_seed")):
-        if buffer is not None:  # memory as it was, where a checkpoint was read into a model without numbers
+        if buffer is not None:  # uninitialised, if a checkpoint was read into a model on the meta device
             init.zeros_(buffer)
     if isinstance(module, GeluExperts):
         init.normal_(module.down_proj, mean=0.0, std=residual)
@@ -53,13 +53,13 @@ def draw_weights(module: nn.Module, config: LoriiniConfig) -> None:
 
 
 def low_rank_deviation(config: LoriiniConfig) -> float:
-    """The deviation of AoE's two factors: that of their product, √r s², is a full gate projection's."""
+    """The standard deviation s of AoE's two factors: their product's, √r s², is a full gate projection's."""
     rank = config.low_rank or 1
     return (config.initializer_range / rank**0.5) ** 0.5
 
 
 def scale_experts(experts: Experts, config: LoriiniConfig) -> None:
-    """Multiply newly drawn experts, or shared ones, by `expert_factors`; with `copies` take the first's."""
+    """Multiply drawn experts, routed or shared, by `expert_factors`; with `copies`, the first one's draw."""
     factors, routed = expert_factors(config), experts.num_experts > 1
     for name, weight in experts.named_parameters(recurse=False):
         factor = (factors.every if routed else 1.0) * (factors.output if name == "down_proj" else 1.0)
@@ -71,23 +71,23 @@ class ExpertFactors(NamedTuple):
     """Factors of experts' initial weights."""
 
     every: float
-    """Of every matrix of a routed expert."""
+    """For every matrix of a routed expert."""
     output: float
-    """Of the last matrix besides, also of shared experts."""
+    """In addition for the last matrix (`down_proj`), also of shared experts."""
 
 
 def expert_factors(config: LoriiniConfig) -> ExpertFactors:
-    """The factors with which a mixture's FFN branch starts with the dense FFN's root mean square.
+    """The factors that give a mixture's FFN branch the initial root mean square of the dense FFN.
 
-    The dense FFN is as wide as the a FFNs of a token (`active_ffns`), so that its mean square is a times that
-    of a single one. With G the mean Σ e² of a unit's gates (`gate_power`):
+    The dense FFN is as wide as the `active_ffns` a of a token, so that its mean square is a times that of a
+    single FFN. With G the mean of Σ e² over a unit's gates (`gate_power`):
 
     - Matrices of independent experts of variance s² merge into Σ e_i θ_i of variance G s². Each is divided by
       √G, so that merged FFNs are drawn as a dense one is.
     - Outputs of independent experts combine into Σ e_i y_i of mean square G E‖y‖². The last matrix, in which
       y is linear, is multiplied by √(a / G).
-    - AoE's wide experts have w = f_wide / f times the mean square of a single FFN, and S shared ones S times:
-      G w + S in all, or w + S beside a merged FFN, in place of G.
+    - AoE's wide experts have w = f_wide / f times the mean square of a single FFN, and S shared experts S
+      times. So G w + S, or w + S beside a merged FFN, takes the place of G.
 
     With `copies` all experts are one draw, so that (Σ e)² takes the place of Σ e².
     """
@@ -102,11 +102,11 @@ def expert_factors(config: LoriiniConfig) -> ExpertFactors:
 @cache
 @torch.no_grad()
 def gate_power(settings: RouterSettings, activation: tuple[int, float], copies: bool) -> float:
-    """The mean over units of Σ e² of their gates, of (Σ e)² for `copies`, measured on random states.
+    """The mean over units of Σ e² of their gates, or (Σ e)² for `copies`, measured on random states.
 
-    States of tokens are drawn from N(0, 1), as norms leave them, and pooled ones from N(0, `POOLED`²).
-    Experts that score themselves have random activations of this width and deviation instead. A larger norm
-    is a larger output, so each gate counts in proportion to it. 1 where no unit has a gate.
+    States of tokens are drawn from N(0, 1), as norms leave them, and pooled states from N(0, `POOLED`²).
+    Experts that score themselves get random activations, of the width and deviation in `activation`. A larger
+    norm means a larger output, so each gate counts in proportion to its norm. 1 if no unit has a gate.
     """
     design, size = settings.design, settings.hidden_size
     with torch.device("cpu"), torch.random.fork_rng(devices=[]):
@@ -133,7 +133,7 @@ def gate_power(settings: RouterSettings, activation: tuple[int, float], copies: 
 
 
 def activation_shape(config: LoriiniConfig) -> tuple[int, float]:
-    """Width and deviation at the first step of the activation by whose norm experts are scored."""
+    """Width and initial deviation of the activation that scores experts; all but `low_rank` as if `gate`."""
     deviation = config.initializer_range * config.hidden_size**0.5
     if config.low_rank is not None:
         return config.low_rank, low_rank_deviation(config) * config.hidden_size**0.5

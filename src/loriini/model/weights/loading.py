@@ -54,8 +54,8 @@ def load_model(
 def read_model(folder: Path) -> LoriiniForCausalLM:
     """The model of a Hugging Face folder, on the CPU.
 
-    Of its generation settings the special tokens are kept. Errors of many kinds, for `readable`, where the
-    folder cannot be read, has settings that ours does not have, or weights that are not finite.
+    Only the special tokens of its generation settings are kept. Use within `readable`: errors are of many
+    kinds, for a folder that cannot be read, settings that Loriini lacks, or weights that are not finite.
     """
     kind = _model_type(folder)
     if kind in FAMILIES:
@@ -70,7 +70,7 @@ def read_model(folder: Path) -> LoriiniForCausalLM:
 
 
 def _special_tokens(settings: GenerationConfig) -> GenerationConfig:
-    """Generation settings with their special tokens alone; ValueError for a token that is not an id."""
+    """Generation settings reduced to their special tokens; ValueError for a token that is not an id."""
     tokens = {name: getattr(settings, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
     for name, value in tokens.items():
         if not all(isinstance(one, int) for one in (value if isinstance(value, list) else [value or 0])):
@@ -79,7 +79,7 @@ def _special_tokens(settings: GenerationConfig) -> GenerationConfig:
 
 
 def check_finite(values: Tensor, what: str) -> None:
-    """InputError where a model computed NaN or infinity, which finite weights can do as well."""
+    """InputError if a model computed NaN or infinity, which finite weights do not rule out."""
     if not values.isfinite().all():
         raise InputError(f"{what} are not finite: the model diverged or was damaged; give another")
 
@@ -101,8 +101,8 @@ def read_config(folder: Path) -> LoriiniConfig:
 def tokenizer_in(folder: Path) -> PreTrainedTokenizerBase:
     """The tokenizer of a Hugging Face folder; code in the folder is never run.
 
-    Text is split as `tokenizer.json` says, as in `prepare`: for some models, such as Qwen2's, AutoTokenizer
-    takes a class by the model's type, which has rules of its own. Its special tokens are kept.
+    Text is split as `tokenizer.json` says, as in `prepare`. For some models, such as Qwen2, AutoTokenizer
+    chooses a class that splits by rules of its own; its special tokens are kept.
     """
     if not holds_tokenizer(folder) and not (folder / "vocab.json").exists():
         raise InputError(f"{folder}: no tokenizer here (no tokenizer.json); copy that of the corpus or model")
@@ -118,7 +118,7 @@ def tokenizer_in(folder: Path) -> PreTrainedTokenizerBase:
 
 
 def _model_type(folder: Path) -> str:
-    """The type in a folder's config. ValueError for a kind whose weights would be left out or misread."""
+    """The `model_type` of a folder. ValueError for one whose weights would be ignored or misread."""
     if (folder / ADAPTER).exists():
         raise ValueError(MERGE_ADAPTER)
     config = read_object(folder / "config.json", "give another model")
@@ -135,8 +135,8 @@ def _model_type(folder: Path) -> str:
 def readable(folder: Path, what: str = "model") -> Iterator[None]:
     """Turn any error in reading a damaged or foreign folder into an InputError of one line.
 
-    Running out of memory is not the folder's fault and passes through. The warnings of transformers, which
-    print names in the folder as they are, are silenced.
+    Running out of memory is not the folder's fault and passes through. Warnings of transformers are
+    silenced, since they print unescaped names from the folder.
     """
     verbosity = logging.get_verbosity()
     logging.set_verbosity(logging.CRITICAL)

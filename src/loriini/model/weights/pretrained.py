@@ -1,4 +1,4 @@
-"""Models of transformers as ours: a dense one has a single expert, a mixture becomes a routing design."""
+"""transformers' models as Loriini's: a dense model has one expert, a mixture becomes a routing design."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -48,7 +48,7 @@ GPT2_NAMES = {
     "ln_2": "post_attention_layernorm",
     "ln_f": "norm",
 }
-"""GPT-2's modules by our names."""
+"""GPT-2's names of modules → our names."""
 GPT2_FFN = {
     "c_fc.weight": "up_proj",
     "c_fc.bias": "up_bias",
@@ -58,7 +58,7 @@ GPT2_FFN = {
 
 
 def llama_weights(name: str, weight: Tensor) -> dict[str, Tensor]:
-    """A tensor of a Llama-like model, dense or a mixture, by our names."""
+    """A tensor of a Llama-like model, dense or a mixture, as our tensors by name."""
     name = re.sub(r"\.mlp\.(gate|router)\.weight$", ".mlp.router.scorer.weight", name)
     dense = re.sub(r"\.mlp\.(gate_proj|up_proj|down_proj)\.weight$", r".mlp.experts.\1", name)
     if dense != name:
@@ -71,7 +71,7 @@ def llama_weights(name: str, weight: Tensor) -> dict[str, Tensor]:
 
 
 def gpt2_weights(name: str, weight: Tensor) -> dict[str, Tensor]:
-    """A tensor of a GPT-2 by our names; its FFN's matrices are stored transposed."""
+    """A tensor of a GPT-2 as ours, by name; GPT-2 stores an FFN's matrices transposed."""
     stem, _, last = name.partition(".mlp.")
     ours = ".".join(GPT2_NAMES.get(part, part) for part in stem.split("."))
     if not last:
@@ -80,16 +80,16 @@ def gpt2_weights(name: str, weight: Tensor) -> dict[str, Tensor]:
 
 
 def gpt2_settings(theirs: PretrainedConfig) -> dict[str, Any]:
-    """GPT-2's FFN width and dropout; all dropouts take the rate of its residual branches."""
+    """GPT-2's block, FFN width and dropout; all dropouts take the rate of its residual branches."""
     width = theirs.n_inner or 4 * theirs.n_embd
     return {"block": "gpt2", "intermediate_size": width, "dropout": float(theirs.resid_pdrop)}
 
 
 @dataclass(frozen=True)
 class Family:
-    """A kind of model in transformers, and our settings of it besides SHARED.
+    """A class of models in transformers, and how it is converted.
 
-    `required` are settings that our block does not have, each with the only value that can be converted.
+    `settings`: ours besides SHARED. `required`: settings that our block lacks, with the only value it allows.
     """
 
     model: type[PreTrainedModel]
@@ -143,9 +143,9 @@ FAMILIES = {
 
 
 def from_transformers(theirs: PreTrainedModel) -> LoriiniForCausalLM:
-    """A model of one of FAMILIES as ours, with the same logits.
+    """A Loriini model with the logits of a model of one of FAMILIES.
 
-    Weights are shared with it, except gate and up projections that it stores as one tensor. A mixture's
+    Both share weights, except gate and up projections that `theirs` stores as one tensor. A mixture's
     load-balancing loss keeps its weight but is computed per layer, where transformers pools all layers.
     Phi-3.5-MoE is routed as in evaluation, without the noise and gradient estimate of its training.
     ValueError for settings that our block does not have.
@@ -188,7 +188,7 @@ def config_from_transformers(theirs: PretrainedConfig) -> LoriiniConfig:
 
 
 def _design(theirs: PretrainedConfig) -> RoutingConfig:
-    """The routing design of a mixture, or that of a dense model."""
+    """The routing design of a transformers configuration, mixture or dense."""
     if not hasattr(theirs, "num_local_experts"):
         return DESIGNS["dense"]
     design = replace(
@@ -200,9 +200,9 @@ def _design(theirs: PretrainedConfig) -> RoutingConfig:
 
 
 def read_complete(kind: type[PreTrainedModel], folder: Path) -> PreTrainedModel:
-    """A model from its folder's safetensors. ValueError where a tensor is missing or of the wrong shape.
+    """A model from its folder's safetensors. ValueError if a tensor is missing or of the wrong shape.
 
-    Nor may ours have further tensors: they would be of a part that its configuration does not name.
+    ValueError also for unexpected tensors in a Loriini model: its configuration would lack their part.
     """
     if not any(folder.glob("*.safetensors")):
         raise ValueError("it has no safetensors; load it in transformers, and save it with save_pretrained")

@@ -1,4 +1,4 @@
-"""What the run that made a model recorded of its training."""
+"""How a model was trained, from the record of the run that made it."""
 
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -13,7 +13,7 @@ from loriini.model.configuration import LoriiniConfig
 
 @dataclass(frozen=True)
 class Trained:
-    """What the `run.json` next to a model says of its training; None where it says nothing."""
+    """What the `run.json` next to a model says of its training; None: not recorded."""
 
     precision: Precision | None = None
     length: Count | None = None
@@ -24,13 +24,13 @@ class Trained:
 
     @property
     def tokens(self) -> int | None:
-        """Tokens that the model was trained on."""
+        """Number of tokens that the model was trained on; None: not recorded."""
         if self.steps and self.batch_size and self.length:
             return self.steps * self.batch_size * self.length
         return None
 
     def context(self, config: LoriiniConfig) -> int:
-        """The context in tokens that the model was trained with, or the longest of its `config`."""
+        """Tokens of context that the model was trained with; if not recorded, the longest of its `config`."""
         return self.length or config.max_position_embeddings
 
     @property
@@ -40,7 +40,7 @@ class Trained:
 
 
 def training_of(path: Path) -> Trained:
-    """How a model was trained, as far as a run says it. InputError for values that a run cannot have."""
+    """How a model was trained, as far as its run says. InputError for values that a run cannot have."""
     folder = run_of(path)
     if folder is None:
         return Trained()

@@ -17,8 +17,8 @@ def save_model_folder(
 ) -> None:
     """Write a model, with its tokenizer and card, atomically.
 
-    Sets the tokenizer's `model_max_length` to the context. Padding is the tokenizer's padding token or else
-    its EOS token, in tokenizer, configuration and generation settings alike.
+    Sets the tokenizer's `model_max_length` to the context. Tokenizer, configuration and generation settings
+    all get the tokenizer's padding token or, if it has none, its EOS token.
     """
     tokenizer.model_max_length = model.config.max_position_embeddings
     if tokenizer.pad_token_id is None:
@@ -29,13 +29,13 @@ def save_model_folder(
         model.save_pretrained(temporary)
         tokenizer.save_pretrained(temporary)
         mode = (temporary / REQUIRED[0]).stat().st_mode
-        for weights in temporary.glob("*.safetensors"):  # written for their owner alone
+        for weights in temporary.glob("*.safetensors"):  # written readable by their owner alone
             weights.chmod(mode)
         (temporary / CARD).write_text(card, encoding="utf-8")
 
 
 def missing_from(folder: Path) -> str | None:
-    """What a model folder lacks, by its files' names and the headers of its weights; None for a whole one."""
+    """What a model folder lacks, by its files' names and its weights' headers; None: it is complete."""
     absent = [name for name in REQUIRED if not (folder / name).is_file()]
     if absent:
         return f"no {absent[0]}"
@@ -46,7 +46,7 @@ def missing_from(folder: Path) -> str | None:
 
 
 def readable_safetensors(folder: Path) -> int:
-    """The number of safetensors files in a folder, by their headers; SafetensorError where one is damaged."""
+    """The number of safetensors files in a folder; SafetensorError if a header is damaged."""
     files = sorted(folder.glob("*.safetensors"))
     for file in files:
         with safe_open(file, "pt"):

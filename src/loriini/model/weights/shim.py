@@ -10,7 +10,7 @@ CLASSES = {
     "configuration_loriini": {"AutoConfig": "LoriiniConfig"},
     "modeling_loriini": {"AutoModel": "LoriiniModel", "AutoModelForCausalLM": "LoriiniForCausalLM"},
 }
-"""The modules and, by transformers' Auto class, what they import."""
+"""Each module, with the class that it imports for each Auto class of transformers."""
 AUTO_MAP = {auto: f"{module}.{name}" for module, names in CLASSES.items() for auto, name in names.items()}
 """`auto_map` of a saved configuration."""
 
