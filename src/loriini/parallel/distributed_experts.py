@@ -30,21 +30,21 @@ class _Exchanged(torch.autograd.Function):
 
 @torch.compiler.disable  # torch before 2.13 traces the collectives, and loses the gradients
 def exchanged(x: Tensor, collective: Collective, transposed: Collective) -> Tensor:
-    """`collective(x)`, whose gradients go the way back: through `transposed`."""
+    """`collective(x)`; its gradients go back through `transposed`."""
     y: Tensor = _Exchanged.apply(x, collective, transposed)
     return y
 
 
 class DistributedExperts(Experts):
-    """This process's part of `whole` experts: what each kind of experts inherits besides its FFN.
+    """This process's part of `whole` experts; `split_kind` adds the FFN of one kind of experts.
 
-    Parameters are DTensors over `mesh`, the group's: sharded along `split_dim`, replicated without one.
+    Parameters are DTensors over the group's `mesh`: sharded along `split_dim`, or replicated if it is None.
     """
 
     group: dist.ProcessGroup
 
     def __init__(self, whole: Experts, mesh: DeviceMesh) -> None:
-        Experts.__init__(self, whole.num_experts)  # not the kind's, which would allocate whole experts
+        Experts.__init__(self, whole.num_experts)  # the FFN's class would allocate whole experts
         self.group = mesh.get_group()
         for name, weight in whole.stacked().items():
             dim = self.split_dim(name)
@@ -63,12 +63,12 @@ class DistributedExperts(Experts):
 
 @cache
 def split_kind(way: type[DistributedExperts], kind: type[Experts]) -> type[DistributedExperts]:
-    """The class of a kind of experts that are split in a way, such as SlicedSwigluExperts."""
+    """The class of experts of one `kind` that are split in one `way`, such as SlicedSwigluExperts."""
     return type(way.__name__.removesuffix("Experts") + kind.__name__, (way, kind), {})
 
 
 def cast_to_send(x: Tensor) -> Tensor:
-    """States cast to the dtype of the products before they are sent: in bfloat16 half as many bytes."""
+    """States in the dtype of the products, cast before they are sent: bfloat16 halves the bytes."""
     return x.to(product_dtype(x))
 
 

@@ -17,7 +17,7 @@ from loriini.model.experts.stacked import NO_ACTIVATIONS, NOT_FIXED, Tensors
 from loriini.parallel.distributed_experts import DistributedExperts, cast_to_send, exchanged
 from loriini.routing.selection import FixedCounts
 
-# The names since torch 2.13, and those before.
+# Their names since torch 2.13, or before.
 ALL_GATHER = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 REDUCE_SCATTER = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
@@ -30,7 +30,7 @@ def all_gather(x: Tensor, group: dist.ProcessGroup) -> Tensor:
 
 
 def reduce_scatter(x: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """`all_gather` transposed: (G·N, …) of each process, a term of a sum → this process's (N, …) of it."""
+    """`all_gather` transposed: the sum of all processes' (G·N, …) → this process's (N, …) of it."""
     mine = x.new_empty(x.shape[0] // group.size(), *x.shape[1:])
     REDUCE_SCATTER(mine, x.contiguous(), group=group)
     return mine
@@ -50,10 +50,10 @@ class SlicedExperts(DistributedExperts):
     def by_outputs(
         self, x: Tensor, gates_NE: Tensor, known: Tensors = NO_ACTIVATIONS, counts: FixedCounts = NOT_FIXED
     ) -> Tensor:
-        """The selected experts' gated outputs for each unit of this process; as `x`.
+        """The sum of the selected experts' gated outputs for each unit of this process; shaped as `x`.
 
         Low-rank activations are recomputed for the gathered tokens: those of all experts are larger than the
-        states that they are computed from.
+        states, which are gathered anyway.
         """
         if counts.per_expert is not None:
             counts = FixedCounts(per_expert=self.group.size() * counts.per_expert)
@@ -80,11 +80,11 @@ class SlicedExperts(DistributedExperts):
     def _gather(self, x: Tensor) -> Tensor:
         """The rows of all processes; gradients are summed and scattered.
 
-        The sum completes the gradients of states, gates and routers: each process computes only the part of
-        its own slice of the experts.
+        The sum completes the gradients of states, gates and routers: each process computes only the part that
+        comes from its own slice of the experts.
         """
         return exchanged(x, partial(all_gather, group=self.group), partial(reduce_scatter, group=self.group))
 
     def _leave(self, y: Tensor) -> Tensor:
-        """The sum over slices, this process's part."""
+        """This process's rows of the sum over slices."""
         return exchanged(y, partial(reduce_scatter, group=self.group), partial(all_gather, group=self.group))

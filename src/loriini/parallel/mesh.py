@@ -1,9 +1,9 @@
 """The processes of a job: their mesh, and the reductions over all of them.
 
 torchrun starts the processes and gives each its rank. They form a mesh (replicate, shard, experts): each of
-the `replicate` groups holds a copy of the model, sharded over shard · experts processes; along `experts` the
-experts are split, by slices of their width or as whole ones, along the other two the data. Neighbouring
-ranks belong to one expert group, so that a group stays within a node.
+the `replicate` groups holds a copy of the model, sharded over shard · experts processes. The experts of a
+layer are split along `experts`, by slices of their width or as whole experts; every process has its own data.
+Neighbouring ranks belong to one expert group, so that a group stays within a node.
 """
 
 import os
@@ -56,7 +56,7 @@ class ParallelConfig:
 
 @dataclass(frozen=True)
 class Parallel:
-    """This process among all; for a single process every reduction is the identity."""
+    """This process's place among all; for a single process every reduction is the identity."""
 
     rank: int = 0
     world_size: int = 1
@@ -65,9 +65,9 @@ class Parallel:
     share_experts: ShareExperts = "width"
     """How the experts are split over the processes along `experts`."""
     data_mesh: DeviceMesh | None = None
-    """The same processes as (replicate, data), over which everything but the experts is sharded."""
+    """The same processes as (replicate, data), over which all parameters but split experts are sharded."""
     checkpoint_group: dist.ProcessGroup | None = None
-    """All processes, in a group of its own for checkpoints written in the background."""
+    """A second group of all processes, for checkpoints written in the background."""
 
     @property
     def first(self) -> bool:
@@ -81,7 +81,7 @@ class Parallel:
 
     @property
     def fsdp_meshes(self) -> tuple[DeviceMesh, DeviceMesh]:
-        """The meshes over which FSDP shards the experts' parameters and all others."""
+        """The mesh over which FSDP shards split experts, and that for all other parameters."""
         assert self.mesh is not None
         assert self.data_mesh is not None
         if self.mesh["replicate"].size() == 1:
@@ -101,10 +101,10 @@ class Parallel:
         return total
 
     def any(self, here: bool) -> bool:
-        """Whether it is true in any process."""
+        """True, in every process, if any process passes True."""
         if self.mesh is None:
             return here
-        return bool(self.sum(torch.tensor([float(here)])).item())  # on the CPU: a GPU would be waited for
+        return bool(self.sum(torch.tensor([float(here)])).item())  # on the CPU, to not wait for the GPU
 
 
 SINGLE_PROCESS = Parallel()
@@ -119,8 +119,8 @@ def check_mesh(
 ) -> None:
     """Raise InputError for processes, a batch or a model that this mesh does not divide.
 
-    With `document_mask` units longer than a token are each process's documents or their segments, which
-    differ in number; a group that shares experts gathers as many from each of its processes.
+    With `document_mask`, processes differ in their number of units longer than a token (documents, or
+    segments of documents); processes that share experts need equally many.
     """
     if world_size == 1:
         return
@@ -130,7 +130,7 @@ def check_mesh(
 
 
 def _mesh_conflicts(config: ParallelConfig, world_size: int, batch_size: int) -> Iterator[str]:
-    """What processes and batch do not divide."""
+    """Why the processes, or the batch, cannot be divided as configured."""
     shard, experts = config.shard or world_size, config.experts
     if shard > world_size or world_size % shard != 0:
         yield (
@@ -178,9 +178,9 @@ def _sharing_conflicts(config: ParallelConfig, model: LoriiniConfig, document_ma
 
 
 RAISED_BY_ALL = (Interrupted, Unfinished)
-"""What ends every process of a group."""
+"""Errors that every process raises if one does, so that the group can be destroyed."""
 TORCHRUN_VARIABLES = ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
-"""What torchrun tells each of several processes."""
+"""Environment variables that torchrun sets in each process."""
 
 
 def world_size() -> int:
@@ -189,7 +189,7 @@ def world_size() -> int:
 
 
 def started_together() -> bool:
-    """Whether torchrun started several processes. InputError where something else set WORLD_SIZE."""
+    """Whether torchrun started several processes. InputError if something else set WORLD_SIZE."""
     size = os.environ.get("WORLD_SIZE", "1")
     missing = [name for name in TORCHRUN_VARIABLES if name not in os.environ]
     if size != "1" and (missing or not size.isdecimal()):
@@ -200,10 +200,10 @@ def started_together() -> bool:
 
 @contextmanager
 def process_group() -> Iterator[None]:
-    """While inside, the processes that torchrun started can communicate; a group inside another is that one.
+    """Inside, torchrun's processes can communicate. Does nothing for one process, or inside another group.
 
-    A process that fails alone does not end NCCL's group, which would wait for the others while they wait for
-    it: it exits, and torchrun ends them.
+    A process that fails alone does not destroy NCCL's group, which would wait for the others while they wait
+    for it. It exits, and torchrun ends them.
     """
     if dist.is_initialized() or not started_together():
         yield
@@ -211,7 +211,7 @@ def process_group() -> Iterator[None]:
     device = pick_device()
     if device.type == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    # gloo is for what lies on the CPU: objects sent between processes, and checkpoints being written.
+    # gloo is for data on the CPU: objects sent between processes, and checkpoints being written.
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, timeout=timedelta(minutes=30), **rendezvous_store())
     try:
@@ -231,9 +231,9 @@ def rendezvous_store() -> dict[str, Any]:
     """The store in which processes find each other, this one's rank, and their number.
 
     torchrun keeps one store over its restarts, in which a new attempt would find the addresses of dead
-    processes. On one node every attempt gets a prefix of its own. Nodes may differ in their count of
-    restarts: with several, torchrun needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1. A second group of the same
-    processes, for another training, also gets its own prefix.
+    processes. On one node, every attempt therefore has its own prefix. Several nodes may differ in their
+    count of restarts; with them torchrun needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1. A second group of the
+    same processes, for another training, also has its own prefix.
     """
     store, rank, size = next(rendezvous("env://"))
     one_node = os.environ.get("GROUP_WORLD_SIZE", "1") == "1"
@@ -243,7 +243,7 @@ def rendezvous_store() -> dict[str, Any]:
 
 
 def join_mesh(config: ParallelConfig) -> Parallel:
-    """This process in the mesh of `config`, which all processes must join."""
+    """This process's place in the mesh of `config`; every process must call it."""
     world = world_size()
     if world == 1:
         return Parallel()
@@ -261,9 +261,9 @@ def join_mesh(config: ParallelConfig) -> Parallel:
 
 
 def on_first_rank(function: Callable[[], Result]) -> Result:
-    """Run a function on rank 0 and broadcast its result, or raise its InputError, in every process.
+    """Run a function on rank 0 and return its result, or raise its InputError, in every process.
 
-    The result is pickled: keep it small. The other processes wait.
+    The result is pickled: keep it small. The other processes wait for it.
     """
     if not dist.is_initialized():
         return function()
@@ -281,7 +281,7 @@ def on_first_rank(function: Callable[[], Result]) -> Result:
 
 
 def on_every_rank(function: Callable[[], Result]) -> list[Result]:
-    """Run a function on every rank and return all results, by rank, or raise an OSError of any, in all.
+    """Run a function on every rank and return all results, by rank; an OSError of any is raised in all.
 
     The results are pickled: keep them small.
     """
@@ -301,19 +301,19 @@ def on_every_rank(function: Callable[[], Result]) -> list[Result]:
 
 
 def own_share(items: Sequence[Item]) -> Sequence[Item]:
-    """This process's share of items that all have in the same order: every n-th, with n processes."""
+    """This process's share of items, which all n processes hold in the same order: every n-th."""
     return items[dist.get_rank() :: dist.get_world_size()] if dist.is_initialized() else items
 
 
 def own_rows(rows: int) -> Tensor:
-    """The numbers of this process's rows. All have equally many: where they run out, the last is repeated."""
+    """Indices of this process's rows, equally many in all; the last row is repeated to make up the number."""
     count = -(-rows // world_size())
     first = count * (dist.get_rank() if dist.is_initialized() else 0)
     return torch.arange(first, first + count).clamp(max=rows - 1)
 
 
 def gather_rows(own: Tensor, rows: int) -> Tensor:
-    """All `rows`; every process has computed its `own_rows`."""
+    """All `rows`, from those that each process computed (`own_rows`)."""
     if world_size() == 1:
         return own
     parts = [torch.empty_like(own, memory_format=torch.contiguous_format) for _ in range(world_size())]

@@ -1,7 +1,7 @@
 """A model sharded over processes, and whole tensors turned into shards and back.
 
-FSDP2 shards every layer over (replicate, data). Experts that are split over a group are first sharded over
-`experts`, along their width or whole, and these parts by FSDP over (replicate, shard).
+FSDP2 shards every layer over (replicate, data). Experts that are split over a group are first split over
+`experts`, along their width or as whole experts; FSDP then shards these parts over (replicate, shard).
 """
 
 import warnings
@@ -34,10 +34,10 @@ def build_model(
     make: Callable[[LoriiniConfig], LoriiniForCausalLM] = LoriiniForCausalLM,
     leave_out: Container[str] = (),
 ) -> LoriiniForCausalLM:
-    """A new model on the training device, sharded where there are several processes.
+    """A new model on the training device, sharded if there are several processes.
 
-    Rank 0 builds the model with `make` and broadcasts its tensors, except those in `leave_out`, which stay
-    uninitialised when sharded.
+    Rank 0 builds the model with `make` and broadcasts its tensors, except those named in `leave_out`, which
+    stay uninitialised in a sharded model.
     """
     source = make(config) if parallel.first else None
     if parallel.mesh is None:
@@ -62,7 +62,7 @@ def shard_model(config: LoriiniConfig, parallel: Parallel, precision: Precision)
 def split_experts(experts: Experts, parallel: Parallel) -> Experts:
     """This process's part of a layer's experts, which may be on the meta device.
 
-    Where processes hold whole experts, the one of a dense model stays data-parallel.
+    If processes hold whole experts, a dense model's only expert is not split.
     """
     whole = parallel.share_experts == "whole"
     if parallel.experts == 1 or (whole and experts.num_experts == 1):
@@ -79,7 +79,7 @@ def apply_fsdp(model: LoriiniForCausalLM, parallel: Parallel, precision: Precisi
     Gradients are summed over processes, so every process's loss must be scaled by 1/world_size: experts split
     over a group are reduced over fewer processes than the rest, but are part of the same mean.
 
-    On a GPU layers compute on bfloat16 copies where `precision` asks for it, which halves what is gathered.
+    On a GPU layers compute on bfloat16 copies if `precision` asks for it, which halves the bytes gathered.
     Master weights, reductions, the residual stream, routers, the embeddings and the head stay float32.
     """
     dtype = layer_dtype(precision)
@@ -106,31 +106,31 @@ def apply_fsdp(model: LoriiniForCausalLM, parallel: Parallel, precision: Precisi
 
 
 def keep_gathered(mixture: Mixture) -> None:
-    """Gather split experts once for the two calls of a forward pass in which they score themselves."""
+    """Gather split experts once for both calls of a forward pass: to score themselves, then to compute."""
     experts: Any = mixture.experts
     experts.set_reshard_after_forward(False)
     mixture.register_forward_hook(lambda *_: experts.reshard())
 
 
 def layer_dtype(precision: Precision) -> torch.dtype | None:
-    """The dtype of the copies of weights that layers compute on; None: of the weights themselves."""
+    """The dtype of the copies of weights that layers compute on; None: they compute on the weights."""
     return autocast_dtype(precision) if pick_device().type == "cuda" else None
 
 
 def scorer_with_weights(mixture: Mixture) -> nn.Module | None:
-    """What holds the parameters of a layer's router; None where there are none.
+    """The scorer of a layer's router, to shard by itself; None if it has no parameters.
 
-    FSDP finds the tensors that it returns, for the backward pass, but not those in a router's `Routing`.
+    FSDP hooks the tensors that a module returns: it finds a scorer's, but not those in a router's `Routing`.
     """
     scorer = None if mixture.router is None else mixture.router.scorer
     return scorer if scorer is not None and list(scorer.parameters()) else None
 
 
 def expert_placement(experts: Experts, mesh: DeviceMesh) -> Callable[[nn.Parameter], Shard | None]:
-    """The dimension along which FSDP shards a layer's parameters: of experts, one that divides evenly.
+    """A function from a parameter to where FSDP shards it: experts along a dimension that divides evenly.
 
     Their first dimension, the number of experts, is often smaller than the number of processes. A dimension
-    along which they are already split over a group is not used again.
+    along which they are already split over a group is not used again. None: FSDP's default, the first.
     """
     size, parameters = mesh.size(-1), set(experts.parameters())
 
@@ -146,13 +146,13 @@ def expert_placement(experts: Experts, mesh: DeviceMesh) -> Callable[[nn.Paramet
 
 
 def divided_dim(shape: Iterable[int], size: int, taken: Container[int | None]) -> int | None:
-    """The first dimension that `size` processes divide evenly, of those not taken; None: there is none."""
+    """The first dimension, not in `taken`, that `size` processes divide evenly; None if there is none."""
     dims = (dim for dim, n in enumerate(shape) if n % size == 0 and dim not in taken)
     return next(dims, None)
 
 
 def full_tensor(tensor: Tensor) -> Tensor:
-    """The whole of a sharded tensor; every process must ask for it."""
+    """The whole of a sharded tensor; every process must call it."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
@@ -170,7 +170,7 @@ def copy_part(target: Tensor, whole: Tensor) -> None:
 
 
 def expand_into_experts(tensor: Tensor, parameter: Tensor) -> Tensor:
-    """A dense model's tensor, repeated for every expert and sharded as the mixture's `parameter`."""
+    """A dense model's tensor, repeated for every expert and sharded like the mixture's `parameter`."""
     expanded = torch.empty_like(parameter)
     copy_part(expanded, full_tensor(tensor).expand(parameter.shape))
     return expanded
@@ -181,7 +181,7 @@ def broadcast_weights(
 ) -> None:
     """Give a sharded model the weights and buffers of the first process's `source`, tensor by tensor.
 
-    Those whose names are in `leave_out` stay as they are.
+    Tensors named in `leave_out` stay as they are.
     """
     values = {} if source is None else weights_and_buffers(source)
     for name, target in weights_and_buffers(model).items():
@@ -195,12 +195,12 @@ def broadcast_weights(
 
 
 def weights_and_buffers(model: nn.Module) -> dict[str, Tensor]:
-    """A model's tensors by name, those among them that its state leaves out."""
+    """A model's tensors by name, including buffers that its state dict leaves out."""
     return {**dict(model.named_buffers()), **model.state_dict()}
 
 
 def gather_model(model: LoriiniForCausalLM, parallel: Parallel) -> LoriiniForCausalLM | None:
-    """The whole model on the first process's CPU, None on the others; every process must ask for it.
+    """The whole model on the first process's CPU, None on the others; every process must call it.
 
     Tensors are gathered one by one, and no random number is drawn. A single process gets its model itself.
     """
@@ -224,13 +224,13 @@ def empty_model(config: LoriiniConfig) -> LoriiniForCausalLM:
 
 
 def reduce_gradients(model: nn.Module, reduce: bool) -> None:
-    """Whether the next backward pass reduces gradients over processes, or adds them up in this one."""
+    """Set whether the next backward pass reduces gradients over processes, or accumulates them locally."""
     if isinstance(model, FSDPModule):
         model.set_requires_gradient_sync(reduce)
 
 
 def gradient_norm(gradients: list[Tensor]) -> Tensor:
-    """The norm of a model's gradients, a scalar; of sharded ones the same in every process."""
+    """The norm of a model's gradients, scalar; over all processes' parts if they are sharded."""
     if not any(isinstance(gradient, DTensor) for gradient in gradients):
         return torch.nn.utils.get_total_norm(gradients)
     parts: defaultdict[int, list[Tensor]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""Expert parallelism: each process of a group holds whole experts; tokens are sent to those they selected.
+"""Expert parallelism: each process of a group holds whole experts, to which tokens are sent.
 
 The E experts are split over a group of G processes, each with its own data. Every process sorts its
 pairs of a unit and an expert, sends each pair's states to the process that holds the expert (all-to-all),
@@ -22,14 +22,14 @@ from loriini.parallel.distributed_experts import DistributedExperts, cast_to_sen
 from loriini.routing.selection import FixedCounts
 
 REPLICATED = {"low_proj"}
-"""AoE's W_down: that of every expert is in every process, which scores its own tokens by it."""
+"""AoE's W_down: every process holds that of every expert, to score its own tokens."""
 
 
 @dataclass(frozen=True)
 class Exchange:
     """The pairs that this process exchanges with each process of its group.
 
-    - `sent_G`, `received_G`: how many to and from each process, which holds them sorted by expert.
+    - `sent_G`, `received_G`: how many pairs go to and come from each process, sorted by expert.
     - `order_R`: the received pairs in the order of their experts; `places_R`: its inverse.
     - `experts_R`, `ends_H`: each sorted pair's expert, counted from this process's first, and where each
       expert's pairs end, int32.
@@ -54,7 +54,7 @@ class Exchange:
 
 
 def all_to_all(x: Tensor, sent_G: list[int], received_G: list[int], group: dist.ProcessGroup) -> Tensor:
-    """Rows in the order of the processes that they go to → in that of those they come from."""
+    """Rows in order of the process they go to → received rows, in order of the process they come from."""
     received = x.new_empty(sum(received_G), *x.shape[1:])
     dist.all_to_all_single(received, x.contiguous(), received_G, sent_G, group=group)
     return received
@@ -85,22 +85,22 @@ def plan_exchange(ends_E: Tensor, per_expert: int | None, group: dist.ProcessGro
 
 
 class WholeExperts(DistributedExperts):
-    """This process's whole experts, which compute the selected tokens of all processes of the group.
+    """This process's experts, which compute the tokens that selected them in all processes of the group.
 
     Parameters are sharded along the experts, except those in REPLICATED.
     """
 
     def split_dim(self, name: str) -> int | None:
-        """The dimension of the experts."""
+        """0, the dimension of the experts; None (replicated) for a parameter in REPLICATED."""
         return None if name in REPLICATED else 0
 
     def by_outputs(
         self, x: Tensor, gates_NE: Tensor, known: Tensors = NO_ACTIVATIONS, counts: FixedCounts = NOT_FIXED
     ) -> Tensor:
-        """The selected experts' gated outputs for each unit of this process; as `x`.
+        """The sum of the selected experts' gated outputs for each unit of this process; shaped as `x`.
 
-        Low-rank activations are computed again by the process that holds the expert: a product of rank r for
-        a pair, where they would be r more numbers to send.
+        Low-rank activations are computed again by the process that holds the expert: a product of rank r per
+        pair, instead of r more numbers to send.
         """
         pairs = find_pairs(gates_NE, counts)
         exchange = plan_exchange(pairs.ends_E, counts.per_expert, self.group)
