@@ -1,1 +1,1 @@
-"""Reports on the use of experts: which experts held-out text is routed to, and the lens on one text."""
+"""Reports on the use of experts (by held-out text, and by one text in the lens), and on a corpus."""

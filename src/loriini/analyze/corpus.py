@@ -23,7 +23,7 @@ SHOWN = 6
 def inspect_and_write(corpus: Corpus) -> tuple[dict[str, Any], Path | None]:
     """The numbers of `inspect_corpus`, and the path of the page written into the corpus's folder.
 
-    None, with a warning, where that folder may only be read.
+    The path is None, with a warning, if that folder is read-only.
     """
     numbers = inspect_corpus(corpus)
     try:

@@ -41,7 +41,7 @@
     });
     return `linear-gradient(90deg, ${stops.join(", ")})`;
   };
-  // As much of the number and the weight as there is room for.
+  // The expert's number and weight, or as much of them as there is room for.
   const labelled = (expert, weight, part, narrow) => {
     if (part < (narrow ? 0.09 : 0.04)) return "";
     return part < (narrow ? 0.2 : 0.12) ? `${expert}` : `${expert} · ${weight.toFixed(2)}`;
@@ -192,7 +192,7 @@
     show(i);
   };
 
-  // The token nearest above or below: on a phone or a desktop lines break differently.
+  // The token nearest in the line above or below; where lines break depends on the screen.
   const vertical = (step) => {
     const { offsetTop: top, offsetLeft: left } = tokens[current];
     let best = current;

@@ -51,7 +51,7 @@ def write_lens(
         label: the text's domain, for a model that routes by label.
         tokens: how many tokens are read at most; the page says how many are left out.
 
-    InputError for a text of less than two tokens, a dense `run`, and a `dense` that is a mixture or has
+    InputError for a text of fewer than two tokens, a dense `run`, and a `dense` that is a mixture or has
     another tokenizer.
     """
     if tokens < 2:
@@ -85,7 +85,7 @@ def write_lens(
 def tokenize(text: str, tokenizer: PreTrainedTokenizerBase) -> tuple[Tensor, list[str]]:
     """The ids (N,) of a text as in evaluation, ended by EOS, and the part of the text that each stands for.
 
-    The parts add up to the text; that of EOS is empty, and so is that of a token that continues a character.
+    The parts concatenate to the text. EOS, and a token that continues a character, have an empty part.
     """
     if not tokenizer.is_fast:
         raise InputError("the lens needs to know where tokens begin, so a tokenizer with a tokenizer.json")

@@ -159,7 +159,7 @@ def _choices(name: str, legend: str, values: Sequence[str], chosen: str) -> Html
 
 
 def _contexts(lens: Lens) -> Iterator[Html]:
-    """The tokens in groups, since a listbox has one level of them: units, or contexts of single tokens."""
+    """The tokens in groups, of which a listbox has one level: units, or contexts if units are tokens."""
     starts = lens.reading.starts
     for number, (start, stop) in enumerate(pairwise([*starts, len(lens.reading.pieces)])):
         if lens.unit == "token":
@@ -183,7 +183,7 @@ def _tokens(lens: Lens, start: int, stop: int) -> Iterator[Html]:
 
 
 def _token(index: int, piece: str) -> Html:
-    """One token; its line breaks are drawn as signs, followed by one, and the indentation after them."""
+    """One token: a sign for each of its line breaks, then the breaks and the indentation after them."""
     *lines, tail = piece.split("\n")
     indentation = tail if lines and not tail.strip() else ""
     shown = "↵".join([*lines, tail.removesuffix(indentation)])
@@ -230,7 +230,7 @@ def loss_section(lens: Lens) -> Html:
 
 
 def _token_table(lens: Lens, key_N: Floats) -> Html:
-    """The tokens of the largest keys, those without one left out, with the text before each and losses."""
+    """The tokens with the largest keys (NaN is left out), each with its losses and the text before it."""
     reading, dense_N, gains_N = lens.reading, lens.dense_losses_N, lens.gains_N
     head = ["token", "loss", *(["dense", "gain"] if gains_N is not None else [])]
     rows = []
@@ -301,8 +301,8 @@ def _caption(lens: Lens, rows: str) -> str:
 def expert_colours(experts: int) -> str:
     """A style sheet of a colour for each expert, for light and dark pages.
 
-    Hues follow the golden angle, so that experts of adjacent numbers differ; of more than a dozen, every
-    other one is lighter or darker. Black, or on dark pages white, is legible on all.
+    Up to 12 hues are evenly spaced; more follow the golden angle, so that adjacent numbers differ, and two of
+    three are lighter or darker. Black text, or white on dark pages, is legible on all colours.
     """
     light, dark = [], []
     for i in range(experts):

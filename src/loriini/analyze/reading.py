@@ -58,8 +58,8 @@ class Reading:
 class Lens:
     """What the page shows: a reading, the design that made it, and what it is compared with.
 
-    `left_out` counts the tokens after the last one that was read. `dense_losses_N` are a dense model's,
-    `routes` those of the run by domain; None if not given or not measured.
+    `left_out` counts the tokens after the last one that was read. `dense_losses_N`: the losses of a dense
+    model, if given. `routes`: the routes of the run by domain, if measured.
     """
 
     name: str
@@ -82,14 +82,14 @@ class Lens:
 
     @property
     def compared_gains_N(self) -> Floats | None:
-        """The gains that compare (`counted_N`); NaN elsewhere."""
+        """The gains of the tokens in `counted_N`; NaN elsewhere."""
         return None if self.gains_N is None else np.where(self.counted_N, self.gains_N, np.nan)
 
     @cached_property
     def counted_N(self) -> NDArray[np.bool_]:
-        """The predicted tokens whose mean loss compares with other models'.
+        """A mask of the predicted tokens whose mean loss can be compared with other models'.
 
-        Not those of a context's first segment where this is routed by them, unless there are no others.
+        Without a context's first segment if that is routed by itself, unless there are no other tokens.
         """
         predicted_N = np.isfinite(self.reading.losses_N)
         after_N = predicted_N & ~self._self_routed_N
@@ -97,7 +97,7 @@ class Lens:
 
     @property
     def which_counted(self) -> str:
-        """Which tokens `counted_N` are, as an ending of what is measured on them; empty if all."""
+        """Which tokens `counted_N` has, to be appended to the name of a measure; empty if it has all."""
         leaks = self._self_routed_N & self.counted_N
         if leaks.any():
             return " (its experts see these tokens)"
@@ -105,7 +105,7 @@ class Lens:
 
     @cached_property
     def _self_routed_N(self) -> NDArray[np.bool_]:
-        """The tokens that are predicted in a segment that is routed by them."""
+        """A mask of the predicted tokens in segments that are routed by themselves."""
         routed_N = np.zeros(len(self.reading.pieces), bool)
         if self.design.causality == "after_first_segment":
             for start in self.reading.starts:
@@ -114,9 +114,9 @@ class Lens:
 
 
 def domain_overlaps(reading: Reading, soft: bool, routes: Routes) -> Mapping[str, float]:
-    """How much of the text's routing is that of each domain, the most similar first.
+    """The overlap of the text's routing with that of each domain, the most similar first.
 
-    The overlap of two distributions over experts, Σ_E min(p, q), averaged over layers: 1 if they are equal,
+    The overlap of two distributions is Σ_E min(p, q) over experts, averaged over layers: 1 if they are equal,
     0 if they share no expert. Distributions are shares of choices, as in `Routes.choice_shares`.
     """
     shares_LDE = routes.choice_shares

@@ -19,16 +19,16 @@ from loriini.train.config import read_run
 from loriini.train.records.metrics import METRICS, read_records
 
 LOCAL = (*PATHS, "init")
-"""Settings that are paths on this machine, which a page that is passed on need not show."""
+"""Settings that are paths on this machine; a page for others need not show them."""
 
 
 def analyze_run(run: Path, settings: EvaluationSettings, out: Path | None = None) -> Path:
     """Write `routes.npz`, `routes.json` and `report.html` into `out` (default: the run's folder).
 
-    The documents become instances as for `evaluate`. The settings of what is scored, such as `skip` and
-    `routing`, have no effect. Returns the report's path. InputError for a dense model, and for documents that
-    cannot be read or have no label where one is needed or are given twice, and for a folder with another
-    command's report.
+    The documents become instances as for `evaluate`, at the run's context; settings of length and scoring,
+    such as `skip` and `routing`, have no effect. Returns the report's path. InputError for a dense model, for
+    documents that cannot be read, are given twice or lack a label that the model needs, and for a folder with
+    another command's report.
     """
     out = out or page_folder(run, "--out DIR")
     if (out / REPORT).exists() and not (out / ROUTES).exists():
@@ -81,5 +81,5 @@ def write_run_report(run: Path, out: Path, remark: str | None = None) -> Path:
 
 
 def read_routes(path: Path) -> Routes | None:
-    """The routes of a run, if they were measured."""
+    """The routes in a file; None if there is no file."""
     return Routes.load(path) if path.exists() else None

@@ -36,13 +36,13 @@ class Routes:
 
     - `choices` (L, D, E): how many units chose each expert. A design that gives every unit every expert
       makes no choices; there it is the sum of the units' gates.
-    - `mean_gates` (L, D, E): mean gate, 0 where an expert was not chosen.
+    - `mean_gates` (L, D, E): mean gate over units; 0 counts for units that did not choose the expert.
     - `confidence_entropy` (L, D): mean entropy of the softmax of a unit's logits, in nats (AoE equation 8).
-    - `domain_bits` (L,): mutual information in bits of domains and the choices of one sequence of each of
-      their documents, drawn at random; mean over draws. Domains, and documents within them, count alike.
-    - `chance_bits` (L,): the same where documents are assigned to domains at random.
+    - `domain_bits` (L,): mutual information of domain and expert, in bits. Domains count the same, as do the
+      documents of each; a document is represented by one of its sequences, drawn at random (mean over draws).
+    - `chance_bits` (L,): the same after assigning documents to domains at random.
     - `units` (D,), `sequences` (D,): how many were routed.
-    - `field`: what the domains are, the name of a field of the documents.
+    - `field`: the field of the documents that the domains are from.
     """
 
     choices: Floats
@@ -67,7 +67,7 @@ class Routes:
 
     @property
     def experts_per_unit(self) -> Floats:
-        """How many experts a unit chose, mean (L,); where it makes no choices, the sum of its gates."""
+        """Mean number of experts that a unit chose (L,); mean sum of gates if the design makes no choices."""
         per_unit: Floats = self.choices.sum((1, 2)) / self.units.sum()
         return per_unit
 
@@ -83,9 +83,9 @@ class Routes:
 
     @property
     def most_bits(self) -> Floats:
-        """An upper bound of `domain_bits` (L,): log2(D), or log2(E/k) with k choices for every unit.
+        """An upper bound of `domain_bits` (L,): log2(D), or if smaller log2(E/k) for k choices of each unit.
 
-        Where units choose different numbers of experts, some may choose one, so that k is 1.
+        If the number of choices varies, k is 1, since some units may choose a single expert.
         """
         k_LD = self.choices.sum(-1) / self.units
         same_L = np.isclose(k_LD, np.round(k_LD[:, :1]), rtol=1e-4).all(1)
@@ -94,9 +94,9 @@ class Routes:
 
     @property
     def domain_agreement(self) -> Floats:
-        """Adjusted mutual information (L,) as a share of the most possible: 0 is as by chance.
+        """Adjusted mutual information (L,): bits above chance as a share of the most that is possible.
 
-        It is 1 where the domain decides the experts, and these identify every domain or are used equally.
+        0 is chance. 1: the domain decides the experts, which identify every domain or are all used equally.
         """
         above, most = self.domain_bits - self.chance_bits, self.most_bits - self.chance_bits
         return np.divide(above, most, out=np.zeros_like(above), where=most > 1e-9)
@@ -122,7 +122,7 @@ class Routes:
 
     @classmethod
     def load(cls, path: Path) -> "Routes":
-        """Read what `save` wrote. InputError for another file, or one without the counts of choices."""
+        """Read what `save` wrote. InputError for any other file, such as one that lacks a field."""
         try:
             with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
                 values = {field.name: arrays[field.name] for field in fields(cls)}
@@ -161,8 +161,8 @@ def routes_by_domain(
 ) -> Routes:
     """Route held-out text in evaluation mode, and sum what each domain's units choose.
 
-    All tokens of an instance but the last are routed, as it is scored. All units that hold tokens count,
-    those of segment 1 too. InputError for a domain that a label-routed model does not know.
+    As in scoring, all tokens of an instance but the last are routed. All units that hold tokens count, also
+    those of segment 1. InputError for a domain that a label-routed model does not know.
     """
     counts_D = np.array([len(text.instances) for text in heldout.values()])
     sums: list[Tensor] = []
@@ -204,7 +204,7 @@ def _batch_sums(
     lengths_B = torch.tensor([len(ids) for ids in sequences], device=model.device)
     mask_BL = torch.arange(ids_BL.shape[1], device=model.device) < lengths_B[:, None]
     with autocast(precision, model.device):
-        # without the head, whose logits of a long context and a large vocabulary are many
+        # without the output head: its logits would take much memory
         out = model.model(ids_BL, mask_BL.long(), **inputs)
     check_finite(out.last_hidden_state, "the model's states")
     soft = model.config.routing.soft
@@ -223,7 +223,7 @@ def _unit_sums(routing: Routing, soft: bool) -> Tensor:
 
 
 def _sums_of_domains(values_SLX: Floats, domain_S: NDArray[np.int64]) -> Floats:
-    """Sums (L, D, X) over the sequences of each domain; every domain has one."""
+    """Sums (L, D, X) over the sequences of each domain; every domain must have at least one."""
     order = np.argsort(domain_S, kind="stable")
     begins_D = np.searchsorted(domain_S[order], np.arange(domain_S.max() + 1))
     sums_DLX: Floats = np.add.reduceat(values_SLX[order], begins_D, axis=0)
@@ -238,11 +238,11 @@ def _means_of_domains(values_GLX: Floats, domain_G: NDArray[np.int64]) -> Floats
 def _information(shares_SLE: Floats, documents: Sequence[Sequence[int]]) -> tuple[Floats, Floats]:
     """`domain_bits` and `chance_bits` (L,) of the shares of each sequence's choices.
 
-    `documents` says of each domain's sequences in which document they begin. Sequences of one document are
-    similar, so documents, not sequences, are assigned to domains at random. With few documents chance alone
-    gives some bits; with one per domain it gives all of them. Each document is represented by one sequence:
-    with all of its sequences, a long document would be less noisy than a short one, and domains of long
-    documents would seem to differ less than by chance.
+    `documents` has the number of the document in which each of a domain's sequences begins. Sequences of one
+    document are similar, so documents, not sequences, are assigned to domains at random. With few documents
+    chance alone gives some bits; with one per domain it gives all of them. Each document is represented by
+    one sequence: with all of its sequences, a long document would be less noisy than a short one, and domains
+    of long documents would seem to differ less than by chance.
     """
     domain_S = np.repeat(np.arange(len(documents)), [len(of_domain) for of_domain in documents])
     begins_S = np.concatenate([np.asarray(of_domain) for of_domain in documents])
@@ -270,5 +270,5 @@ def mutual_information(counts: ArrayLike) -> Floats:
 
 
 def shares(amounts: Floats) -> Floats:
-    """Amounts (…, E) as shares of their sum; zeros stay."""
+    """Amounts (…, E) as shares of their sum; all zeros if the sum is 0."""
     return amounts / np.maximum(amounts.sum(-1, keepdims=True), np.finfo(np.float64).tiny)

@@ -14,7 +14,7 @@ from loriini.reporting.wording import large, minus
 from loriini.routing import RoutingConfig
 
 DOMAINS_SHOWN = 40
-"""Domains that are shown, those with the most text; the statistics are of all."""
+"""The most domains that are shown, those with the most units; statistics are of all domains."""
 LAST = 10
 """Records at the end of training, whose mean is shown."""
 
@@ -142,7 +142,7 @@ def _agreement(routes: Routes) -> Html:
 
 
 def _heat_maps(routes: Routes) -> Html:
-    """Share of choices, and the mean weight if it is not the same."""
+    """A heat map of the share of choices, and one of the mean weight if that differs."""
     experts = routes.choices.shape[-1]
     colours = f"beside the even share 1/{experts}: red is more, blue is less, clear is even."
     cells = f"each expert (columns) for each {routes.field} (rows)"

@@ -26,7 +26,7 @@ OPTIMIZERS = {"AdamW": OptimizerConfig(), "Muon": OptimizerConfig(name="muon")}
 
 
 class Comparison(NamedTuple):
-    """Cases that take turns with their baseline; one run of each takes `tokens`."""
+    """Cases that take turns with their baseline; one run of each processes so many `tokens`."""
 
     what: str
     baseline: Case
@@ -38,8 +38,8 @@ def measure(quick: bool = False, size: BenchSize | None = None) -> Iterator[list
     """Measure everything; yields all rows so far after every comparison.
 
     Every row has the columns of docs/speed.md and the machine; one that was timed also has `seconds` and
-    `baseline_seconds` by round, one of memory `bytes` and `baseline_bytes` by part. A warning names what the
-    memory does not hold.
+    `baseline_seconds` by round, one of memory `bytes` and `baseline_bytes` by part. A warning names each
+    case that does not fit into memory.
     """
     keep_freed_memory()
     size = size or bench_size(quick)
@@ -104,9 +104,9 @@ def decode_case(
 
 
 def timed_rows(compared: Comparison, rounds: int) -> Iterator[Row]:
-    """A row for each case that the memory holds; none without the baseline.
+    """A row for each case that fits into memory; no rows if the baseline does not.
 
-    Every case runs once before the rounds that count: caches and clocks settle in it.
+    Every case is measured once before the rounds that count, so that caches and clocks settle.
     """
     cases = [compared.baseline, *compared.cases]
     cases = [

@@ -109,13 +109,13 @@ def run_config(run: TrainConfig) -> LoriiniConfig:
 
 
 def on_device(config: LoriiniConfig, dtype: torch.dtype = torch.float32) -> LoriiniForCausalLM:
-    """A new model, initialised where it computes."""
+    """A new model, initialised on the device where it computes."""
     with torch.device(pick_device()):
         return LoriiniForCausalLM(config).to(dtype)
 
 
 def weight_dtype() -> torch.dtype:
-    """The dtype of weights where there is no autocast."""
+    """The dtype of weights in cases without autocast: the one that autocast would compute in."""
     return autocast_dtype("auto") or torch.float32
 
 
@@ -147,8 +147,8 @@ def start(run: TrainConfig, dtype: torch.dtype = torch.float32) -> tuple[Trainin
 def build_steps(run: TrainConfig, dtype: torch.dtype = torch.float32) -> Work:
     """A training step of a new model by `train.step.training_step`, whole as in `loriini train`.
 
-    The model holds weights in `dtype`; in float32, it computes in the run's precision. `WARMUP_STEPS` of one
-    micro-batch come first.
+    Weights are in `dtype`; the model computes in that, or if it is float32 in the run's precision. First,
+    `WARMUP_STEPS` steps of one micro-batch run.
     """
     state, read = start(run, dtype)
     small = replace(run, batch_size=run.instances_at_once())
@@ -160,8 +160,8 @@ def build_steps(run: TrainConfig, dtype: torch.dtype = torch.float32) -> Work:
 def build_mixtral_steps(run: TrainConfig) -> Work:
     """A training step of transformers' Mixtral with grouped products: one micro-batch, clipping, AdamW.
 
-    Its weights are in `weight_dtype`, its layers compiled where ours are. It reads the batches that our steps
-    read: another batch sends experts another number of tokens, for which libraries may compile a product
+    Its weights are in `weight_dtype`; its layers are compiled if ours are. It reads the same batches as our
+    steps: with other batches, experts get other numbers of tokens, for which libraries may compile products
     anew.
     """
     torch.manual_seed(0)
@@ -201,7 +201,7 @@ def llama(config: LoriiniConfig, dtype: torch.dtype) -> LlamaForCausalLM:
 
 
 def shared_fields(config: LoriiniConfig) -> dict[str, Any]:
-    """The values of SHARED."""
+    """The values of a configuration's SHARED fields."""
     return {name: getattr(config, name) for name in SHARED}
 
 
@@ -217,7 +217,7 @@ def build_generation(size: BenchSize, batch: int, make: Callable[[], nn.Module])
 
 
 def step_bytes(run: TrainConfig) -> dict[str, int]:
-    """Bytes of a micro-batch after a step's first, by part, when the weights already have gradients.
+    """Bytes in use in a step's second micro-batch, when the weights already have gradients, by part.
 
     `merged`, the experts' merged weights that are kept, is part of `activations`. On CUDA these are the
     allocator's peak beyond the other parts, gradients of activations included. On a CPU, whose allocator

@@ -14,9 +14,9 @@ Work = Callable[[], object]
 
 @dataclass(frozen=True)
 class Case:
-    """Something to measure: `build` makes a model and returns a function that runs once what is measured.
+    """Something to measure: `build` makes a model and returns a function whose call is timed.
 
-    `build` also runs the function once, so that work done in the first call only is not measured.
+    `build` also warms the model up, so that work done only in the first calls is not measured.
     """
 
     name: str
@@ -36,7 +36,7 @@ def in_rounds(cases: Sequence[Case], rounds: int) -> Iterator[list[float]]:
 
 
 def measured(case: Case) -> float:
-    """Build a case and free it; the seconds in between that it takes once.
+    """Build a case, run it once and free it; returns the seconds of the run alone.
 
     Raises torch's error at the recompile limit, instead of running uncompiled code.
     """
@@ -59,7 +59,7 @@ def synchronize() -> None:
 
 
 def free() -> None:
-    """Free the last case's memory; on a GPU with the graphs that were compiled, which may hold some of it."""
+    """Free the last case's memory; on a GPU also compiled graphs, which may hold some of it."""
     gc.collect()
     if pick_device().type == "cuda":
         torch.compiler.reset()

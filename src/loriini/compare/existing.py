@@ -17,7 +17,7 @@ from loriini.train.config import ModelShape, RecordedCorpus, TrainConfig, from_j
 NO_VARIANT = ("name", "seed", *NOT_OF_TRAINING)
 """Settings in which runs of one variant may differ."""
 MOST_NAMED = 3
-"""The most settings that a variant's name tells."""
+"""The most settings in a variant's name; if there are more, it has a folder instead."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,11 @@ class _ExistingRun:
 
 
 def existing_trainings(folders: Sequence[Path]) -> list[Training]:
-    """The trainings of run folders. InputError for a folder without a run, given twice, or of other tokens.
+    """The trainings of run folders.
 
-    A variant is named by its runs' name, and by the settings in which variants of that name differ, or where
-    these are many by its first run's folder.
+    A variant's name is its runs' name and the settings in which runs of that name differ or, if these are
+    more than MOST_NAMED, its first run's folder. InputError for a folder without a run, for two runs with the
+    same settings and seed, and for runs with different tokenizers.
     """
     runs = [_read(folder) for folder in folders]
     check_distinct([existing.folder for existing in runs])
@@ -59,7 +60,7 @@ def existing_trainings(folders: Sequence[Path]) -> list[Training]:
 
 
 def _read(folder: Path) -> _ExistingRun:
-    """The run of a folder, or of the model's folder in it."""
+    """The run in a folder; the folder may also be the run's `model`."""
     if not (folder / RUN).exists() and (folder.parent / RUN).exists() and folder.name == "model":
         folder = folder.parent
     if not (folder / RUN).exists():
@@ -78,7 +79,7 @@ def _varying(settings: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 def _check_vocabulary(first: _ExistingRun, other: _ExistingRun) -> None:
-    """InputError where two runs have different tokenizers."""
+    """InputError if two runs have different tokenizers."""
     models = [run.folder / "model" for run in (first, other)]
     both = all(map(holds_tokenizer, models))
     if first.vocab_size != other.vocab_size or (both and not same_vocabulary(*models)):

@@ -33,7 +33,7 @@ SMOOTHING = 20
 def learning_curves(cells: Mapping[str, Sequence[Mapping[str, Any]]], axis: str) -> Figure:
     """Training loss over tokens, FLOPs or seconds: a variant's mean over seeds, and lowest to highest seed.
 
-    `cells` are those of each variant, with the same steps. The initial drop is cut off.
+    `cells`: each variant's trainings, all of the same number of steps. The initial drop is cut off.
     """
     figure, axes = one_plot(3.2)
     curves = {}
@@ -52,9 +52,9 @@ def learning_curves(cells: Mapping[str, Sequence[Mapping[str, Any]]], axis: str)
 
 @picture
 def differences(variants: Rows, baseline: str, colors: Mapping[str, int]) -> Figure:
-    """Difference of perplexity relative to the baseline, all domains: two intervals for each variant.
+    """Difference of perplexity from the baseline over all domains, with two intervals for each variant.
 
-    `colors`: the number of each variant's colour, by name: the same in all of the report.
+    `colors`: variant → the number of its colour, which is the same throughout the report.
     """
     figure, axes = _rows([variant["name"].replace(" ", "\n") for variant in variants], baseline)
     for place, variant in enumerate(variants):
@@ -91,7 +91,7 @@ def _rows(names: Sequence[str], baseline: str) -> tuple[Figure, Axes]:
 
 @picture
 def loss_over_compute(designs: Rows) -> Figure:
-    """Held-out loss at every size over training FLOPs, on logarithmic axes, with each design's line."""
+    """Held-out loss at every size over training FLOPs, on logarithmic axes, with each design's fit."""
     figure, axes = one_plot(3.4)
     for i, design in enumerate(designs):
         color, dash = COLORS[i % len(COLORS)], DASHES[i % len(DASHES)]

@@ -35,10 +35,10 @@ def measure_ladder(variants: Rows, cells: Rows) -> dict[str, Any]:
 
 
 def points_and_line(variants: Rows, cells: Rows) -> dict[str, Any]:
-    """`widths`, `seeds`, `flops`, `loss` and `line` of one design's variants; empty if none was scored.
+    """`widths`, `seeds`, `flops`, `loss` and, if there are several widths, `line` of one design's variants.
 
-    Only seeds that were scored at every one of these widths count. The loss is the mean over domains of the
-    held-out loss, nats a token.
+    Only seeds that were scored at every one of these widths count; without any, the result is empty. The loss
+    is the mean over domains of the held-out loss, nats a token.
     """
     by_width: dict[int, dict[int, Mapping[str, Any]]] = {}
     for variant in variants:
@@ -62,7 +62,7 @@ def points_and_line(variants: Rows, cells: Rows) -> dict[str, Any]:
 
 
 def is_scored(cell: Mapping[str, Any]) -> bool:
-    """Whether a training is finished and has a loss above 0, whose logarithm a line is fitted to."""
+    """True if a training finished with a finite held-out loss above 0: lines are fitted to its logarithm."""
     return cell.get("state") == "finished" and "perplexity" in cell and 0 < heldout_loss(cell) < math.inf
 
 

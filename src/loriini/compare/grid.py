@@ -36,12 +36,12 @@ def make_trainings(
     seeds: int,
     widths: Sequence[int] = (),
 ) -> list[Training]:
-    """A training for every design, width, grid point and seed; all those of the first seed come first.
+    """A training for every design, width, grid point and seed; trainings of the first seed come first.
 
     `base` is changed by `overrides`, `--dotted.name=value`, and by the grid, then made as wide as each of
     `widths`, if there are any; its design is replaced by each of `designs` at the same active size. Grid
-    points that do not differ for a design are one. Seeds count up from that of `base`. InputError for
-    an unknown design, a wrong setting and runs that no model admits.
+    points that differ only in settings without effect on a design are one training. Seeds count up from that
+    of `base`. InputError for an unknown design, a wrong setting and runs that no model admits.
     """
     for design in designs:
         check_design(design)
@@ -65,14 +65,14 @@ def make_trainings(
 
 
 def check_design(name: str) -> None:
-    """InputError for a name that is neither a design's nor, as a path, a run's; it names the nearest."""
+    """InputError for a name that is not in DESIGNS; it suggests the nearest design."""
     if name not in DESIGNS:
         hint = f"{nearest(name, DESIGNS)}`loriini designs` lists all"
         raise InputError(f"{name}: neither a design nor a run's folder; {hint}")
 
 
 def check_overrides(overrides: Sequence[str], grid: Grid) -> None:
-    """InputError for an override of what a comparison sets itself, and of what its grid varies."""
+    """InputError for an override of name or design, which a comparison sets, or of what its grid varies."""
     for flag, _ in override_pairs(overrides):
         if (name := setting_name(flag)) in ("name", "routing"):
             raise InputError(f"{flag}: {NOT_IN_GRID[name]}; leave it out")
@@ -97,7 +97,7 @@ def check_grid(grid: Grid, base: TrainConfig) -> None:
 def _variants(
     design: str, base: TrainConfig, overrides: Sequence[str], grid: Grid, width: int | None
 ) -> Iterator[Training]:
-    """A design's distinct runs over the grid, named by its size and the settings that matter to it."""
+    """A design's distinct runs over the grid, named by the width and the settings that affect this design."""
     points = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
     runs = [_point_run(design, base, overrides, point, width) for point in points]
     effective = [name for name in grid if _has_effect(name, points, runs)]
@@ -122,13 +122,13 @@ def _point_run(
 
 
 def _has_effect(name: str, points: Sequence[Mapping[str, str]], runs: Sequence[TrainConfig]) -> bool:
-    """Whether this setting has an effect: whether grid points that differ in it alone give different runs."""
+    """True if grid points that differ only in this setting give different runs."""
     alike = grouped(range(len(points)), lambda i: tuple(v for k, v in points[i].items() if k != name))
     return any(len({runs[i] for i in numbers}) > 1 for numbers in alike.values())
 
 
 def _design_run(design: str, base: TrainConfig, arguments: Sequence[str], width: int | None) -> TrainConfig:
-    """`base` with a design and overrides, those of routing applied to the design, at a width."""
+    """`base` at a width, with a design and overrides; those of `routing.` change the design."""
     of_routing = [text for text in arguments if text.startswith("--routing.")]
     base = override(base, [text for text in arguments if not text.startswith("--routing.")])
     base = at_width(base, width) if width else base
@@ -147,9 +147,9 @@ def _design_run(design: str, base: TrainConfig, arguments: Sequence[str], width:
 
 
 def _may_read_options(plain: RoutingConfig, arguments: Sequence[str]) -> bool:
-    """Whether anything here could use `routing.options`: a registered part or loss, or an overridden axis.
+    """True if something could read `routing.options`: a registered part or loss, or an overridden axis.
 
-    Without extensions True, so that the usual error is given.
+    Also True without extensions, so that the usual error is raised.
     """
     changed = any(text.startswith(f"--routing.{axis}=") for text in arguments for axis in AXES)
     return changed or bool(registered_values(plain) or REGISTERED["loss"]) or not any(REGISTERED.values())
@@ -158,7 +158,7 @@ def _may_read_options(plain: RoutingConfig, arguments: Sequence[str]) -> bool:
 def at_width(run: TrainConfig, width: int) -> TrainConfig:
     """`run` at another width, with the same depth and steps.
 
-    Attention heads keep their width where a whole number of them fits, else their number.
+    Attention heads keep their width if a whole number of them fits, otherwise their number.
     """
     shape, ratio = run.model, Fraction(width, run.model.hidden_size)
     heads, groups = ratio * shape.num_attention_heads, ratio * (shape.num_key_value_heads or 0)

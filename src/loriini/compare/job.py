@@ -34,12 +34,12 @@ RESULTS = "results.json"
 
 
 def has_small_corpus(settings: CompareSettings) -> bool:
-    """Whether the trainings are on the standard library's text."""
+    """True if the trainings use a small corpus of the standard library's text."""
     return not settings.corpus and is_tiny(settings.recipe)
 
 
 def trainings_of(settings: CompareSettings) -> list[Training]:
-    """The trainings, without a corpus if they are to be on the standard library's text."""
+    """The trainings; their runs have no corpus unless the settings name one."""
     corpus = tuple(path.resolve() for path in settings.corpus)
     base, grid = replace(resolve_recipe(settings.recipe, []), corpus=corpus), settings.grid
     return make_trainings(settings.designs, base, settings.overrides, grid, settings.seeds, settings.ladder)
@@ -51,10 +51,10 @@ def with_corpus(trainings: Sequence[Training], corpus: Path) -> list[Training]:
 
 
 def compare_designs(settings: CompareSettings, evaluation: EvaluationSettings, out: Path) -> Path:
-    """Train what is not done in `out/runs`, evaluate all, write results; the report's path.
+    """Train what is not done in `out/runs`, evaluate all, and write results; returns the report's path.
 
-    InputError before anything is trained for wrong settings and held-out text; WorkerDied at the end if a
-    training failed, with the report of the others written.
+    InputError, before anything is trained, for wrong settings or held-out text. WorkerDied if a training
+    failed, after the report of the others is written.
     """
     trainings = place_designs(settings, evaluation, out)
     heldout = heldout_for(trainings, evaluation)
@@ -112,7 +112,7 @@ def heldout_for(trainings: Sequence[Training], evaluation: EvaluationSettings) -
 def compare_runs(folders: Sequence[Path], evaluation: EvaluationSettings | None, out: Path) -> Path:
     """Compare existing runs; without held-out text, by their training alone. Returns the report's path.
 
-    InputError where `out` holds a comparison with more in it.
+    InputError if `out` holds a comparison with other runs, or with held-out text that is not given now.
     """
     runs = [str(path) for path in folders]
     check_out(out, runs, heldout=evaluation is not None)
@@ -123,7 +123,7 @@ def compare_runs(folders: Sequence[Path], evaluation: EvaluationSettings | None,
 
 
 def check_out(out: Path, runs: Sequence[str] = (), heldout: bool = True) -> None:
-    """InputError where `out` holds another command's results, or a comparison of others or of more."""
+    """InputError if `out` holds another command's results, or a comparison of other runs or of more text."""
     path = out / RESULTS
     if not path.exists():
         if out.exists() and (kind := kind_of(out)):
@@ -150,7 +150,7 @@ def finish(
     out: Path,
     about: Mapping[str, Any],
 ) -> Path:
-    """Evaluate the trainings, write `results.json` and `report.html` into `out`; the report's path."""
+    """Evaluate the trainings, write `results.json` and the report into `out`; returns the report's path."""
     results = measure_trainings(trainings, heldout, failures, out / "evaluations")
     results |= {"date": time.strftime("%Y-%m-%d"), **about}
     with folder_lock(out, wait=True):  # another command may end at the same time
@@ -161,7 +161,7 @@ def finish(
 def measure_trainings(
     trainings: Sequence[Training], heldout: SharedHeldout | None, failures: Mapping[Path, str], cache: Path
 ) -> Results:
-    """The results of trainings that are trained, all evaluated on the same tokens with one `skip`."""
+    """The results of trainings; those that finished are evaluated on the same tokens with one `skip`."""
     finished = [training for training in trainings if training.state == "finished"]
     if not heldout or not finished:
         return {**compare_trainings(trainings, {}, failures), "heldout": {}}

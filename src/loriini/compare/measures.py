@@ -36,7 +36,7 @@ Row = Mapping[str, Any]
 Rows = Sequence[Row]
 CURVE_POINTS = 100
 LAST_SHARE = 0.1
-"""Share of the steps, at the end of training, over which its measures are averaged."""
+"""Share of the steps, at the end of training, over which measures are averaged."""
 READ = ("tokens", "loss", "experts", "skipped", "tokens_per_second")
 """Fields of `metrics.jsonl` that a comparison reads."""
 
@@ -104,12 +104,12 @@ def learning_curve(loss: Floats, spent: Mapping[str, Floats]) -> dict[str, list[
 def expert_use_measures(metrics: Metrics, soft: bool) -> dict[str, Any]:
     """Means over layers and the last tenth of the mixture's steps; empty for a dense model.
 
-    - `experts_in_use`: exp of the entropy of the load (E if even), mean over loads recorded in those steps;
-      if none was, of the last recorded one, or the steps' own.
+    - `experts_in_use`: exp of the load's entropy (E if even), over the loads recorded in those steps; if
+      there are none, the last load recorded before them, or each step's own `load_entropy`.
     - `experts_per_decision`: exp of the gates' entropy: over how many experts a decision spreads.
-    - `experts_by_score`: exp of the confidence entropy, that of the softmax of the scores.
-    - `utilisation`: share of experts active at least once in ten steps (Lory appendix G.1); not of a `soft`
-      design with two experts, whose weights are never above twice the even one.
+    - `experts_by_score`: exp of the confidence entropy, the entropy of the softmax of the scores.
+    - `utilisation`: share of experts active at least once in ten steps (Lory appendix G.1); left out for a
+      `soft` design with two experts, whose gates never exceed twice the even share.
     """
     routed = routed_steps(metrics)
     if not routed:
@@ -131,16 +131,16 @@ def expert_use_measures(metrics: Metrics, soft: bool) -> dict[str, Any]:
 
 
 def _effective_number(entropies_SL: Floats) -> float:
-    """Over how many experts evenly, the mean over steps and layers."""
+    """exp of the entropy, the number of evenly used experts that has it; mean over steps and layers."""
     return float(np.exp(entropies_SL).mean())
 
 
 def evaluate_trainings(
     trainings: Sequence[Training], heldout: Mapping[str, HeldOut], settings: EvaluationSettings, cache: Path
 ) -> dict[Path, dict[str, Any]]:
-    """The evaluation of each run with `instance_losses`, by folder; those in `cache` are reused.
+    """The evaluation of each run, which must be finished, with `instance_losses`, by the run's folder.
 
-    The runs are finished. An evaluation is reused for the same model, tokens and settings.
+    Evaluations are kept in the folder `cache`, and reused for the same model, tokens and settings.
     """
     text = [heldout_digest(heldout), {domain: h.bytes_per_token for domain, h in heldout.items()}]
     how = [text, settings.skip, settings.routing, settings.contexts]

@@ -19,7 +19,7 @@ BY_DESIGN = (
     *("micro_batch_size", "warmup.dense_share", "model.intermediate_size"),
     *("model.vocab_size", "model.max_position_embeddings"),
 )
-"""Settings that are no cause of a difference, or by which designs of equal active size differ."""
+"""Settings not reported as unequal: they cause no difference, or differ by design at equal active size."""
 EQUAL_ACTIVE = 1.05
 """Ratio of active parameters up to which two models count as of equal size."""
 
@@ -52,7 +52,7 @@ def unequal_settings(trainings: Sequence[Training]) -> Iterator[str]:
 
 
 def unequal(what: str, values: Sequence[Any], names: Sequence[str]) -> Iterator[str]:
-    """Which of the named runs have which of several values; nothing where all have the same."""
+    """Which of the named runs have which value of `what`; nothing if all have the same."""
     of_value = grouped(zip(values, names, strict=True), lambda run: run[0])
     if len(of_value) > 1:
         shown = (
@@ -90,7 +90,7 @@ def unequal_sizes(cells: Rows) -> Iterator[str]:
 
 
 def unfinished(cells: Rows) -> Iterator[str]:
-    """Which trainings diverged, failed or are not done, and whose loss on held-out text is not finite."""
+    """Which trainings diverged, failed or are not done, and which have a held-out loss that is not finite."""
     for cell in cells:
         if cell.get("state") in ("diverged", "failed", "started"):
             state = {"started": "is not finished"}.get(cell["state"], cell["state"])

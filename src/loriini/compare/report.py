@@ -48,7 +48,7 @@ def write_comparison(results: Mapping[str, Any], out: Path) -> Path:
 
 
 def summary(results: Mapping[str, Any]) -> tuple[str, list[list[str]], str]:
-    """The headline, `perplexity_rows` of the causal variants that were scored, and who has none and why."""
+    """The headline, `perplexity_rows` of scored causal variants, and a note on those that are not."""
     shown = shown_variants(results)
     names = [v["name"] for v in shown if "perplexity" in v and v["causality"] == "none"]
     note = f"Tokens of {listing(names)} see later ones: only the report has them, apart." if names else ""
@@ -56,7 +56,7 @@ def summary(results: Mapping[str, Any]) -> tuple[str, list[list[str]], str]:
 
 
 def opening(results: Mapping[str, Any], shown: Rows) -> Html:
-    """The finding, no more than the intervals support, and what makes the trainings unequal."""
+    """The headline, what was trained and on which tokens it was scored, and what the intervals cover."""
     said = [f"{len(results['cells'])} trainings of {len(results['variants'])} variants."]
     if "ladder" in results:
         widths = listing([str(width) for width in results["ladder"]["widths"]])
@@ -73,7 +73,7 @@ def opening(results: Mapping[str, Any], shown: Rows) -> Html:
 
 
 def text_of(row: Row, key: str, written: Callable[[Any], str]) -> str:
-    """A value as `written`, or what stands for none."""
+    """The value of `key` as formatted by `written`; NO_VALUE if it is None or missing."""
     return NO_VALUE if (value := row.get(key)) is None else written(value)
 
 
@@ -87,7 +87,7 @@ def mean_text(over_seeds: Row | None, digits: int = 2) -> str:
 
 
 def difference_texts(variant: Row, domain: str = OVERALL) -> list[str]:
-    """The change from the baseline and both of its intervals, of a variant that was compared."""
+    """A variant's change from the baseline and its two intervals; three NO_VALUE if it was not compared."""
     if "difference" not in variant:
         return [NO_VALUE] * 3
     difference = variant["difference"][domain]
@@ -149,7 +149,7 @@ def perplexity_section(results: Mapping[str, Any], shown: Rows) -> Html | None:
 
 
 def perplexity_rows(variants: Rows) -> list[list[str]]:
-    """COLUMNS, and a row of them for each variant; the second are settings that a sweep chose, if any."""
+    """The header COLUMNS and a row per variant; if a sweep chose settings, these are a second column."""
     named = labels(variants)
     chosen = any(short != name for name, short in named.items())
     rows = [
@@ -165,7 +165,7 @@ def perplexity_rows(variants: Rows) -> list[list[str]]:
 
 
 def by_domain_section(results: Mapping[str, Any], shown: Rows) -> Html | None:
-    """Perplexity, bits per byte and differences of each domain; None of a single one called OVERALL."""
+    """Perplexity, bits per byte and differences of each domain; None if the only domain is called OVERALL."""
     causal = scored_causal(shown)
     domains = [domain for domain in causal[0]["perplexity"] if domain != OVERALL] if causal else []
     if not domains:
@@ -205,7 +205,7 @@ def learning_section(results: Mapping[str, Any], shown: Rows) -> Html | None:
 
 
 def later_tokens_mark(causality: str) -> str:
-    """The mark after the name of a variant whose losses cannot be compared with the others'."""
+    """The mark after the name of a variant whose losses cannot be compared, or nothing."""
     return SEES_LATER if causality == "none" else ""
 
 

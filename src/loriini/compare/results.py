@@ -22,10 +22,10 @@ from loriini.train.config import read_run
 from loriini.train.records.metrics import METRICS, read_records
 
 Evaluations = Mapping[Path, Mapping[str, Any]]
-"""What `evaluate` returned with `instance_losses`, by the folder of the run."""
+"""Run folder → what `evaluate_on` returned, with `instance_losses`."""
 Results = dict[str, Any]
 DifferencesOf = Callable[[InstanceLosses, InstanceLosses], Mapping[str, Difference]]
-"""`differences_by_domain` of two models' losses on the held-out instances at hand."""
+"""`differences_by_domain` with the `documents` and `tokens` of the held-out text already given."""
 Scores = Mapping[int, Mapping[str, Any]]
 """A variant's evaluations on held-out text by seed: `perplexity` (`with_mean`) and `instance_losses`."""
 
@@ -46,7 +46,7 @@ def compare_trainings(
 ) -> Results:
     """`cells`, `variants`, `baseline`, `remarks` and `ladder`; docs/compare.md has their keys.
 
-    `failures` are by folder, `documents` those of the instances.
+    `failures`: run folder → why it failed. `documents`: see `differences_by_domain`.
     """
     cells = [
         training_result(training, evaluations.get(training.folder), failures.get(training.folder))
@@ -71,13 +71,13 @@ def compare_trainings(
 
 
 def trained_with(training: Training) -> Training:
-    """The training with the settings that it was trained with, where some were `auto`."""
+    """The training with the settings that its run recorded, in which `auto` is resolved."""
     path = training.folder / RUN
     return replace(training, run=read_run(path)[0]) if path.exists() else training
 
 
 def variant_results(cells: Rows, scores: Mapping[str, Scores], differences_of: DifferencesOf) -> list[Row]:
-    """Every variant: over its seeds, whether a sweep chose it, and compared with its size's baseline."""
+    """Every variant over its seeds, whether a sweep chose it, and its difference from its size's baseline."""
     summaries = list(map(summarize, grouped(cells, itemgetter("name")).values()))
     best = chosen(summaries)
     variants: list[Row] = [{**summary, "chosen": summary["name"] in best} for summary in summaries]
@@ -90,7 +90,7 @@ def variant_results(cells: Rows, scores: Mapping[str, Scores], differences_of: D
 
 
 def scores_of(trainings: Sequence[Training], evaluations: Evaluations) -> Mapping[str, Scores]:
-    """The evaluations of each variant, the mean over domains added; empty for one without any."""
+    """Each variant's evaluations by seed, with the mean perplexity over domains; empty if it has none."""
     scores: dict[str, dict[int, Mapping[str, Any]]] = {training.variant: {} for training in trainings}
     for training in trainings:
         if evaluation := evaluations.get(training.folder):
@@ -176,7 +176,7 @@ def chosen(variants: Rows) -> set[str]:
 
     The best has the most finished seeds and, among those with equally many, the lowest training loss in the
     last tenth of the steps; held-out text is not used. Finished seeds come first because the mean over the
-    few that did not diverge would misrepresent a rate.
+    few that did not diverge would flatter a learning rate that is too high.
     """
 
     def rank(v: Row) -> tuple[int, float]:
@@ -198,10 +198,9 @@ def with_mean(perplexity: Mapping[str, float]) -> dict[str, float]:
 def differences_from(
     baseline: str, scores: Mapping[str, Scores], differences_of: DifferencesOf
 ) -> dict[str, dict[str, Any]]:
-    """By name of each other variant, its `difference` from the baseline by domain and over all, and
-    `paired_seeds`.
+    """Variant → its `difference` from the baseline by domain and over all, and `paired_seeds`.
 
-    Seeds whose perplexity is not finite are left out, and so is a variant that shares none with the baseline.
+    Seeds whose perplexity is not finite, and variants that share no seed with the baseline, are left out.
     """
     finite = {
         name: {seed: score for seed, score in by_seed.items() if is_number(score["perplexity"][OVERALL])}
@@ -221,7 +220,7 @@ def differences_from(
 def difference(
     base: Scores, compared: Scores, seeds: Sequence[int], differences_of: DifferencesOf
 ) -> dict[str, dict[str, Any]]:
-    """By domain, the `change` of perplexity, with its interval over `seeds` and that over the `documents`."""
+    """Domain → the `change` of perplexity, and its intervals over `seeds` and over `documents`."""
     losses = ([scores[seed]["instance_losses"] for seed in seeds] for scores in (base, compared))
     differences = {}
     for domain, over_documents in differences_of(*map(mean_losses, losses)).items():

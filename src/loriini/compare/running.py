@@ -32,14 +32,14 @@ from loriini.train.records.metrics import METRICS, last_record, read_records
 LOG = "train.log"
 POLL_SECONDS = 0.1
 PRELOADED = [__name__, "loriini.cli.train", "loriini.train.launch"]
-"""What the fork server imports, once for all trainings, which are forked from it."""
+"""Modules that the fork server imports once, for all trainings that are forked from it."""
 
 
 def train_all(trainings: Sequence[Training], jobs: int = 1) -> dict[Path, str]:
-    """Train what is not done, `jobs` at once with the cores divided among them; returns why some failed.
+    """Train what is not done, `jobs` at once with the cores divided among them.
 
-    The others continue when one fails. A run that diverges is not a failure. InputError if there are more
-    `jobs` than cores; Interrupted after SIGINT or SIGTERM, once every running one is saved.
+    Returns run folder → why it failed; the others continue. A run that diverges is not a failure. InputError
+    for more `jobs` than cores; Interrupted after SIGINT or SIGTERM, once every running training is saved.
     """
     check_jobs(jobs)
     left = [training for training in trainings if not training.is_done]
@@ -61,7 +61,7 @@ def refuse_failures(trainings: Sequence[Training], failures: Mapping[Path, str])
 
 
 def training_commands(trainings: Iterable[Training]) -> list[str]:
-    """A command for each training that is not done, for other machines that see its folder and its corpus."""
+    """Make the folders of trainings that are not done; the commands, for machines that see these folders."""
     left = [training for training in trainings if not training.is_done]
     for training in left:
         claim_training(training)
@@ -100,12 +100,12 @@ def threads_of(jobs: int) -> int:
 
 
 class _Process(NamedTuple):
-    """A training at work."""
+    """A training and the process that runs it."""
 
     training: Training
     process: BaseProcess
     shown: Generator[None]
-    """Its `steps_shown`."""
+    """Its progress, from `steps_shown`."""
 
 
 class _Processes:
@@ -114,7 +114,7 @@ class _Processes:
     def __init__(self, trainings: Sequence[Training], jobs: int, advance: Advance) -> None:
         self.waiting, self.jobs, self.advance = deque(trainings), jobs, advance
         self.running: dict[int, _Process] = {}
-        """By slot, of which there are as many as jobs."""
+        """By slot, 0 to jobs - 1."""
         self.failures: dict[Path, str] = {}
 
     def run(self) -> dict[Path, str]:
@@ -146,7 +146,7 @@ class _Processes:
                 self.running[slot] = _Process(training, process, steps_shown(training))
 
     def _collect(self) -> None:
-        """Show how far each training is, and report one that ended in a line."""
+        """Show how far each training is, and print a line for each one that ended."""
         for slot, (training, process, shown) in list(self.running.items()):
             code = process.exitcode
             if code is None:
@@ -171,7 +171,7 @@ class _Processes:
 
 
 def steps_shown(training: Training) -> Generator[None]:
-    """Show a training's progress, by what it has recorded, each time that a value is taken; until closed."""
+    """A generator that shows a training's progress from its metrics at each `next`, until it is closed."""
     before = 0
     with progress(training.name, training.run.steps) as advance:
         while True:
@@ -190,7 +190,7 @@ def environment_of(slot: int, jobs: int) -> dict[str, str]:
 
 
 def start_training(training: Training, place: Mapping[str, str]) -> BaseProcess:
-    """Start or resume a training as `loriini train --resume FOLDER`; what it prints is added to LOG there."""
+    """Start or resume a training as `loriini train --resume FOLDER`; its output is appended to LOG there."""
     claim_training(training)
     forkserver.set_forkserver_preload(PRELOADED)
     with starting_processes(place, signal.SIGTERM):
@@ -202,11 +202,11 @@ def start_training(training: Training, place: Mapping[str, str]) -> BaseProcess:
 
 
 def run_command(arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
-    """Be `loriini ARGUMENTS`, in a process that was forked; it stops when its parent is gone."""
+    """Run `loriini ARGUMENTS` in this forked process, which stops when its parent is gone."""
     with open(log, "ab") as file:
         os.dup2(os.dup2(file.fileno(), 1), 2)
     if os.environ.get("OMP_NUM_THREADS") != (threads := environment["OMP_NUM_THREADS"]):
-        torch.set_num_threads(int(threads))  # it was imported for another comparison
+        torch.set_num_threads(int(threads))  # torch was imported with another number of threads
     os.environ.update(environment)
     Thread(target=stop_with_parent, daemon=True).start()
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -231,7 +231,7 @@ def training_state(training: Training) -> str:
 
 def failure(code: int, log: Path) -> str:
     """Why a process failed: the signal that killed it, or the last line of its log."""
-    if code < 0:  # then the log ends somewhere in its work
+    if code < 0:  # the log's last line does not say why
         return f"killed by signal {-code}" + ("; is there enough memory?" if code == -signal.SIGKILL else "")
     text = log.read_text(errors="replace").strip() if log.exists() else ""
     return text.splitlines()[-1].strip() if text else f"exit code {code}"

@@ -68,7 +68,7 @@ def paired_by_seed(a: Mapping[int, float], b: Mapping[int, float]) -> Difference
 
 
 def over_seeds_and_text(difference: Mapping[str, Any]) -> Difference:
-    """The interval of a result's `difference` over seeds and held-out text together; unknown with one seed.
+    """The interval of a result's `difference` over seeds and held-out text together; NaN with one seed.
 
     The half-widths of log-perplexity are added in quadrature.
     """

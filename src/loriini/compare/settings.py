@@ -13,7 +13,7 @@ Grid = Mapping[str, Sequence[str]]
 """Dotted name of a setting → its values, as text."""
 
 MULTIPLE = 8
-"""Every width is a multiple of it, as the products of grouped matrices need."""
+"""Every width is a multiple of this, as grouped matrix products need."""
 
 
 def parse_widths(text: str) -> tuple[int, ...]:
@@ -28,7 +28,7 @@ def parse_widths(text: str) -> tuple[int, ...]:
 
 
 def parse_grid(texts: Sequence[str]) -> dict[str, list[str]]:
-    """From `FIELD=V,V…`, each a dimension of the grid."""
+    """Parse `FIELD=V,V…`, each a dimension of the grid. InputError for a malformed or repeated one."""
     grid: dict[str, list[str]] = {}
     for text in texts:
         name, _, values = text.partition("=")
@@ -59,7 +59,7 @@ class CompareSettings:
     """What to train. InputError for a wrong setting."""
 
     designs: tuple[str, ...] = ()
-    """Names in `DESIGNS`; differences are to the first."""
+    """Names in `DESIGNS`; differences are from the first."""
     recipe: str = "tiny"
     """Base run, whose routing each design replaces: tiny, small, medium, large, or a recipe."""
     overrides: tuple[str, ...] = ()
@@ -71,7 +71,7 @@ class CompareSettings:
     ladder: Annotated[tuple[int, ...], Option("W,W", parse=parse_widths)] = ()
     """Train each design at these widths, and show loss over compute."""
     corpus: tuple[Path, ...] = ()
-    """Prepared corpora to train on (for a tiny recipe a small one of the standard library)."""
+    """Prepared corpora to train on (for a tiny recipe, a small one of the standard library's text)."""
     jobs: int = 1
     """Trainings at once, which share the cores."""
 

@@ -30,7 +30,7 @@ class Training:
     folder: Path = Path()
     """The folder of its run, once `with_folders` has chosen it."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Settings of the grid that the design depends on; none of an existing run."""
+    """Settings of the grid that the design depends on; empty for an existing run."""
     width: int | None = None
     """Width of the model, where the comparison is a ladder of sizes."""
 
@@ -60,11 +60,11 @@ class Training:
 
     @property
     def is_done(self) -> bool:
-        """Whether it ended, with a model or by diverging, so that there is something to measure."""
+        """True if it finished or diverged, so that there is something to measure."""
         return self.state in ("finished", "diverged")
 
     def folder_name(self, corpus: TrainingCorpus) -> str:
-        """Readable, and different for every setting that changes what is trained, the corpus included."""
+        """A readable name, different for every setting that changes what is trained, and for every corpus."""
         readable = "".join(c if c.isalnum() or c in "=.-" else "_" for c in self.variant)
         return f"{readable}-seed{self.seed}-{run_digest(self.run, corpus)}"
 
@@ -73,7 +73,7 @@ Placed = TypeVar("Placed", bound=Training)
 
 
 def with_folders(trainings: Iterable[Placed], folder: Path) -> list[Placed]:
-    """The trainings with their folders in `folder`: one made for the same settings, or a new one.
+    """The trainings with their folders in `folder`: an existing one of the same settings, or a new name.
 
     InputError for a training that its corpus does not fit.
     """
@@ -111,7 +111,7 @@ def short_name(variant: Mapping[str, Any]) -> str:
 
 
 def run_settings(run: TrainConfig, left_out: Collection[str]) -> dict[str, str]:
-    """A run's settings as text, by dotted name, without those in `left_out` and those in its sections."""
+    """A run's settings as text, by dotted name, without the settings and sections in `left_out`."""
     parts = tuple(f"{name}." for name in left_out)
     return {
         name: as_argument(value)

@@ -14,13 +14,13 @@ UNTESTED = "not tested across seeds"
 
 
 def shown_variants(results: Mapping[str, Any]) -> list[Row]:
-    """The chosen variant of each design; of a ladder's, those of the largest size."""
+    """The variants that a sweep chose, or all without one; of a ladder, only those of the largest width."""
     largest = results["ladder"]["widths"][-1] if "ladder" in results else None
     return [v for v in results["variants"] if v["chosen"] and v.get("width") == largest]
 
 
 def scored_causal(shown: Rows) -> list[Row]:
-    """The variants whose perplexity is known and compares."""
+    """The variants that are causal and were scored on held-out text."""
     return [v for v in shown if "perplexity" in v and v["causality"] != "none"]
 
 
@@ -74,7 +74,7 @@ def verdict_of(intervals: Row) -> str:
 
 
 def uncertainty(shown: Rows) -> str:
-    """What the intervals cover, and how wide a few seeds make them."""
+    """What the intervals cover, and how wide they are with few seeds."""
     counts = sorted({len(v["paired_seeds"]) for v in shown if "difference" in v})
     if not counts:
         return ""

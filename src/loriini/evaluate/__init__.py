@@ -1,1 +1,1 @@
-"""Evaluation of trained models: perplexity by domain, comparisons, causality, generated text."""
+"""Evaluation of trained models: perplexity by domain, comparisons, tasks, causality, generated text."""

@@ -13,18 +13,18 @@ from loriini.routing.design import Causality
 POSITIONS = 8
 """Number of positions, evenly spaced, after which all tokens are changed."""
 INSTANCES = 4
-"""Number of random instances."""
+"""Number of random instances that `random_instances` makes."""
 
 ROUNDING = 1e-4
-"""Relative to the largest logit; smaller changes are rounding errors of float32."""
+"""Changes up to this share of the largest logit count as rounding errors of float32."""
 
 
 @dataclass(frozen=True)
 class Leak:
-    """The largest change of a logit at or before a position after which every token was changed.
+    """How much logits change when every later token is changed.
 
-    `segment_1` is the change in segment 1 (0 for a design without segments), `later` that after it.
-    `measured` is the causality if changes up to `tolerance` do not count, `declared` that of the design.
+    `segment_1`: the largest change of a logit in segment 1 (0 without segments); `later`: after it.
+    `declared`: the design's causality; `measured`: the causality if changes up to `tolerance` are ignored.
     """
 
     declared: Causality
@@ -36,7 +36,7 @@ class Leak:
 
 @torch.no_grad()
 def audit(model: LoriiniForCausalLM, ids_BL: Tensor) -> Leak:
-    """Measure a model's leak in `eval()` on instances (B, L): change every token after t, for several t.
+    """Measure a model's leak in `eval()` on instances (B, L): change every token after t, for POSITIONS t.
 
     Use float32: in bfloat16, rounding hides small leaks.
     """

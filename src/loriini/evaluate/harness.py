@@ -1,8 +1,8 @@
 """Loriini models in lm-evaluation-harness: `--model loriini` once this module is imported.
 
-The harness's own `hf` pads without a mask, and routes by the answer where a design pools over its input. This
-class passes the mask and the length of the context, so that answers are routed by their context alone and
-batches do not change results. `python -m loriini.evaluate.harness` is `lm_eval` with the model registered.
+The harness's own model `hf` pads without a mask, and with a design that pools over its input the answer takes
+part in routing. This class passes the mask and the context's length: the context alone routes an answer, and
+the batch size changes no result. `python -m loriini.evaluate.harness` is `lm_eval` with the model registered.
 """
 
 from collections import defaultdict
@@ -29,21 +29,21 @@ from loriini.model.generate.routing_inputs import labels_of
 
 MAX_NEW_TOKENS = 256
 AT_ONCE = 16
-"""Windows at once where the harness is to find a number (`batch_size=auto`)."""
+"""Windows in a batch if `batch_size` is `auto` and the harness gives no number."""
 
 
 @register_model("loriini")
 class LoriiniLM(HFLM):
     """A Loriini model as the harness's LM.
 
-    `routing` is `prompt` (one decision a layer, by the context), `segment` (segment 1 by the context's tokens
-    in it, later ones by the segment before) or `training` (a call without a prompt, answers included; not
-    causal in segment 1). Rolling windows have no prompt: `prompt` routes them as `segment` does where the
-    design has segments, the first by the window's context. `label` names the expert of a label-routed model.
+    `routing` is `prompt` (one decision per layer, from the context), `segment` (segment 1 from the context's
+    tokens in it, later segments from the one before) or `training` (as in training: answers take part).
+    Rolling requests have no prompt: if the design has segments, `prompt` routes them as `segment` does,
+    segment 1 by the window's context. `label` names the expert of a label-routed model.
 
-    `truncated` counts inputs cut on the left because they exceed the model's context. Of an answer that alone
-    exceeds it, the last tokens are scored.
-    A task that asks for as many new tokens as the context or more gets half of it.
+    `truncated` counts inputs that were cut on the left to fit the model's context. If an answer alone exceeds
+    the context, its last tokens are scored. A task that asks for the whole context, or more, as new tokens
+    gets half of it.
     """
 
     def __init__(
@@ -70,15 +70,15 @@ class LoriiniLM(HFLM):
 
     @property
     def max_gen_toks(self) -> int:
-        """At most half the context: the rest is for the prompt."""
+        """New tokens if a task gives no number: at most half the context, to leave room for the prompt."""
         return min(MAX_NEW_TOKENS, self.max_length // 2)
 
     def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
-        """As the harness's, with room for a prompt in the context."""
+        """The harness's `generate_until`, after limiting new tokens to leave room for the prompt."""
         return super().generate_until([self._with_room(request) for request in requests], disable_tqdm)
 
     def _with_room(self, request: Any) -> Any:
-        """A request for fewer new tokens than the context."""
+        """The request, with half the context as new tokens if it asks for the whole context or more."""
         context, settings = request.args
         asked, most = normalize_gen_kwargs(settings, self.max_gen_toks)["max_gen_toks"], self.max_length // 2
         if asked < self.max_length:
@@ -89,9 +89,9 @@ class LoriiniLM(HFLM):
     def _loglikelihood_tokens(
         self, requests: list[Any], disable_tqdm: bool = False, override_bs: int | None = None
     ) -> list[tuple[float, bool]]:
-        """(log-likelihood, whether greedy) of each (texts, context, continuation); texts is None if rolling.
+        """(log-likelihood, whether greedy) for each request (texts, context, continuation).
 
-        Requests that differ in the last token alone share a forward pass.
+        `texts` is None if rolling. Requests that differ only in the last token share a forward pass.
         """
         windows: dict[Window, list[int]] = defaultdict(list)
         for i, (_, context, continuation) in enumerate(requests):
@@ -113,7 +113,7 @@ class LoriiniLM(HFLM):
         return [answers[i] for i in range(len(requests))]
 
     def _window(self, context: list[int], continuation: list[int]) -> Window:
-        """The last tokens that fit the context, without the very last, which is only predicted."""
+        """A request's last tokens that fit the context, without the very last, which is only predicted."""
         ids = (context + continuation)[-self.max_length - 1 :]
         self.truncated += len(context) + len(continuation) > len(ids)
         return Window(tuple(ids[:-1]), max(1, len(ids) - len(continuation)))
@@ -121,7 +121,7 @@ class LoriiniLM(HFLM):
     def _scores(
         self, batch: list[Window], targets: list[Tensor], rolling: bool
     ) -> Iterator[tuple[Window, Tensor, Tensor]]:
-        """Each window with the log-probabilities (S, R) of its `targets` and whether they are greedy."""
+        """Each window, the log-probabilities (S, R) of its `targets`, and whether each is the likeliest."""
         states_BLD, most = self._states(batch, rolling), max(len(own_SR[0]) for own_SR in targets)
         states_SD = torch.cat([row_LD[w.scored] for row_LD, w in zip(states_BLD, batch, strict=True)])
         padded = [nn.functional.pad(own_SR, (0, most - len(own_SR[0]))) for own_SR in targets]
@@ -134,7 +134,7 @@ class LoriiniLM(HFLM):
         yield from zip(batch, *(all_SR.split(lengths) for all_SR in scores), strict=True)
 
     def _states(self, batch: list[Window], rolling: bool) -> Tensor:
-        """The states (B, L, D) before the output head of windows, the longest first."""
+        """The states (B, L, D) before the output head, for windows sorted longest first."""
         longest = len(batch[0].ids)
         padded = [[*window.ids, *[0] * (longest - len(window.ids))] for window in batch]
         ids_BL = torch.tensor(padded, device=self.device)
@@ -151,7 +151,7 @@ class LoriiniLM(HFLM):
         return states_BLD
 
     def _precision(self) -> torch.autocast:
-        """The precision of the model's products."""
+        """Autocast to `mixed_precision_dtype`, if it is set."""
         dtype = self.mixed_precision_dtype
         return torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not None)
 
@@ -162,7 +162,7 @@ class LoriiniLM(HFLM):
         left_truncate_len: int | None = None,
         **more: Any,
     ) -> tuple[Tensor, Tensor]:
-        """As the harness's, counting the prompts that are cut."""
+        """The harness's `tok_batch_encode`; also counts the prompts that it cuts."""
         ids, mask = super().tok_batch_encode(strings, padding_side, **more)
         if left_truncate_len:
             self.truncated += int((mask.sum(1) > left_truncate_len).sum())

@@ -16,15 +16,15 @@ from loriini.data.read.document import Contexts, Document
 from loriini.evaluate.intervals import OVERALL, Documents
 
 AS_IN_TRAINING = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
-"""How a tokenizer is called: what spells a special token is text."""
+"""Arguments of a tokenizer's call, as in training: text that spells a special token stays text."""
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """A domain's held-out text as instances (l+1,) of token ids, and its mean number of bytes a token.
+    """A domain's held-out text as instances (l+1,) of token ids, and its mean number of bytes per token.
 
-    `tokenize_by_domain` puts the longest first. `documents[i]`: number of the document in which instance i
-    begins; empty: every instance is its own document.
+    `tokenize_by_domain` puts the longest instances first. `documents[i]` is the number of the document in
+    which instance i begins; if empty, every instance is a document.
     """
 
     instances: Sequence[Tensor]
@@ -32,18 +32,18 @@ class HeldOut:
     documents: tuple[int, ...] = ()
 
     def counted_documents(self, skip: int = 0) -> int:
-        """Documents with at least one instance longer than `skip` predictions."""
+        """How many documents have at least one instance of more than `skip` predictions."""
         documents = self.documents or range(len(self.instances))
         pairs = zip(documents, self.instances, strict=True)
         return len({document for document, ids in pairs if len(ids) > skip + 1})
 
     def too_short(self, skip: int) -> int:
-        """How many documents have no prediction after the first `skip` of an instance."""
+        """How many documents have only instances of at most `skip` predictions."""
         return self.counted_documents() - self.counted_documents(skip)
 
 
 def documents_of(heldout: Mapping[str, HeldOut]) -> Documents:
-    """By domain, the document in which each instance begins."""
+    """Domain → the number of the document in which each instance begins (`HeldOut.documents`)."""
     return {domain: text.documents for domain, text in heldout.items()}
 
 
@@ -55,13 +55,13 @@ def tokenize_by_domain(
     label_names: Sequence[str] | None = None,
     contexts: Contexts = "documents",
 ) -> dict[str, HeldOut]:
-    """Each domain's documents, each ended by EOS, as instances of at most `length` predicted tokens.
+    """Tokenize each domain's documents, each ended by EOS, into instances of at most `length` predictions.
 
-    `documents`: an instance is a document, or a window of one that is longer; `strung`: documents are strung
-    together and cut, without a tail shorter than an instance, unless it is all that a domain has. With
-    `most`, a domain has at most that many instances, of its first documents. InputError without text, for a
-    domain whose text the tokenizer drops, and for a document whose domain is not one of `label_names`, if
-    they are given.
+    Contexts `documents`: an instance is a document, or a window of a longer one. `strung`: documents are
+    concatenated and cut into whole instances; the rest is dropped, unless the domain has nothing else. `most`
+    limits the instances of a domain, which are then of its first documents. InputError without documents, for
+    a tokenizer without EOS, for a domain whose text gives no tokens, and for a document whose domain is not
+    in `label_names`, if given.
     """
     if tokenizer.eos_token_id is None:
         raise InputError("the tokenizer names no EOS token, which ends every document; add eos_token to it")
@@ -100,7 +100,7 @@ def tokenize_by_domain(
 
 
 def _windows(ends: Sequence[int], length: int) -> list[range]:
-    """Each document's tokens, those of a long one cut so that each but its first is predicted once."""
+    """The spans of each document; a long one is cut so that every token but its first is predicted once."""
     return [
         range(start, min(start + length + 1, end))
         for begin, end in pairwise([0, *ends])
@@ -109,7 +109,7 @@ def _windows(ends: Sequence[int], length: int) -> list[range]:
 
 
 def _strung(ends: Sequence[int], length: int) -> list[range]:
-    """The tokens of all documents cut into whole instances, or all of them if they are fewer."""
+    """The spans of whole instances in all documents together; if there is none, one span of everything."""
     starts = range(0, ends[-1] - length, length + 1)
     return [range(start, start + length + 1) for start in starts] or [range(ends[-1])]
 
@@ -124,7 +124,7 @@ def check_label(document: Document, label_names: Sequence[str]) -> None:
 
 
 def check_domains(domains: Collection[str]) -> None:
-    """InputError if one of several domains has the name of what is measured over all of them."""
+    """InputError if one of several domains is called `all`, the name of results over all domains."""
     if len(domains) > 1 and OVERALL in domains:
         raise InputError(
             f"held-out text: a domain is called {OVERALL!r}, the name of what is measured over all domains; "
@@ -135,7 +135,7 @@ def check_domains(domains: Collection[str]) -> None:
 def check_lengths(
     heldout: Mapping[str, HeldOut], skip: int, remedy: str = "lower --skip, choose --contexts strung"
 ) -> None:
-    """InputError for a domain whose instances are all too short to skip `skip` predictions."""
+    """InputError for a domain none of whose instances has more than `skip` predictions."""
     for domain, text in heldout.items():
         if (longest := max(map(len, text.instances)) - 1) <= skip:
             raise InputError(

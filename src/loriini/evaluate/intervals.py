@@ -18,24 +18,24 @@ from loriini.common.json_file import without_nan
 
 _Floats = NDArray[np.float64]
 Documents = Mapping[str, Sequence[int]]
-"""By domain, a number for the document in which each instance begins; empty: each has its own."""
+"""Domain → number of the document in which each instance begins; if empty, each instance is a document."""
 
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
 OVERALL = "all"
-"""The key of the difference over all domains, next to those of single domains."""
+"""The key of a result over all domains, next to those of single domains."""
 SEED = 0
 INDICES_AT_ONCE = 1 << 18
-"""Indices drawn at once, which bounds the memory."""
+"""Roughly how many indices are drawn at once, which bounds the memory."""
 
 
 @dataclass(frozen=True)
 class Difference:
     """Relative difference of perplexity, b / a - 1, and its 95 % interval; below 0, b is better.
 
-    What the interval covers depends on the function that made it: the choice of held-out text
-    (`differences_by_domain`) or of the seed (`compare.seeds.paired_by_seed`). Its bounds are NaN where no
-    spread can be estimated. Of means that are no losses it is the difference b - a (`difference_of_means`).
+    The interval covers the choice of held-out text (from `differences_by_domain`), the seed (from
+    `compare.seeds.paired_by_seed`) or both (from `over_seeds_and_text` there). Its bounds are NaN if no
+    spread can be estimated. From `difference_of_means`, `change` is the difference b - a of two means.
     """
 
     change: float
@@ -44,7 +44,7 @@ class Difference:
 
     @property
     def decided(self) -> bool:
-        """Whether the interval excludes 0; an unknown one does not."""
+        """True if the interval excludes 0; False if its bounds are NaN."""
         return self.low > 0 or self.high < 0
 
     def to_dict(self) -> dict[str, float | None]:
@@ -61,16 +61,16 @@ def differences_by_domain(
     documents: Documents | None = None,
     tokens: Mapping[str, Sequence[int]] | None = None,
 ) -> dict[str, Difference]:
-    """The differences of two models' perplexities by domain, and that of their means over domains as `all`.
+    """Relative differences of two models' perplexities by domain, and of their means over domains as `all`.
 
-    The losses are {domain: mean negative log-likelihood of each instance (n,)}, of the same instances in the
-    same order. A resample draws `documents` with replacement within each domain, the same for both models,
-    each with all instances that begin in it, since these are correlated; without `documents` it draws
-    instances. `tokens` are how many predictions each instance's loss is the mean of; without it all have
-    equally many. The interval is that between percentiles of `RESAMPLES` resampled differences of
-    log-perplexity, widened to Student's t where documents are few, and NaN where a domain has a single
-    instance. It does not cover the seed: two trainings of the same model differ too. ValueError where the two
-    do not hold the same domains and numbers of instances; none of several domains may be called `all`.
+    Losses are {domain: mean negative log-likelihood of each instance (n,)}, for the same instances in the
+    same order; `tokens` says over how many predictions each is the mean (default: equally many). A resample
+    draws `documents` with replacement within each domain, the same for both models, and takes all instances
+    that begin in a drawn document, since they are correlated; without `documents` it draws instances. The
+    interval lies between percentiles of `RESAMPLES` resampled differences of log-perplexity, widened to
+    Student's t if documents are few; it is NaN for a single instance. It does not cover the seed: two
+    trainings of the same model differ too. ValueError if the models have different domains or numbers of
+    instances. None of several domains may be called `all`.
     """
     if not losses_a or losses_a.keys() != losses_b.keys():
         raise ValueError(f"the models' domains differ: {sorted(losses_a)} and {sorted(losses_b)}")
@@ -86,7 +86,7 @@ def differences_by_domain(
 
 
 def _difference(domains: Sequence["Sample"]) -> Difference:
-    """The difference of the means over some domains of two models' perplexities."""
+    """The relative difference of two models' mean perplexities over these domains."""
     a, b = logsumexp([sample.mean_M for sample in domains], axis=0)
     a_R, b_R = logsumexp([sample.resampled_MR for sample in domains], axis=0)
     freedom = degrees_of_freedom([sample.documents for sample in domains])
@@ -95,10 +95,10 @@ def _difference(domains: Sequence["Sample"]) -> Difference:
 
 
 def difference_of_means(values_a: ArrayLike, values_b: ArrayLike, name: str) -> Difference:
-    """The difference of two means over the same N questions, b - a, whose resamples `name` decides.
+    """The difference b - a of two means over the same N questions, with a paired bootstrap over questions.
 
-    Its interval is that of a paired bootstrap over questions, as in `differences_by_domain`; unknown if all
-    questions differ by the same amount.
+    `name` seeds the resamples. The interval is made as in `differences_by_domain`; it is NaN if b - a is the
+    same for every question.
     """
     sample = Sample.from_values([values_a, values_b], name)
     (a, b), (a_R, b_R) = sample.mean_M, sample.resampled_MR
@@ -119,9 +119,9 @@ class Sample:
     def from_values(
         cls, values_MN: Any, domain: str, document_N: Sequence[int] = (), weight_N: ArrayLike | None = None
     ) -> "Sample":
-        """The sample of N instances, of which those of weight 0 do not count.
+        """The sample of M quantities at N instances; instances of weight 0 are left out.
 
-        Instances of a single document count as one document each: they alone show a spread.
+        If all instances are of one document, each counts as a document: there would be no spread otherwise.
         """
         values_MN = np.asarray(values_MN, np.float64)
         documents_N = np.asarray(document_N or range(values_MN.shape[1]))
@@ -147,8 +147,8 @@ class Sample:
         """The means over each resample of the documents.
 
         A bootstrap of G documents underestimates the variance by the factor (G - 1)/G; deviations are scaled
-        up by √(G/(G - 1)). Domains are drawn independently; those of the same name and number of documents
-        get the same resamples.
+        up by √(G/(G - 1)). Domains are resampled independently. Samples with the same domain name and number
+        of documents get the same resamples, so that models can be paired.
         """
         G = self.documents
         rng = np.random.default_rng([SEED, crc32(self.domain.encode())])
@@ -177,14 +177,14 @@ def degrees_of_freedom(documents: Sequence[int]) -> float:
 
 
 def t_quantile(freedom: float, confidence: float = CONFIDENCE) -> float:
-    """Half the width of Student's t interval, in standard errors; infinite freedom: a normal interval."""
+    """Half the width of Student's t interval in standard errors; infinite `freedom` is a normal interval."""
     return float(stdtrit(freedom, (1 + confidence) / 2))
 
 
 def widened(resampled: _Floats, measured: ArrayLike, freedom: float) -> _Floats:
-    """Resampled values (…, R) with their deviations from the measured ones (…) widened for few documents.
+    """Resampled values (…, R), their deviations from the measured values (…) scaled up for few documents.
 
-    They are scaled by the t quantile over the normal quantile, and NaN where `freedom` is.
+    The factor is the t quantile divided by the normal quantile; NaN if `freedom` is NaN.
     """
     measured = np.asarray(measured, np.float64)[..., None]
     return measured + t_quantile(freedom) / t_quantile(inf) * (resampled - measured)
@@ -198,8 +198,8 @@ def percentile_interval(resampled_R: NDArray[np.float64]) -> tuple[float, float]
 
 
 def clamped(logarithm: float) -> float:
-    """A logarithm whose exponential is finite, and that less 1 above -1; an interval of few values is wide.
+    """Clip a logarithm so that `exp` is finite and `expm1` above -1: an interval from few values may be wide.
 
-    NaN remains NaN.
+    NaN stays NaN.
     """
     return float(np.clip(logarithm, -30.0, 700.0))

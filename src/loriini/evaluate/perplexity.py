@@ -22,9 +22,9 @@ from loriini.model.outputs import LoriiniOutput
 from loriini.parallel.mesh import gather_rows, own_rows, world_size
 
 EVALUATION_VERSION = 1
-"""Version of what `evaluate` measures: evaluations of another are not reused."""
+"""Version of what `evaluate` measures: evaluations of another version are not reused."""
 LARGE_BATCH = 1 << 28
-"""Tokens times vocabulary of what is evaluated at once."""
+"""Most logits (tokens times vocabulary) that are evaluated at once."""
 
 
 def evaluated_at_once(instances: Sequence[Tensor], config: LoriiniConfig) -> int:
@@ -38,7 +38,7 @@ def most_at_once(length: int, vocabulary: int) -> int:
 
 
 def counts_first_segment(config: LoriiniConfig, skip: int) -> bool:
-    """Whether tokens of segment 1 are counted although it is routed by itself."""
+    """True if perplexity counts tokens of segment 1 and the design routes segment 1 by itself."""
     return skip < config.first_segment_length and config.design.causality == "after_first_segment"
 
 
@@ -54,19 +54,19 @@ def evaluate(
     title: str = "evaluation",
     shown: bool = True,
 ) -> dict[str, Any]:
-    """Measures as {measure: {domain: value}}, and the settings that they depend on.
+    """Evaluate a model: {measure: {domain: value}}, and the settings that the measures depend on.
 
     - `perplexity` leaves out the first `skip` predictions of every instance (by default the model's own
       segment 1; give the same `skip` to models that are compared), `tokens` is how many it counts.
     - `perplexity_all` and `bits_per_byte` count all predictions, `bits_per_byte_counted` those that
-      `perplexity` counts. Every token counts the mean bytes per token of its domain.
+      `perplexity` counts. Bytes are tokens times the domain's mean bytes per token.
     - `routing`: `training` routes as in training; `prompt` and `segment` route as generation does, with the
       first `skip` tokens of an instance as its prompt.
-    - `batch_size` is how many instances a process evaluates at once; by default as many as LARGE_BATCH
-      allows.
-    - `instance_losses` are the mean negative log-likelihoods of the instances, in nats, of the predictions
-      that `perplexity` counts, and `instance_tokens` how many these are. An instance without any is NaN.
-    - `title` names the progress, `shown` shows it.
+    - `batch_size` is how many instances a process evaluates at once; by default 16, or fewer if LARGE_BATCH
+      allows no more.
+    - `instance_losses` are each instance's mean negative log-likelihood, in nats, over the predictions that
+      `perplexity` counts (NaN if there are none), and `instance_tokens` the numbers of these predictions.
+    - `title` is the name of the progress display; `shown=False` hides it.
 
     In a process group the processes share the instances, and all return the same. InputError for a domain
     that is too short, for one that a label-routed model does not know, and for a routing that the design does
@@ -93,7 +93,7 @@ def evaluate(
 
 
 def _measures(losses: Sequence[Tensor], skip: int, bytes_per_token: float) -> dict[str, Any]:
-    """What `evaluate` reports of a domain, from the losses (l,) of each instance's predictions."""
+    """What `evaluate` reports for a domain, from each instance's losses (l,)."""
     counted = [losses_L[skip:] for losses_L in losses]
     mean_counted, mean_all = torch.cat(counted).mean(), torch.cat([*losses]).mean()
     bits_per_byte = 1 / bytes_per_token / math.log(2)  # of a loss of 1 nat a token
@@ -111,9 +111,9 @@ def _measures(losses: Sequence[Tensor], skip: int, bytes_per_token: float) -> di
 def score_tokens(
     model: LoriiniForCausalLM, ids_BL: Tensor, precision: Precision = "auto", **inputs: Any
 ) -> LoriiniOutput:
-    """What a model makes of instances (B, L+1): `loss` (B, L) in nats of each next token, and its routings.
+    """A model's output on instances (B, L+1): `loss` (B, L) of each next token, in nats, and the routings.
 
-    `inputs` are passed to the model: `routing_inputs`, `prompt_lengths` and `inference_routing`.
+    `inputs` are further arguments of the model, such as those of `routing_inputs` and `prompt_routing`.
     """
     ids_BL = ids_BL.to(model.device)
     with evaluation_mode(model), autocast(precision, model.device):
@@ -122,7 +122,7 @@ def score_tokens(
 
 
 def check_routing(config: LoriiniConfig, routing: EvaluationRouting, skip: int) -> None:
-    """InputError for a routing that evaluates nothing: without segments, or without a prompt."""
+    """InputError for `segment` if whole sequences are routed, and if routing needs a prompt and has none."""
     design = config.design
     if routing == "segment" and (problem := segment_problem(config)):
         raise InputError(f"routing=segment: {problem}")
@@ -138,7 +138,7 @@ def _losses(
     routing: EvaluationRouting,
     skip: int,
 ) -> list[Tensor]:
-    """The losses (l,) of each instance, padded at its end, in float64, on the CPU; processes share them."""
+    """Each instance's losses (l,), in float64 on the CPU. Padding is at the end; processes share rows."""
     ids_BL = pad_sequence([*instances], batch_first=True)
     lengths_B, own = torch.tensor([len(ids) - 1 for ids in instances]), own_rows(len(instances))
     shared = {name: value[own.to(value.device)] for name, value in inputs.items() if value is not None}
@@ -152,9 +152,9 @@ def _losses(
 
 
 def _conditions(config: LoriiniConfig, routing: EvaluationRouting) -> dict[str, Any]:
-    """The causality of the predictions that count, and settings of some models alone.
+    """The causality of the predictions that count, and `first_segment` if segments are routed as in training.
 
-    Routed by a skipped prompt, no prediction sees a later token.
+    With routing by a prompt, which is skipped, no counted prediction sees a later token.
     """
     design = config.design
     by_prompt = routing == "prompt" and design.causality != "strict"

@@ -35,12 +35,12 @@ from loriini.model.weights.run_record import training_of
 from loriini.routing import causality_warning
 
 ENOUGH = 10
-"""Documents of a domain from which on the interval of a difference is not warned of."""
+"""With fewer documents in a domain, a warning says that the interval of a difference says little."""
 
 
 @dataclass(frozen=True)
 class ScoredModel:
-    """What the scoring of a model depends on besides its weights, which it may not have yet."""
+    """What scoring a model depends on besides its weights; the model need not be trained yet."""
 
     run: Path
     config: LoriiniConfig
@@ -57,11 +57,11 @@ class ScoredModel:
 
 
 SharedHeldout = tuple[EvaluationSettings, Mapping[str, HeldOut]]
-"""Settings with a length and a `skip`, and the held-out text that they make."""
+"""Settings with `length` and `skip` set, and the held-out text tokenized by them."""
 
 
 def without_weights(config: LoriiniConfig) -> LoriiniForCausalLM:
-    """A model with a copy of this config and no weights, which shows what its design admits."""
+    """A model on the meta device, with a copy of this config: enough to see what its design admits."""
     with torch.device("meta"):
         return LoriiniForCausalLM(deepcopy(config))
 
@@ -75,18 +75,18 @@ def remove_routers(model: LoriiniForCausalLM, how: RouterFree) -> None:
 
 
 def read_heldout(settings: EvaluationSettings) -> list[Document]:
-    """The documents. InputError for those that cannot be read."""
+    """The held-out documents of the settings. InputError if they cannot be read."""
     fields = Fields(text=settings.text_field, domain=settings.domain_field)
     return list(read_documents(settings.documents, ReadOptions(fields, settings.on_error)))
 
 
 def evaluate_runs(runs: Sequence[Path], settings: EvaluationSettings) -> list[dict[str, Any]]:
-    """The evaluation of each run, in their order, all on the same tokens with the same `skip`.
+    """The evaluation of each run, in the order given, all on the same tokens with the same `skip`.
 
-    Each of several results names its `run`; those after the first have a `difference` to the first: relative
-    differences of perplexity with their intervals, by domain and over `all`. One model is in memory at a
-    time. InputError where models have different tokenizers, whose perplexities do not compare, and for a run
-    that is given twice.
+    With several runs, each result names its `run`, and those after the first have a `difference` from the
+    first: relative differences of perplexity with their intervals, by domain and over `all`. One model is in
+    memory at a time. InputError for different tokenizers, since perplexities cannot be compared then, and for
+    a run that is given twice.
     """
     check_distinct(runs)
     settings, heldout = shared_heldout(list(map(ScoredModel.from_run, runs)), settings)
@@ -119,7 +119,7 @@ def check_distinct(runs: Sequence[Path]) -> None:
 
 
 def warn_of_unequal_tokens(runs: Sequence[Path]) -> None:
-    """Warn where runs were trained on different numbers of tokens; other models have none recorded."""
+    """Warn if runs were trained on different numbers of tokens; models that record none are ignored."""
     read = {run: tokens for run in runs if (tokens := training_of(run).tokens)}
     if len(set(read.values())) > 1:
         listed = ", ".join(f"{run} {tokens:,}" for run, tokens in read.items())
@@ -129,10 +129,10 @@ def warn_of_unequal_tokens(runs: Sequence[Path]) -> None:
 
 
 def shared_heldout(models: Sequence[ScoredModel], settings: EvaluationSettings) -> SharedHeldout:
-    """The settings with the length and `skip` that fit all models, and the held-out text as instances of all.
+    """Settings with a length and `skip` that fit all models, and the held-out text as instances for all.
 
-    InputError where the models do not cut the documents into the same tokens, where these are too short for
-    `skip`, and where a domain has a reserved name.
+    InputError if the models tokenize the documents differently, if a domain's instances are too short for
+    `skip`, and if a domain has a reserved name.
     """
     length = settings.length or min(model.length for model in models)
     longest = max(model.config.first_segment_length for model in models)
@@ -152,7 +152,7 @@ def shared_heldout(models: Sequence[ScoredModel], settings: EvaluationSettings) 
 
 
 def check_model(model: ScoredModel, length: int, skip: int, settings: EvaluationSettings) -> None:
-    """InputError for settings that a model does not admit; warn of those that make its loss another."""
+    """InputError for settings that a model does not admit; warn of settings that raise or lower its loss."""
     run, config = model.run, model.config
     if config.block == "gpt2" and length > config.max_position_embeddings:
         raise InputError(
@@ -180,7 +180,7 @@ def check_model(model: ScoredModel, length: int, skip: int, settings: Evaluation
 def _same_tokens(
     models: Sequence[ScoredModel], documents: Sequence[Document], length: int, settings: EvaluationSettings
 ) -> dict[str, HeldOut]:
-    """The documents as the instances of every model. InputError where they are not the same for all."""
+    """The documents as instances. InputError if these are not the same for every model."""
     first, heldout = models[0].run, dict[str, HeldOut]()
     # trainings on one corpus share its tokenizer
     distinct = {(model.tokenizer, *(model.config.label_names or ())): model for model in models}
@@ -217,7 +217,7 @@ def warn_of_few_documents(heldout: Mapping[str, HeldOut], skip: int) -> None:
 
 
 def warn_of_conditions(run: Path, config: LoriiniConfig, settings: EvaluationSettings) -> None:
-    """Warn of what makes a perplexity higher than in the model's own use, or lower than a causal model's."""
+    """Warn if documents are strung together that training kept apart, and if the model is not causal."""
     if training_of(run).document_mask and settings.contexts == "strung":
         warn(
             f"{run} was trained with document_mask, and here its documents attend to those before them; "
@@ -231,10 +231,10 @@ def warn_of_conditions(run: Path, config: LoriiniConfig, settings: EvaluationSet
 def evaluate_on(
     run: Path, heldout: Mapping[str, HeldOut], settings: EvaluationSettings, title: str = "evaluation"
 ) -> dict[str, Any]:
-    """One run's evaluation with `instance_losses`, which need not be finite; `title` names its progress.
+    """Load and `evaluate` a run's model; losses need not be finite. `title` names the progress display.
 
-    It has the text's `contexts`, the `seconds` that it took without loading the model, and `router_free`
-    where routers are replaced.
+    The result also has the text's `contexts`, the `seconds` of the evaluation without loading the model, and
+    `router_free` if routers are replaced.
     """
     model, _ = load_model(run, settings.device)
     for text in heldout.values():

@@ -24,7 +24,7 @@ def continue_text(
 ) -> str:
     """The model's continuation of `prompt`; an empty prompt is the BOS (or EOS) token alone.
 
-    A prompt is preceded by the BOS of a tokenizer that adds one by itself; those of our runs do not.
+    If the tokenizer adds BOS by itself, BOS precedes the prompt; tokenizers of our runs do not add it.
     `streamer` gets the tokens as they are generated. InputError as from `check_generation`.
     """
     labels_B = check_generation(model, how)
@@ -49,7 +49,7 @@ def continue_text(
 
 
 def check_generation(model: LoriiniForCausalLM, how: Generation) -> Tensor | None:
-    """The routing label (1,) of a generation, if the model needs one.
+    """The routing label (1,) of a generation; None if the model does not route by label.
 
     InputError for a missing or unknown label, and for `routing="segment"` with a design that routes whole
     sequences.
@@ -61,9 +61,9 @@ def check_generation(model: LoriiniForCausalLM, how: Generation) -> Tensor | Non
 def check_room(
     config: LoriiniConfig, tokenizer: PreTrainedTokenizerBase, prompt: str, how: Generation
 ) -> int:
-    """The tokens that the context has room for after a prompt.
+    """How many tokens the context has room for after a prompt.
 
-    InputError for a prompt that fills the context, and for a text longer than the learned positions.
+    InputError for a prompt that fills the context, and for more new tokens than there are learned positions.
     """
     prompt_length = len(prompt_ids(tokenizer, prompt))
     context = config.max_position_embeddings
@@ -76,6 +76,6 @@ def check_room(
 
 
 def _refuse_nan(ids_BL: Tensor, logits_BV: Tensor) -> Tensor:
-    """A processor of transformers' `generate`; tokens that are ruled out have logits of minus infinity."""
+    """A logits processor: InputError unless logits are finite, or minus infinity, which rules a token out."""
     check_finite(logits_BV.masked_fill(logits_BV == -torch.inf, 0), "the model's logits")
     return logits_BV

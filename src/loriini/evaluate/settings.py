@@ -109,11 +109,11 @@ class Generation:
     top_k: CountOrZero = 50
     """Sample from the K likeliest tokens; 0: from all."""
     top_p: Annotated[float, Bounds(above=0, most=1)] = 1.0
-    """Of these, keep the likeliest that together reach P."""
+    """Of the K likeliest, keep the likeliest whose probabilities together reach P."""
     seed: Annotated[int, Bounds(least=0, below=2**63)] = 0
     """Seed of the sampling."""
     routing: Literal["prompt", "segment"] = "prompt"
-    """One decision, from the prompt, or a new one after each full segment."""
+    """prompt: one decision, from the prompt; segment: a new one after each full segment."""
     label: str | None = None
     """Domain whose expert writes, for a model that routes by label."""
 

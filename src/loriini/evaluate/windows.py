@@ -1,4 +1,4 @@
-"""What answers of language models are scored on: windows of tokens, and log-probabilities of some of them.
+"""Windows of tokens on which answers are scored, and the log-probabilities of their scored tokens.
 
 Axes: S scored positions of several windows, R requests that share a window, D model, V vocabulary.
 """
@@ -15,10 +15,10 @@ from loriini.model.loss import MOST_LOGITS, rows_at_once
 
 @dataclass(frozen=True)
 class Window:
-    """A forward pass's input: `ids`, the first `prompt` of which are context.
+    """The input of a forward pass: `ids`, of which the first `prompt` are context.
 
-    The last token of the context and all that follow predict the next one; the very last token is only
-    predicted, so that requests that differ only in it share a window.
+    The last context token and every token after it predict the next token. A request's very last token is
+    only predicted and not in `ids`, so requests that differ only in that token share a window.
     """
 
     ids: tuple[int, ...]
@@ -36,7 +36,7 @@ class Window:
 
 
 def batches(windows: Sequence[Window], size: int, vocabulary: int) -> Iterator[list[Window]]:
-    """Windows, longest first, `size` at once, or fewer if they have too many logits."""
+    """Windows in batches, longest first: `size` at once, or fewer if these have too many logits."""
     order, start = sorted(windows, key=lambda window: -len(window.ids)), 0
     while start < len(order):
         end = start + min(size, most_at_once(len(order[start].ids), vocabulary))

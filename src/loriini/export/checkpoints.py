@@ -36,7 +36,7 @@ def load_checkpoint(run_folder: Path, step: int) -> tuple[LoriiniForCausalLM, Pr
 
 
 def checkpoint_folder(run_folder: Path, step: int) -> Path:
-    """The folder of a step's checkpoint; InputError that lists the steps that have one, or without a run."""
+    """The folder of a step's checkpoint. InputError without a run or this checkpoint; it lists the others."""
     if not (run_folder / RUN).exists():
         raise InputError(f"{run_folder}: no run here (no {RUN}); --step needs the folder of a run")
     found = checkpoints_in(run_folder / CHECKPOINTS)

@@ -1,4 +1,4 @@
-"""Models of transformers that hold ours: a Llama of experts that are chosen once, and sparse mixtures.
+"""Our models as models of transformers: a Llama of experts that are chosen once, and sparse mixtures.
 
 A model qualifies by what it computes in evaluation, not by its design's name. The reverse of
 `model.weights.pretrained`.
@@ -35,7 +35,7 @@ from loriini.routing.selection import fixed_counts
 
 @dataclass(frozen=True)
 class RoutedBy:
-    """What routes a model once, for the formats that have no router."""
+    """The prompt (1, L) or the label (1,) that routes a model once, for formats that have no router."""
 
     prompt_BL: Tensor | None = None
     labels_B: Tensor | None = None
@@ -43,7 +43,7 @@ class RoutedBy:
 
 @dataclass(frozen=True)
 class Served:
-    """A mixture of transformers."""
+    """A mixture architecture of transformers."""
 
     model: type[PreTrainedModel]
     title: str
@@ -54,8 +54,8 @@ class Served:
     experts: str = "num_local_experts"
     """The name of its setting of the number of experts."""
     gates_if_all_selected: str = "softmax_selected"
-    """The gates it is given where all experts are selected, for which two of them are the same: those that
-    other programs have."""
+    """The gates it is given if all experts are selected, when both softmaxes are the same: those that other
+    programs compute."""
 
 
 SERVED = {
@@ -72,7 +72,7 @@ SERVED = {
 
 
 def not_dense(config: LoriiniConfig) -> str | None:
-    """Why no single decision makes the model a dense one of transformers'; None if one does."""
+    """Why one routing decision does not make the model a dense one of transformers; None if it does."""
     design = config.design
     if config.block == "gpt2":
         return "block=gpt2 has no gated experts and no rotary positions"
@@ -96,9 +96,9 @@ def to_dense(model: LoriiniForCausalLM, gates: Sequence[Tensor]) -> PreTrainedMo
     """A Llama whose FFNs are the experts combined by `gates`, one (E,) per layer.
 
     With the gates of a prompt it computes what prompt-routed generation does after that prompt. Experts that
-    are combined by their parameters are merged into one (Lory §3.1, inference). Of those combined by their
-    outputs the selected ones stand side by side in one wider FFN, as do shared experts, so that it holds k
-    experts' weights. Raises InputError for a model that cannot be one.
+    are combined by their parameters are merged into one (Lory §3.1, inference). If experts are combined by
+    their outputs, the k selected ones and the shared ones stand side by side in one wider FFN. Raises
+    InputError for a model that cannot be one.
     """
     if reason := not_dense(model.config):
         raise InputError(reason)
@@ -181,7 +181,7 @@ def to_served(name: str, model: LoriiniForCausalLM, routed_by: RoutedBy) -> PreT
 def top_k_of_tokens(config: LoriiniConfig) -> tuple[int, str]:
     """k and the gates of a model that routes every token to its top k by a linear router, in evaluation.
 
-    Gates that are the same for this k are named alike. InputError with the reason for any other model.
+    Gates that are the same function at this k have one name. InputError with the reason for any other model.
     """
     refuse_first(_not_top_k_of_tokens(config))
     r = config.routing
@@ -261,7 +261,7 @@ def swiglu_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def build(
     kind: type[PreTrainedModel], settings: Mapping[str, Any], weights: Mapping[str, Tensor], device: Any
 ) -> PreTrainedModel:
-    """A transformers model that shares these weights. InputError where it has others, or other shapes."""
+    """A transformers model that shares these weights. InputError if it needs other weights or shapes."""
     config = kind.config_class(**settings)
     dtype = weights["model.embed_tokens.weight"].dtype
     with torch.device("meta"):
@@ -299,7 +299,7 @@ def as_llama(model: LoriiniForCausalLM, routed_by: RoutedBy) -> PreTrainedModel:
 
 
 def for_gguf(model: LoriiniForCausalLM, routed_by: RoutedBy) -> PreTrainedModel:
-    """The first of the other formats that llama.cpp has; InputError with the reason of the nearest one."""
+    """The model in the first other format that llama.cpp has; InputError with the reason of the nearest."""
     reasons, nearest = [], None
     for name in SERVED if model.config.design.unit == "token" else ("llama",):
         try:
@@ -349,7 +349,7 @@ def convert(model: LoriiniForCausalLM, to: str, routed_by: RoutedBy) -> PreTrain
 def decide(
     model: LoriiniForCausalLM, tokenizer: PreTrainedTokenizerBase, prompt: str | None, label: str | None
 ) -> RoutedBy:
-    """The decision of a prompt and a label. InputError where one is missing, too long or without effect."""
+    """The prompt or label that routes the model. InputError if it is missing, too long or without effect."""
     config = model.config
     refuse_unused_label(label, config)
     labels_B = labels_of(model, label, 1)

@@ -36,7 +36,7 @@ from loriini.train.folder import training_record
 
 SETTINGS = "export.json"
 SOURCE_FILES = ("*.safetensors", "chat_template*", *TOKENIZER_FILES)
-"""What of a model's folder an export is made of."""
+"""The files in a model's folder of which an export is made."""
 TOLERANCE = 1e-3
 """The largest logit difference of a float32 export, relative to the largest logit if that is above 1."""
 
@@ -45,7 +45,7 @@ def export_run(run: str | Path, settings: ExportSettings, out: str | Path, devic
     """Export a run, or a Hugging Face model folder, into the folder `out`; returns what was written.
 
     An export of the same model with the same settings is left as it is. Raises InputError for any other
-    existing `out`, and for a model that the format does not have.
+    existing `out`, and for a model that the format cannot represent.
     """
     run, out = Path(run), Path(out)
     source = _source(run, settings.step)
@@ -108,8 +108,8 @@ def export_model(
 def add_earlier_settings(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     """Add settings by which transformers 4, and programs built on it, read an export as version 5 does.
 
-    Version 4 looks for rotary positions at other places and, where it finds none, takes its own default
-    without a word; and it has no class by the name of the tokenizer's.
+    Version 4 looks for rotary settings in other places and, if it finds none, silently takes its own default;
+    and it does not know the class of the tokenizer.
     """
     config = read_object(folder / CONFIG_NAME, "export again")
     scaling = dict(config["rope_parameters"])
@@ -130,9 +130,9 @@ def add_earlier_settings(folder: Path, tokenizer: PreTrainedTokenizerBase) -> No
 def compare_and_cast(
     exported: PreTrainedModel, model: LoriiniForCausalLM, routed_by: RoutedBy, dtype: str | None
 ) -> float:
-    """Compare an export with the model, then cast it; returns its largest difference of a logit, as written.
+    """Compare an export with the model, then cast it; returns the largest logit difference after that.
 
-    InputError where the numbers of `dtype` cannot hold its weights or what it computes.
+    InputError if its weights or logits overflow in `dtype`.
     """
     target = exported.dtype if dtype is None else getattr(torch, dtype)
     casts = target != exported.dtype
@@ -181,7 +181,7 @@ def _name(dtype: torch.dtype) -> str:
 
 
 def _source(run: Path, step: int | None) -> str:
-    """A hash of the places, sizes and times of change of the model's files, or of a checkpoint's hashes."""
+    """A hash of the paths, sizes and modification times of a model's files, or of a checkpoint's hashes."""
     if step is not None:
         known: object = read_state(checkpoint_folder(run, step)).get("sha256")
     else:

@@ -1,6 +1,6 @@
 """GGUF files, which llama.cpp and the programs around it load: weights, settings and tokenizer.
 
-Written with the `gguf` package: llama.cpp's own converter knows no tokenizer that it has not seen.
+Written with the `gguf` package: llama.cpp's own converter refuses tokenizers that it has not seen.
 """
 
 import json
@@ -27,9 +27,9 @@ class LlamaCppArchitecture:
     interleaved: bool = False
     """Whether rotary positions pair neighbouring dimensions, not those half a head apart."""
     required: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of transformers' that llama.cpp takes for granted."""
+    """Settings of transformers, with the values that llama.cpp assumes."""
     ties: bool = True
-    """Whether the embedding is the output head where a file has none."""
+    """Whether the embedding is the output head if a file has none."""
 
 
 ARCHITECTURES = {
@@ -39,14 +39,14 @@ ARCHITECTURES = {
         "olmoe", required={"norm_topk_prob": False, "attention_bias": False}, ties=False
     ),
 }
-"""By transformers' `model_type`. Phi-3.5-MoE is left out: in a trial llama.cpp's continued differently."""
+"""By transformers' `model_type`. Phi-3.5-MoE is left out: in a trial, llama.cpp continued differently."""
 
 FLOAT32_ONLY = ("norm", "ffn_gate_inp", "bias")
-"""Parts of the names of tensors that are float32 whatever the file's type."""
+"""Parts of the names of tensors that are float32 in every file."""
 
 
 def check_gguf(tokenizer: PreTrainedTokenizerBase) -> None:
-    """InputError where no GGUF file can be written: for a tokenizer, or without the `gguf` package."""
+    """InputError if the tokenizer cannot be written to a GGUF file, or the `gguf` package is missing."""
     import_gguf()
     gguf_vocabulary(tokenizer, 0)
 
@@ -63,8 +63,8 @@ def import_gguf() -> Any:
 def write_gguf(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, dtype: str, path: Path) -> None:
     """Write a model, one of those that `not_gguf` admits, and its tokenizer into one file.
 
-    Matrices are of `dtype`. InputError where llama.cpp has no such tokenizer, or the `gguf` package is
-    missing.
+    Matrices are in `dtype`, except routers, which are in float32 like vectors. InputError as from
+    `check_gguf`.
     """
     gguf = import_gguf()
     config = model.config
@@ -109,7 +109,7 @@ def _end_of_turn(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> 
 
 
 def not_gguf(config: PretrainedConfig) -> str | None:
-    """Why llama.cpp has no model of a transformers configuration; None if it has."""
+    """Why llama.cpp cannot hold a model of this transformers configuration; None if it can."""
     if config.model_type not in ARCHITECTURES:
         return f"no {config.model_type} is written for llama.cpp, which computes it differently"
     architecture = ARCHITECTURES[config.model_type]
@@ -125,7 +125,7 @@ def not_gguf(config: PretrainedConfig) -> str | None:
 
 
 def head_dim(config: PretrainedConfig) -> int:
-    """The width of a head."""
+    """The width of an attention head."""
     return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 
 
@@ -149,7 +149,7 @@ def _add_settings(writer: Any, config: PretrainedConfig) -> None:
 
 
 def gguf_tensors(model: PreTrainedModel, architecture: LlamaCppArchitecture) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor by llama.cpp's name."""
+    """Every tensor with its name in llama.cpp."""
     gguf, config = import_gguf(), model.config
     kind = next(kind for kind, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture.name)
     names = gguf.get_tensor_name_map(kind, config.num_hidden_layers)
@@ -178,7 +178,7 @@ def rotary_factors(model: PreTrainedModel) -> Tensor:
 
 
 def interleave_rotary(weight: Tensor, heads: int) -> Tensor:
-    """Queries' or keys' rows so ordered that dimensions half a head apart become neighbours."""
+    """The rows of a query or key projection, with dimensions half a head apart made neighbours."""
     halves = weight.unflatten(0, (heads, 2, -1))
     return torch.transpose(halves, 1, 2).reshape(weight.shape)
 
@@ -197,7 +197,7 @@ class GgufVocabulary:
 
 
 def gguf_vocabulary(tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> GgufVocabulary:
-    """The vocabulary of a byte-level BPE that splits text as GPT-2 does; ids up to `vocab_size` are filled.
+    """The vocabulary of a byte-level BPE that splits text like GPT-2; free ids below `vocab_size` are named.
 
     InputError for any other tokenizer. llama.cpp's own converter knows published ones; it recognises them by
     a hash of what they make of a test string, which no newly trained tokenizer can match.

@@ -1,4 +1,4 @@
-"""An export compared with its model, by the logits of some ids."""
+"""Compare an export with its model, by their logits for some ids."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.weights.loading import check_finite
 
 ROW_BYTES = 16
-"""Rows of experts are multiples of it in `torch.nn.functional.grouped_mm`."""
+"""In `torch.nn.functional.grouped_mm`, the bytes of a row are a multiple of this."""
 
 
 def _not_multiplied(weights: Mapping[str, Tensor]) -> str | None:
-    """Why transformers cannot compute with these experts: its grouped product has rows of whole 16 bytes."""
+    """Why transformers cannot multiply by these experts: rows not a multiple of ROW_BYTES. None if it can."""
     for name, weight in weights.items():
         row = weight.shape[-1] * weight.dtype.itemsize
         if weight.dim() == 3 and row % ROW_BYTES:
@@ -44,7 +44,7 @@ def cast_weights(model: PreTrainedModel, dtype: torch.dtype) -> None:
 
 @dataclass(frozen=True)
 class Probe:
-    """What a model makes of some ids, to compare exports with: logits (B, L, V) of ids (B, L)."""
+    """A model's logits (B, L, V) for some ids (B, L), to compare exports with."""
 
     ids_BL: Tensor
     routing: Mapping[str, Any]
@@ -58,7 +58,7 @@ class Probe:
 
     @torch.no_grad()
     def difference(self, exported: PreTrainedModel) -> float:
-        """The largest difference of a logit; NaN or infinity where one of them is not finite.
+        """The largest difference of a logit; NaN or infinity if any logit is not finite.
 
         InputError for experts that transformers cannot compute with.
         """
@@ -71,9 +71,9 @@ class Probe:
 
 
 def longest_probe(config: LoriiniConfig, prompt_BL: Tensor | None) -> int:
-    """Tokens that a pass may have for the rotary positions of a prompt (1, L) to be those it is routed with.
+    """The most tokens of a forward pass in which a prompt (1, L) has the rotary positions it is routed with.
 
-    With longrope all positions of a pass have other factors once it is longer than the original context.
+    With longrope, all positions have other factors once the pass is longer than the original context.
     """
     longest, scaling = config.max_position_embeddings, config.rope_parameters or {}
     if prompt_BL is None or scaling.get("rope_type") != "longrope":
@@ -86,8 +86,8 @@ def longest_probe(config: LoriiniConfig, prompt_BL: Tensor | None) -> int:
 def probe(model: LoriiniForCausalLM, prompt_BL: Tensor | None, labels_B: Tensor | None) -> Probe:
     """The model's logits over a prompt and random tokens after it; InputError where they are not finite.
 
-    With a prompt the model is routed by it, as in generation; one that routes by label, without one, by each.
-    Where no random token fits after the prompt, its own logits are compared.
+    A prompt routes the model, as in generation. A model that routes by label is probed with every label if
+    none is given. If no random token fits after the prompt, only the prompt's logits are compared.
     """
     vocab_size, context = model.config.vocab_size, longest_probe(model.config, prompt_BL)
     generator = torch.Generator().manual_seed(0)

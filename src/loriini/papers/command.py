@@ -1,4 +1,4 @@
-"""The command that reproduces the papers' figures and tables; it joins by the entry points of the package."""
+"""The command that reproduces the papers' figures and tables, registered by an entry point of the package."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar

@@ -1,7 +1,7 @@
 """What the four papers print, read from `numbers/*.toml`: items, every table, sizes and training of models.
 
-A row of a published value is the row of the run of its item, so that a report can print a measurement next
-to it, or `setup`: what holds for the whole item.
+The row of a published value is that of a run of its item, so that a report can print a measurement next to
+it, or `setup` for values of the whole item.
 """
 
 import math
@@ -15,7 +15,7 @@ from typing import Any
 from loriini.evaluate.settings import EvaluationRouting
 
 OUR_DOMAINS = {"arXiv": "arxiv", "Books": "books", "Wiki": "wiki", "C4": "web", "Python": "python"}
-"""Domains of held-out text by the papers' names."""
+"""The papers' name of a domain → its name in our held-out text."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _read_values(paper: Mapping[str, Any]) -> Iterator[PublishedValue]:
 
 PAPERS = [_read_paper(name) for name in ("lory", "soap", "design_choices", "aoe")]
 ITEMS = {item["id"]: _read_item(item) for paper in PAPERS for item in paper.get("items", ())}
-"""By id, paper after paper."""
+"""Id → item, paper after paper."""
 VALUES = tuple(chain.from_iterable(map(_read_values, PAPERS)))
 PARAMETERS: Mapping[str, Mapping[str, float]] = {
     recipe: sizes for paper in PAPERS for recipe, sizes in paper.get("parameters", {}).items()
@@ -113,7 +113,7 @@ def published_values(
 ) -> Sequence[PublishedValue]:
     """The values of an item, of one of its rows or of a cell, in the order printed.
 
-    A cell that Lory's earlier version prints differently has two, Lory's first.
+    A cell that Lory's earlier version prints differently has two values, Lory's first.
     """
     return [
         value

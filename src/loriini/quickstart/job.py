@@ -40,7 +40,7 @@ from loriini.train.records.metrics import METRICS, last_record, read_records
 
 TRAIN_CHARACTERS, HELDOUT_CHARACTERS = 40_000_000, 2_000_000
 HELDOUT_INSTANCES = 160
-"""Instances of each domain that are evaluated: at most some 80,000 tokens."""
+"""The most instances of each domain that are evaluated: about 80,000 tokens."""
 PROMPT_CHARACTERS, SAMPLE_TOKENS = 200, 64
 RESULTS, STAGES, SAMPLES = "results.json", "stages.json", "samples.json"
 GATHER, PREPARE, MEASURE = "gather documents", "prepare corpus", "evaluate and analyze"
@@ -51,9 +51,9 @@ Sizes = dict[str, dict[str, int]]
 
 
 def run_quickstart(settings: QuickstartSettings, out: Path) -> Finished:
-    """Run the whole job in the folder `out`, except what is finished there, and write its report.
+    """Run the whole job in the folder `out`, except stages that are finished there, and write its report.
 
-    InputError for wrong documents, for a folder of something else, and while another process works there.
+    InputError for wrong documents, if `out` holds something else, and while another process works there.
     """
     identity = input_identity(settings.documents)  # before anything is written
     with folder_lock(out):
@@ -79,7 +79,7 @@ def _run_stages(settings: QuickstartSettings, identity: Mapping[str, str], out: 
     text, contexts = (str(documents_file(out, HELDOUT)),), settings.contexts
     evaluation = EvaluationSettings(text, contexts=contexts, instances=HELDOUT_INSTANCES)
     heldout = heldout_for(trainings, evaluation)
-    # with one core a model, neither training waits for the other
+    # both at once if there is a core for each
     jobs = min(len(trainings), available_cores())
     with stage(train):
         refuse_failures(trainings, train_all(trainings, jobs))
@@ -109,7 +109,7 @@ def refuse_diverged(trainings: Sequence[Training]) -> None:
 
 
 def gather(settings: QuickstartSettings, out: Path) -> dict[str, Sizes]:
-    """Write the training and the held-out documents, unless they are there; how many each domain has."""
+    """Write the training and held-out documents, unless they exist; returns the domains' sizes by side."""
     if not documents_file(out, HELDOUT).exists():
         for side, documents in read_sides(settings).items():
             documents_file(out, side).parent.mkdir(exist_ok=True)
@@ -182,7 +182,7 @@ def quickstart_results(
 
 @dataclass(frozen=True)
 class Stages:
-    """The stages of a job in their order; a finished job keeps their costs, `FOLDER/stages.json`."""
+    """The stages of a job, in order. Once it is finished, their costs in `FOLDER/stages.json` stay."""
 
     folder: Path
     names: tuple[str, ...]
@@ -208,6 +208,6 @@ class Stages:
                 write_json(self.folder / STAGES, costs)
 
     def costs(self) -> dict[str, dict[str, Any]]:
-        """{stage: {"seconds", "peak_memory_bytes"}}; the peak of any process by the stage's end."""
+        """{stage: {"seconds", "peak_memory_bytes"}}; the peak is of any one process up to the stage's end."""
         path = self.folder / STAGES
         return read_object(path, "remove it; only the stages' costs are lost") if path.exists() else {}

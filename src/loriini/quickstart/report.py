@@ -49,20 +49,20 @@ MEAN = "The mean is over the domains' perplexities, in which hard domains weigh 
 
 @dataclass(frozen=True)
 class Finished:
-    """A finished job."""
+    """A finished job: everything that the report shows."""
 
     settings: QuickstartSettings
     out: Path
     results: Mapping[str, Any]
-    """Those of `results.json`."""
+    """The object in `results.json`."""
     found: Mapping[str, Any]
     """The comparison of both trainings, as `loriini compare` makes it."""
     documents: Mapping[str, Mapping[str, Mapping[str, int]]]
-    """By side and domain, `documents` and `characters`."""
+    """Side (train or heldout) → domain → `documents` and `characters`."""
     samples: Sequence[Mapping[str, str]]
     """A `prompt` of each `domain`, and each model's continuation."""
     neighbors: Sequence[Mapping[str, Any]]
-    """Documents with their nearest ones."""
+    """Some documents, each with its nearest neighbours."""
     costs: Mapping[str, Mapping[str, Any]]
     """By stage, `seconds` and `peak_memory_bytes`."""
 
@@ -76,13 +76,13 @@ class Finished:
 
     @property
     def causality(self) -> str:
-        """The mixture's, when text is scored."""
+        """The causality of the mixture when text is scored."""
         causality: str = self.found["cells"][1]["causality"]
         return causality
 
     @property
     def overall(self) -> Difference | None:
-        """The difference of the mean over domains; None where the models do not compare."""
+        """The difference of the mean perplexities over domains; None if the models cannot be compared."""
         return self._difference(OVERALL)
 
     @property
@@ -108,7 +108,7 @@ class Finished:
         return [name, f"{dense:.2f}", f"{mixture:.2f}", percent(mixture / dense - 1), bounds]
 
     def verdict(self) -> str:
-        """The headline; it names a winner only where `is_clear`."""
+        """The headline; it names a better model only if `is_clear`."""
         dense_mean, mixture_mean = self.means
         scores = f"perplexity {mixture_mean:.2f} against {dense_mean:.2f}"
         mixture, dense = f"the {self.design} mixture", "the dense model"

@@ -23,7 +23,7 @@ DENSE = "dense"
 
 
 def documents_file(out: Path, side: str) -> Path:
-    """The documents of a side, `train` or `heldout`, in a job's folder; held-out ones are written last."""
+    """The file of a side's documents, `train` or `heldout`, in a job's folder; `heldout` is written last."""
     return out / "documents" / f"{side}.jsonl"
 
 
@@ -74,7 +74,7 @@ class QuickstartSettings:
         return {name: quickstart_run(name, self.size, self.steps, self.seed) for name in (DENSE, self.design)}
 
     def prepare_settings(self) -> PrepareSettings:
-        """How the training documents become instances; documents stay whole."""
+        """How the training documents become a corpus."""
         import torch
 
         from loriini.recipes.small import SIZES
@@ -88,7 +88,7 @@ class QuickstartSettings:
         )
 
     def claim(self, out: Path, identity: Mapping[str, str]) -> None:
-        """Record in the folder `out` that it holds this job, on inputs of an identity; see `claim_folder`."""
+        """Record this job and its inputs' `identity` in the folder `out`; see `claim_folder`."""
         recorded = asdict(self)
         del recorded["on_error"]  # a flawed record may be skipped in a job that stopped at it
         if identity:

@@ -30,9 +30,9 @@ def routed_steps(metrics: Metrics) -> Metrics:
 
 
 def with_load_entropy(metrics: Metrics) -> Metrics:
-    """The steps that recorded the load since the last record, with its entropy as `load_entropy`.
+    """The steps that recorded the load since the last record, with this load's entropy as `load_entropy`.
 
-    A single step's is too low where few units choose: an even choice by 8 of them leaves experts out.
+    A single step's load has too low an entropy if few units choose: an even choice by 8 leaves experts out.
     """
     loads = [(m, torch.from_numpy(np.array(m["load"], np.float64))) for m in metrics if "load" in m]
     return [{**m, "load_entropy": entropy(load).numpy()} for m, load in loads]
@@ -52,7 +52,7 @@ def smooth(metrics: Metrics, key: str) -> tuple[Floats, Floats]:
 def seed_band(curves: Sequence[Sequence[float]], share: int | None) -> dict[str, Floats]:
     """`y`, the mean over seeds of equally long curves, and `low` and `high`, the lowest and highest seed.
 
-    Each is first smoothed by `running_mean` with `share`, if that is given.
+    Each curve is first smoothed by `running_mean` with `share`, if given.
     """
     stacked = np.array(curves, np.float64)
     if share is not None:
@@ -79,7 +79,7 @@ def _active_share(steps: Metrics) -> list[float]:
 
 
 def running_mean(values: Floats, share: int = 40) -> Floats:
-    """The mean over a window of 1/`share` of the values; those that are not finite are left out."""
+    """Running mean over a window of 1/`share` of the values; values that are not finite are left out."""
     window = np.ones(max(1, len(values) // share))
     finite = np.isfinite(values)
     sums = np.convolve(np.where(finite, values, 0), window, "same")

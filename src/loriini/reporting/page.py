@@ -33,7 +33,7 @@ def join(*children: str) -> Html:
 def element(name: str, /, *children: str, **attributes: str) -> Html:
     """`<name attributes>children</name>`.
 
-    Underscores of an attribute are hyphens, one at its end is dropped: `class_`, `aria_label`.
+    In attribute names, a final underscore is dropped and others become hyphens: `class_`, `aria_label`.
     """
     written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"' for key, value in attributes.items()
@@ -55,7 +55,7 @@ def items(children: Iterable[str]) -> Html:
 
 
 def pair(*children: str) -> Html:
-    """Children side by side if the page is wide enough, else one below the other."""
+    """Children side by side if the page is wide enough, otherwise one below the other."""
     return element("div", *(element("div", child) for child in children), class_="pair")
 
 
@@ -76,7 +76,7 @@ def cards(values: Mapping[str, str]) -> Html:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Html:
-    """A table whose first column names the rows, scrolled if wider than the page; nothing without rows."""
+    """A table whose first column names the rows, scrolled if wider than the page; empty without rows."""
     head = element("tr", *(element("th", cell, scope="col") for cell in header))
     body = [element("tr", element("th", name, scope="row"), *map(_cell, cells)) for name, *cells in rows]
     if not body:
@@ -86,7 +86,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Html:
 
 
 def _cell(content: str) -> Html:
-    """A cell of a table; one of sentences is as wide as the page leaves it."""
+    """A cell of a table; the text of long ones wraps."""
     return element("td", content, class_="words") if len(content) > SENTENCE else element("td", content)
 
 
@@ -109,10 +109,10 @@ def write_page(
     style: str = "",
     script: str = "",
 ) -> Path:
-    """Write a self-contained page: the opening, links to the sections, and the sections; its path.
+    """Write a self-contained page: the opening, links to the sections, and the sections; returns its path.
 
-    Sections are (title, content); those without content are left out. The page's policy lets nothing be
-    fetched and no script run but `script`, wherever the text of the page is from.
+    Sections are (title, content); those without content are left out. The page's content security policy
+    forbids all fetching and every script but `script`, so text from anywhere can be shown.
     """
     shown = [(name, content) for name, content in sections if content]
     links = (element("a", name, href=f"#{anchor(name)}") for name, _ in shown)

@@ -35,9 +35,9 @@ FIGURE_WIDTH = 4.8
 COLORS = (DENSE_COLOR, "#e5484d", "#3b7dd8", "#2f9e6e", "#c77d0a", "#9a63e0", "#0e9aa7", "#d4569c")
 """Colours of the lines, in order; each is legible on white and on black."""
 ROWS, ROW_HEIGHT = 4, 0.22
-"""Rows of a legend that a figure has room for, and the height of another one in inches."""
+"""Rows of a legend that a figure has room for, and the height of each further row in inches."""
 DASHES = ("-", "--", "-.", ":")
-"""Line styles, so that colour alone distinguishes nothing: every line of four has another."""
+"""Line styles, in order, so that colour is not the only difference between lines."""
 INITIAL_SHARE = 0.15
 """Initial share of a loss curve that is ignored when the limits of the axis are chosen."""
 SCALES = (1.5, 2, 4, 8)
@@ -95,7 +95,7 @@ def to_svg(figure: Figure) -> str:
 
 
 def in_legend(name: str) -> str:
-    """A label that matplotlib shows: it leaves out those that begin with `_`, so an empty character does."""
+    """A label that matplotlib shows: it hides one that begins with `_`, so a zero-width space goes first."""
     return f"\u200b{name}" if name.startswith("_") else name
 
 
@@ -196,9 +196,9 @@ def one_plot(height: float) -> tuple[Figure, Axes]:
 
 
 def draw_curves(axes: Axes, curves: Mapping[str, Mapping[str, ArrayLike]], falling: bool = False) -> None:
-    """A line for each of several curves by name, `y` over `x`, in a band from `low` to `high` if it has one.
+    """Draw a line for each named curve, `y` over `x`, and a band from `low` to `high` if it has them.
 
-    The initial drop of `falling` ones, such as losses, is cut off.
+    If the curves are `falling`, such as losses, their initial drop is cut off.
     """
     shown = []
     for i, (name, curve) in enumerate(curves.items()):
@@ -216,7 +216,7 @@ def draw_curves(axes: Axes, curves: Mapping[str, Mapping[str, ArrayLike]], falli
 
 
 def legend(figure: Figure, axes: Axes, width: int = 48, **style: Any) -> None:
-    """Names below the plot, in columns that fit them into a `width` in characters; many make it taller."""
+    """Names below the plot, in as many columns as fit into `width` characters; many rows make it taller."""
     handles, labels = axes.get_legend_handles_labels()
     columns = max(1, min(3, width // (max(map(len, labels)) + 6)))
     more_rows = max(0, math.ceil(len(labels) / columns) - ROWS)
@@ -225,7 +225,7 @@ def legend(figure: Figure, axes: Axes, width: int = 48, **style: Any) -> None:
 
 
 def _panels(count: int, height: float) -> tuple[Figure, Sequence[Axes]]:
-    """A figure of `count` panels of a height, in two or four columns."""
+    """A figure of `count` panels of a height in inches, in at most two columns, or four for many panels."""
     columns = min(count, 2 if count <= 8 else 4)
     lines = math.ceil(count / columns)
     figure = Figure(figsize=(FIGURE_WIDTH, 0.8 + lines * (0.4 + height)), layout="constrained")

@@ -9,7 +9,7 @@ from loriini.evaluate.intervals import Difference
 NO_VALUE = "–"
 """In a table: not measured, or without meaning."""
 NO_CLEAR_DIFFERENCE = "no clear difference"
-"""What is said of two models unless `is_clear` holds of their difference."""
+"""What is said of two models unless `is_clear` is True for their difference."""
 SEES_LATER = " (sees later tokens)"
 """Follows the name of a model whose losses are not comparable with those of causal models."""
 
@@ -24,7 +24,7 @@ def scored_tokens(settings: Mapping[str, Any]) -> str:
 
 
 def percent(change: float) -> str:
-    """A relative change with its sign, also of one that rounds to nothing: −3.8 %, −0.0 %."""
+    """A relative change with its sign, even if it rounds to 0: −3.8 %, −0.0 %."""
     return f"{signed(100 * change, 1)} %"
 
 
@@ -34,12 +34,12 @@ def signed(value: float, digits: int) -> str:
 
 
 def is_clear(difference: Difference) -> bool:
-    """Whether one model is called better: the interval excludes 0, and the change is not shown as 0.0 %."""
+    """True if one model is called better: the interval excludes 0, and the change is not shown as 0.0 %."""
     return difference.decided and round(100 * difference.change, 1) != 0
 
 
 def minus(text: str) -> str:
-    """Numbers as text, with minus signs for hyphens."""
+    """The text with minus signs in place of hyphens."""
     return text.replace("-", "−")
 
 

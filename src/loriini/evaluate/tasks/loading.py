@@ -1,4 +1,4 @@
-"""Requested tasks as the harness's: its own YAML or ours, over the Hub's data sets or local files."""
+"""Load requested tasks into the harness: its own YAML or ours, over the Hub's data sets or local files."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from loriini.common.checks import nearest
 from loriini.common.errors import InputError
 
 FILES, HUB = (Path(__file__).parent / name for name in ("files", "hub"))
-"""Our YAML for local files, and for data sets of the Hub that the harness has no task of."""
+"""Our YAML for local files, and for data sets of the Hub for which the harness has no task."""
 FORMS = {"multiple_choice": {"query", "choices", "gold"}, "continuation": {"context", "continuation"}}
-"""Tasks for local files of any other name, by the fields of a row."""
+"""Task → fields: the task that reads a local file of any other name is chosen by the fields of its rows."""
 HARNESS_NAMES = {"siqa": "social_iqa", "race_h": "race"}
-"""Tasks that the harness has by another name."""
+"""Our name of a task → the harness's."""
 IN_CONTEXT = 16
 """Examples of Lory's classification tasks, after Min et al. 2022."""
 
@@ -32,13 +32,13 @@ GROUPS = {
     },
     "router-free": {"mmlu": 5, "arc_challenge": 5},
 }
-"""Examples of each task by group: Lory table 1 (classification as Min et al. 2022, the rest as Llama 2), AoE
-section 4.1.1 and its experiment without routers (section 3.1)."""
+"""Group → task → number of examples: Lory table 1 (classification as Min et al. 2022, the rest as Llama 2),
+AoE section 4.1.1, and AoE's experiment without routers (section 3.1)."""
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """The harness's `TaskDict` of a task, or of a group with one value, and the examples it shows."""
+    """The harness's `TaskDict` of a task, or of a group with its own value, and its number of examples."""
 
     tasks: dict[str, Any]
     shots: int
@@ -51,10 +51,10 @@ def check_installed() -> None:
 
 
 def requested(names: Sequence[str], shots: int | None = None) -> dict[str, int | None]:
-    """The tasks of names and groups, in their order, with their numbers of examples.
+    """The tasks that names and groups stand for, in order, each with its number of examples.
 
-    `shots` is that of all; None for a task: as many as its YAML says. InputError where groups ask for a task
-    with different numbers.
+    `shots`, if given, is the number for all tasks. A number of None means as many as the task's YAML says.
+    InputError if groups ask for different numbers for the same task.
     """
     asked: dict[str, int | None] = {}
     for name in names:
@@ -72,7 +72,7 @@ def requested(names: Sequence[str], shots: int | None = None) -> dict[str, int |
 def load_tasks(
     asked: Mapping[str, int | None], data: Path | None, limit: int | None = None
 ) -> dict[str, Loaded]:
-    """The harness's tasks by the key of their results; with `data`, they read its files and need no network.
+    """The harness's tasks, by the key of their results; with a folder `data`, they read only its files.
 
     InputError for names that are neither the harness's nor ours, for data that is missing or malformed, and
     for a question of a file (of the first `limit`) whose right answer is not among its choices.
@@ -86,7 +86,7 @@ def load_tasks(
 
 
 def _from_files(name: str, shots: int, data: Path, limit: int | None) -> dict[str, Loaded]:
-    """A task of `files`, or one of FORMS."""
+    """A task over local files: one of our YAML files, or one of FORMS."""
     from lm_eval.tasks import TaskManager
 
     from loriini.evaluate.tasks.local import find_file, read_rows
@@ -110,7 +110,7 @@ def _from_files(name: str, shots: int, data: Path, limit: int | None) -> dict[st
 
 
 def _from_hub(name: str, shots: int | None) -> dict[str, Loaded]:
-    """A task or a group with a value of its own by its name; tasks of other groups and tags by theirs."""
+    """A task or group from the Hub; a group or tag without a value of its own becomes its single tasks."""
     import lm_eval
     from lm_eval.tasks import TaskManager
 
@@ -158,21 +158,21 @@ def _loaded(tasks: dict[str, Any], groups: dict[str, Any], shots: int | None) ->
 
 
 def _check_questions(task: Any, where: str, limit: int | None) -> None:
-    """InputError for a question without the task's form, or with a right answer that is no choice.
+    """InputError for a question that does not have the task's form, or whose right answer is not a choice.
 
-    The harness would count every answer to the latter as wrong.
+    In the second case, the harness would count every answer as wrong.
     """
     for number, document in enumerate(islice(task.eval_docs, limit), 1):
         try:
             problem = _problem(task, document)
-        except Exception as error:  # of templates
+        except Exception as error:  # from a template
             problem = f"it does not have the task's form ({_reason(error)})"
         if problem:
             raise InputError(f"{where}: question {number}: {problem}; docs/tasks.md has the forms")
 
 
 def _problem(task: Any, document: Mapping[str, Any]) -> str | None:
-    """What is wrong with a question: its right answer is no choice's."""
+    """Says that a question's right answer is not one of its choices; None if it is."""
     text, right = task.doc_to_text(document), task.doc_to_target(document)
     if task.OUTPUT_TYPE != "multiple_choice":
         return None

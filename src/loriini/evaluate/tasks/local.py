@@ -1,4 +1,4 @@
-"""Documents of tasks from files of JSON lines, one object a line, for the YAML in `files/`."""
+"""Questions of tasks from local files of JSON lines, one object per line, for the YAML in `files/`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ from loriini.data.read.records import BadRecord, Fields
 ENDINGS = ("", "_test", "_validation", "_val", "_dev")
 """Suffixes of a task's file name, in order of preference."""
 KEPT_FOR_EXAMPLES = 64
-"""Rows at most that are examples instead of questions, where a task has no file of examples."""
+"""The most rows that become examples instead of questions if a task has no file of examples."""
 
 TaskRow = dict[str, Any]
 
@@ -25,10 +25,10 @@ def json_lines(
 ) -> dict[str, Dataset]:
     """A task's questions (`test`) and the `examples` from which `shots` are drawn.
 
-    `stems` are those of its file, by default its name; `only` a field, and the beginnings of its value by
-    which rows belong to the task. Examples are in the file of the same stem that ends in `_demos`, or else
-    the first rows of the questions, which are no questions then. InputError without a file or enough
-    examples, and for a line that is no object.
+    `stems`: beginnings of its file's name, by default the task's name. `only`: a field, then prefixes; rows
+    whose field has one of them belong to the task. Examples are in the file of the same stem that ends in
+    `_demos`; without one, the first rows are examples instead of questions. InputError if there is no file,
+    or too few examples, and for a line that is not an object.
     """
     stem, file = find_file(Path(folder), name, stems)
     questions = read_rows(file, only)
@@ -67,7 +67,7 @@ def mmlu(folder: str, shots: int, **_: Any) -> dict[str, Dataset]:
 
 
 class OwnExamples(ContextSampler):
-    """Shows the examples that a question carries."""
+    """Shows the examples in the question's own field `examples`."""
 
     def sample(self, n: int, eval_doc: TaskRow | None = None, df: Any = None, **_: Any) -> Sequence[TaskRow]:
         found: list[TaskRow] = eval_doc["examples"][:n] if eval_doc else []
@@ -87,7 +87,7 @@ def find_file(
 
 
 def read_rows(file: Path, only: Sequence[str] = ()) -> list[TaskRow]:
-    """A file's objects; of those, where `only` is given, the ones that belong to the task."""
+    """The objects of a file; with `only` (see `json_lines`), those that belong to the task."""
     rows = []
     for number, row in read_json_lines(str(file), Fields()):
         if isinstance(row, BadRecord):
@@ -100,7 +100,7 @@ def read_rows(file: Path, only: Sequence[str] = ()) -> list[TaskRow]:
 
 
 def as_dataset(rows: list[TaskRow], file: Path) -> Dataset:
-    """Rows as the harness reads them. InputError where a field has values of different types."""
+    """Rows as the harness reads them. InputError if a field has values of different types."""
     try:
         return Dataset.from_list(rows)
     except Exception as error:  # pyarrow's, of several classes

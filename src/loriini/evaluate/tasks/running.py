@@ -40,12 +40,12 @@ PREFERRED = ("acc_norm", "acc", "exact_match", "word_perplexity")
 def evaluate_tasks(runs: Sequence[Path], settings: TaskSettings) -> list[dict[str, Any]]:
     """Evaluate runs, or Hugging Face folders, on tasks of lm-evaluation-harness, one model after the other.
 
-    Returns for each run `routing`, `router_free` and `label` where they are set, `seconds` without loading
-    the model, and `tasks`: key → metric, value, stderr (None where there is none), n and shots; `metrics`,
-    where the task has several; `truncated`, the number of inputs that were cut to the model's context. Each
-    of several results names its `run`; those after the first have a `difference` to it for each task whose
-    value is a mean over questions. InputError for tasks, data and runs that cannot be evaluated, before any
-    model is loaded.
+    Returns for each run `routing`, `router_free` and `label` if set, `seconds` without loading the model, and
+    `tasks`: key → metric, value, stderr (or None), n and shots; `metrics`, if the task has several;
+    `truncated`, the number of inputs that were cut to the model's context, if any. With several runs, each
+    result names its `run`, and those after the first have a `difference` from the first for each task whose
+    value is a mean over questions. Before any model is loaded, InputError for tasks, data and runs that
+    cannot be evaluated.
     """
     check_installed()
     configs = [load_config(run) for run in runs]
@@ -65,7 +65,7 @@ def evaluate_tasks(runs: Sequence[Path], settings: TaskSettings) -> list[dict[st
 
 
 def _add_differences(results: Sequence[dict[str, Any]]) -> None:
-    """Replace the values of questions by each task's `difference` to that of the first of these results."""
+    """Replace each task's values by question with its `difference` from the first result."""
     by_question = [
         {key: task.pop("by_question", None) for key, task in result["tasks"].items()} for result in results
     ]
@@ -126,7 +126,7 @@ def evaluate_task(
 ) -> dict[str, Any]:
     """The results of one task by one of the harness's models, as `evaluate_tasks` gives them.
 
-    With `by_question` also the metric of every question, if the value is the mean of these.
+    With `by_question`, also the metric of every question, if the task's value is their mean.
     """
     from lm_eval.evaluator import evaluate
 
@@ -150,7 +150,7 @@ def evaluate_task(
 
 
 def _of_questions(samples: dict[str, Any], metric: str, mean: float) -> list[float]:
-    """A metric of every question in the harness's samples; empty where these do not have the given mean."""
+    """A metric of every question in the harness's samples; empty if their mean is not `mean`."""
     name, _, filter_of = metric.partition(",")
     kept = (s for of_task in samples.values() for s in of_task if filter_of in ("", s["filter"]))
     values = [sample.get(name) for sample in kept]
@@ -160,7 +160,7 @@ def _of_questions(samples: dict[str, Any], metric: str, mean: float) -> list[flo
 
 
 def _metrics(results: dict[str, Any]) -> dict[str, dict[str, float | None]]:
-    """The values of the harness's `metric,filter` keys; the filter is named where a metric has several."""
+    """The harness's results by metric; by `metric,filter` if the metric has several filters."""
     keys = [(name, key) for key in results for name, _, filters in [key.partition(",")] if filters]
     counts = Counter(name for name, _ in keys)
     found = {}

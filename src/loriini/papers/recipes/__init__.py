@@ -1,6 +1,6 @@
 """The papers' models as recipes, with the parameters that the papers print for them.
 
-Each is a table of a file here, with the fields of a run's file; `recipe` is another one that it changes.
+Each is a table in a TOML file here, with the fields of a run's file; `recipe` names the one that it changes.
 """
 
 import tomllib

@@ -18,12 +18,12 @@ SMOOTHING = 12
 
 
 def lines(title: str, x: str, y: str, series: Mapping[str, Mapping[str, Any]], loss: bool = False) -> Chart:
-    """Lines over a common axis, each {"x", "y", "low", "high"}; `loss` cuts the initial drop off."""
+    """Lines over a common axis, each {"x", "y", "low", "high"}; `loss` cuts off the initial drop."""
     return {"kind": "lines", "title": title, "x": x, "y": y, "series": dict(series), "loss": loss}
 
 
 def dots(title: str, x: str, series: Mapping[str, Mapping[str, Values]]) -> Chart:
-    """A quantity of every series in every category, with its interval over seeds."""
+    """For every series and category, the mean of a quantity and its interval over seeds."""
     estimated = {
         name: {category: rounded_interval(values) for category, values in of_series.items() if values}
         for name, of_series in series.items()

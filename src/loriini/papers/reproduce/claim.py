@@ -2,9 +2,9 @@
 
 The mean over seeds has Student's t interval; what is measured on held-out text has a second one, over the
 choice of this text, by a bootstrap that draws the same documents for all models. Each takes the other source
-of variation as fixed; the deciding interval adds both standard errors in quadrature. A claim holds if this
-interval lies in the range, does not hold if it lies outside, and is undecided otherwise: with a single seed,
-and if all seeds are equal and on a bound of the range. What is computed instead of measured is exact.
+of variation as fixed; the deciding interval adds the half-widths of both in quadrature. A claim holds if this
+interval lies in the range, does not hold if it lies outside, and is undecided otherwise, also with a single
+seed or if all seeds are equal and on a bound of the range. What is computed instead of measured is exact.
 """
 
 import math
@@ -26,7 +26,7 @@ CLOSE = 0.02
 
 @dataclass(frozen=True)
 class Claim:
-    """That the mean of `values` over seeds lies between `low` and `high`; undecided without values.
+    """The claim that the mean of `values` over seeds is between `low` and `high`; undecided without values.
 
     A single bound of 0 is strict: above 0, or below it.
     """
@@ -51,7 +51,7 @@ class Claim:
     def text_interval(self) -> tuple[float, float] | None:
         """The interval over the choice of held-out text, seeds averaged.
 
-        None where no text is measured, NaN where it shows no spread.
+        None if `values` are not measured on text, NaN if the text shows no spread.
         """
         if not isinstance(self.values, OnText) or not self.values:
             return None
@@ -73,7 +73,7 @@ class Claim:
         return mean - below, mean + above
 
     def judged(self, confidence: float = CONFIDENCE) -> str:
-        """Whether the claim holds, by its interval of this confidence."""
+        """HOLDS, FAILS or UNDECIDED, by the interval of this confidence."""
         low, high = self.interval(confidence)
         if math.isnan(low) or (not self.exact and low == high and low in (self.low, self.high)):
             return UNDECIDED
@@ -104,10 +104,10 @@ class Claim:
 
 
 def verdicts(claims: Sequence[Claim]) -> list[str]:
-    """The verdicts on the claims of one finding, of which none fails by chance in more than 5 % of cases.
+    """The verdicts on the claims of one finding; the chance that any true claim fails is at most 5 %.
 
-    A claim that does not hold has to fail with the interval for as many claims (Bonferroni); otherwise it is
-    undecided.
+    A claim fails only if it does so with the interval corrected for the number of claims (Bonferroni);
+    otherwise it is undecided.
     """
     tested = sum(bool(claim.finite) for claim in claims)
     found = [claim.judged() for claim in claims]
@@ -126,16 +126,16 @@ def overall(found: Sequence[str]) -> str:
 
 
 def deciding(claims: Sequence[Claim], found: Sequence[str]) -> int | None:
-    """The place of the claim that decides a finding: the first with its verdict that was measured."""
+    """Index of the deciding claim: of measured ones, the first with the finding's verdict, else the first."""
     verdict = overall(found)
     measured = [i for i, claim in enumerate(claims) if claim.finite]
     return next((i for i in measured if found[i] == verdict), measured[0] if measured else None)
 
 
 def judged_against_leak(claim: Claim, too_low: bool, why: str) -> Claim:
-    """The claim, not judged where the leak could explain its verdict.
+    """The claim, or `not_judged` if a leak could explain its verdict.
 
-    One of its rows sees later tokens, which biases its values down (`too_low`) or up.
+    One of its rows sees later tokens, which biases the claim's values down (`too_low`) or up.
     """
     utmost = math.inf if too_low else -math.inf
     if not claim.finite or claim.side(float(np.mean(claim.finite))) == claim.side(utmost):
@@ -162,18 +162,18 @@ def differs(
     high: float = math.inf,
     unit: str = "nats",
 ) -> Claim:
-    """That one quantity minus another, paired by seed, lies in a range."""
+    """The claim that one quantity minus another, paired by seed, lies in a range."""
     return Claim(quantity, difference(one, other), low, high, unit)
 
 
 above = partial(differs, low=0.0)
 below = partial(differs, high=0.0)
 well_below = partial(differs, high=-CLOSE)
-"""That one quantity is below another by at least what counts as about equal."""
+"""The claim that one quantity is below another by at least CLOSE."""
 
 
 def close(quantity: str, one: Values, other: Values, within: float = CLOSE, *, unit: str = "nats") -> Claim:
-    """That two quantities differ by at most `within`, paired by seed."""
+    """The claim that two quantities differ by at most `within`, paired by seed."""
     return differs(quantity, one, other, low=-within, high=within, unit=unit)
 
 

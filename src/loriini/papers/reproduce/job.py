@@ -23,7 +23,7 @@ from loriini.papers.reproduce.settings import ReproduceSettings
 from loriini.papers.reproduce.texts import Texts
 
 SETTINGS = "reproduce.json"
-"""What a folder's runs are made with."""
+"""File with the scale and the text of a folder's runs."""
 TEXT = "text"
 """Folder of the runs' text."""
 KEPT = "measures"
@@ -31,10 +31,10 @@ KEPT = "measures"
 
 
 def reproduce_items(settings: ReproduceSettings, out: Path) -> Path:
-    """Reproduce items in the folder `out`, one after another; what is done stays. The overview's path.
+    """Reproduce items in folder `out`, one after another; what is done stays. Returns the overview's path.
 
-    InputError before anything is trained for wrong settings and text. At the end, with the other items
-    written: WorkerDied if a training failed, or what measuring an item raised.
+    InputError, before anything is trained, for wrong settings or text. After all other items are written,
+    raises WorkerDied if a training failed, or the first error that measuring an item raised.
     """
     plans, texts = place_items(settings, out)
     failures: dict[Path, str] = {}
@@ -57,7 +57,7 @@ def reproduce_items(settings: ReproduceSettings, out: Path) -> Path:
 
 
 def place_items(settings: ReproduceSettings, out: Path) -> tuple[list[Plan], Texts]:
-    """The items with their trainings in `out`, and the text of these."""
+    """The items with their trainings in `out`, and the text that these are trained on."""
     scale, experiments = find_scale(settings.scale), find_experiments(settings.items)
     texts = Texts(out / TEXT, scale, settings.text, settings.jobs, settings.on_error)
     record_settings(scale, texts, out)
@@ -116,7 +116,7 @@ def write_item(plan: Plan, texts: Texts, seeds: int, out: Path) -> None:
 def compute(experiment: Experiment, scale: Scale, seeds: int, folder: Path) -> Mapping[str, Any]:
     """What an item computes without a training, once for each number of seeds.
 
-    Items of the same computation share it.
+    Items with the same computation (`computed_as`) share it.
     """
     if experiment.compute is None:
         return {}

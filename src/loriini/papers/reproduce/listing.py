@@ -39,7 +39,7 @@ def training_flops(run: TrainConfig, scale: Scale) -> float:
 
 
 def state(name: str, out: Path | None) -> str:
-    """The verdict of an item that is done in `out`."""
+    """The verdict on an item in `out`, if it was measured there."""
     if out is None or not (path := out / name / RESULTS).exists():
         return "not measured here"
     results = read_object(path, DAMAGED)

@@ -96,7 +96,7 @@ class Measured:
 
 
 def resampled(means: Values, samples: Sequence[Sample], freedom: float) -> Resamples:
-    """By seed, the mean over domains on every resample of their documents, widened where these are few."""
+    """Seed → the mean over domains on every resample of their documents (R,), widened if these are few."""
     means_SR = np.mean([sample.resampled_MR for sample in samples], axis=0)
     return dict(zip(means, widened(means_SR, [*means.values()], freedom), strict=True))
 

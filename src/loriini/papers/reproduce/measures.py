@@ -38,7 +38,7 @@ from loriini.train.config import TrainConfig
 from loriini.train.records.metrics import METRICS, read_records
 
 POINTS = 60
-"""Points of a curve of the use of experts."""
+"""The most points of a curve of the use of experts."""
 ANSWER, CHOICES = 32, 4
 """Tokens of an answer, and answers to choose from."""
 VERSION = 11
@@ -49,7 +49,7 @@ ROUTE_MEASURES = ("routes", "topics", "languages")
 LOSS_MEASURES = ("heldout", "prompt", "segment", ROUTER_FREE)
 """Measures of held-out loss, for which every domain has to be longer than what is skipped."""
 TextOfKind = Callable[[str], Mapping[str, HeldOut]]
-"""Held-out text of any kind of `texts`, such as mixed text for a model of languages, in a model's tokens."""
+"""Kind of `texts` → its held-out text in a model's tokens; the model may be trained on another kind."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def routes(loaded: LoadedModel, kind: str | None = None) -> dict[str, Any]:
 
 
 def languages(loaded: LoadedModel) -> dict[str, Any]:
-    """Routes of text by language; nothing where this text has domains of mixed text, its topics."""
+    """Routes of text by language; empty if it shares domains with mixed text, whose domains are topics."""
     apart = loaded.of_kind(LANGUAGES).keys().isdisjoint(loaded.of_kind(MIXED))
     return routes(loaded, LANGUAGES) if apart else {}
 
@@ -188,9 +188,9 @@ MEASURES: dict[str, Callable[[LoadedModel], dict[str, Any]]] = {
 
 
 def measure(training: ItemTraining, names: Sequence[str], texts: Texts, folder: Path) -> dict[str, Any]:
-    """What training recorded and, of a finished run, the named measures; those in `folder` are reused.
+    """What training recorded and, for a finished run, the named measures; those in `folder` are reused.
 
-    They are on held-out text of the kind that it was trained on, whose instances begin in `documents`.
+    They are of held-out text of the run's kind; `documents` has the document in which each instance begins.
     """
     found: dict[str, Any] = {"training": recorded_training(training)}
     if not training.run.is_mixture:

@@ -32,9 +32,9 @@ class Experiment:
     more_runs: Mapping[str, PaperRun] = field(default_factory=dict)
     """Runs besides the item's own, which a claim compares with."""
     compute: Callable[[Scale, int], Mapping[str, Any]] | None = None
-    """What is computed or measured in place of training the runs, given the scale and the number of seeds."""
+    """Computes or measures something instead of training the runs, from the scale and the number of seeds."""
     computed_as: str = ""
-    """The item whose computation this is, where it is not its own: it is made once for both."""
+    """The item that has the same computation, if any: it is made once for both."""
     kind: str | None = None
     """Kind of text in place of the item's."""
     only_first_text: tuple[str, ...] = ()

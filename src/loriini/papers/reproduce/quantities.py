@@ -17,7 +17,7 @@ from loriini.compare.seeds import over_seeds
 Values = Mapping[int, float]
 """A quantity by seed, or by round where rounds are repeated instead of trainings."""
 Resamples = Mapping[int, NDArray[np.float64]]
-"""By seed, what a quantity is on every resample of the held-out text (R,)."""
+"""Seed → a quantity on every resample of the held-out text (R,)."""
 
 
 class OnText(dict[int, float]):
@@ -32,9 +32,9 @@ class OnText(dict[int, float]):
 
 
 def combined(of: Callable[[Any], Any], several: Sequence[Values]) -> dict[int, float]:
-    """A function of several quantities, for the seeds that all have; on resampled text alike.
+    """Apply `of` to several quantities, for the seeds that all have, and likewise to their resamples.
 
-    `of` takes the quantities' values, each a number or an array (R,).
+    `of` takes a list of the quantities' values for one seed, each a number or an array (R,).
     """
     shared = sorted(set.intersection(*(set(values) for values in several))) if several else []
     found = {seed: float(of([values[seed] for values in several])) for seed in shared}
@@ -50,7 +50,7 @@ def combined(of: Callable[[Any], Any], several: Sequence[Values]) -> dict[int, f
 
 
 def difference(one: Values, other: Values) -> dict[int, float]:
-    """One less the other, for the seeds that both have."""
+    """One minus the other, for the seeds that both have."""
     return combined(lambda pair: pair[0] - pair[1], (one, other))
 
 
@@ -67,7 +67,7 @@ def mean_of(several: Sequence[Values]) -> dict[int, float]:
 def extreme(several: Sequence[Values], best: Any) -> dict[int, float]:
     """The one of several quantities whose mean over the seeds that all have is largest or smallest.
 
-    `best` is max or min. Chosen for each seed by itself, noise would be chosen.
+    `best` is max or min. Choosing for each seed separately would choose noise.
     """
     shared = [combined(itemgetter(i), several) for i in range(len(several))]
     return best(filter(None, shared), key=lambda values: fmean(values.values()), default={})
@@ -79,7 +79,7 @@ def significant(value: float) -> float:
 
 
 def rounded(value: float | None) -> float | None:
-    """`significant`; None for none and for a number that is not finite."""
+    """`significant`; None for None and for a number that is not finite."""
     return None if value is None or not math.isfinite(value) else significant(value)
 
 

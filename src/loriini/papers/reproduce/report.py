@@ -1,4 +1,4 @@
-"""Results in words, from results alone: a line an item for terminal, page and Markdown; a report an item."""
+"""Results in words, from results alone: a line per item for terminal and page, and a report per item."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -58,7 +58,7 @@ def range_text(claim: Mapping[str, Any]) -> str:
 
 
 def number(value: float | None) -> str:
-    """Three or four significant digits, with a minus sign; or what stands for none."""
+    """Three significant digits; whole from 1,000 on, three decimals below 1; NO_VALUE for None."""
     if value is None:
         return NO_VALUE
     size = abs(value)

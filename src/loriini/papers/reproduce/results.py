@@ -30,7 +30,7 @@ def item_results(
 ) -> dict[str, Any]:
     """An item's claims, tables and charts on every text, its trainings, and the verdict on its finding.
 
-    `extra` is what was computed without a training, and `about` how all was made.
+    `extra`: what was computed without a training. `about`: scale, seeds, text, machine and date.
     """
     texts, item = by_text(trainings, extra), ITEMS[experiment.item]
     judged = [(m.text, claim) for m in texts for claim in experiment.claims(m)]
@@ -57,9 +57,9 @@ def item_results(
 
 
 def left_out(trainings: Iterable[MeasuredTraining]) -> Iterable[str]:
-    """The trainings that did not finish, and are in no mean.
+    """Remarks on the trainings that did not finish and are in no mean.
 
-    As divergence is not random, the report says so.
+    Divergence is not random, so leaving them out may bias a mean.
     """
     for training, measures in trainings:
         if (state := state_of(measures)) != "finished":
@@ -73,7 +73,7 @@ def state_of(measures: Measures) -> str:
 
 
 def later_tokens(trainings: Iterable[MeasuredTraining]) -> Iterable[str]:
-    """What to know of rows whose routing sees later tokens."""
+    """Remarks on rows whose routing sees later tokens."""
     marks = {mark(describe_causality(training)) for training, _ in trainings}
     for marker, losses in ((SEES_LATER, "losses"), (SEES_LATER_IN_TRAINING, "training losses")):
         if marker in marks:
@@ -94,7 +94,7 @@ def describe_causality(training: ItemTraining) -> dict[str, str]:
 
 
 def by_text(trainings: Iterable[MeasuredTraining], extra: Mapping[str, Any]) -> Sequence[Measured]:
-    """The finished trainings on each text; one without a text where nothing is trained."""
+    """The finished trainings on each text; if nothing is trained, a single `Measured` without a text."""
     rows_by_text: dict[str, dict[str, dict[int, Measures]]] = {}
     for training, measures in trainings:
         by_seed = rows_by_text.setdefault(training.text, {}).setdefault(training.row, {})

@@ -27,8 +27,8 @@ class Scale:
     """By the first part of a recipe's name."""
     deviation: float = 0.64
     """Standard deviation of initial weights times √width: 0.02 at width 1,024. With 0.02 at any width, models
-    of width 64 stay at the first plateau of their loss for as long as chance decides, and seeds differ by
-    more than rows do."""
+    of width 64 stay at the first plateau of their loss for a random time, and seeds differ by more than
+    rows do."""
     vocab_size: int | None = 1024
     """None: each recipe's."""
     steps: int = 200
@@ -97,7 +97,7 @@ def paper_run(paper: PaperRun) -> TrainConfig:
 
 
 def scaled_run(paper: PaperRun, scale: Scale) -> TrainConfig:
-    """A paper's run at a scale; that of the papers changes no size.
+    """A paper's run at a scale; the scale `paper` changes nothing.
 
     FFN widths, low ranks and the router's width keep their ratio to the model's width; design, number of
     experts, dense warm-up and weight decay are the recipe's. There is no dropout: with enough text, no text

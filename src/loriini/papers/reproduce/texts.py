@@ -32,7 +32,7 @@ KINDS = {
     "MultiWiki": LANGUAGES,
     "OpenWebText": WEB,
 }
-"""What stands for the papers' training texts."""
+"""Training text of a paper → the kind of text that stands for it."""
 LANGUAGE_PREFIX = "multi"
 WEB_DOMAINS = ("web", "prose")
 MOST_DOMAINS = 32
@@ -50,7 +50,7 @@ class Texts:
     workers: int = 1
     on_error: OnError = "stop"
     tokenized: dict[tuple[str, Path], dict[str, HeldOut]] = field(default_factory=dict, init=False)
-    """What `instances` gave, by its arguments."""
+    """Cache of `instances`, by its arguments."""
 
     @cached_property
     def identity(self) -> dict[str, str]:
@@ -99,7 +99,7 @@ class Texts:
         return self.scale.characters // (1 if side == TRAIN else HELDOUT_PART) // domains
 
     def _of_domain(self, kind: str, side: str, domain: str, domains: int) -> list[Document]:
-        """The documents of a domain, one of `domains`, until its share is full."""
+        """The documents of a domain, up to its share of the characters among `domains` domains."""
         left = self._share(side, domains)
         most = self.scale.short if kind == SHORT else None
         chosen = []
@@ -153,9 +153,9 @@ class Texts:
         return self.tokenized[key]
 
     def with_corpus(self, run: TrainConfig, kind: str) -> TrainConfig:
-        """A run with a corpus of its length and vocabulary, in its own order or else in random order.
+        """A run with a corpus of its length and vocabulary, in the run's order, or random if it has none.
 
-        One that is routed by label gets an expert for each of the corpus's domains.
+        A run that is routed by label gets an expert for each of the corpus's domains.
         """
         corpus = self.corpus(kind, run.order or "random", run.length, self.scale.vocabulary(run))
         if run.routing.scorer == "label" and run.is_mixture:

@@ -109,7 +109,7 @@ def router_free_columns(m: Measured, row: str) -> Mapping[str, Values]:
 
 
 def with_other_norm(item: str, norm: str) -> Experiment:
-    """The experiment of table 6 or 7: the losses at every node by L2, and by the table's `norm`, 1 or inf."""
+    """The experiment of table 6 or 7: losses at every node by L2, and by the table's `norm`, 1 or inf."""
     return Experiment(
         item,
         partial(l2_keeps_more, item=item, norm=norm),
@@ -215,7 +215,7 @@ def norms_alike(m: Measured) -> Iterator[Claim]:
 
 
 def norm_ratio(m: Measured, row: str, start: float = 1.0, stop: float = 1.0) -> Values:
-    """The lowest over the highest norm of a layer, mean over layers and a part of training; or at its end."""
+    """Lowest over highest norm of a layer's experts, mean over layers and part of training (default: end)."""
     norms = {seed: np.array(values) for seed, values in m.each(row, "training", "norms", "values").items()}
     ratios = {seed: norms_SLE.min(-1) / norms_SLE.max(-1) for seed, norms_SLE in norms.items()}
     return c.mean_of_part(ratios, start, stop)

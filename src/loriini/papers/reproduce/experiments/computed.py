@@ -169,7 +169,7 @@ def slower_with_experts(m: Measured) -> Iterator[Claim]:
 
 
 def throughput_columns(m: Measured, row: str, tokens: int = 1) -> Mapping[str, Values]:
-    """So many tokens per second, and relative to the first row."""
+    """Throughput in units of `tokens` per second and in per cent of the first row's, and memory in GB."""
     first = next(iter(m.extra["rates"]))
     return {
         "throughput": c.scaled(m.computed("rates", row), 1 / tokens),
@@ -180,7 +180,7 @@ def throughput_columns(m: Measured, row: str, tokens: int = 1) -> Mapping[str, V
 
 @cache
 def merging() -> Mapping[str, float]:
-    """FLOPs of merging in per cent of the FFN's by row of appendix B, from those at two segment lengths."""
+    """Row of appendix B → FLOPs of merging in per cent of the FFN's, from those at two segment lengths."""
     percentages = {}
     for row, paper in ITEMS["lory-appendix-b"].runs.items():
         run = paper_run(paper)

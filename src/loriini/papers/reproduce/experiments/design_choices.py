@@ -30,7 +30,7 @@ about_as_good = partial(close, within=TOLERANCE)
 UNUSED = 0.1
 """Fraction of the even share: an expert with less of a layer's choices has collapsed."""
 LAST = 0.2
-"""Part of training, at its end, over which the use of experts is averaged."""
+"""The last part of training, over which the use of experts is averaged."""
 UNIT = "token over sequence"
 WIDTHS_ALIKE = "not judged, as twice the dense width is not shown to gain more than the margin"
 SEES_ALL = (
@@ -38,7 +38,7 @@ SEES_ALL = (
     "that it is worse"
 )
 TEXT_OF = {"topics": "topic", "languages": "language"}
-"""What the domains of the held-out text of a measure are."""
+"""Measure → what the domains of its held-out text are."""
 EACH_TEXT = "whether both training texts lead to alike experts: here each is judged by itself"
 WEAK = (0.02, 0.5)
 """Range of an agreement that is there, but weak."""
@@ -191,7 +191,7 @@ def one_or_two_layers(m: Measured) -> Iterator[Claim]:
 
 
 def agreement(m: Measured, row: str, measure: str) -> dict[int, float]:
-    """Adjusted mutual information of experts and domain, mean over layers; none for a single domain."""
+    """Adjusted mutual information of experts and domain, mean over layers; empty for a single domain."""
     return {
         seed: float(np.mean([layer["domain_agreement"] for layer in layers]))
         for seed, layers in m.each(row, measure, "layers").items()
@@ -202,7 +202,7 @@ def agreement(m: Measured, row: str, measure: str) -> dict[int, float]:
 def agrees(
     what: str, values: Values, low: float = -math.inf, high: float = math.inf, unjudged: str = ""
 ) -> Iterator[Claim]:
-    """A claim about an agreement, none where text of a single domain left nothing to agree with."""
+    """A claim about an agreement; none if the text has a single domain, so that `values` are empty."""
     claim = Claim(f"agreement of experts and {what}", values, low, high)
     if values or unjudged:
         yield not_judged(claim, unjudged) if unjudged else claim
