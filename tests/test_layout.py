@@ -15,15 +15,15 @@ SOURCE = ROOT / "src" / "loriini"
 FILES = sorted(SOURCE.rglob("*.py"))
 BUDGETS = {
     "common": 1209,
-    "routing": 1463,
+    "routing": 1468,
     "model": 4043,
     "parallel": 861,
     "data/read": 1729,
-    "data/prepare": 3446,
-    "data/jobs": 801,
+    "data/prepare": 3443,
+    "data/jobs": 802,
     "data/convert": 452,
     "data/batches": 355,
-    "train": 3670,
+    "train": 3672,
     "estimate": 704,
     "evaluate": 1840,
     "compare": 2138,
@@ -33,7 +33,7 @@ BUDGETS = {
     "export": 1012,
     "recipes": 326,
     "bench": 482,
-    "cli": 1340,
+    "cli": 1341,
     "papers": 3401,
 }
 """Lines of Python that a folder may have; one that shrinks has its budget lowered."""

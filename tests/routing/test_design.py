@@ -151,7 +151,9 @@ def test_which_routers_are_trained(design: str, changes: dict[str, Any], trained
     weights = [] if scorer is None else list(scorer.parameters())
     reached = any(w.grad is not None and w.grad.abs().max() > 1e-12 for w in weights)
     assert reached == trained
-    assert (router_warning(routing) is None) == (trained or not weights or design == "frozen")
+    warned = router_warning(routing, model.config.num_experts) is not None
+    assert warned == (not trained and design not in ("frozen", "aoe"))
+    assert router_warning(routing, num_experts=1) is None
 
 
 def test_fields_without_effect_do_not_change_a_designs_name() -> None:

@@ -259,10 +259,15 @@ def causality_warning(design: RoutingConfig, training: bool = False) -> str | No
     return None
 
 
-def router_warning(design: RoutingConfig) -> str | None:
-    """A sentence warning that no gradient reaches the weights of a router to be trained; None if one does."""
-    if design.scorer in UNTRAINED or design.constant_gates or design.trains_router:
+def router_warning(design: RoutingConfig, num_experts: int) -> str | None:
+    """A sentence warning that a mixture routes nothing, or has a router that no gradient reaches; else None."""
+    if num_experts == 1 or design.scorer in UNTRAINED or design.trains_router:
         return None
+    if design.constant_gates:
+        return (
+            f"this design is a dense model that averages {num_experts} experts, whatever the input; for an "
+            "ordinary one give --model.num_experts 1"
+        )
     return (
         "no gradient reaches the router, which stays as it is drawn: its gates do not vary with its logits; "
         "set --routing.gates softmax_all or an auxiliary loss, or say --routing.scorer frozen"

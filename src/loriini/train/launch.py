@@ -102,13 +102,13 @@ def with_text(
 ) -> TrainConfig:
     """The run on these corpora and held-out documents, or on its own where none are given.
 
-    All paths become absolute but the run's own corpora. InputError for `on_error` without held-out documents.
+    All paths become absolute. InputError for `on_error` without held-out documents.
     """
     heldout = tuple(map(absolute_input, heldout or run.evaluate.heldout))
     if on_error and not heldout:
         raise InputError("--on-error: there is no --heldout to read; give it too, or leave this out")
     evaluation = replace(run.evaluate, heldout=heldout, on_error=on_error or run.evaluate.on_error)
-    return replace(run, corpus=tuple(path.resolve() for path in corpora) or run.corpus, evaluate=evaluation)
+    return replace(run, corpus=tuple(path.resolve() for path in corpora or run.corpus), evaluate=evaluation)
 
 
 @process_group()

@@ -84,7 +84,10 @@ def train_to_end(
     parallel = state.parallel
     files = out if parallel.first else None
     config = run.config()
-    warnings = causality_warning(config.design, training=True), router_warning(config.design)
+    warnings = (
+        causality_warning(config.design, training=True),
+        router_warning(config.design, config.num_experts),
+    )
     for warning in filter(None, warnings if parallel.first else ()):
         warn(warning)
     batches = BatchLoader(corpus.instances, run.batch_size, run.seed, parallel.rank, parallel.world_size)
