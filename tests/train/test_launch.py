@@ -106,13 +106,15 @@ def test_what_is_chosen_is_recorded_and_kept(
     assert read_run(out / "run.json")[0] == recorded
 
 
-def test_held_out_inputs_are_those_of_evaluate_and_found_from_any_folder(
+def test_corpora_and_held_out_inputs_of_a_file_are_found_from_any_folder(
     corpus: Path, heldout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flawed = tmp_path / "flawed.jsonl"
     flawed.write_text(heldout.read_text() + "{\n")
     monkeypatch.chdir(tmp_path)
-    run = ("tiny-dense", tmp_path / "run", [corpus], [*SMALL, "--steps", "1"])
+    file = tmp_path / "tiny.toml"
+    file.write_text(f'recipe = "tiny-dense"\ncorpus = ["{os.path.relpath(corpus)}"]\n')
+    run = (str(file), tmp_path / "run", [], [*SMALL, "--steps", "1"])
     with pytest.raises(InputError, match="--on-error: there is no --heldout"):
         train_recipe(*run, on_error="skip")
     inputs = ["wiki=flawed.jsonl", f"file://{heldout}"]

@@ -260,7 +260,7 @@ def causality_warning(design: RoutingConfig, training: bool = False) -> str | No
 
 
 def router_warning(design: RoutingConfig, num_experts: int) -> str | None:
-    """A sentence warning that a mixture routes nothing, or has a router that no gradient reaches; else None."""
+    """A sentence warning that a mixture routes nothing, or that no gradient reaches its router; else None."""
     if num_experts == 1 or design.scorer in UNTRAINED or design.trains_router:
         return None
     if design.constant_gates:
