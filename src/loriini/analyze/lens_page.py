@@ -39,7 +39,7 @@ LEAK = (
 )
 KEYS = (
     "Arrow keys move between tokens, Page Up and Page Down between {unit}s, Home and End to the first and "
-    "the last; [ and ] change the layer. A click on an expert dims what others computed."
+    "the last; [ and ] change the layer. A click on an expert dims the tokens of the others."
 )
 
 

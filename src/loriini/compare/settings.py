@@ -59,7 +59,7 @@ class CompareSettings:
     """What to train. InputError for a wrong setting."""
 
     designs: tuple[str, ...] = ()
-    """Names in `DESIGNS`; differences are from the first."""
+    """Names in `DESIGNS`; differences are from the first causal one."""
     recipe: str = "tiny"
     """Base run, whose routing each design replaces: tiny, small, medium, large, or a recipe."""
     overrides: tuple[str, ...] = ()
