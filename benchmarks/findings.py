@@ -140,8 +140,8 @@ QUESTIONS = {
         *designs("dense", "lory", "ec-token"),
         Variant("lory, initializer", (INITIALIZER,)),
         Variant("ec-token, initializer", (INITIALIZER,)),
-        Variant("lory, AdamW", (ADAMW,), seeds=3),
-        Variant("lory, AdamW, initializer", (ADAMW, INITIALIZER), seeds=3),
+        Variant("lory, AdamW", (ADAMW,)),
+        Variant("lory, AdamW, initializer", (ADAMW, INITIALIZER)),
     ),
     "expert-choice-by-segment": designs("ec-segment", rate_of="ec-token"),
     "order": (

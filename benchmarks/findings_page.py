@@ -71,6 +71,7 @@ COMPARED: dict[str, Pairs] = {
         *beside("dense", "lory", "lory, initializer", "ec-token", "ec-token, initializer"),
         ("lory, initializer", "lory"),
         ("ec-token, initializer", "ec-token"),
+        ("lory, AdamW, initializer", "lory, AdamW"),
     ),
     "optimizers": (
         ("dense, AdamW", "dense"),
