@@ -193,7 +193,7 @@ def start_training(training: Training, place: Mapping[str, str]) -> BaseProcess:
     """Start or resume a training as `loriini train --resume FOLDER`; its output is appended to LOG there."""
     claim_training(training)
     forkserver.set_forkserver_preload(PRELOADED)
-    with starting_processes(place, signal.SIGTERM):
+    with starting_processes(place):
         forkserver.ensure_running()
     arguments = (resuming(training.folder), training.folder / LOG, {**os.environ, **place})
     process = get_context("forkserver").Process(target=run_command, args=arguments)

@@ -1,6 +1,7 @@
 """From a command to a training or an estimate: of a recipe or file with overrides, or a run to resume."""
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -108,7 +109,8 @@ def with_text(
     if on_error and not heldout:
         raise InputError("--on-error: there is no --heldout to read; give it too, or leave this out")
     evaluation = replace(run.evaluate, heldout=heldout, on_error=on_error or run.evaluate.on_error)
-    return replace(run, corpus=tuple(path.resolve() for path in corpora or run.corpus), evaluate=evaluation)
+    corpus = tuple(Path(os.path.abspath(path)) for path in corpora or run.corpus)
+    return replace(run, corpus=corpus, evaluate=evaluation)
 
 
 @process_group()

@@ -114,14 +114,14 @@ def readable_elsewhere(task: Task, error: Exception) -> Exception:
 
 
 @contextmanager
-def starting_processes(environment: Mapping[str, str], *others: int) -> Iterator[None]:
-    """Inside, processes start with `environment`, and with SIGINT, SIGHUP and the signals `others` blocked.
+def starting_processes(environment: Mapping[str, str]) -> Iterator[None]:
+    """Inside, processes start with `environment`, and with SIGINT, SIGHUP and SIGTERM blocked.
 
-    A terminal sends SIGINT and SIGHUP to the whole process group, and a process that is interrupted while it
-    starts prints a traceback. Here only the parent acts on them: KeyboardInterrupt as the context ends.
+    Terminals and schedulers send these to all processes of a job, and one that is interrupted while it starts
+    prints a traceback, or dies. Here only the parent acts on them: KeyboardInterrupt as the context ends.
     """
     with deferred_interrupts() as interrupted, environment_variables(environment):
-        numbers = {signal.SIGINT, signal.SIGHUP, *others}
+        numbers = {signal.SIGINT, signal.SIGHUP, signal.SIGTERM}
         before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
         resource_tracker.ensure_running()  # it may unblock them
         signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
