@@ -74,7 +74,7 @@ DATA = (
     Mutation(
         "Ctrl-C ends the server that trainings are forked from while it imports",
         "data/jobs/processes.py",
-        "        resource_tracker.ensure_running()  # which may unblock them\n",
+        "        resource_tracker.ensure_running()  # it may unblock them\n",
         "",
         "tests/hostile/test_signals.py -k Ctrl",
     ),
