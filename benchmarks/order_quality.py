@@ -111,10 +111,10 @@ def orders(vectors_ND: Vectors, neighbors_NK: Neighbors, window: int) -> list[Or
         Order("published, first step", lambda seed: published_order(neighbors_NK, merge=False), short_paths),
         Order("published", lambda seed: published_order(neighbors_NK)),
         Order(
-            "papers, k=10", lambda seed: plain_walk(near_10, seed), lambda o: count_jumps(o, near_10), SEEDS
+            "plain, k=10", lambda seed: plain_walk(near_10, seed), lambda o: count_jumps(o, near_10), SEEDS
         ),
         Order(
-            "papers, k=50",
+            "plain, k=50",
             lambda seed: plain_walk(neighbors_NK, seed),
             lambda order: count_jumps(order, neighbors_NK),
             SEEDS,
