@@ -23,7 +23,7 @@ BUDGETS = {
     "data/jobs": 802,
     "data/convert": 452,
     "data/batches": 355,
-    "train": 3674,
+    "train": 3673,
     "estimate": 704,
     "evaluate": 1840,
     "compare": 2138,

@@ -1,7 +1,6 @@
 """From a command to a training or an estimate: of a recipe or file with overrides, or a run to resume."""
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -109,8 +108,8 @@ def with_text(
     if on_error and not heldout:
         raise InputError("--on-error: there is no --heldout to read; give it too, or leave this out")
     evaluation = replace(run.evaluate, heldout=heldout, on_error=on_error or run.evaluate.on_error)
-    corpus = tuple(Path(os.path.abspath(path)) for path in corpora or run.corpus)
-    return replace(run, corpus=corpus, evaluate=evaluation)
+    given, own = (path.resolve() for path in corpora), (path.absolute() for path in run.corpus)
+    return replace(run, corpus=tuple(given) or tuple(own), evaluate=evaluation)
 
 
 @process_group()
