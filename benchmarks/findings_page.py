@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -131,10 +132,14 @@ def compare(results: Results, name: str, baseline: str, unlike: bool = False) ->
     }
 
 
+def on_text(results: Results, question: str) -> Results:
+    """The results on a question's text; without variants if there are none."""
+    return results.get(OF_OTHER_TEXT[question], {"variants": {}}) if question in OF_OTHER_TEXT else results
+
+
 def compared(results: Results, table: str) -> list[dict[str, Any]]:
     """The rows of a table: of its pairs that are measured."""
-    if table in OF_OTHER_TEXT:
-        results = results.get(OF_OTHER_TEXT[table], {"variants": {}})
+    results = on_text(results, table)
     measured = results["variants"].keys()
     return [compare(results, *pair) for pair in COMPARED[table] if measured >= {*pair}]
 
@@ -205,10 +210,10 @@ def compared_table(results: Results, table: str) -> str:
 
 def gain_of_order(results: Results) -> dict[str, tuple[str, str]]:
     """How Lory's gain with similar documents side by side differs from that in random order."""
-    if "short" not in results:
-        return {}
-    results = results["short"]
+    results = on_text(results, "order")
     variants = results["variants"]
+    if not variants.keys() >= {*chain(*COMPARED["order"])}:
+        return {}
     names = ("lory", "dense", "dense, random order")
     own, base, other = (variants[name]["seeds"] for name in names)
 
@@ -232,8 +237,9 @@ def gain_of_order(results: Results) -> dict[str, tuple[str, str]]:
 
 def by_domain(results: Results) -> str:
     """The table of perplexity of Lory relative to dense in both orders, by domain."""
-    results, rows = results.get("short", {}), []
-    for unlike in (False, True) if results.get("unlike") else ():
+    results, rows = on_text(results, "order"), []
+    measured = results["variants"].keys() >= {*chain(*COMPARED["order"])}
+    for unlike in (False, True) if measured and results["unlike"] else ():
         every = [compare(results, *pair, unlike) for pair in COMPARED["order"]]
         for domain in every[0]["perplexity"]:
             name = "their mean" if domain == OVERALL else domain
@@ -273,7 +279,7 @@ def start_scales(results: Results) -> str:
 
 def agreements(results: Results) -> str:
     """The table of how far experts and domains agree, by layer."""
-    variants, rows = results.get("variants", {}), []
+    variants, rows = results["variants"], []
     for name in (name for name in AGREEING if name in variants):
         by_seed = [score["agreement"] for score in variants[name]["seeds"].values()]
         layers = [over_seeds(of_layer) for of_layer in zip(*by_seed, strict=True)]
@@ -320,7 +326,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "rates": rates,
     "start-scales": start_scales,
     "agreement": agreements,
-    "agreement-languages": lambda results: agreements(results.get("languages", {})),
+    "agreement-languages": lambda results: agreements(on_text(results, "languages")),
     "domains": by_domain,
 }
 

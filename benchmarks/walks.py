@@ -24,7 +24,7 @@ from published_order import published_order
 SIZES, K, REPEATS = (100_000, 1_000_000, 10_000_000), 10, 3
 PUBLISHED, PUBLISHED_UP_TO = "published", 100_000
 WALKS: dict[str, Callable[[NDArray[np.int32]], NDArray[np.int64]]] = {
-    "papers": plain_walk,
+    "plain": plain_walk,
     "similar": similar_walk,
     PUBLISHED: published_order,
 }
