@@ -122,10 +122,7 @@ QUESTIONS = {
     "optimizers": tuple(
         Variant(f"{name}, AdamW", (ADAMW,), seeds=3) for name in ("dense", "lory", "mixtral")
     ),
-    "longer": tuple(
-        Variant(f"{name}, 1700 steps", ("--steps=1700",), rate_of=name, seeds=8)
-        for name in ("dense", "lory", "mixtral")
-    ),
+    "longer": designs("dense", "lory", "mixtral"),
     "more-designs": designs("relu", "switch"),
     "routers": designs("frozen", "random", rate_of="mixtral"),
     "segments": (
@@ -156,7 +153,7 @@ QUESTIONS = {
     ),
 }
 """The variants of each question, in the order of their trainings: what decides most comes first."""
-OF_OTHER_TEXT = {"order": "short", "scales": "short", "languages": "languages"}
+OF_OTHER_TEXT = {"order": "short", "scales": "short", "languages": "languages", "longer": "domains"}
 """Questions about a `--text`, and the NAME of the text, whose results are `findings_NAME.json`."""
 
 

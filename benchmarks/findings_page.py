@@ -52,7 +52,7 @@ COMPARED: dict[str, Pairs] = {
         *beside("lory", "lory, copies", "lory, dense warm-up"),
     ),
     "width-128": beside("dense, width 128", *(f"{name}, width 128" for name in ("dense", "mixtral", "lory"))),
-    "longer": beside("dense, 1700 steps", *(f"{name}, 1700 steps" for name in ("dense", "lory", "mixtral"))),
+    "longer": beside("dense", "dense", "mixtral", "lory"),
     "units": beside("lory", "prefix"),
     "order": (("lory", "dense"), ("lory, random order", "dense, random order")),
     "languages": (
