@@ -64,8 +64,6 @@ SKIPPED_TOKENS = 128
 """Tokens at the start of a document that no perplexity counts: the longest segment of the designs."""
 NEW_INSTANCES = 256
 """Instances of its corpus that a training has not read, on which its loss is measured."""
-CHARACTERS = 20_000_000
-"""Of `--text`, how much is read of each domain; held out is a tenth of it."""
 
 
 @dataclass(frozen=True)
@@ -164,6 +162,7 @@ class Study:
     text: tuple[str, ...]
     unlike: tuple[str, ...]
     longest: int
+    characters: int
     out: Path
     results: Path
     steps: int
@@ -178,7 +177,7 @@ class Study:
             sides = collect_local_text()
         else:
             short = ReadOptions(max_document_characters=self.longest)
-            sides = split_documents(self.text, CHARACTERS, CHARACTERS // 10, short)
+            sides = split_documents(self.text, self.characters, self.characters // 10, short)
         self.out.mkdir(parents=True, exist_ok=True)
         write_lines(self.out / "heldout.jsonl", sides[HELDOUT])
         return sides
@@ -392,6 +391,7 @@ def main() -> None:
     add("--text", nargs="+", default=(), metavar="PATH", help="documents; *.heldout.* are held out")
     add("--unlike", nargs="+", default=(), metavar="PATH", help="documents of other domains to score too")
     add("--longest", type=int, default=MAX_DOCUMENT_CHARACTERS, help="leave out longer documents of --text")
+    add("--characters", type=int, default=20_000_000, help="read of --text; held out is a tenth of it")
     add("--out", type=Path, required=True, help="where corpora and runs are made")
     add("--results", type=Path, default=RESULTS, help="the JSON to add to")
     add("--steps", type=int, default=1000)
