@@ -45,7 +45,7 @@ class BenchSize:
     """Instances of a training step."""
     micro_batch_size: int
     """Instances of a micro-batch, and of a step of designs that select experts."""
-    rounds: int = 8
+    rounds: int = 4
     """An even number: each case is measured before and after the others equally often."""
     experts: tuple[int, ...] = (8, 16, 32)
     sparse_experts: tuple[int, ...] = (8, 64)
@@ -61,7 +61,6 @@ CUDA = BenchSize(
     length=4096,
     batch_size=32,
     micro_batch_size=4,
-    rounds=4,  # every round compiles anew
 )
 QUICK = BenchSize(
     ModelShape(64, 176, 2, 4, vocab_size=512),
