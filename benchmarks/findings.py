@@ -121,6 +121,11 @@ QUESTIONS = {
         Variant(f"{name}, AdamW", (ADAMW,), seeds=3) for name in ("dense", "lory", "mixtral")
     ),
     "longer": designs("dense", "lory", "mixtral"),
+    "ladder": tuple(
+        Variant(f"{name}, width {width}", (f"--steps={steps}",), width, rate_of=name, seeds=seeds)
+        for width, steps, seeds in ((32, 900, 5), (96, 4100, 2))
+        for name in ("dense", "lory", "mixtral")
+    ),
     "more-designs": designs("relu", "switch"),
     "routers": designs("frozen", "random", rate_of="mixtral"),
     "segments": (
@@ -151,7 +156,11 @@ QUESTIONS = {
     ),
 }
 """The variants of each question, in the order of their trainings: what decides most comes first."""
-OF_OTHER_TEXT = {"order": "short", "scales": "short", "languages": "languages", "longer": "domains"}
+OF_OTHER_TEXT = {
+    **dict.fromkeys(("order", "scales"), "short"),
+    **dict.fromkeys(("longer", "ladder"), "domains"),
+    "languages": "languages",
+}
 """Questions about a `--text`, and the NAME of the text, whose results are `findings_NAME.json`."""
 
 

@@ -52,7 +52,11 @@ COMPARED: dict[str, Pairs] = {
         *beside("lory", "lory, copies", "lory, dense warm-up"),
     ),
     "width-128": beside("dense, width 128", *(f"{name}, width 128" for name in ("dense", "mixtral", "lory"))),
-    "longer": beside("dense", "dense", "mixtral", "lory"),
+    "longer": tuple(
+        (f"{name}{width}", f"dense{width}")
+        for width in (", width 32", "", ", width 96")
+        for name in ("dense", "mixtral", "lory")
+    ),
     "units": beside("lory", "prefix"),
     "order": (("lory", "dense"), ("lory, random order", "dense, random order")),
     "languages": (
@@ -235,17 +239,17 @@ def gain_of_order(results: Results) -> dict[str, tuple[str, str]]:
     return {"lory's gain over dense, in similar relative to random order": differences_of(row)}
 
 
-def by_domain(results: Results) -> str:
-    """The table of perplexity of Lory relative to dense in both orders, by domain."""
-    results, rows = on_text(results, "order"), []
-    measured = results["variants"].keys() >= {*chain(*COMPARED["order"])}
+def by_domain(results: Results, question: str, columns: Mapping[str, tuple[str, str]]) -> str:
+    """The table of differences of perplexity by domain, with a column for each pair of variants."""
+    results, rows = on_text(results, question), []
+    measured = results["variants"].keys() >= {*chain(*columns.values())}
     for unlike in (False, True) if measured and results["unlike"] else ():
-        every = [compare(results, *pair, unlike) for pair in COMPARED["order"]]
+        every = [compare(results, *pair, unlike) for pair in columns.values()]
         for domain in every[0]["perplexity"]:
             name = "their mean" if domain == OVERALL else domain
             changes = (of_perplexity(row, domain) for row in every)
             rows.append([name, "no" if unlike else "yes", *changes])
-    return table(["domain", "in the training text", "similar order, %", "random order, %"], rows)
+    return table(["domain", "in the training text", *(f"{column}, %" for column in columns)], rows)
 
 
 def as_lines(differences: Mapping[str, tuple[str, str]]) -> str:
@@ -327,7 +331,15 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "start-scales": start_scales,
     "agreement": agreements,
     "agreement-languages": lambda results: agreements(on_text(results, "languages")),
-    "domains": by_domain,
+    "agreement-domains": lambda results: agreements(on_text(results, "longer")),
+    "domains": partial(
+        by_domain,
+        question="order",
+        columns=dict(zip(("similar order", "random order"), COMPARED["order"], strict=True)),
+    ),
+    "domains-longer": partial(
+        by_domain, question="longer", columns={name: (name, "dense") for name in ("mixtral", "lory")}
+    ),
 }
 
 

@@ -57,10 +57,7 @@ class BenchSize:
 
 CPU = BenchSize(ModelShape(512, 1408, 4, 8, vocab_size=8192), length=2048, batch_size=16, micro_batch_size=8)
 CUDA = BenchSize(
-    ModelShape(1024, 2816, 24, 16, vocab_size=32_000),
-    length=4096,
-    batch_size=32,
-    micro_batch_size=4,
+    ModelShape(1024, 2816, 24, 16, vocab_size=32_000), length=4096, batch_size=32, micro_batch_size=4
 )
 QUICK = BenchSize(
     ModelShape(64, 176, 2, 4, vocab_size=512),
