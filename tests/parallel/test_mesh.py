@@ -117,10 +117,10 @@ def train_measured(run: TrainConfig, folder: Path) -> None:
     """A run whose checkpoints are scored by perplexity."""
 
     def measure(model: LoriiniForCausalLM) -> dict[str, Any]:
-        return {"perplexity": perplexity(model)}
+        return {"mean_perplexity": perplexity(model)}
 
     corpus = on_first_rank(lambda: tiny_corpus(folder / "tokenizer"))
-    train(run, corpus, folder / "run", Measure("scores.jsonl", 3, measure, score="perplexity"))
+    train(run, corpus, folder / "run", Measure(3, measure))
 
 
 def stop_at(step: int, run: TrainConfig, folder: Path) -> None:
@@ -200,12 +200,12 @@ def test_compiled_layers_train_the_same(
 def test_a_run_is_measured_once_and_its_checkpoints_scored(several: tuple[Path, list[Any]]) -> None:
     """By processes that share experts as by one."""
     out = several[0] / "2 lory" / "run"
-    measured = [json.loads(line) for line in (out / "scores.jsonl").read_text().splitlines()]
+    measured = [json.loads(line) for line in (out / "evaluation.jsonl").read_text().splitlines()]
     assert [entry["step"] for entry in measured] == [3, STEPS]
-    assert measured[-1]["perplexity"] < measured[0]["perplexity"]
-    assert measured[-1]["perplexity"] == pytest.approx(perplexity(load_model(out, "cpu")[0]), rel=1e-4)
+    assert measured[-1]["mean_perplexity"] < measured[0]["mean_perplexity"]
+    assert measured[-1]["mean_perplexity"] == pytest.approx(perplexity(load_model(out, "cpu")[0]), rel=1e-4)
     state = json.loads((out / "checkpoints" / f"step-{STEPS:08d}" / "state.json").read_text())
-    assert state["score"] == measured[-1]["perplexity"]
+    assert state["score"] == measured[-1]["mean_perplexity"]
 
 
 @pytest.mark.parametrize("name", RESUMED)

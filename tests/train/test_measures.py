@@ -29,19 +29,19 @@ def lines(path: Path) -> list[dict[str, Any]]:
 def test_measuring_changes_nothing(corpus: TrainingCorpus, tmp_path: Path) -> None:
     run = tiny_run("random")
     loop.train(run, corpus, tmp_path / "plain")
-    loop.train(run, corpus, tmp_path / "measured", Measure("norms.jsonl", 3, norm))
+    loop.train(run, corpus, tmp_path / "measured", Measure(3, norm))
     assert metrics(tmp_path / "measured") == metrics(tmp_path / "plain")
-    assert [line["step"] for line in lines(tmp_path / "measured" / "norms.jsonl")] == [3, 6, 9, STEPS]
+    assert [line["step"] for line in lines(tmp_path / "measured" / "evaluation.jsonl")] == [3, 6, 9, STEPS]
 
 
 def test_no_step_is_measured_twice_after_a_kill(corpus: TrainingCorpus, tmp_path: Path) -> None:
-    measure = Measure("norms.jsonl", 2, norm)
+    measure = Measure(2, norm)
     run = tiny_run(checkpoint=CheckpointConfig(every=3))
     with pytest.MonkeyPatch.context() as patch:
         after_step(patch, 5, kill)
         with pytest.raises(Killed):
             loop.train(run, corpus, tmp_path / "run", measure)
-    assert [line["step"] for line in lines(tmp_path / "run" / "norms.jsonl")] == [2, 4]
+    assert [line["step"] for line in lines(tmp_path / "run" / "evaluation.jsonl")] == [2, 4]
     loop.train(run, corpus, tmp_path / "run", measure)
     loop.train(run, corpus, tmp_path / "whole", measure)
-    assert lines(tmp_path / "run" / "norms.jsonl") == lines(tmp_path / "whole" / "norms.jsonl")
+    assert lines(tmp_path / "run" / "evaluation.jsonl") == lines(tmp_path / "whole" / "evaluation.jsonl")

@@ -64,7 +64,7 @@ def test_a_model_compiles_its_training_step_and_nothing_else(
     for name in ("eager", "compiled"):
         speed = SpeedConfig(compile=name == "compiled")
         run = tiny_run("lory", steps=4, speed=speed, warmup=WarmupConfig(0.5))
-        loop.train(run, tiny_corpus(tmp_path / "tokenizer"), tmp_path / name, Measure("m.jsonl", 1, measured))
+        loop.train(run, tiny_corpus(tmp_path / "tokenizer"), tmp_path / name, Measure(1, measured))
     assert compiling.call_count == 2 * 3  # two layers and the loss, of both models
     eager, compiled = (metrics(tmp_path / name) for name in ("eager", "compiled"))
     assert [m["experts"] for m in compiled] == [1, 1, 3, 3]

@@ -31,7 +31,7 @@ from loriini.train.guard import skips_error
 from loriini.train.initial import InitialModel
 from loriini.train.measures import Measure
 from loriini.train.optimizer import make_optimizer
-from loriini.train.records.metrics import METRICS, rewind
+from loriini.train.records.metrics import EVALUATION, METRICS, rewind
 from loriini.train.records.tracing import profiled_steps, profiling
 from loriini.train.records.trackers import recording
 from loriini.train.run_progress import RunProgress
@@ -68,7 +68,7 @@ def train(
         if pick_device().type == "cpu":  # on a GPU, checkpoints alone take much of the machine's memory
             keep_freed_memory()
         state = start_or_resume(run, corpus, out, initial)
-        on_first_rank(lambda: rewind_records(measure, state.progress.step, out))
+        on_first_rank(lambda: rewind_records(state.progress.step, out))
         return train_to_end(state, run, corpus, out, measure, deadline)
 
 
@@ -118,8 +118,8 @@ def train_to_end(
             saved = run.checkpoint.due(step, run.steps)
             left = 0 if stopped or late or due or saved or step == run.steps else lag
             finished = finish_steps(state, run, started, left)
-            measured = due.take(state.model, step, files) if due else {}
-            score = measured[due.score] if due and due.score else None
+            measured = due.take(state.model) if due else {}
+            score = measured.get("mean_perplexity")
             for metrics in finished:
                 record(metrics, measured if metrics["step"] == step else {})
                 advance(1, loss_and_speed(metrics))
@@ -193,9 +193,9 @@ def loss_and_speed(metrics: dict[str, Any]) -> str:
     return f"loss {loss}  {metrics['tokens_per_second']:,.0f} tokens/s"
 
 
-def rewind_records(measure: Measure | None, step: int, out: Path) -> None:
+def rewind_records(step: int, out: Path) -> None:
     """Drop the records of the steps after `step`, since these steps will be taken again."""
-    for name in [METRICS, *([measure.file] if measure else [])]:
+    for name in (METRICS, EVALUATION):
         if (out / name).exists():
             rewind(out / name, step)
 

@@ -1,15 +1,12 @@
-"""Measurements during training, such as held-out perplexity: the loop is given a `Measure`."""
+"""Measurements during training: the loop is given a `Measure` of held-out perplexity."""
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from loriini.common.checks import Count, CountOrZero, check_fields
-from loriini.common.json_file import without_nan
 from loriini.common.settings import Needs, setting
 from loriini.data.read.document import Contexts
 from loriini.data.read.records import OnError
@@ -43,13 +40,13 @@ class EvaluateConfig:
 
 @dataclass(frozen=True)
 class Measure:
-    """Something measured every `every` steps and after the last; each result is a line of `file`."""
+    """Something measured every `every` steps and after the last.
 
-    file: str
+    The best checkpoint is that of the lowest `mean_perplexity`, if results have one.
+    """
+
     every: int
     of: Callable[[LoriiniForCausalLM], dict[str, Any]]
-    score: str | None = None
-    """The entry of the result by which the best checkpoint is chosen, the lower the better."""
     digest: str | None = None
     """The digest of the held-out text that is measured; a resumed run must be measured on the same."""
 
@@ -57,16 +54,8 @@ class Measure:
         """Whether to measure after `step` of `steps`."""
         return step % self.every == 0 or step == steps
 
-    def take(self, model: LoriiniForCausalLM, step: int, out: Path | None) -> dict[str, Any]:
-        """Measure after a step, and append the result to the file in `out`.
-
-        Leaves the model's mode and the random state unchanged. Every process of a run must call it; those
-        without an `out` write nothing.
-        """
+    def take(self, model: LoriiniForCausalLM) -> dict[str, Any]:
+        """Measure, leaving the model's mode and the random state unchanged; every process must call it."""
         # eager: graphs for other shapes, modes and caches would displace those of the training step
         with undisturbed(model), torch.compiler.set_stance("force_eager"):
-            result = self.of(model)
-        if out is not None:
-            with open(out / self.file, "a") as file:
-                file.write(json.dumps({"step": step, **without_nan(result)}) + "\n")
-        return result
+            return self.of(model)

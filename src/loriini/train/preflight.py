@@ -34,7 +34,6 @@ from loriini.train.folder import check_length, has_model
 from loriini.train.measures import Measure
 from loriini.train.optimizer import A_MIXTURE
 from loriini.train.overrides.names import setting_name
-from loriini.train.records.metrics import EVALUATION
 from loriini.train.records.trackers import check_trackers
 
 FOR_ANY_DESIGN = "routing.segment_length"
@@ -123,7 +122,7 @@ def without_auto(run: TrainConfig, corpus: TrainingCorpus, out: Path) -> TrainCo
 
 
 def perplexity_measure(run: TrainConfig, corpus: TrainingCorpus) -> Measure | None:
-    """Perplexity of a run's held-out documents, if any, by domain; its score is the mean over domains.
+    """Perplexity of a run's held-out documents, if any, by domain.
 
     InputError for held-out documents that cannot be used.
     """
@@ -137,9 +136,7 @@ def perplexity_measure(run: TrainConfig, corpus: TrainingCorpus) -> Measure | No
     skip = config.first_segment_length if settings.skip is None else settings.skip
     check_lengths(texts, skip, "lower --evaluate.skip, choose --evaluate.contexts strung")
     on_first_rank(lambda: warn_of_overlap(run.corpus, documents))
-    perplexity = partial(_perplexity, run, texts, skip)
-    digest = heldout_digest(texts)
-    return Measure(EVALUATION, settings.every, perplexity, score="mean_perplexity", digest=digest)
+    return Measure(settings.every, partial(_perplexity, run, texts, skip), heldout_digest(texts))
 
 
 def _perplexity(

@@ -1,4 +1,4 @@
-"""The record of every step: a line of `metrics.jsonl` always, and experiment trackers on request."""
+"""The record of every step: lines of `metrics.jsonl` and `evaluation.jsonl`, and experiment trackers."""
 
 import importlib.util
 import json
@@ -12,8 +12,9 @@ from typing import Any, Literal
 from loriini.common.atomic import write_text
 from loriini.common.checks import Count, Positive, check_fields
 from loriini.common.errors import InputError
+from loriini.common.json_file import without_nan
 from loriini.common.settings import Needs, setting
-from loriini.train.records.metrics import METRICS
+from loriini.train.records.metrics import EVALUATION, METRICS
 from loriini.train.records.tracing import profiled_steps
 
 Settings = Mapping[str, Any]
@@ -112,6 +113,9 @@ def recording(
         def record(metrics: Mapping[str, Any], measured: Mapping[str, Any]) -> None:
             file.write(json.dumps(metrics) + "\n")
             file.flush()
+            if measured:
+                with open(out / EVALUATION, "a") as evaluations:
+                    evaluations.write(json.dumps({"step": metrics["step"], **without_nan(measured)}) + "\n")
             if logs and (measured or metrics["step"] % config.every == 0):
                 scalars = dict(scalars_of({**metrics, "evaluation": measured}))
                 for log in logs:
