@@ -4,7 +4,7 @@ import argparse
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -134,7 +134,7 @@ class Train:
         return f"overrides of {name}, each with its value in parentheses:\n\n{listed}"
 
 
-def format_overrides(overrides: "list[Override]") -> str:
+def format_overrides(overrides: "Iterable[Override]") -> str:
     """Overrides formatted as argparse formats options, in one group for each section of a run."""
     options = argparse.ArgumentParser(add_help=False, usage=argparse.SUPPRESS)
     for part, members in groupby(overrides, key=lambda override: override.name.rpartition(".")[0]):

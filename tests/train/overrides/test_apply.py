@@ -97,7 +97,7 @@ def test_wrong_overrides_are_named(arguments: list[str], message: str) -> None:
 
 
 def test_every_setting_is_described_and_can_be_set_to_its_default() -> None:
-    found = describe_overrides(RUN)
+    found = list(describe_overrides(RUN))
     pairs = [f"--{o.name}={o.default}" for o in found if o.name != "routing" and o.default != '""']
     assert override(RUN, pairs) == RUN
     assert len(found) > 60

@@ -27,15 +27,11 @@ class Override:
     meaning: str
 
 
-def describe_overrides(run: TrainConfig) -> list[Override]:
-    """Every setting that the command line can change in `run`, with its value there as the default.
+def describe_overrides(config: Any, section: str = "") -> Iterator[Override]:
+    """Every setting that the command line can change in a run, with its value there as the default.
 
     Meanings are the docstrings of the dataclasses' fields. The settings of the run itself come first.
     """
-    return list(_describe(run, ""))
-
-
-def _describe(config: Any, section: str) -> Iterator[Override]:
     meanings, hints = field_meanings(type(config)), get_type_hints(type(config))
     parts = {name: getattr(config, name) for name in hints if is_dataclass(getattr(config, name))}
     for name, hint in hints.items():
@@ -46,7 +42,7 @@ def _describe(config: Any, section: str) -> Iterator[Override]:
         if isinstance(part, RoutingConfig):
             known = (design for design, routing in DESIGNS.items() if routing == part)
             yield Override(f"{section}{name}", "design", next(known, "as below"), meanings.get(name, ""))
-        yield from _describe(part, f"{section}{name}.")
+        yield from describe_overrides(part, f"{section}{name}.")
 
 
 def setting_names() -> list[str]:
