@@ -30,11 +30,9 @@ from loriini.train.records.metrics import EVALUATION, METRICS, read_records
 
 
 def make_folder(run: TrainConfig, corpus: TrainingCorpus, out: Path) -> None:
-    """Make a new run's folder. InputError if `out` is a file, or instances are shorter than the context."""
+    """Make a new run's folder. InputError if instances are shorter than the context."""
     if (out / RUN).exists():
         return
-    if out.exists() and not out.is_dir():
-        raise InputError(f"{out}: is a file; choose another --out")
     check_length(run, corpus)
     report_reading(run, corpus)
     warn_of_order(run, corpus)
