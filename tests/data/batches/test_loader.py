@@ -74,17 +74,6 @@ def test_batch_size_and_world_may_change_between_runs(size: int, runs: list[tupl
     assert np.ptp(np.bincount(seen, minlength=size)) <= 1
 
 
-@pytest.mark.parametrize(
-    ("instances", "batch_size", "rank", "world", "message"),
-    [(5, 3, 0, 2, "multiple"), (5, 0, 0, 1, "multiple"), (5, 2, 2, 2, "rank"), (0, 1, 0, 1, "no instances")],
-)
-def test_wrong_batch_sizes_are_refused(
-    instances: int, batch_size: int, rank: int, world: int, message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        BatchLoader(Numbered(0, instances), batch_size, 0, rank, world)
-
-
 def test_reading_ahead_changes_no_batch() -> None:
     batches = BatchLoader(Numbered(0, 10), batch_size=4, seed=7)
     threads, places = set[str](), [0, 4, 8, 4, 8, 100]
