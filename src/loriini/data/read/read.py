@@ -122,7 +122,7 @@ def read_file(file: InputFile, options: ReadOptions, on_drop: OnDrop) -> Iterato
                 raise record
             document = to_document(record, options.fields, file.name + place, file.domain)
         except BadRecord as bad:
-            if options.on_error == "stop" and bad.fix:
+            if options.on_error != "skip" and bad.fix:
                 remedy = f"fix the {bad.fix}, or pass --on-error skip to count and skip it"
                 raise InputError(f"{file.path}{place}: {' '.join(str(bad).split())}; {remedy}") from None
             on_drop(Dropped(None, file.path + place, bad.reason, bad.detail))
