@@ -14,7 +14,6 @@ def test_files_of_a_folder_are_sorted_without_hidden_ones(tmp_path: Path) -> Non
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x")
     assert files_at(tmp_path) == [f"{tmp_path}/{name}" for name in ("a", "b/10", "b/2")]
-    assert files_at(f"file://{tmp_path}") == files_at(tmp_path)
     assert files_at(tmp_path / "a") is None
 
 

@@ -45,7 +45,7 @@ def as_utf8(name: str) -> str:
 def open_binary(path: str | Path) -> IO[bytes]:
     """Open a file for reading bytes; raises OSError."""
     if not is_remote(path):
-        return open(local_path(path), "rb")
+        return open(path, "rb")
     system, name = _file_system(str(path))
     return io.BufferedReader(system.open(name, "rb"))  # files of fsspec have no readline with a limit
 
@@ -55,7 +55,7 @@ def machine_failed(path: str, error: object, what: str = "disk and memory") -> I
     return InputError(f"{path}: {error}; check {what}, and rerun")
 
 
-def matching_paths(path: str | Path) -> list[str]:
+def matching_paths(path: str) -> list[str]:
     """The files and folders that match a pattern, sorted; `path` alone when it exists by this name.
 
     `**` matches folders at any depth; the contents of a matching folder are not listed again. Broken links
@@ -63,15 +63,14 @@ def matching_paths(path: str | Path) -> list[str]:
     nothing matches.
     """
     if not is_remote(path):
-        path = local_path(path)
         matches = [path] if os.path.exists(path) else sorted(set(glob.glob(path, recursive=True)) - {path})
         if not matches:
             what = "no file matches the pattern" if glob.has_magic(path) else "no such file or folder"
             raise InputError(f"{path}: {what}; check the path")
         return _outermost({match: os.path.isdir(match) for match in matches})
-    system, name = _file_system(str(path))
+    system, name = _file_system(path)
     if "*" not in name:
-        return [str(path)]
+        return [path]
     with _remote_errors(path):
         infos = system.glob(name, detail=True)
     if not infos:
@@ -86,15 +85,12 @@ def files_at(path: str | Path) -> list[str] | None:
 
     Links are followed; no folder is visited twice. What cannot be read, such as a broken link or a folder
     without permission, is listed too, so that reading reports it; pipes and devices are left out. Raises
-    InputError when nothing is there, and if `path` is a pipe or device.
+    InputError if `path` is a pipe or device, or is not at its URL.
     """
     if not is_remote(path):
-        path = local_path(path)
-        if not os.path.lexists(path):
-            raise InputError(f"{path}: no such file or folder; check the path")
         if _is_special(path):
             raise InputError(f"{path}: neither a file nor a folder; write it to a file, and give that")
-        return list(_walk(path, set())) if os.path.isdir(path) else None
+        return list(_walk(str(path), set())) if os.path.isdir(path) else None
     system, name = _file_system(str(path))
     with _remote_errors(path):
         if system.info(name)["type"] != "directory":
@@ -104,7 +100,7 @@ def files_at(path: str | Path) -> list[str] | None:
     return sorted(system.unstrip_protocol(file) for file in files)
 
 
-def _is_special(path: str) -> bool:
+def _is_special(path: str | Path) -> bool:
     """Whether `path` is a pipe, a device or the like: opening it could block."""
     return not os.path.isfile(path) and not os.path.isdir(path) and os.path.exists(path)
 
@@ -120,7 +116,7 @@ def fingerprint(path: str | Path) -> dict[str, Any]:
             info = system.info(name)
         return {key: str(info[key]) for key in info if re.sub("[-_]", "", key).lower() in _CHANGES}
     try:
-        status = os.stat(local_path(path))
+        status = os.stat(path)
     except OSError as error:
         return {"unreadable": type(error).__name__}
     return {"size": status.st_size, "mtime": status.st_mtime_ns}
