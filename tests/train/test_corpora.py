@@ -28,6 +28,8 @@ def test_corpora_are_read_as_one_mixed_by_their_weights(corpus: Path) -> None:
 def test_weights_must_fit_the_corpora(corpus: Path) -> None:
     with pytest.raises(InputError, match="corpus_weights: a single corpus has no weight"):
         read_corpora([corpus], (2.0,))
+    with pytest.raises(InputError, match="corpus_weights: 2 corpora need as many, not 1"):
+        read_corpora([corpus, corpus], (2.0,))
 
 
 def test_corpora_of_different_tokenizers_or_lengths_are_refused(corpus: Path, tmp_path: Path) -> None:

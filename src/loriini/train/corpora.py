@@ -40,6 +40,8 @@ def read_corpora(paths: str | Path | Sequence[str | Path], weights: tuple[float,
     paths = [paths] if isinstance(paths, str | Path) else paths
     if weights and len(paths) == 1:
         raise InputError("--corpus_weights: a single corpus has no weight; leave them out")
+    if weights and len(weights) != len(paths):
+        raise InputError(f"--corpus_weights: {len(paths)} corpora need as many, not {len(weights)}")
     opened = [open_corpus(path) for path in paths]
     instances = tuple(corpus.instances for corpus in opened)
     stages_of_all = [corpus.manifest["stages"] for corpus in opened]
@@ -51,12 +53,8 @@ def read_corpora(paths: str | Path | Sequence[str | Path], weights: tuple[float,
         raise InputError(
             f"cut into instances of different lengths ({listed}); prepare them with one --length"
         )
-    try:
-        joined = JoinedInstances(instances, weights)
-    except ValueError as error:
-        raise InputError(f"--corpus_weights: {error}") from error
     return TrainingCorpus(
-        instances=instances[0] if len(instances) == 1 else joined,
+        instances=instances[0] if len(instances) == 1 else JoinedInstances(instances, weights),
         vocab_size=instances[0].vocab_size,
         eos_token_id=instances[0].eos_token_id,
         digest=digest([stages["instances"]["files"] for stages in stages_of_all]),

@@ -60,11 +60,6 @@ def test_an_empty_source_changes_nothing() -> None:
     assert joined.read(np.arange(4))[:, 0].tolist() == [0, 1, 2, 3]
 
 
-def test_sources_of_different_lengths_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"of \[3, 4\] tokens cannot be joined; give them one length"):
-        JoinedInstances((Numbered(0, 2), Numbered(2, 2, length=4)))
-
-
 @pytest.mark.parametrize("weights", [(2.0, 1.0, 0.5), (0.3, 3.0, 1.0)])
 def test_weights_are_the_readings_of_a_source_in_an_epoch(weights: tuple[float, ...]) -> None:
     sizes = (40, 6, 20)
@@ -100,16 +95,3 @@ def test_a_mixture_does_not_depend_on_the_number_of_ranks() -> None:
         ids = whole.at(consumed)[1]
         assert np.concatenate([b.at(consumed)[1] for b in shared]).tolist() == ids.tolist()
     assert not np.array_equal(ids, BatchLoader(joined, batch_size=12, seed=4).at(120)[1])
-
-
-@pytest.mark.parametrize(
-    ("weights", "reason"),
-    [
-        ((1.0,), "3 corpora need as many weights, not 1"),
-        ((1.0, 0.0, 1.0), "must be positive numbers"),
-        ((1.0, 1e15, 1.0), "make epochs of over 1e\\+15 instances; lower them"),
-    ],
-)
-def test_wrong_weights_are_refused(weights: tuple[float, ...], reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
-        JoinedInstances(JOINED.parts, weights)

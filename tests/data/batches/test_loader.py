@@ -23,7 +23,7 @@ def test_permute_of_a_large_range() -> None:
     assert len(np.unique(permuted)) == size
     assert abs(np.corrcoef(permuted, np.arange(size))[0, 1]) < 0.02
     assert not np.array_equal(permuted, permute(np.arange(size), size, (0, 2)))
-    assert permute(size - 1, size, (0, 1)) == permuted[-1]
+    assert permute(np.arange(size)[-1:], size, (0, 1)) == permuted[-1]
 
 
 @pytest.mark.parametrize("bit", [0, 1, 5, 9])
@@ -40,12 +40,6 @@ def test_zeros_at_the_end_of_a_key_do_not_count() -> None:
     ids = np.arange(1000)
     assert np.array_equal(permute(ids, 1000, (3,)), permute(ids, 1000, (3, 0)))
     assert not np.array_equal(permute(ids, 1000, (3,)), permute(ids, 1000, (3, 1)))
-
-
-@pytest.mark.parametrize("index", [-1, 5])
-def test_permute_refuses_an_index_out_of_range(index: int) -> None:
-    with pytest.raises(ValueError, match=r"\[0, 5\)"):
-        permute(index, 5, 0)
 
 
 def test_every_epoch_has_every_instance_once_in_another_order() -> None:
@@ -72,17 +66,6 @@ def test_batch_size_and_world_may_change_between_runs(size: int, runs: list[tupl
     whole = BatchLoader(source, place, 0).at(0)[1]
     assert seen == whole.tolist()
     assert np.ptp(np.bincount(seen, minlength=size)) <= 1
-
-
-@pytest.mark.parametrize(
-    ("instances", "batch_size", "rank", "world", "message"),
-    [(5, 3, 0, 2, "multiple"), (5, 0, 0, 1, "multiple"), (5, 2, 2, 2, "rank"), (0, 1, 0, 1, "no instances")],
-)
-def test_wrong_batch_sizes_are_refused(
-    instances: int, batch_size: int, rank: int, world: int, message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        BatchLoader(Numbered(0, instances), batch_size, 0, rank, world)
 
 
 def test_reading_ahead_changes_no_batch() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from loriini.data.jobs.artifact import write_manifest
 from loriini.data.prepare.corpus import Corpus, open_corpus
-from loriini.data.prepare.inspection import bin_counts, inspect_corpus, neighbor_examples, summary_statistics
+from loriini.data.prepare.inspection import inspect_corpus, neighbor_examples, summary_statistics
 
 
 def test_numbers_of_a_corpus(corpus: Corpus) -> None:
@@ -50,9 +50,3 @@ def test_examples_are_documents_with_their_nearest(corpus: Corpus) -> None:
 def test_summary_statistics() -> None:
     found = summary_statistics(range(1, 102))
     assert found == {"mean": 51, "p10": 11, "p50": 51, "p90": 91, "p99": 100, "max": 101}
-
-
-def test_bin_counts() -> None:
-    edges = np.array([0.0, 1, 2, 3, 4])
-    assert bin_counts([1.5, 1.7, 2, 9], edges) == {"edges": [1, 2, 3, 4], "counts": [2, 1, 1]}
-    assert bin_counts([], edges) == {"edges": [0], "counts": []}

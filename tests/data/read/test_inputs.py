@@ -80,7 +80,6 @@ def test_identity_shows_which_file_changed(
     monkeypatch.setattr(inputs, "HASHED_BYTES", limit)
     write(tmp_path, "a.txt", "b.txt")
     (tmp_path / "nothing").symlink_to(tmp_path / "absent")
-    os.mkfifo(tmp_path / "pipe")
     before = input_identity([tmp_path])
     assert input_identity([f"web={tmp_path}"]) == before
     a, b, *_ = before.values()

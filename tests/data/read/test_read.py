@@ -59,7 +59,6 @@ def test_a_folder_of_many_kinds_of_files(tmp_path: Path) -> None:
     }.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(data)
-    os.mkfifo(root / "pipe.jsonl")
     dropped: list[Dropped] = []
     assert read(root, on_drop=dropped.append) == [
         EXPECTED[0],
@@ -74,7 +73,6 @@ def test_a_folder_of_many_kinds_of_files(tmp_path: Path) -> None:
         Dropped(None, f"{root}/b/empty.txt", "empty text"),
         Dropped(None, f"{root}/b/latin.txt", "not valid UTF-8", "byte 3"),
         Dropped(None, f"{root}/b/picture.png", "not a text file"),
-        Dropped(None, f"{root}/pipe.jsonl", "neither file nor folder"),
     ]
     with pytest.raises(InputError, match=r"latin\.txt: not valid UTF-8 \(byte 3\); fix the file"):
         read(root / "b" / "latin.txt")

@@ -6,9 +6,8 @@ import pyarrow as pa
 import pytest
 from reads import lines, read, texts, write_table
 
-from loriini.common.errors import InputError
 from loriini.data.read.document import Document
-from loriini.data.read.records import Dropped, Fields, ReadOptions
+from loriini.data.read.records import Dropped, Fields
 
 
 def test_default_id_and_domain_come_from_the_file(tmp_path: Path) -> None:
@@ -45,9 +44,3 @@ def test_short_and_long_documents_are_dropped(tmp_path: Path) -> None:
         Dropped("1", f"{path}:1", "fewer than 5 characters"),
         Dropped("9", f"{path}:3", "more than 8 characters"),
     ]
-
-
-def test_a_misspelt_way_with_flawed_records_is_refused() -> None:
-    """Any but `stop` drops them."""
-    with pytest.raises(InputError, match="--on-error is Stop; it must be one of: stop, skip"):
-        ReadOptions(on_error="Stop")  # type: ignore[arg-type]

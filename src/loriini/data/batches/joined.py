@@ -1,6 +1,5 @@
 """Sources of the instances in batches: a single one, or several joined."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -8,7 +7,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from loriini.common.checks import LARGEST
 from loriini.common.errors import InputError
 
 
@@ -42,24 +40,10 @@ class JoinedInstances:
     `weights`, if given, say how often an epoch reads each source: 2 reads it twice, 0.5 reads a different
     half of it every epoch. After whole epochs, any two instances of a source have been read equally often, or
     one of them once more; within an epoch, all are shuffled.
-
-    Raises:
-        ValueError: the sources' lengths differ, or a weight is missing, not positive or too large.
     """
 
     parts: tuple[InstanceSource, ...]
     weights: tuple[float, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.weights and len(self.weights) != len(self.parts):
-            raise ValueError(f"{len(self.parts)} corpora need as many weights, not {len(self.weights)}")
-        if any(not 0 < weight < math.inf for weight in self.weights):
-            raise ValueError(f"weights {self.weights} must be positive numbers")
-        if sum(weight * len(part) for weight, part in zip(self.weights, self.parts, strict=False)) > LARGEST:
-            raise ValueError(f"weights {self.weights} make epochs of over {LARGEST:g} instances; lower them")
-        lengths = {part.length for part in self.parts}
-        if len(lengths) != 1:
-            raise ValueError(f"instances of {sorted(lengths)} tokens cannot be joined; give them one length")
 
     def __len__(self) -> int:
         return sum(map(len, self.parts))

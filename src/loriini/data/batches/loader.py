@@ -23,7 +23,7 @@ Item = TypeVar("Item")
 class BatchLoader:
     """Batches of `batch_size` instances over all processes; this process reads its `rank`'s share of each.
 
-    A batch may straddle two epochs. Raises ValueError if processes cannot share the batch equally.
+    A batch may straddle two epochs. `batch_size` is a multiple of `world_size`, as a run checks.
     """
 
     instances: InstanceSource
@@ -31,14 +31,6 @@ class BatchLoader:
     seed: int = 0
     rank: int = 0
     world_size: int = 1
-
-    def __post_init__(self) -> None:
-        if not len(self.instances):
-            raise ValueError("there are no instances; prepare more text, or shorter instances")
-        if not 0 <= self.rank < self.world_size:
-            raise ValueError(f"rank {self.rank} is not in [0, {self.world_size})")
-        if self.batch_size < 1 or self.batch_size % self.world_size:
-            raise ValueError(f"batch size {self.batch_size}: give a multiple of {self.world_size} processes")
 
     def at(self, consumed: int) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
         """This rank's share of the batch after `consumed` instances, and where the next batch begins.

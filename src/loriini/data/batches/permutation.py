@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 ROUNDS = 6
 
@@ -42,34 +42,22 @@ def mixed_epochs(
     return ids
 
 
-def permute(index: ArrayLike, size: int, key: int | Sequence[int]) -> NDArray[np.int64]:
-    """A keyed permutation of 0..size-1, applied to the given indices without building a table.
+def permute(indices: NDArray[np.int64], size: int, key: int | Sequence[int]) -> NDArray[np.int64]:
+    """A keyed permutation of 0..size-1, applied to indices in [0, size) without building a table.
 
     A Feistel network permutes the smallest power of four not below `size`; an index that lands outside is
     permuted again until it lands inside (cycle walking: Black & Rogaway 2002, "Ciphers with arbitrary finite
     domains"), fewer than four times on average. About 70 ns an index in large arrays.
 
-    Args:
-        index: integers in [0, size), any shape.
-        size: number of items, at least 1.
-        key: one or several non-negative integers, hashed by numpy's SeedSequence, for which zeros at the end
-            do not count: (3,) and (3, 0) give the same permutation, (3,) and (3, 1) different ones.
-
-    Returns:
-        int64 of `index`'s shape, a bijection on [0, size).
-
-    Raises:
-        ValueError: an index is out of range.
+    The key is hashed by numpy's SeedSequence, for which zeros at the end do not count: (3,) and (3, 0) give
+    the same permutation, (3,) and (3, 1) different ones.
     """
-    values = np.array(index, np.int64)
-    if values.size and not 0 <= values.min() <= values.max() < size:
-        raise ValueError(f"indices must lie in [0, {size}), got {values.min()} to {values.max()}")
     keys = np.asarray(np.random.SeedSequence(key).generate_state(ROUNDS, np.uint64), np.uint64)
     half_bits = np.uint64(max(1, ((size - 1).bit_length() + 1) // 2))
-    permuted = _feistel(values.ravel().astype(np.uint64), half_bits, keys)
+    permuted = _feistel(indices.astype(np.uint64), half_bits, keys)
     while len(outside := np.flatnonzero(permuted >= size)):
         permuted[outside] = _feistel(permuted[outside], half_bits, keys)
-    return permuted.astype(np.int64).reshape(values.shape)
+    return permuted.astype(np.int64)
 
 
 def _feistel(

@@ -74,14 +74,12 @@ def open_corpus(out: str | Path) -> Corpus:
 def verify(out: Path) -> int:
     """Read every file of every stage of the corpus `out`; returns the number of files.
 
-    Raises InputError for a stage that is absent or not the one that the corpus's manifest records, for the
-    first file that differs from its stage's manifest, and if there is no stage at all.
+    Raises InputError for a stage that is absent or not the one that the corpus's manifest records, and for
+    the first file that differs from its stage's manifest.
     """
     recorded = (corpus_manifest(out) or {"stages": {}})["stages"]
     stages = load_stages(out)
     check_recorded(out, recorded)
-    if not stages:
-        raise InputError(f"{out}: no corpus here; give DIR/NAME of `prepare`")
     files = sum(len(artifact.files) for artifact in stages.values())
     with progress("files read", files) as advance:
         for artifact in stages.values():

@@ -24,7 +24,9 @@ def inspect_corpus(corpus: Corpus) -> dict[str, Any]:
     Values that a corpus does not have are None: an imported one, for example, has no neighbours.
     """
     lengths_N = np.diff(corpus.tokens.offsets)
-    doubling = 2.0 ** np.arange(0, int(lengths_N.max()).bit_length() + 1)
+    least, most = int(lengths_N.min()), int(lengths_N.max())
+    doubling = 2.0 ** np.arange(least.bit_length() - 1, most.bit_length() + 1)
+    binned, _ = np.histogram(lengths_N, doubling)
     sizes_I = np.diff(corpus.instances.pieces.starts_I)
     counts = corpus.counts
     return {
@@ -46,7 +48,7 @@ def inspect_corpus(corpus: Corpus) -> dict[str, Any]:
         "order": _order(corpus),
         "neighbors": _neighbors(corpus),
         "shared_instance_cosine": corpus.manifest["shared_instance_cosine"],
-        "histograms": {"tokens_per_document": bin_counts(lengths_N, doubling)},
+        "histograms": {"tokens_per_document": {"edges": doubling.tolist(), "counts": binned.tolist()}},
     }
 
 
@@ -95,14 +97,6 @@ def summary_statistics(values: ArrayLike) -> dict[str, float]:
     values = np.asarray(values)
     percentiles = {f"p{p}": float(np.percentile(values, p)) for p in PERCENTILES}
     return {"mean": float(values.mean()), **percentiles, "max": float(values.max())}
-
-
-def bin_counts(values: ArrayLike, edges: NDArray[np.floating]) -> dict[str, list[float]]:
-    """Counts of values between edges, without empty bins at the ends; values beyond are in the end bins."""
-    counts, _ = np.histogram(np.clip(values, edges[0], edges[-1]), edges)
-    used = np.flatnonzero(counts)
-    first, last = (used[0], used[-1] + 1) if len(used) else (0, 0)
-    return {"edges": edges[first : last + 1].tolist(), "counts": counts[first:last].tolist()}
 
 
 def _domains(corpus: Corpus, lengths_N: NDArray[np.int64]) -> dict[str, dict[str, int]]:

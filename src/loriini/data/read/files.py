@@ -4,7 +4,6 @@ import glob
 import io
 import os
 import re
-import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import accumulate
@@ -46,7 +45,7 @@ def as_utf8(name: str) -> str:
 def open_binary(path: str | Path) -> IO[bytes]:
     """Open a file for reading bytes; raises OSError."""
     if not is_remote(path):
-        return open(local_path(path), "rb")
+        return open(path, "rb")
     system, name = _file_system(str(path))
     return io.BufferedReader(system.open(name, "rb"))  # files of fsspec have no readline with a limit
 
@@ -56,7 +55,7 @@ def machine_failed(path: str, error: object, what: str = "disk and memory") -> I
     return InputError(f"{path}: {error}; check {what}, and rerun")
 
 
-def matching_paths(path: str | Path) -> list[str]:
+def matching_paths(path: str) -> list[str]:
     """The files and folders that match a pattern, sorted; `path` alone when it exists by this name.
 
     `**` matches folders at any depth; the contents of a matching folder are not listed again. Broken links
@@ -64,15 +63,14 @@ def matching_paths(path: str | Path) -> list[str]:
     nothing matches.
     """
     if not is_remote(path):
-        path = local_path(path)
         matches = [path] if os.path.exists(path) else sorted(set(glob.glob(path, recursive=True)) - {path})
         if not matches:
             what = "no file matches the pattern" if glob.has_magic(path) else "no such file or folder"
             raise InputError(f"{path}: {what}; check the path")
         return _outermost({match: os.path.isdir(match) for match in matches})
-    system, name = _file_system(str(path))
+    system, name = _file_system(path)
     if "*" not in name:
-        return [str(path)]
+        return [path]
     with _remote_errors(path):
         infos = system.glob(name, detail=True)
     if not infos:
@@ -85,17 +83,14 @@ def matching_paths(path: str | Path) -> list[str]:
 def files_at(path: str | Path) -> list[str] | None:
     """The files below a folder, sorted, without hidden ones; None if `path` is a file.
 
-    Links are followed; no folder is visited twice. What cannot be read, such as a broken link, a folder
-    without permission or a pipe, is listed too, so that reading reports it. Raises InputError when nothing is
-    there, and for a pipe or device.
+    Links are followed; no folder is visited twice. What cannot be read, such as a broken link or a folder
+    without permission, is listed too, so that reading reports it; pipes and devices are left out. Raises
+    InputError if `path` is a pipe or device, or is not at its URL.
     """
     if not is_remote(path):
-        path = local_path(path)
-        if not os.path.lexists(path):
-            raise InputError(f"{path}: no such file or folder; check the path")
-        if is_special(path):
+        if _is_special(path):
             raise InputError(f"{path}: neither a file nor a folder; write it to a file, and give that")
-        return list(_walk(path, set())) if os.path.isdir(path) else None
+        return list(_walk(str(path), set())) if os.path.isdir(path) else None
     system, name = _file_system(str(path))
     with _remote_errors(path):
         if system.info(name)["type"] != "directory":
@@ -105,21 +100,15 @@ def files_at(path: str | Path) -> list[str] | None:
     return sorted(system.unstrip_protocol(file) for file in files)
 
 
-def is_special(path: str | Path) -> bool:
-    """Whether `path` is a pipe, a device or the like on this machine: opening it could block."""
-    if is_remote(path):
-        return False
-    try:
-        mode = os.stat(local_path(path)).st_mode
-    except OSError:
-        return False
-    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+def _is_special(path: str | Path) -> bool:
+    """Whether `path` is a pipe, a device or the like: opening it could block."""
+    return not os.path.isfile(path) and not os.path.isdir(path) and os.path.exists(path)
 
 
 def fingerprint(path: str | Path) -> dict[str, Any]:
     """Values that change when a file does: its size and mtime; for a remote file, metadata like the ETag.
 
-    A file that cannot be read, a pipe or a device has only `unreadable`; reading it reports why.
+    A file that cannot be read has only `unreadable`; reading it reports why.
     """
     if is_remote(path):
         system, name = _file_system(str(path))
@@ -127,11 +116,9 @@ def fingerprint(path: str | Path) -> dict[str, Any]:
             info = system.info(name)
         return {key: str(info[key]) for key in info if re.sub("[-_]", "", key).lower() in _CHANGES}
     try:
-        status = os.stat(local_path(path))
+        status = os.stat(path)
     except OSError as error:
         return {"unreadable": type(error).__name__}
-    if is_special(path):
-        return {"unreadable": "OSError"}
     return {"size": status.st_size, "mtime": status.st_mtime_ns}
 
 
@@ -159,7 +146,7 @@ def _walk(folder: str, visited: set[str]) -> Iterator[str]:
     for path in (os.path.join(folder, name) for name in names if not name.startswith(".")):
         if os.path.isdir(path):
             yield from _walk(path, visited)
-        else:
+        elif not _is_special(path):
             yield path
 
 

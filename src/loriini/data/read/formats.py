@@ -43,20 +43,17 @@ def read_separated(path: str, fields: Fields, delimiter: str = ",") -> Records:
     csv.field_size_limit(MAX_RECORD_BYTES)  # for the whole process; Python's default is 128 KiB
     rows = csv.reader(_decoded_lines(path), delimiter=delimiter, strict=True)
     header: list[str] = []
-    while True:
-        number = rows.line_num + 1
-        try:
-            row = next(rows, None)
-        except csv.Error as error:  # what follows may be inside or outside of a quoted field
-            yield number, BadRecord("misplaced quote or line end, and the rest of the file", error, QUOTING)
-            return
-        if row is None:
-            return
-        if row and not header:
-            header = [name.strip() for name in row]
-            fields.columns_of(header)
-        elif row:
-            yield number, _row(header, row)
+    number = 1
+    try:
+        for row in rows:
+            if row and not header:
+                header = [name.strip() for name in row]
+                fields.columns_of(header)
+            elif row:
+                yield number, _row(header, row)
+            number = rows.line_num + 1
+    except csv.Error as error:  # what follows may be inside or outside of a quoted field
+        yield number, BadRecord("misplaced quote or line end, and the rest of the file", error, QUOTING)
 
 
 def read_parquet(path: str, fields: Fields) -> Records:

@@ -164,7 +164,7 @@ def _file_in_folder(given: str | None, folder: str, path: str) -> InputFile:
 
 def _hash(file: InputFile) -> str:
     try:
-        return digest(file.state) if "unreadable" in file.state else file_hash(Path(file.path))
+        return file_hash(Path(file.path))
     except OSError as error:
         return digest({"unreadable": type(error).__name__})
 

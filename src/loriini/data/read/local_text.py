@@ -8,6 +8,7 @@ installation gives the same documents in the same order.
 
 import ast
 import inspect
+import os
 import re
 import sys
 import sysconfig
@@ -101,7 +102,10 @@ def local_documents(max_characters_per_domain: int = DOMAIN_CHARACTERS) -> Itera
         groups = grouped(sources, lambda source: source.group)
         for source in take_evenly(groups, lambda s: s.size, limit, key=lambda s: f"{s.group}/{s.name}"):
             for document in _read(source):
-                if len(document.text.strip()) >= MIN_CHARACTERS and _add_if_new(document.text, endings):
+                # copies of a licence differ only at their top
+                ending = "".join(document.text[-1_000:].lower().split())
+                if len(document.text.strip()) >= MIN_CHARACTERS and ending not in endings:
+                    endings.add(ending)
                     yield document, source.group
 
 
@@ -223,19 +227,7 @@ def _is_written(text: str) -> bool:
 
 def _size(path: Path) -> int:
     """A regular file's size in bytes; 0 for anything else."""
-    try:
-        return path.stat().st_size if path.is_file() else 0
-    except OSError:
-        return 0
-
-
-def _add_if_new(text: str, endings: set[str]) -> bool:
-    """Add a text's end to `endings`; True if it was new. Copies of a licence differ only at their top."""
-    ending = "".join(text[-1_000:].lower().split())
-    if ending in endings:
-        return False
-    endings.add(ending)
-    return True
+    return os.path.getsize(path) if os.path.isfile(path) else 0
 
 
 def heldout_groups(found: Iterable[tuple[Document, str]], heldout_share: float) -> set[str]:

@@ -12,7 +12,7 @@ from loriini.common.errors import InputError, first_few, is_system_error
 from loriini.common.progress import warn
 from loriini.data.read.compressed import suffixes
 from loriini.data.read.document import Document
-from loriini.data.read.files import is_remote, is_special, machine_failed
+from loriini.data.read.files import is_remote, machine_failed
 from loriini.data.read.formats import UNREADABLE_ARCHIVES, read_json_lines, read_text_file, reader_of
 from loriini.data.read.inputs import InputFile, input_files
 from loriini.data.read.records import (
@@ -122,7 +122,7 @@ def read_file(file: InputFile, options: ReadOptions, on_drop: OnDrop) -> Iterato
                 raise record
             document = to_document(record, options.fields, file.name + place, file.domain)
         except BadRecord as bad:
-            if options.on_error == "stop" and bad.fix:
+            if options.on_error != "skip" and bad.fix:
                 remedy = f"fix the {bad.fix}, or pass --on-error skip to count and skip it"
                 raise InputError(f"{file.path}{place}: {' '.join(str(bad).split())}; {remedy}") from None
             on_drop(Dropped(None, file.path + place, bad.reason, bad.detail))
@@ -152,8 +152,6 @@ def _until_failure(file: InputFile, fields: Fields) -> Iterator[tuple[int, Mappi
 def _records(file: InputFile, fields: Fields) -> Records:
     if file.span:
         return read_json_lines(file.path, fields, file.span)
-    if is_special(file.path):
-        raise BadRecord("neither file nor folder", fix=None)
     if UNREADABLE_ARCHIVES.fullmatch(suffixes(file.path)[0]):
         raise BadRecord("packed in a way that is not read", "unpack it, or pack it as .gz or .zst", "file")
     reader = reader_of(file.path, file.in_folder)
@@ -174,6 +172,4 @@ def _failure(file: InputFile, error: Exception) -> BadRecord:
         raise machine_failed(file.path, error, "the connection") from None
     if not isinstance(error, OSError):
         raise error
-    if file.span:  # other tasks read the other parts
-        raise machine_failed(file.path, error) from None
     return BadRecord("unreadable file", error, fix="file")

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from textwrap import shorten
 from typing import Any, Literal
 
-from loriini.common.checks import check_fields
 from loriini.common.errors import InputError
 from loriini.data.read.document import Document
 from loriini.data.read.names import HELDOUT_DOCUMENTS
@@ -126,9 +125,6 @@ class ReadOptions:
     on_error: OnError = "stop"
     min_characters: int = 0
     max_document_characters: int = MAX_DOCUMENT_CHARACTERS
-
-    def __post_init__(self) -> None:
-        check_fields(self, dashed=True)  # a misspelt on_error would drop flawed records
 
     def reason_to_drop(self, document: Document) -> str:
         """Why a document of this length is not selected; "" if it is."""

@@ -99,14 +99,6 @@ def test_memory_does_not_grow_with_instances(tmp_path: Path, monkeypatch: pytest
     assert peak < 4_000_000, "a number of 8 bytes for every instance"
 
 
-def test_a_document_in_the_order_twice_is_an_error(tmp_path: Path) -> None:
-    tokens = tokens_artifact(tmp_path / "tokens", [[5, EOS], [6, EOS]], [0, 0])
-    with pytest.raises(ValueError, match="3 documents, 2 of them distinct"):
-        instances.write_instances(
-            tmp_path / "instances", tokens, order_artifact(tmp_path / "order", [1, 0, 1]), length=2
-        )
-
-
 def test_ids_outside_the_vocabulary_are_refused() -> None:
     nothing = Pieces(np.zeros(3, int), np.zeros(0, int), np.zeros(0, np.int32))
     ids = np.array([[1, 2, 3], [4, 5, 6]], np.uint16)

@@ -13,7 +13,7 @@ Axes: D documents read, N documents stored.
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import compress
 from pathlib import Path
@@ -243,5 +243,4 @@ def limit_domains(count: int, where: object) -> None:
 
 
 def _write_dropped(file: IO[str], dropped: Dropped) -> None:
-    record = {"id": dropped.id, "where": dropped.where, "reason": dropped.reason, "detail": dropped.detail}
-    file.write(json.dumps(record) + "\n")
+    file.write(json.dumps(asdict(dropped)) + "\n")

@@ -89,7 +89,6 @@ def write_instances(
 
     Raises:
         InputError: the corpus is shorter than one instance.
-        ValueError: a document is in the order twice (a bug, or damage).
     """
     inputs = {"tokens": tokens.digest, "order": order.digest}
     return build_artifact(folder, {"length": length}, inputs, partial(_write, tokens, order, length, execute))
@@ -108,7 +107,7 @@ def open_instances(artifact: Artifact) -> Instances:
     """Map the arrays of an `instances` artifact, unread. ValueError if their sizes differ from its counts."""
     counts = artifact.counts
     count, width = counts["instances"], artifact.settings["length"] + 1
-    tokens = map_ids(artifact.path(INSTANCE_FILE), counts, count * width)
+    tokens = map_ids(artifact.path(INSTANCE_FILE), counts["dtype"], count * width)
     pieces = Pieces(*map(artifact.array, PIECES))
     domains_I = artifact.array(MAJORITY_FILE)
     sizes = (len(pieces), len(domains_I), len(pieces.documents_P), int(pieces.starts_I[-1]))
@@ -148,14 +147,8 @@ def _write_ends(
 
     Memory: at most 24 bytes per document.
     """
-    offsets = open_tokens(tokens).offsets
     order_M = order.array(ORDER)
-    used_N = np.zeros(len(offsets) - 1, bool)
-    used_N[order_M] = True
-    distinct = int(used_N.sum())
-    if distinct != len(order_M):
-        raise ValueError(f"the order holds {len(order_M)} documents, {distinct} of them distinct")
-    cut = cut_instances(offsets, order_M, size)
+    cut = cut_instances(open_tokens(tokens).offsets, order_M, size)
     np.save(folder / ENDS, cut.ends_M)
     begins_M = np.append(0, cut.ends_M)[:-1]
     in_instances_M = (begins_M < cut.ends_M) & (begins_M < len(cut) * size)

@@ -27,11 +27,6 @@ class Pieces:
     def __len__(self) -> int:
         return len(self.starts_I) - 1
 
-    @property
-    def instances_P(self) -> Ids:
-        """The instance of each piece, (P,)."""
-        return np.repeat(np.arange(len(self)), np.diff(self.starts_I))
-
     def block(self, first: int, last: int) -> "Pieces":
         """The pieces of the instances `first` … `last` - 1, numbered from 0."""
         starts_I = self.starts_I[first : last + 1]
@@ -88,7 +83,8 @@ def majority_domains(pieces: Pieces, domains_N: NDArray[np.uint16]) -> NDArray[n
     """The domain of most of each instance's tokens, uint16 (I,); in a tie the lowest index."""
     domains_P = domains_N[pieces.documents_P].astype(np.int64)
     width = int(domains_P.max(initial=0)) + 1
-    pairs, pair_P = np.unique(pieces.instances_P * width + domains_P, return_inverse=True)
+    instances_P = np.repeat(np.arange(len(pieces)), np.diff(pieces.starts_I))
+    pairs, pair_P = np.unique(instances_P * width + domains_P, return_inverse=True)
     tokens = np.bincount(pair_P, weights=pieces.lengths_P)
     instances, domains = np.divmod(pairs, width)
     best_first = np.lexsort((domains, -tokens, instances))
