@@ -14,6 +14,7 @@ from loriini.common.checks import (
     Count,
     CountOrZero,
     Fraction,
+    Positive,
     Weight,
     is_finite,
     refuse_first,
@@ -39,8 +40,6 @@ COUNTED = ("all", "top_k", "expert_choice")
 RENORMALISED = ("softmax_selected", "softmax_twice", "sigmoid")
 """Gates that sum to 1 over the selected experts, so that the gate of a single one is always 1."""
 AUXILIARY_LOSSES = ("load_balance", "confidence_entropy", "router_z", "gate_l1")
-LARGEST_CAPACITY = 1 << 16
-"""Upper bound of `capacity_factor` while the number of experts is unknown."""
 
 
 def _choice(field: str, value: str) -> Needs:
@@ -95,9 +94,7 @@ class RoutingConfig:
     which models are sized and experts' initial weights scaled."""
     top_p: Annotated[float, Bounds(above=0, most=1)] = setting(0.6, needs=_choice("selection", "top_p"))
     """Sum of softmax weights that a unit's experts reach with selection=top_p."""
-    capacity_factor: Annotated[float, Bounds(above=0, most=LARGEST_CAPACITY)] = setting(
-        1.0, needs=_choice("selection", "expert_choice")
-    )
+    capacity_factor: Positive = setting(1.0, needs=_choice("selection", "expert_choice"))
     """Mean number of experts per unit with selection=expert_choice."""
     gates: Gates | Annotated[str, Registered("gates")] = "softmax_all"
     """The weights of the selected experts: the softmax over all experts (`softmax_all`: Lory, Switch,
