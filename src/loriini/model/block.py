@@ -101,9 +101,8 @@ BLOCKS: dict[str, Block] = {
 
 def make_shared_experts(config: LoriiniConfig) -> Experts | None:
     """A layer's shared experts as one FFN of their total width; None without any."""
-    if not config.shared_width:
-        return None
-    return BLOCKS[config.block].experts(1, config.hidden_size, config.shared_width)
+    width = config.design.num_shared_experts * config.intermediate_size
+    return BLOCKS[config.block].experts(1, config.hidden_size, width) if width else None
 
 
 def make_experts(config: LoriiniConfig) -> Experts:
