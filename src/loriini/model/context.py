@@ -55,8 +55,8 @@ def routing_context(
         prompt_lengths = prompt_lengths.to(x_BLD.device)
     if first is not None:
         if past == 0:
-            lengths_B = count_tokens(x_BLD, mask_BH) if prompt_lengths is None else prompt_lengths
-            first.begin(inference_routing or "prompt", lengths_B)
+            first.inference_routing = inference_routing or "prompt"
+            first.prompt_lengths = count_tokens(x_BLD, mask_BH) if prompt_lengths is None else prompt_lengths
         inference_routing, prompt_lengths = first.inference_routing, first.prompt_lengths
     segment = inference_routing == "segment"
     if prompt_lengths is not None and past == 0:

@@ -53,10 +53,6 @@ class RoutedCacheLayer(DynamicLayer):
         self.prompt_lengths: Tensor | None = None
         self.inference_routing: str | None = None
 
-    def begin(self, inference_routing: str, lengths_B: Tensor) -> None:
-        """Store the mode and prompt lengths by which the first call and every later one are routed."""
-        self.inference_routing, self.prompt_lengths = inference_routing, lengths_B
-
     def reorder_cache(self, beam_idx: Tensor) -> None:
         super().reorder_cache(beam_idx)
         self._select(lambda x: x.index_select(0, beam_idx.to(x.device)))
