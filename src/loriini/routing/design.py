@@ -357,13 +357,6 @@ DESIGNS: dict[str, RoutingConfig] = {
 }
 
 
-def find_design(name: Any) -> RoutingConfig:
-    """The design of this name; for an unknown name a ValueError that lists all."""
-    if not isinstance(name, str) or name not in DESIGNS:
-        raise ValueError(f"there is no design {name!r}; there are: {', '.join(DESIGNS)}")
-    return DESIGNS[name]
-
-
 def design_name(routing: RoutingConfig) -> str:
     """The name in `DESIGNS` of a design, or "a design of its own".
 
@@ -383,10 +376,13 @@ def design_and_fields(value: Any, base: RoutingConfig) -> tuple[RoutingConfig, d
     """The design that a name or a table of fields starts from, and the fields that it changes.
 
     A table's `design` names the one to start from; without it that is `base`. Fields are not checked.
-    ValueError for an unknown design.
+    ValueError for an unknown design, which lists all.
     """
     table = {"design": value} if isinstance(value, str) else value
     if not isinstance(table, Mapping):
         raise ValueError(f"routing is {value!r}; it must be a design's name or a table of its fields")
     fields = {name: part for name, part in table.items() if name != "design"}
-    return find_design(table["design"]) if "design" in table else base, fields
+    design = DESIGNS.get(str(table["design"])) if "design" in table else base
+    if design is None:
+        raise ValueError(f"there is no design {table['design']!r}; there are: {', '.join(DESIGNS)}")
+    return design, fields
