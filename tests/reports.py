@@ -69,12 +69,10 @@ def metrics(dense: int, steps: int = 24) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def write_run(folder: Path, dense_steps: int, routed: bool = True) -> None:
+def write_run(folder: Path, dense_steps: int) -> None:
     """The files of a run that a report reads, and its routes by two domains."""
     folder.mkdir(parents=True)
     (folder / "metrics.jsonl").write_text(metrics(dense_steps))
-    if not routed:
-        return
     gates = np.array([[[0.7, 0.1, 0.1, 0.1], [0.1, 0.7, 0.1, 0.1]]] * 2)
     units, bits, none = np.array([10, 10]), np.full(2, 0.5), np.zeros(2)
     routes = Routes(10 * gates, gates, np.ones((2, 2)), bits, none, units, units, ("python", HOSTILE))

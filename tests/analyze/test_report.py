@@ -11,7 +11,6 @@ import pytest
 from loriini.analyze.report import write_run_report
 from loriini.analyze.routes import Routes
 from loriini.analyze.sections import expert_use_plots, who_routes_where
-from loriini.common.errors import InputError
 from loriini.routing import DESIGNS
 from reports import HOSTILE, Page, dump, text_of, write_run
 
@@ -45,24 +44,20 @@ def test_choices_and_weights_are_two_pictures_where_they_differ(trained: Path) -
 
 
 def test_the_report_of_one_run(trained: Path, tmp_path: Path) -> None:
-    run, out = trained, tmp_path / "analysis"
+    run, routes = trained, Routes.load(trained / "routes.npz")
     settings = {"name": HOSTILE, "steps": 24, "routing": {"unit": "segment"}, "corpus": ["/somewhere/text"]}
     settings |= {"init": "/somewhere/model", "evaluate": {"heldout": ["/somewhere/held out"]}}
     dump(run / "run.json", settings)
-    page = Page(write_run_report(run, out, remark=HOSTILE).read_text())
-    assert page.headings == [HOSTILE, "Learning", "Use of experts", "Settings"]
-    assert f"Note: {HOSTILE}" in page.text
+    page = Page(write_run_report(run, tmp_path, routes, DESIGNS["smear"]).read_text())
+    assert page.headings == [HOSTILE, "Learning", "Use of experts", "Who routes where", "Settings"]
+    assert "Note: " in page.text
     assert "activation" not in page.text
     assert "routing.unit" in page.text
     assert "/somewhere" not in page.text
 
 
 def test_the_report_of_a_model_folder_has_its_routes_alone(trained: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "some-model"
-    folder.mkdir()
-    assert Page(write_run_report(folder, trained).read_text()).headings == ["some-model", "Who routes where"]
-    with pytest.raises(InputError, match="some-model"):
-        write_run_report(folder, folder)
-    of_run = tmp_path / "a-run" / "model"
-    of_run.mkdir(parents=True)
-    assert Page(write_run_report(of_run, trained).read_text()).headings[0] == "a-run"
+    routes = Routes.load(trained / "routes.npz")
+    for folder, name in (("some-model", "some-model"), ("a-run/model", "a-run")):
+        written = write_run_report(tmp_path / folder, tmp_path, routes, DESIGNS["lory"])
+        assert Page(written.read_text()).headings == [name, "Who routes where"]

@@ -14,7 +14,6 @@ from transformers import PreTrainedTokenizerBase
 
 from loriini.analyze.lens_page import write_lens_page
 from loriini.analyze.reading import Lens, Reading
-from loriini.analyze.report import read_routes
 from loriini.analyze.routes import ROUTES, Routes
 from loriini.common.errors import InputError
 from loriini.common.folders import model_folder, name_of
@@ -152,8 +151,9 @@ def _load_dense(path: Path, device: str | None, text: str, ids_N: Tensor) -> Lor
 def _routes_of(run: Path, reading: Reading) -> Routes | None:
     """The routes by domain that `loriini analyze` measured for a run, if they are of this model's shape."""
     folder = model_folder(run)
-    for path in (run / ROUTES, folder / ROUTES, folder.parent / ROUTES):
-        routes = read_routes(path)
-        if routes is not None and routes.choices[:, 0].shape == reading.gates_LUE[:, 0].shape:
-            return routes
+    for path in (folder / ROUTES, folder.parent / ROUTES):
+        if path.exists():
+            routes = Routes.load(path)
+            if routes.choices[:, 0].shape == reading.gates_LUE[:, 0].shape:
+                return routes
     return None

@@ -13,7 +13,7 @@ from loriini.evaluate.settings import EvaluationSettings
 from loriini.model.weights.loading import load_config, load_model
 from loriini.model.weights.run_record import training_of
 from loriini.reporting.page import REPORT, element, join, paragraph, strong, table, write_page
-from loriini.routing import causality_warning
+from loriini.routing import RoutingConfig, causality_warning
 from loriini.train.changes import PATHS
 from loriini.train.config import read_run
 from loriini.train.records.metrics import METRICS, read_records
@@ -36,7 +36,7 @@ def analyze_run(run: Path, settings: EvaluationSettings, out: Path | None = None
     routes = measure_routes(run, settings)
     out.mkdir(parents=True, exist_ok=True)
     routes.save(out / ROUTES)
-    return write_run_report(run, out, causality_warning(load_config(run).routing, training=True))
+    return write_run_report(run, out, routes, load_config(run).routing)
 
 
 def measure_routes(run: Path, settings: EvaluationSettings) -> Routes:
@@ -51,17 +51,14 @@ def measure_routes(run: Path, settings: EvaluationSettings) -> Routes:
     return routes_by_domain(model, heldout, training.evaluated_in, field=settings.domain_field)
 
 
-def write_run_report(run: Path, out: Path, remark: str | None = None) -> Path:
-    """Write `out/report.html` on one run's training, and on its routes if there is an `out/routes.npz`.
+def write_run_report(run: Path, out: Path, routes: Routes, design: RoutingConfig) -> Path:
+    """Write `out/report.html` on the routes of a model of this design, and on its training.
 
-    `remark` is shown at the top. Sections without their files are left out: a model folder has routes
-    alone. InputError if there is nothing to report.
+    A model folder, which has no files on its training, has routes alone.
     """
-    trained, settings = read_run(run / RUN) if (run / RUN).exists() else (None, {})
+    settings = read_run(run / RUN)[1] if (run / RUN).exists() else {}
     metrics = read_records(run / METRICS, "tokens", "loss")
-    routes = read_routes(out / ROUTES)
-    if not metrics and routes is None:
-        raise InputError(f"{run}: has neither {METRICS} nor measured routes; train the run first")
+    remark = causality_warning(design, training=True)
     name = settings.get("name", name_of(run))
     opening = join(
         element("p", "Loriini · a run", class_="kicker"),
@@ -72,14 +69,8 @@ def write_run_report(run: Path, out: Path, remark: str | None = None) -> Path:
     shown = [[name, str(value)] for name, value in by_dotted_name(settings).items() if name not in LOCAL]
     sections = {
         "Learning": learning_section(name, metrics),
-        "Use of experts": expert_use_plots(metrics, trained.routing if trained else None),
+        "Use of experts": expert_use_plots(metrics, design),
         "Who routes where": who_routes_where(routes),
         "Settings": table(["setting", "value"], shown),
     }
-    out.mkdir(parents=True, exist_ok=True)
     return write_page(out / REPORT, f"Loriini: {name}", opening, sections.items())
-
-
-def read_routes(path: Path) -> Routes | None:
-    """The routes in a file; None if there is no file."""
-    return Routes.load(path) if path.exists() else None

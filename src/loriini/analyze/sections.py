@@ -42,19 +42,19 @@ def learning_section(name: str, metrics: Metrics) -> Html | None:
     return p.figure(plots.loss_curve(name, metrics), caption)
 
 
-def expert_use_plots(metrics: Metrics, design: RoutingConfig | None) -> Html | None:
+def expert_use_plots(metrics: Metrics, design: RoutingConfig) -> Html | None:
     """How the experts of `design` were used over training."""
     routed = routed_steps(metrics)
     if not routed:
         return None
-    if design is not None and design.selection == "expert_choice":
+    if design.selection == "expert_choice":
         use = p.paragraph(
             "In training every expert chooses the same number of tokens or segments, so the load is even "
             "whatever is learnt. In evaluation each token or segment chooses its experts, and their load may "
             "be uneven."
         )
     else:
-        use = _activity(routed) if design is not None and design.soft else _busiest(routed)
+        use = _activity(routed) if design.soft else _busiest(routed)
     return p.join(use, _loads(routed))
 
 
@@ -110,10 +110,8 @@ def _loads(routed: Metrics) -> Html:
     )
 
 
-def who_routes_where(routes: Routes | None) -> Html | None:
+def who_routes_where(routes: Routes) -> Html:
     """Share of choices and mean weight by domain, and how far they depend on the domain."""
-    if routes is None or routes.choices.shape[-1] == 1:
-        return None
     shown = routes.largest(DOMAINS_SHOWN)
     left_out = len(routes.domains) - len(shown.domains)
     return p.join(

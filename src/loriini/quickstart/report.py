@@ -7,8 +7,7 @@ from shlex import join
 from statistics import fmean
 from typing import Any
 
-from loriini.analyze.report import read_routes
-from loriini.analyze.routes import ROUTES
+from loriini.analyze.routes import ROUTES, Routes
 from loriini.analyze.sections import document_and_nearest, expert_use_plots, who_routes_where
 from loriini.common.extension import extension_arguments
 from loriini.compare import figures
@@ -133,7 +132,7 @@ def write_report(job: Finished) -> Path:
         "Learning": learning_section(job.found, job.found["variants"]),
         "Perplexity by domain": _perplexity_section(job),
         "Use of experts": expert_use_plots(metrics, routing),
-        "Who routes where": who_routes_where(read_routes(run / ROUTES)),
+        "Who routes where": who_routes_where(Routes.load(run / ROUTES)),
         "Similar documents": similar_documents_section(job),
         "Samples": _samples_section(job),
         "Time and memory": _cost_section(job),
