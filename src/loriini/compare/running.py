@@ -46,7 +46,7 @@ def train_all(trainings: Sequence[Training], jobs: int = 1) -> dict[Path, str]:
     inform(f"{len(trainings)} trainings, {len(left)} of them not done, {jobs} at once")
     with progress("trainings", len(trainings)) as advance:
         advance(len(trainings) - len(left))
-        return _Processes(left, jobs, advance).run() if left else {}
+        return _run_processes(left, jobs, advance)
 
 
 def refuse_failures(trainings: Sequence[Training], failures: Mapping[Path, str]) -> None:
@@ -108,66 +108,45 @@ class _Process(NamedTuple):
     """Its progress, from `steps_shown`."""
 
 
-class _Processes:
-    """`loriini train --resume` for each of the trainings, as many at once as there are jobs."""
-
-    def __init__(self, trainings: Sequence[Training], jobs: int, advance: Advance) -> None:
-        self.waiting, self.jobs, self.advance = deque(trainings), jobs, advance
-        self.running: dict[int, _Process] = {}
-        """By slot, 0 to jobs - 1."""
-        self.failures: dict[Path, str] = {}
-
-    def run(self) -> dict[Path, str]:
-        total = self.left
-        with deferred_interrupts() as interrupted:
-            try:
-                while self.left:
-                    self._start()
-                    time.sleep(POLL_SECONDS)
-                    if interrupted():
-                        raise Interrupted(
-                            f"{total - self.left} of {total} trainings ended, those at work are saved; run "
-                            "the same command again to resume"
-                        )
-                    self._collect()
-            finally:
-                self._stop()
-        return self.failures
-
-    @property
-    def left(self) -> int:
-        return len(self.waiting) + len(self.running)
-
-    def _start(self) -> None:
-        for slot in range(self.jobs):
-            if self.waiting and slot not in self.running:
-                training = self.waiting.popleft()
-                process = start_training(training, environment_of(slot, self.jobs))
-                self.running[slot] = _Process(training, process, steps_shown(training))
-
-    def _collect(self) -> None:
-        """Show how far each training is, and print a line for each one that ended."""
-        for slot, (training, process, shown) in list(self.running.items()):
-            code = process.exitcode
-            if code is None:
-                next(shown)
-                continue
-            del self.running[slot]
-            shown.close()
-            self.advance()
-            if code and not training.is_done:
-                reason = self.failures[training.folder] = failure(code, training.folder / LOG)
-                warn(f"{training.name} failed, {self.left} left: {reason}")
-            else:
-                inform(f"{training.name}: {training_state(training)} ({self.left} left)")
-
-    def _stop(self) -> None:
-        """End what still runs; every process saves first."""
-        for each in self.running.values():
-            each.process.terminate()
-        for each in self.running.values():
-            each.process.join()
-            each.shown.close()
+def _run_processes(trainings: Sequence[Training], jobs: int, advance: Advance) -> dict[Path, str]:
+    """`loriini train --resume` for each of the trainings, `jobs` at once; see `train_all`."""
+    waiting, failures = deque(trainings), dict[Path, str]()
+    running: dict[int, _Process] = {}  # by slot, 0 to jobs - 1
+    with deferred_interrupts() as interrupted:
+        try:
+            while left := len(waiting) + len(running):
+                for slot in range(jobs):
+                    if waiting and slot not in running:
+                        training = waiting.popleft()
+                        process = start_training(training, environment_of(slot, jobs))
+                        running[slot] = _Process(training, process, steps_shown(training))
+                time.sleep(POLL_SECONDS)
+                if interrupted():
+                    ended = f"{len(trainings) - left} of {len(trainings)} trainings ended"
+                    raise Interrupted(
+                        f"{ended}, those at work are saved; run the same command again to resume"
+                    )
+                for slot, (training, process, shown) in list(running.items()):
+                    code = process.exitcode
+                    if code is None:
+                        next(shown)
+                        continue
+                    del running[slot]
+                    left -= 1
+                    shown.close()
+                    advance()
+                    if code and not training.is_done:
+                        reason = failures[training.folder] = failure(code, training.folder / LOG)
+                        warn(f"{training.name} failed, {left} left: {reason}")
+                    else:
+                        inform(f"{training.name}: {training_state(training)} ({left} left)")
+        finally:  # every process saves before it ends
+            for each in running.values():
+                each.process.terminate()
+            for each in running.values():
+                each.process.join()
+                each.shown.close()
+    return failures
 
 
 def steps_shown(training: Training) -> Generator[None]:
