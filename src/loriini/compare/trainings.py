@@ -63,17 +63,12 @@ class Training:
         """True if it finished or diverged, so that there is something to measure."""
         return self.state in ("finished", "diverged")
 
-    def folder_name(self, corpus: TrainingCorpus) -> str:
-        """A readable name, different for every setting that changes what is trained, and for every corpus."""
-        readable = "".join(c if c.isalnum() or c in "=.-" else "_" for c in self.variant)
-        return f"{readable}-seed{self.seed}-{run_digest(self.run, corpus)}"
-
 
 Placed = TypeVar("Placed", bound=Training)
 
 
 def with_folders(trainings: Iterable[Placed], folder: Path) -> list[Placed]:
-    """The trainings with their folders in `folder`: an existing one of the same settings, or a new name.
+    """The trainings with their folders in `folder`: an existing one of the same settings, or a new one.
 
     InputError for a training that its corpus does not fit.
     """
@@ -85,9 +80,10 @@ def with_folders(trainings: Iterable[Placed], folder: Path) -> list[Placed]:
             check_length(training.run, corpus)
         except InputError as error:
             raise InputError(f"{training.variant}: {error}") from error
-        name = training.folder_name(corpus)
-        made = sorted(folder.glob(f"*-seed{training.seed}-{name.rpartition('-')[2]}"))
-        placed.append(replace(training, folder=made[0] if made else folder / name))
+        trained = f"seed{training.seed}-{run_digest(training.run, corpus)}"
+        readable = "".join(c if c.isalnum() or c in "=.-" else "_" for c in training.variant)
+        made = sorted(folder.glob(f"*-{trained}"))
+        placed.append(replace(training, folder=made[0] if made else folder / f"{readable}-{trained}"))
     return placed
 
 
