@@ -1,7 +1,6 @@
 """What is measured of a model: questions."""
 
 from dataclasses import replace
-from pathlib import Path
 from statistics import fmean
 
 import pytest
@@ -9,7 +8,6 @@ import torch
 
 from loriini import LoriiniForCausalLM
 from loriini.evaluate.heldout import HeldOut
-from loriini.model.weights.run_record import Trained
 from loriini.papers.reproduce import measures
 from loriini.papers.reproduce.measures import LoadedModel, languages, questions
 from loriini.papers.reproduce.texts import LANGUAGES
@@ -17,12 +15,11 @@ from tiny import SEGMENT, VOCABULARY, tiny_config
 
 
 @pytest.fixture
-def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LoadedModel:
+def setting(monkeypatch: pytest.MonkeyPatch) -> LoadedModel:
     monkeypatch.setattr(measures, "ANSWER", SEGMENT // 2)
-    monkeypatch.setattr(measures, "training_of", lambda folder: Trained("fp32"))
     ids = torch.randint(VOCABULARY, (6, 3 * SEGMENT))
     model = LoriiniForCausalLM(tiny_config("lory")).eval()
-    return LoadedModel(tmp_path, model, {"birds": HeldOut(ids, 4.0)}, lambda kind: {}, SEGMENT)
+    return LoadedModel(model, "fp32", {"birds": HeldOut(ids, 4.0)}, lambda kind: {}, SEGMENT)
 
 
 def test_questions_differ_by_how_they_are_routed(setting: LoadedModel) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from loriini.analyze.routes import routes_by_domain
+from loriini.common.hardware import Precision
 from loriini.common.json_file import read_or_make
 from loriini.compare.measures import evaluation_key, training_measures
 from loriini.compare.trainings import Training
@@ -56,8 +57,8 @@ TextOfKind = Callable[[str], Mapping[str, HeldOut]]
 class LoadedModel:
     """A trained model and the held-out text that it is measured on."""
 
-    run: Path
     model: LoriiniForCausalLM
+    precision: Precision
     heldout: Mapping[str, HeldOut]
     of_kind: TextOfKind
     skip: int
@@ -107,9 +108,8 @@ def perplexity(loaded: LoadedModel, routing: EvaluationRouting = "training") -> 
 
     `instance_losses` are those of `evaluate`, with six digits.
     """
-    precision = training_of(loaded.run).evaluated_in
     evaluation = evaluate(
-        loaded.model, loaded.heldout, loaded.skip, precision=precision, routing=routing, shown=False
+        loaded.model, loaded.heldout, loaded.skip, precision=loaded.precision, routing=routing, shown=False
     )
     losses = {
         domain: list(map(significant, values)) for domain, values in evaluation["instance_losses"].items()
@@ -121,7 +121,7 @@ def perplexity(loaded: LoadedModel, routing: EvaluationRouting = "training") -> 
 def routes(loaded: LoadedModel, kind: str | None = None) -> dict[str, Any]:
     """Routes of the held-out text by domain, or those of a kind of text; see `Routes.to_dict`."""
     text = loaded.heldout if kind is None else loaded.of_kind(kind)
-    return routes_by_domain(loaded.model, text, training_of(loaded.run).evaluated_in).to_dict()
+    return routes_by_domain(loaded.model, text, loaded.precision).to_dict()
 
 
 def languages(loaded: LoadedModel) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def questions(loaded: LoadedModel, routing: EvaluationRouting = "prompt") -> dic
     """
     context = loaded.skip + loaded.skip // 2
     measured = defaultdict[str, dict[str, Any]](dict)
-    precision, asked = training_of(loaded.run).evaluated_in, 0
+    asked = 0
     for domain, text in loaded.heldout.items():
         ids_BL = torch.stack([*text.instances])[:, : context + ANSWER]
         if len(ids_BL) < CHOICES or ids_BL.shape[1] < context + ANSWER:
@@ -152,7 +152,7 @@ def questions(loaded: LoadedModel, routing: EvaluationRouting = "prompt") -> dic
             prompts_B = torch.full((len(asked_BL),), context)
             inference = prompt_routing(loaded.model, routing, prompts_B)
             inputs = routing_inputs(loaded.model, domain, len(asked_BL), asked)
-            losses_BL = score_tokens(loaded.model, asked_BL, precision, **inputs, **inference).loss
+            losses_BL = score_tokens(loaded.model, asked_BL, loaded.precision, **inputs, **inference).loss
             scores.append(-losses_BL[:, context - 1 :].mean(1).double().cpu())
         asked += len(ids_BL)
         scores_BC = torch.stack(scores, dim=1)
@@ -202,7 +202,8 @@ def measure(training: ItemTraining, names: Sequence[str], texts: Texts, folder: 
 
     @cache
     def loaded() -> LoadedModel:
-        return LoadedModel(run, load_model(run)[0], heldout, of_kind, texts.scale.segment_length)
+        precision = training_of(run).evaluated_in
+        return LoadedModel(load_model(run)[0], precision, heldout, of_kind, texts.scale.segment_length)
 
     def measured(name: str) -> dict[str, Any]:
         base, how = parts_of(name)
