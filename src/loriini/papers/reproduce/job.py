@@ -21,6 +21,7 @@ from loriini.papers.reproduce.results import RESULTS, item_results
 from loriini.papers.reproduce.scales import Scale, find_scale
 from loriini.papers.reproduce.settings import ReproduceSettings
 from loriini.papers.reproduce.texts import Texts
+from loriini.reporting.page import REPORT
 
 SETTINGS = "reproduce.json"
 """File with the scale and the text of a folder's runs."""
@@ -48,12 +49,10 @@ def reproduce_items(settings: ReproduceSettings, out: Path) -> Path:
             item = plan.experiment.item
             warn(f"measuring {item} failed ({type(error).__name__}: {error}); the others continue")
             errors.append(error)
-    with folder_lock(out / KEPT, wait=True):
-        overview = write_overview(out)
     refuse_failures(distinct_trainings(plans), failures)
     if errors:
         raise errors[0]
-    return overview
+    return out / REPORT
 
 
 def place_items(settings: ReproduceSettings, out: Path) -> tuple[list[Plan], Texts]:

@@ -71,7 +71,7 @@ def _headline(items: Mapping[str, Results]) -> str:
     return f"{len(found)} finding{'s' * (len(found) != 1)}: {counts}"
 
 
-def write_overview(out: Path) -> Path:
+def write_overview(out: Path) -> None:
     """Write `results.json`, the results of all items of a folder without their charts, and their pages."""
     items = read_items(out)
     plain = {name: {k: v for k, v in item.items() if k != "charts"} for name, item in items.items()}
@@ -81,12 +81,10 @@ def write_overview(out: Path) -> Path:
         for name, (_, *line) in zip(items, map(item_line, items.values()), strict=True)
     ]
     opening = p.join(p.element("h1", _headline(items)), p.note(HOW_TO_READ))
-    return write_page(
-        out / REPORT, "Loriini: findings", opening, {"Findings": p.table(LINE_HEAD, rows)}.items()
-    )
+    write_page(out / REPORT, "Loriini: findings", opening, {"Findings": p.table(LINE_HEAD, rows)}.items())
 
 
-def write_item_report(results: Results, folder: Path) -> Path:
+def write_item_report(results: Results, folder: Path) -> None:
     """Write an item's `report.html` into its folder."""
     pictures = [p.figure(draw(chart), _caption(chart)) for chart in results["charts"]]
     sections = {
@@ -106,7 +104,7 @@ def write_item_report(results: Results, folder: Path) -> Path:
         p.paragraph(p.strong(f"{sentence_case(results['verdict'])}: "), item_line(results)[-1]),
         p.note(*remarks(results)),
     )
-    return write_page(folder / REPORT, f"Loriini: {results['title']}", opening, sections.items())
+    write_page(folder / REPORT, f"Loriini: {results['title']}", opening, sections.items())
 
 
 def remarks(results: Results) -> Iterator[str]:
