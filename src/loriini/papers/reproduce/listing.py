@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from loriini.common.json_file import read_object
 from loriini.papers.published import ITEMS
 from loriini.papers.reproduce.experiments.catalog import EXPERIMENTS
 from loriini.papers.reproduce.plan import item_runs
-from loriini.papers.reproduce.results import DAMAGED, RESULTS
+from loriini.papers.reproduce.results import read_items
 from loriini.papers.reproduce.scales import Scale, find_scale, scaled_run
 from loriini.papers.reproduce.settings import ReproduceSettings
 from loriini.train.config import TrainConfig
@@ -16,16 +15,20 @@ from loriini.train.config import TrainConfig
 def describe_items(settings: ReproduceSettings, out: Path | None) -> list[dict[str, Any]]:
     """A row for each item: id, finding, trainings, the FLOPs of these, and state in `out`."""
     scale, seeds, rows = find_scale(settings.scale), settings.seeds, []
+    measured = read_items(out) if out else {}
     for name, experiment in EXPERIMENTS.items():
         wanted = item_runs(experiment, scale)
         runs = {(run.name, each.kind): run for each in wanted for run in [scaled_run(each.paper, scale)]}
         flops = sum(training_flops(run, scale) for run in runs.values())
+        state = "not measured here"
+        if found := measured.get(name):
+            state = f"{found['verdict']} ({found['scale']}, seeds: {found['seeds']})"
         rows.append(
             {
                 "item": name,
                 "trainings": seeds * len(runs),
                 "FLOPs": f"{seeds * flops:.1e}" if runs else "",
-                "state": state(name, out),
+                "state": state,
                 "finding": ITEMS[name].finding,
             }
         )
@@ -36,11 +39,3 @@ def training_flops(run: TrainConfig, scale: Scale) -> float:
     """FLOPs of a training."""
     config = run.config(scale.vocabulary(run))
     return run.steps * run.batch_size * run.length * config.flops_per_token(run.length)
-
-
-def state(name: str, out: Path | None) -> str:
-    """The verdict on an item in `out`, if it was measured there."""
-    if out is None or not (path := out / name / RESULTS).exists():
-        return "not measured here"
-    results = read_object(path, DAMAGED)
-    return f"{results['verdict']} ({results['scale']}, seeds: {results['seeds']})"
