@@ -1,9 +1,6 @@
-"""Shared by the benchmarks: seconds, memory of a fresh process, the results file."""
+"""Shared by the benchmarks: seconds, memory of a process, the results file."""
 
-import json
 import resource
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from importlib.metadata import distributions, version
@@ -34,14 +31,6 @@ def held_bytes() -> int:
     """The memory this process holds now (Linux)."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize()
-
-
-def in_fresh_process(script: str, *arguments: object) -> Any:
-    """Run the script again with other arguments; the JSON of its last line."""
-    command = [sys.executable, script, *map(str, arguments)]
-    return json.loads(
-        subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1]
-    )
 
 
 def write_results(path: Path, **results: Any) -> None:

@@ -7,8 +7,9 @@ walk runs in a fresh process, on one thread, with its compilation left out.
 """
 
 import argparse
-import json
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from loriini.common.hardware import peak_resident
 from loriini.data.prepare.similarity.walks import plain_walk, similar_walk
-from measuring import held_bytes, in_fresh_process, timed, write_results
+from measuring import held_bytes, timed, write_results
 from published_order import published_order
 
 SIZES, K, REPEATS = (100_000, 1_000_000, 10_000_000), 10, 3
@@ -54,17 +55,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--documents", type=int, nargs="+", default=SIZES)
     parser.add_argument("--results", type=Path)
-    parser.add_argument("--only", help=argparse.SUPPRESS)
     a = parser.parse_args()
-    if a.only:
-        print(json.dumps(measure(a.only, a.documents[0])))
-        return
     rows = []
-    for documents in a.documents:
-        for name in WALKS:
-            if name != PUBLISHED or documents <= PUBLISHED_UP_TO:
-                rows.append(in_fresh_process(__file__, "--only", name, "--documents", documents))
-                print(rows[-1], flush=True)
+    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as fresh:
+        for documents in a.documents:
+            for name in WALKS:
+                if name != PUBLISHED or documents <= PUBLISHED_UP_TO:
+                    rows.append(fresh.submit(measure, name, documents).result())
+                    print(rows[-1], flush=True)
     if a.results:
         write_results(a.results, rows=rows)
 
