@@ -6,8 +6,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loriini.common.checks import Count, Seed, check_choice, check_fields, option_of
+from loriini.common.checks import Count, Seed, check_choice, check_fields
 from loriini.common.errors import InputError
+from loriini.common.options import refuse_given
 from loriini.data.jobs.artifact import digest
 from loriini.data.jobs.lock import claim_folder
 from loriini.data.prepare.settings import PrepareSettings
@@ -52,17 +53,15 @@ class QuickstartSettings:
 
     def __post_init__(self) -> None:
         check_fields(self, dashed=True)
-        for name in ("text_field", "domain_field"):
-            if not self.documents and getattr(self, name) != getattr(QuickstartSettings, name):
-                raise InputError(f"{option_of(name)}: there are no --documents to read; leave it out")
+        if not self.documents:
+            refuse_given(self, ("text_field", "domain_field"), "is for --documents; leave it out")
         if self.design == DENSE:
             raise InputError("--design dense: the dense model is always trained; choose a mixture")
         from loriini.recipes.small import SIZES
         from loriini.routing import DESIGNS
 
-        mixtures = [name for name in DESIGNS if name != DENSE]
-        for name, choices in (("size", list(SIZES)), ("design", mixtures)):
-            check_choice(f"--{name}", getattr(self, name), choices)
+        check_choice("--size", self.size, SIZES)
+        check_choice("--design", self.design, [name for name in DESIGNS if name != DENSE])
         self.runs[self.design].check()
         self.prepare_settings()  # InputError for settings that no corpus has
 
