@@ -179,19 +179,15 @@ def _units(lens: Lens, start: int, stop: int) -> Iterator[Html]:
 
 
 def _tokens(lens: Lens, start: int, stop: int) -> Iterator[Html]:
-    return (_token(i, _shown(lens, i)) for i in range(start, stop))
-
-
-def _token(index: int, piece: str) -> Html:
-    """One token: a sign for each of its line breaks, then the breaks and the indentation after them."""
-    *lines, tail = piece.split("\n")
-    indentation = tail if lines and not tail.strip() else ""
-    shown = "↵".join([*lines, tail.removesuffix(indentation)])
-    return p.join(
-        p.element("span", shown, id=f"t{index}", class_="t", role="option", tabindex="-1"),
-        Html("<br>" * len(lines)),
-        p.element("span", indentation, class_="indent", aria_hidden="true") if indentation else "",
-    )
+    """Each token: a sign for each of its line breaks, then the breaks and the indentation after them."""
+    for i in range(start, stop):
+        *lines, tail = _shown(lens, i).split("\n")
+        indentation = tail if lines and not tail.strip() else ""
+        shown = "↵".join([*lines, tail.removesuffix(indentation)])
+        yield p.element("span", shown, id=f"t{i}", class_="t", role="option", tabindex="-1")
+        yield Html("<br>" * len(lines))
+        if indentation:
+            yield p.element("span", indentation, class_="indent", aria_hidden="true")
 
 
 def _shown(lens: Lens, index: int) -> str:
@@ -273,8 +269,9 @@ def domains_section(lens: Lens) -> Html:
         )
     overlaps = domain_overlaps(lens.reading, lens.design.soft, routes)
     shown = routes.largest(DOMAINS_SHOWN)
-    between = mean_overlap(routes)
-    usual = f" Two domains of this run have an overlap of {between:.3f} on average."
+    usual = ""
+    if len(routes.domains) > 1:
+        usual = f" Two domains of this run have an overlap of {mean_overlap(routes):.3f} on average."
     rows = [[name, f"{overlap:.3f}"] for name, overlap in list(overlaps.items())[:LISTED]]
     drawn = np.concatenate([shares_LE[:, None], shown.choice_shares], axis=1)
     return p.join(
@@ -283,7 +280,7 @@ def domains_section(lens: Lens) -> Html:
             p.strong(next(iter(overlaps))),
             ". The overlap of two texts is the part of their choices of experts that is the same, averaged "
             "over layers: 1 if all is the same.",
-            usual if len(routes.domains) > 1 else "",
+            usual,
         ),
         p.table([routes.field, "overlap"], rows),
         p.figure(

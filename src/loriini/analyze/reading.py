@@ -125,11 +125,9 @@ def domain_overlaps(reading: Reading, soft: bool, routes: Routes) -> Mapping[str
 
 
 def mean_overlap(routes: Routes) -> float:
-    """The mean overlap of two different domains; NaN with one domain."""
+    """The mean overlap of two different domains."""
     shares_LDE = routes.choice_shares
     first, second = np.triu_indices(len(routes.domains), 1)
-    if not len(first):
-        return float("nan")
     return float(np.minimum(shares_LDE[:, first], shares_LDE[:, second]).sum(-1).mean())
 
 
