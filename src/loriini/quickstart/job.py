@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from operator import itemgetter
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, RUSAGE_SELF
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 from loriini.analyze.report import measure_routes
 from loriini.analyze.routes import ROUTES
 from loriini.common.atomic import write_json
-from loriini.common.grouping import grouped
 from loriini.common.hardware import describe_machine, peak_resident
 from loriini.common.json_file import read_object, read_or_make
 from loriini.common.progress import announce, inform
@@ -134,11 +132,12 @@ def read_side(out: Path, side: str) -> Iterator[Document]:
 
 def domain_sizes(documents: Iterator[Document]) -> Sizes:
     """How many documents and characters each domain has."""
-    lengths = grouped(((document.domain, len(document.text)) for document in documents), itemgetter(0))
-    return {
-        domain: {"documents": len(of_domain), "characters": sum(length for _, length in of_domain)}
-        for domain, of_domain in lengths.items()
-    }
+    sizes: Sizes = {}
+    for document in documents:
+        size = sizes.setdefault(document.domain, {"documents": 0, "characters": 0})
+        size["documents"] += 1
+        size["characters"] += len(document.text)
+    return sizes
 
 
 def make_samples(out: Path, runs: Sequence[Path]) -> dict[str, list[dict[str, str]]]:
