@@ -1,15 +1,14 @@
 """The commands that compare designs, or existing runs: `compare`, and `quickstart` of two small models."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from loriini.cli.arguments import OutFolder
 from loriini.cli.output import format_table, print_rows
 from loriini.common.errors import InputError
 from loriini.common.folders import RUN
-from loriini.common.json_file import read_object
 from loriini.common.options import Only, Option, refuse_given
 from loriini.compare.settings import CompareSettings
 from loriini.evaluate.settings import EvaluationSettings
@@ -55,7 +54,7 @@ class Compare:
         scored = replace(self.scored, documents=self.heldout)
         if runs := _runs(self.names):
             self._check_runs(runs)
-            _print_summary(compare_runs(runs, scored if self.heldout else None, self.out))
+            _print_summary(compare_runs(runs, scored if self.heldout else None, self.out), self.out)
             return
         for name in self.names:
             check_design(name)
@@ -71,7 +70,7 @@ class Compare:
         if self.commands:
             print_commands(designs_to_train(settings, scored, self.out))
             return
-        _print_summary(compare_designs(settings, scored, self.out))
+        _print_summary(compare_designs(settings, scored, self.out), self.out)
 
     def _check_runs(self, runs: list[Path]) -> None:
         """InputError for designs among runs, training options, and held-out options without `--heldout`."""
@@ -107,16 +106,15 @@ class Quickstart:
         print(title, table, f"{job.verdict()}.", job.page, sep="\n", flush=True)
 
 
-def _print_summary(report: Path) -> None:
+def _print_summary(results: Mapping[str, Any], out: Path) -> None:
     """Print a comparison's findings and, as the last line, the path of its report."""
     from loriini.common.progress import inform
-    from loriini.compare.job import RESULTS
     from loriini.compare.report import summary
+    from loriini.reporting.page import REPORT
 
-    results = read_object(report.with_name(RESULTS), "run the command again")
     found, rows, note = summary(results)
     table = [format_table(rows[0], rows[1:])] if rows[1:] else []
-    print(found, *table, *filter(None, [note]), report, sep="\n", flush=True)
+    print(found, *table, *filter(None, [note]), out / REPORT, sep="\n", flush=True)
     for remark in results["remarks"]:
         inform(f"note: {remark}")
 

@@ -50,8 +50,8 @@ def with_corpus(trainings: Sequence[Training], corpus: Path) -> list[Training]:
     return [replace(each, run=replace(each.run, corpus=(corpus.resolve(),))) for each in trainings]
 
 
-def compare_designs(settings: CompareSettings, evaluation: EvaluationSettings, out: Path) -> Path:
-    """Train what is not done in `out/runs`, evaluate all, and write results; returns the report's path.
+def compare_designs(settings: CompareSettings, evaluation: EvaluationSettings, out: Path) -> Results:
+    """Train what is not done in `out/runs`, evaluate all, and write results and report; returns the results.
 
     InputError, before anything is trained, for wrong settings or held-out text. WorkerDied if a training
     failed, after the report of the others is written.
@@ -67,9 +67,9 @@ def compare_designs(settings: CompareSettings, evaluation: EvaluationSettings, o
         "corpus": [path.name for path in trainings[0].run.corpus],
         "machine": machine,
     }
-    report = finish(trainings, heldout, failures, out, about)
+    results = finish(trainings, heldout, failures, out, about)
     refuse_failures(trainings, failures)
-    return report
+    return results
 
 
 def designs_to_train(settings: CompareSettings, evaluation: EvaluationSettings, out: Path) -> list[Training]:
@@ -109,8 +109,8 @@ def heldout_for(trainings: Sequence[Training], evaluation: EvaluationSettings) -
     return shared_heldout(models, evaluation)
 
 
-def compare_runs(folders: Sequence[Path], evaluation: EvaluationSettings | None, out: Path) -> Path:
-    """Compare existing runs; without held-out text, by their training alone. Returns the report's path.
+def compare_runs(folders: Sequence[Path], evaluation: EvaluationSettings | None, out: Path) -> Results:
+    """Compare existing runs; without held-out text, by their training alone. Returns the results.
 
     InputError if `out` holds a comparison with other runs, or with held-out text that is not given now.
     """
@@ -149,13 +149,14 @@ def finish(
     failures: Mapping[Path, str],
     out: Path,
     about: Mapping[str, Any],
-) -> Path:
-    """Evaluate the trainings, write `results.json` and the report into `out`; returns the report's path."""
+) -> Results:
+    """Evaluate the trainings, write `results.json` and the report into `out`; returns the results."""
     results = measure_trainings(trainings, heldout, failures, out / "evaluations")
     results |= {"date": time.strftime("%Y-%m-%d"), **about}
     with folder_lock(out, wait=True):  # another command may end at the same time
         write_json(out / RESULTS, results)
-        return write_comparison(results, out)
+        write_comparison(results, out)
+    return results
 
 
 def measure_trainings(
