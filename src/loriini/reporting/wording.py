@@ -55,8 +55,7 @@ def bounds(low: float, high: float) -> str:
 
 def shared_instance_cosine(mean: float | None) -> str:
     """A mean cosine of documents that share an instance, or why there is none."""
-    known = mean is not None and not isnan(mean)
-    return f"{mean:.3f}" if known else f"{NO_VALUE} (no instance holds two documents)"
+    return f"{NO_VALUE} (no instance holds two documents)" if mean is None else f"{mean:.3f}"
 
 
 def large(number: float) -> str:
