@@ -120,11 +120,9 @@ QUESTIONS = {
     "optimizers": tuple(
         Variant(f"{name}, AdamW", (ADAMW,), seeds=3) for name in ("dense", "lory", "mixtral")
     ),
-    "longer": designs("dense", "lory", "mixtral"),
-    "ladder": tuple(
-        Variant(f"{name}, width {width}", (f"--steps={steps}",), width, rate_of=name, seeds=seeds)
-        for width, steps, seeds in ((32, 900, 5), (96, 4100, 2))
-        for name in ("dense", "lory", "mixtral")
+    "longer": (
+        *designs("dense", "lory", "mixtral"),
+        *(Variant(f"{name}, width 32", ("--steps=900",), width=32) for name in ("dense", "lory", "mixtral")),
     ),
     "more-designs": designs("relu", "switch"),
     "routers": designs("frozen", "random", rate_of="mixtral"),
@@ -156,11 +154,7 @@ QUESTIONS = {
     ),
 }
 """The variants of each question, in the order of their trainings: what decides most comes first."""
-OF_OTHER_TEXT = {
-    **dict.fromkeys(("order", "scales"), "short"),
-    **dict.fromkeys(("longer", "ladder"), "domains"),
-    "languages": "languages",
-}
+OF_OTHER_TEXT = {**dict.fromkeys(("order", "scales"), "short"), "languages": "languages", "longer": "domains"}
 """Questions about a `--text`, and the NAME of the text, whose results are `findings_NAME.json`."""
 
 
