@@ -326,14 +326,18 @@ def branch_rms(corpus: Path) -> dict[str, dict[str, float]]:
 
 
 def answer(study: Study, found: dict[str, Any], variants: Sequence[Variant]) -> None:
-    """Train the variants and seeds that `found` lacks, add them to it, and write it after each variant."""
-    known = {v.name: found["variants"].get(v.name, {}).get("seeds", {}) for v in variants}
-    lacking = [(v, seed) for v in variants for seed in SEEDS[: v.seeds] if str(seed) not in known[v.name]]
+    """Train the variants and seeds that `found` lacks, add them to it, and write it after each variant.
+
+    Seeds of a variant that were trained with another rate than is best now are trained anew.
+    """
     tried = found["tried"]
     if unrated := [v for v in variants if not v.rate_of and v.name not in tried]:
         tried |= study.choose_rates(unrated)
         write(study, found)
     rates = {v.name: best_rate(tried[v.rate_of or v.name]) for v in variants}
+    before = {v.name: found["variants"].get(v.name, {}) for v in variants}
+    known = {name: of["seeds"] if of.get("rate") == rates[name] else {} for name, of in before.items()}
+    lacking = [(v, seed) for v in variants for seed in SEEDS[: v.seeds] if str(seed) not in known[v.name]]
     done = study.train(study.training(v, rates[v.name], study.steps, seed) for v, seed in lacking)
     for variant in (v for v in variants if any(v is of for of, seed in lacking)):
         own = [training for training in done if training.variant == variant.name]

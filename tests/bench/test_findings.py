@@ -17,9 +17,10 @@ TABLES = {"RATES": ("4e-3", "8e-3"), "SEEDS": (100, 101), "NEW_INSTANCES": 4}
 """What the script has in these tests."""
 
 
-def run_findings(folder: Path, **tables: Any) -> list[str]:
+def run_findings(folder: Path) -> list[str]:
     """Run the script on little text, its trainings in this process; returns the names of those trained."""
     findings, trained = script("findings"), list[str]()
+    questions = {"mixtures": findings.designs("dense", "lory"), "prompt": findings.QUESTIONS["prompt"]}
 
     def train_here(trainings: Sequence[Training], jobs: int) -> dict[Path, str]:
         trained.extend(training.name for training in trainings if not training.is_done)
@@ -32,7 +33,7 @@ def run_findings(folder: Path, **tables: Any) -> list[str]:
     sizes = ("--steps=3", "--rate-steps=2", "--jobs=1", "--instances=2", "--characters=400000")
     with pytest.MonkeyPatch.context() as patch:
         shrink(patch)
-        for name, value in {**TABLES, "train_all": train_here, **tables}.items():
+        for name, value in {**TABLES, "QUESTIONS": questions, "train_all": train_here}.items():
             patch.setattr(findings, name, value)
         patch.setattr(sys, "argv", ["findings.py", *where, *sizes, *inputs])
         findings.main()
@@ -42,11 +43,9 @@ def run_findings(folder: Path, **tables: Any) -> list[str]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished study of dense and Lory, which a second run leaves as it is."""
-    findings, folder = script("findings"), tmp_path_factory.mktemp("findings")
-    questions = {"mixtures": findings.designs("dense", "lory"), "prompt": findings.QUESTIONS["prompt"]}
-    trained = run_findings(folder, QUESTIONS=questions)
-    assert {name.split(",")[0] for name in trained} == {"dense", "lory"}
-    assert run_findings(folder, QUESTIONS=questions) == []
+    folder = tmp_path_factory.mktemp("findings")
+    assert {name.split(",")[0] for name in run_findings(folder)} == {"dense", "lory"}
+    assert run_findings(folder) == []
     return folder
 
 
@@ -68,6 +67,14 @@ def test_the_rate_is_that_of_the_lowest_training_loss_and_the_seeds_are_others(
         reported = {run["optimizer"]["learning_rate"] for run in runs if run["name"] == name and run["seed"]}
         assert reported == {float(best)}
         assert results["variants"][name]["seeds"].keys() == {"100", "101"}
+
+
+def test_seeds_of_another_rate_are_replaced(results: dict[str, Any], folder: Path) -> None:
+    other = results["variants"]["lory"] | {"rate": "1", "seeds": {"100": {}, "101": {}}}
+    stale = results | {"variants": results["variants"] | {"lory": other}}
+    (folder / "findings.json").write_text(json.dumps(stale))
+    run_findings(folder)
+    assert json.loads((folder / "findings.json").read_text())["variants"] == results["variants"]
 
 
 def test_wider_designs_have_the_active_size_of_the_wider_dense_model() -> None:
