@@ -152,7 +152,7 @@ def to_served(name: str, model: LoriiniForCausalLM, routed_by: RoutedBy) -> PreT
         gates = kind.gates_if_all_selected
     if gates not in kind.gates:
         raise InputError(f"its gates are {gates}, and {kind.title} has {' or '.join(kind.gates)}")
-    if config.design.num_shared_experts:
+    if config.num_shared_experts:
         raise InputError(f"it has shared experts, and {kind.title} has none")
     if name == "phimoe" and k != 2:
         raise InputError(f"its top k is {k}, and {kind.title}'s is 2")

@@ -101,8 +101,9 @@ BLOCKS: dict[str, Block] = {
 
 def make_shared_experts(config: LoriiniConfig) -> Experts | None:
     """A layer's shared experts as one FFN of their total width; None without any."""
-    width = config.design.num_shared_experts * config.intermediate_size
-    return BLOCKS[config.block].experts(1, config.hidden_size, width) if width else None
+    if not config.shared_width:
+        return None
+    return BLOCKS[config.block].experts(1, config.hidden_size, config.shared_width)
 
 
 def make_experts(config: LoriiniConfig) -> Experts:

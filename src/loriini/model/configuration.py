@@ -175,6 +175,16 @@ class LoriiniConfig(LlamaConfig):
         d, f, r = self.hidden_size, self.intermediate_size, self.low_rank
         return f if r is None else round((3 * d * f - r * d) / (r + 2 * d) / 8) * 8
 
+    @property
+    def num_shared_experts(self) -> int:
+        """Experts of `intermediate_size` that every token passes through; none in a dense model."""
+        return self.design.num_shared_experts
+
+    @property
+    def shared_width(self) -> int:
+        """The width of a layer's shared experts, which are one FFN; 0: none."""
+        return self.num_shared_experts * self.intermediate_size
+
     def to_dict(self) -> dict[str, Any]:
         """The configuration as a JSON object."""
         return {**super().to_dict(), "routing": self.routing.to_dict(), "auto_map": AUTO_MAP}

@@ -92,7 +92,7 @@ def expert_factors(config: LoriiniConfig) -> ExpertFactors:
     With `copies` all experts are one draw, so that (Σ e)² takes the place of Σ e².
     """
     power = gate_power(config.router_settings(0), activation_shape(config), config.expert_scale == "copies")
-    width, shared = config.expert_width / config.intermediate_size, config.design.num_shared_experts
+    width, shared = config.expert_width / config.intermediate_size, config.num_shared_experts
     active = config.design.active_ffns(config.num_experts)
     if config.merges:
         return ExpertFactors(power**-0.5, (active / (width + shared)) ** 0.5)
