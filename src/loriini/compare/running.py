@@ -114,32 +114,26 @@ def _run_processes(trainings: Sequence[Training], jobs: int, advance: Advance) -
     running: dict[int, _Process] = {}  # by slot, 0 to jobs - 1
     with deferred_interrupts() as interrupted:
         try:
-            while left := len(waiting) + len(running):
-                for slot in range(jobs):
-                    if waiting and slot not in running:
-                        training = waiting.popleft()
-                        process = start_training(training, environment_of(slot, jobs))
-                        running[slot] = _Process(training, process, steps_shown(training))
+            while waiting or running:
+                for slot in [slot for slot in range(jobs) if slot not in running][: len(waiting)]:
+                    training = waiting.popleft()
+                    process = start_training(training, environment_of(slot, jobs))
+                    running[slot] = _Process(training, process, steps_shown(training))
                 time.sleep(POLL_SECONDS)
                 if interrupted():
-                    ended = f"{len(trainings) - left} of {len(trainings)} trainings ended"
+                    ended = len(trainings) - len(waiting) - len(running)
                     raise Interrupted(
-                        f"{ended}, those at work are saved; run the same command again to resume"
+                        f"{ended} of {len(trainings)} trainings ended, those at work are saved; run the same "
+                        "command again to resume"
                     )
-                for slot, (training, process, shown) in list(running.items()):
-                    code = process.exitcode
-                    if code is None:
-                        next(shown)
-                        continue
-                    del running[slot]
-                    left -= 1
-                    shown.close()
+                for each in running.values():
+                    next(each.shown)
+                for slot in [slot for slot, each in running.items() if each.process.exitcode is not None]:
+                    each = running.pop(slot)
+                    each.shown.close()
                     advance()
-                    if code and not training.is_done:
-                        reason = failures[training.folder] = failure(code, training.folder / LOG)
-                        warn(f"{training.name} failed, {left} left: {reason}")
-                    else:
-                        inform(f"{training.name}: {training_state(training)} ({left} left)")
+                    if reason := _show_end(each, len(waiting) + len(running)):
+                        failures[each.training.folder] = reason
         finally:  # every process saves before it ends
             for each in running.values():
                 each.process.terminate()
@@ -147,6 +141,17 @@ def _run_processes(trainings: Sequence[Training], jobs: int, advance: Advance) -
                 each.process.join()
                 each.shown.close()
     return failures
+
+
+def _show_end(ended: _Process, left: int) -> str:
+    """Print how a training ended; returns why it failed, or ""."""
+    training, code = ended.training, ended.process.exitcode
+    if code and not training.is_done:
+        reason = failure(code, training.folder / LOG)
+        warn(f"{training.name} failed, {left} left: {reason}")
+        return reason
+    inform(f"{training.name}: {training_state(training)} ({left} left)")
+    return ""
 
 
 def steps_shown(training: Training) -> Generator[None]:
