@@ -30,6 +30,8 @@ def test_weights_must_fit_the_corpora(corpus: Path) -> None:
         read_corpora([corpus], (2.0,))
     with pytest.raises(InputError, match="corpus_weights: 2 corpora need as many, not 1"):
         read_corpora([corpus, corpus], (2.0,))
+    with pytest.raises(InputError, match="make epochs of over 1e\\+15 instances; lower them"):
+        read_corpora([corpus, corpus], (1.0, 1e15))
 
 
 def test_corpora_of_different_tokenizers_or_lengths_are_refused(corpus: Path, tmp_path: Path) -> None:

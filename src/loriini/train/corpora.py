@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from loriini.common.checks import LARGEST
 from loriini.common.errors import InputError
 from loriini.data.batches.joined import InstanceSource, JoinedInstances
 from loriini.data.jobs.artifact import digest
@@ -53,6 +54,8 @@ def read_corpora(paths: str | Path | Sequence[str | Path], weights: tuple[float,
         raise InputError(
             f"cut into instances of different lengths ({listed}); prepare them with one --length"
         )
+    if sum(weight * len(part) for weight, part in zip(weights, instances, strict=False)) > LARGEST:
+        raise InputError(f"--corpus_weights: {weights} make epochs of over {LARGEST:g} instances; lower them")
     return TrainingCorpus(
         instances=instances[0] if len(instances) == 1 else JoinedInstances(instances, weights),
         vocab_size=instances[0].vocab_size,
