@@ -33,6 +33,7 @@ SETTINGS = {
     "--parallel.shard 2": "has no effect here: it needs several processes",
     "--routing mixtral --routing.top_k 99": "at most num_experts",
     "--model.hidden_size 100000": r"needs at least [\d,.]+ GiB, .* this machine has",
+    "--model.hidden_size 100000000000000": "this machine has",
     "--model.vocab_size 1000000000000": "this machine has",
     "--batch_size 100000000000": "this machine has",
 }

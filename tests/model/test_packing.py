@@ -114,7 +114,13 @@ def test_which_position_ids_are_of_packed_rows() -> None:
     found = packed_positions(torch.tensor([[0, 0, 0, 1, 0], [0, 0, 0, 1, 2]]), mask.expand(2, -1))
     assert found is not None
     assert found.tolist() == [[-1, -1, 0, 1, 0], [-1, -1, 0, 1, 2]]
-    between = packed_positions(torch.tensor([[0, 1, 1, 0, 1, 2]]), torch.tensor([[1, 1, 0, 1, 1, 1]]))
+
+
+def test_padding_inside_a_packed_document_is_refused() -> None:
+    mask, inside = torch.tensor([[1, 1, 0, 1, 1, 1]]), torch.tensor([[0, 1, 1, 2, 0, 1]])
+    with pytest.raises(ValueError, match="padding inside of one"):
+        packed_positions(inside, mask)
+    between = packed_positions(torch.tensor([[0, 1, 1, 0, 1, 2]]), mask)
     assert between is not None
     assert between.tolist() == [[0, 1, -1, 0, 1, 2]]
 

@@ -125,7 +125,7 @@ def packed_positions(position_ids: Tensor, mask_BH: Tensor | None) -> Tensor | N
     """Each token's position in its document (B, L), -1 for padding; None where each row is one document.
 
     A document starts where a token's position is not one more than that of the token before it, not counting
-    padding. A single token continues its row's document.
+    padding. A single token continues its row's document. ValueError for padding inside a document.
     """
     length = position_ids.shape[1]
     if length == 1:
@@ -138,6 +138,12 @@ def packed_positions(position_ids: Tensor, mask_BH: Tensor | None) -> Tensor | N
     starts_BL = (real_BL > 0) & ~(follows_BL & (before_BL >= 0))
     if not bool((starts_BL.sum(1) > 1).any()):
         return None
+    after_padding_BL = (real_BL > 0) & (torch.nn.functional.pad(real_BL[:, :-1], (1, 0)) == 0)
+    if bool((after_padding_BL & ~starts_BL).any()):
+        raise ValueError(
+            "a row holds several documents, and attention_mask has padding inside of one, where attention "
+            "would split it; put padding between documents or at the ends of the row"
+        )
     counts_BL = real_BL.cumsum(1) - 1
     begins_BL = counts_BL.masked_fill(~starts_BL, 0).cummax(1).values
     return (counts_BL - begins_BL).masked_fill(real_BL == 0, -1)

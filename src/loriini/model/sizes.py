@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from loriini.common.errors import InputError
 from loriini.model.block import BLOCKS
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.decoder import LoriiniDecoderLayer
@@ -35,10 +36,22 @@ class Sizes:
 
 
 def count_sizes(config: LoriiniConfig) -> Sizes:
-    """The sizes of a configuration's model."""
+    """The sizes of a configuration's model. InputError if a matrix is too large for a tensor."""
     block, layers = BLOCKS[config.block], config.num_hidden_layers
-    with torch.device("meta"):
-        layer, norm, positions = LoriiniDecoderLayer(config, 0), block.norm(config), block.positions(config)
+    try:
+        with torch.device("meta"):
+            layer, norm, positions = (
+                LoriiniDecoderLayer(config, 0),
+                block.norm(config),
+                block.positions(config),
+            )
+    except RuntimeError as error:
+        if "overflow" not in str(error):
+            raise
+        raise InputError(
+            "a matrix of the model has more numbers than a tensor can have, and than this machine has memory "
+            "for; take a smaller model"
+        ) from error
     held = Counter[str]()
     for parameter, part in parts(layer).items():
         held[part] += parameter.numel()

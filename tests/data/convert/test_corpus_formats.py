@@ -1,6 +1,7 @@
 """Corpora exported and imported have the same instances."""
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -244,6 +245,9 @@ def test_a_folder_in_use_is_refused(corpus: Corpus, tmp_path: Path) -> None:
     with folder_lock(tmp_path / "back"), pytest.raises(InputError, match="at work here"):
         import_corpus(tmp_path / "back", path, "hf", str(corpus.tokenizer), 1)
     assert is_unused(tmp_path / "back")
+    shutil.copytree(corpus.folder / "documents", tmp_path / "out" / "documents")
+    with pytest.raises(InputError, match="holds documents of another corpus"):
+        import_corpus(tmp_path / "out", path, "hf", str(corpus.tokenizer), 1)
 
 
 def test_a_tokenizer_need_not_spell_every_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,8 +1,10 @@
 """Which checkpoints are kept, which are intact, and what they say of themselves."""
 
+import json
 import math
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from saved_steps import save, stepped, steps_in, tensors_in
@@ -44,6 +46,15 @@ def test_what_is_not_a_checkpoint_is_neither_dropped_nor_read(tmp_path: Path) ->
     assert newest_checkpoint(tmp_path) is None
 
 
+def set_count(folder: Path, name: str, value: Any) -> None:
+    """Write a count into a checkpoint's state, or leave it out."""
+    state = json.loads((folder / "state.json").read_text())
+    state["progress"][name] = value
+    if value is None:
+        del state["progress"][name]
+    (folder / "state.json").write_text(json.dumps(state))
+
+
 @pytest.fixture(scope="module")
 def two_steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Checkpoints of steps 2 and 3."""
@@ -61,9 +72,18 @@ def two_steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lambda folder: (folder / "state.json").write_text("{"),
         lambda folder: (folder / "state.json").write_text("{}"),
         lambda folder: (folder / "state.json").write_text("[]"),
+        lambda folder: set_count(folder, "expert_totals", [[1.0, "x"]]),
+        lambda folder: set_count(folder, "expert_totals", [[1.0, 2.0], [3.0]]),
+        lambda folder: set_count(folder, "expert_totals", 7),
+        lambda folder: set_count(folder, "norms", [1.0, None]),
+        lambda folder: set_count(folder, "skips", None),
         lambda folder: flip_a_bit(tensors_in(folder)),
     ],
-    ids=["no tensors", "short tensors", "no state", "half a state", "empty state", "a list", "one bit"],
+    ids=[
+        *("no tensors", "short tensors", "no state", "half a state", "empty state", "a list"),
+        *("amounts of words", "ragged amounts", "no list of amounts", "a norm of null"),
+        *("no skips", "one bit"),
+    ],
 )
 def test_a_damaged_one_is_named_and_the_one_before_is_used(
     damage, two_steps: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -21,7 +21,7 @@ from loriini.data.convert.megatron import megatron_files, read_megatron
 from loriini.data.jobs.artifact import Artifact, build_artifact, file_hashes, write_manifest
 from loriini.data.jobs.lock import folder_lock
 from loriini.data.prepare.arrays import ORDER
-from loriini.data.prepare.corpus import Corpus, load_stages, manifest_of, open_corpus
+from loriini.data.prepare.corpus import STAGES, Corpus, load_stages, manifest_of, open_corpus
 from loriini.data.prepare.settings import PrepareSettings
 from loriini.data.prepare.text.documents import limit_domains
 from loriini.data.prepare.tokenized.instances import check_enough, write_instances
@@ -44,6 +44,8 @@ MASKS = {"attention_mask": 0, "labels": -100}
 GIVEN = "given"
 """The name of the order of imported documents."""
 LISTS = (pyarrow.ListArray, pyarrow.LargeListArray, pyarrow.FixedSizeListArray)
+IMPORTED = ("tokenizer", "tokens", "order", "instances")
+"""Stages of an imported corpus."""
 DECODED_TOKENS = 1 << 20
 """Documents of about this many tokens are decoded at once; a token takes 36 bytes in a list of integers."""
 
@@ -75,7 +77,11 @@ def import_corpus(
     """
     if tokenizer.startswith("bpe:"):
         raise InputError(f"{tokenizer}: the tokens exist already; give the path of their tokenizer")
+    if length < 1:
+        raise InputError(f"length is {length}; it must be at least 1")
     load_stages(out)
+    if other := [name for name in STAGES if name not in IMPORTED and (out / name).exists()]:
+        raise InputError(f"{out}: holds {', '.join(other)} of another corpus; choose another --out")
     read_tokenizer(local_tokenizer(tokenizer), eos)  # raises InputError
     files = _token_files(source, form)
     root = source if source.is_dir() else source.parent

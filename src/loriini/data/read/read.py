@@ -172,4 +172,6 @@ def _failure(file: InputFile, error: Exception) -> BadRecord:
         raise machine_failed(file.path, error, "the connection") from None
     if not isinstance(error, OSError):
         raise error
+    if file.span:  # other tasks read the other parts
+        raise machine_failed(file.path, error) from None
     return BadRecord("unreadable file", error, fix="file")

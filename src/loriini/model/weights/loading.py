@@ -65,9 +65,17 @@ def read_model(folder: Path) -> LoriiniForCausalLM:
         model = read_complete(LoriiniForCausalLM, folder)
         settings = model.generation_config
     check_weights(model)
-    kept = {name: getattr(settings, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
-    model.generation_config = GenerationConfig(**kept)
+    model.generation_config = _special_tokens(settings)
     return model
+
+
+def _special_tokens(settings: GenerationConfig) -> GenerationConfig:
+    """Generation settings reduced to their special tokens; ValueError for a token that is not an id."""
+    tokens = {name: getattr(settings, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+    for name, value in tokens.items():
+        if not all(isinstance(one, int) for one in (value if isinstance(value, list) else [value or 0])):
+            raise ValueError(f"its {name} is {value!r}, no token id")
+    return GenerationConfig(**tokens)
 
 
 def check_finite(values: Tensor, what: str) -> None:
@@ -104,6 +112,8 @@ def tokenizer_in(folder: Path) -> PreTrainedTokenizerBase:
             kept = {"padding_side": tokenizer.padding_side, **tokenizer.special_tokens_map}
             tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, **kept)
         without_chance(tokenizer, folder)
+        if not isinstance(tokenizer.model_max_length, int | float):
+            raise ValueError(f"its model_max_length is {tokenizer.model_max_length!r}, no number")
         return tokenizer
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 from transformers import (
     GPT2LMHeadModel,
@@ -205,9 +206,12 @@ def read_complete(kind: type[PreTrainedModel], folder: Path) -> PreTrainedModel:
     """
     if not any(folder.glob("*.safetensors")):
         raise ValueError("it has no safetensors; load it in transformers, and save it with save_pretrained")
-    model, found = kind.from_pretrained(
-        folder, output_loading_info=True, ignore_mismatched_sizes=True, use_safetensors=True
-    )
+    try:
+        model, found = kind.from_pretrained(
+            folder, output_loading_info=True, ignore_mismatched_sizes=True, use_safetensors=True
+        )
+    except SafetensorError as error:
+        raise ValueError(f"damaged safetensors: {error}") from error
     if found["mismatched_keys"]:
         name, stored, expected = min(found["mismatched_keys"])
         raise ValueError(f"{name} has shape {tuple(stored)} instead of {tuple(expected)}")

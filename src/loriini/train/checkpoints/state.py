@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from safetensors import SafetensorError
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 
+from loriini.common.checks import wrong_fields
 from loriini.common.errors import InputError
 from loriini.common.progress import warn
 from loriini.data.jobs.artifact import file_hashes
@@ -108,6 +109,10 @@ def read_progress(path: Path) -> RunProgress:
         raise ValueError(f"{STATE} holds no counts")
     totals, norms = tuple(map(tuple, values.pop("expert_totals"))), tuple(values.pop("norms"))
     progress = RunProgress(**values, expert_totals=totals, norms=norms)
+    for name, _, expected in wrong_fields(progress):
+        raise ValueError(f"{STATE}: {name} must be {expected}")
+    if len(set(map(len, totals))) > 1:
+        raise ValueError(f"{STATE}: expert_totals are not of one number of experts")
     if path.resolve().name != f"step-{progress.step:08d}":
         raise ValueError(f"{STATE} is of step {progress.step}")
     return progress

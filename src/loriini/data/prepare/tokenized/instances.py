@@ -107,7 +107,7 @@ def open_instances(artifact: Artifact) -> Instances:
     """Map the arrays of an `instances` artifact, unread. ValueError if their sizes differ from its counts."""
     counts = artifact.counts
     count, width = counts["instances"], artifact.settings["length"] + 1
-    tokens = map_ids(artifact.path(INSTANCE_FILE), counts["dtype"], count * width)
+    tokens = map_ids(artifact.path(INSTANCE_FILE), counts, count * width)
     pieces = Pieces(*map(artifact.array, PIECES))
     domains_I = artifact.array(MAJORITY_FILE)
     sizes = (len(pieces), len(domains_I), len(pieces.documents_P), int(pieces.starts_I[-1]))

@@ -6,6 +6,7 @@ Axes: N documents, each ended by EOS.
 import os
 from array import array
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -69,7 +70,7 @@ def open_tokens(stored: Artifact) -> Tokens:
     if (len(offsets), len(domains), len(sizes)) != (count + 1, count, count):
         raise ValueError(f"{stored.folder}: its arrays differ in length")
     return Tokens(
-        tokens=map_ids(stored.path(TOKEN_FILE), stored.counts["dtype"], int(offsets[-1])),
+        tokens=map_ids(stored.path(TOKEN_FILE), stored.counts, int(offsets[-1])),
         offsets=offsets,
         domains=domains,
         bytes=sizes,
@@ -78,9 +79,14 @@ def open_tokens(stored: Artifact) -> Tokens:
     )
 
 
-def map_ids(path: Path, dtype: str, length: int) -> NDArray[np.unsignedinteger]:
-    """Map a file of `length` ids (length,), read-only. ValueError for a file of another size."""
-    ids = np.memmap(path, dtype, mode="r")
+def map_ids(path: Path, counts: Mapping[str, Any], length: int) -> NDArray[np.unsignedinteger]:
+    """Map a file of `length` ids (length,), read-only.
+
+    Raises ValueError for a file of another size, and for `counts` with an invalid type or EOS.
+    """
+    if counts["dtype"] not in ("uint16", "uint32") or not 0 <= counts["eos_token_id"] < counts["vocab_size"]:
+        raise ValueError(f"{path.parent}: ids of {counts['dtype']} with EOS {counts['eos_token_id']}")
+    ids = np.memmap(path, counts["dtype"], mode="r")
     if len(ids) != length:
         raise ValueError(f"{path}: {len(ids)} ids instead of {length}")
     return ids
