@@ -56,7 +56,7 @@ from loriini.train.corpora import read_corpora
 from loriini.train.overrides.apply import override
 
 RESULTS = Path(__file__).parent / "results" / "findings.json"
-RATES = ("4e-3", "8e-3")
+RATES = ("8e-3", "1.6e-2")
 """The learning rates tried at first; while the best is the least or the greatest, another is."""
 RATE_SEED, SEEDS = 0, tuple(range(100, 108))
 """The seed that chooses the rate, whose losses are too low, and those that are reported."""
@@ -101,6 +101,8 @@ def designs(*names: str, **settings: Any) -> tuple[Variant, ...]:
 
 
 ADAMW, INITIALIZER = "--optimizer.name=adamw", "--model.expert_scale=initializer"
+SHORTER = ("--steps=900",)
+"""Twenty tokens for each active parameter at width 32."""
 QUESTIONS = {
     "mixtures": (*designs("dense", "lory", seeds=8), *designs("mixtral")),
     "starts": (
@@ -122,7 +124,12 @@ QUESTIONS = {
     ),
     "longer": (
         *designs("dense", "lory", "mixtral"),
-        *(Variant(f"{name}, width 32", ("--steps=900",), width=32) for name in ("dense", "lory", "mixtral")),
+        *(Variant(f"{name}, width 32", SHORTER, width=32) for name in ("dense", "lory", "mixtral")),
+        Variant("frozen, width 32", SHORTER, width=32, rate_of="mixtral, width 32"),
+        *(
+            Variant(f"{name}, width 32", SHORTER, width=32)
+            for name in ("deepseek-v3", "ec-token", "aoe", "switch", "prefix", "relu")
+        ),
     ),
     "more-designs": designs("relu", "switch"),
     "routers": designs("frozen", "random", rate_of="mixtral"),
