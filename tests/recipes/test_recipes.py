@@ -8,7 +8,7 @@ from loriini import DESIGNS
 from loriini.estimate.memory import GpuCluster
 from loriini.papers.published import PARAMETERS
 from loriini.papers.recipes import RECIPES as PAPERS
-from loriini.recipes import RECIPES, VOCABULARY, describe, find_recipe, recipe_names
+from loriini.recipes import BASES, RECIPES, VOCABULARY, describe, find_recipe, recipe_names
 from loriini.recipes.small import SIZES, quickstart_run
 from loriini.train import launch
 from loriini.train.config import TrainConfig
@@ -25,7 +25,7 @@ KEYS = {
 }
 
 
-@pytest.mark.parametrize("name", recipe_names())
+@pytest.mark.parametrize("name", [*recipe_names(), *BASES])
 def test_a_recipe_builds_with_the_parameters_it_is_described_with(name: str) -> None:
     run = find_recipe(name)
     run.check()

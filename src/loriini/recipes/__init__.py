@@ -1,7 +1,7 @@
 """Recipes: complete runs (`TrainConfig`) by name, ours and those of installed packages."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,9 @@ VOCABULARY = {"llama": 32_000, "gpt2": 50_257}
 """Sizes of the vocabularies of Llama and GPT-2, by a model's block."""
 RECIPES = {run.name: run for run in tiny_recipes()}
 """The package's own recipes, which need no corpus: they prepare a small one."""
-BASES = {"tiny": RECIPES["tiny-lory"]} | {size: quickstart_run("lory", size) for size in SIZES}
+BASES = {"tiny": replace(RECIPES["tiny-lory"], name="tiny")} | {
+    size: replace(quickstart_run("lory", size), name=size) for size in SIZES
+}
 """Runs of the tiny recipes and the quickstart by names without a design; `loriini recipes` omits them."""
 GROUP = "loriini.recipes"
 """Entry points of installed packages. One named NAME holds that recipe: a `TrainConfig`, a function that
