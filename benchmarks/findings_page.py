@@ -43,7 +43,7 @@ def beside(baseline: str, *names: str) -> Pairs:
 
 
 COMPARED: dict[str, Pairs] = {
-    "readme": (*beside("dense", "mixtral", "deepseek-v3", "lory"), *beside("lory", "prefix", "ec-token")),
+    "readme": (*beside("dense", "mixtral", "deepseek-v3", "lory"), *beside("lory", "prefix")),
     "designs": beside(
         "dense", "dense", "mixtral", "lory", "deepseek-v3", "ec-token", "aoe", "switch", "relu", "frozen"
     ),
@@ -52,10 +52,14 @@ COMPARED: dict[str, Pairs] = {
         *beside("lory", "lory, copies", "lory, dense warm-up"),
     ),
     "width-128": beside("dense, width 128", *(f"{name}, width 128" for name in ("dense", "mixtral", "lory"))),
-    "longer": tuple(
-        (f"{name}{width}", f"dense{width}")
-        for width in (", width 32", "")
-        for name in ("dense", "mixtral", "lory")
+    "longer": (
+        *beside(
+            "dense, width 32",
+            *(f"{name}, width 32" for name in ("dense", "mixtral", "lory", "deepseek-v3", "ec-token")),
+            *(f"{name}, width 32" for name in ("aoe", "switch", "frozen")),
+        ),
+        *beside("dense", "dense", "mixtral", "lory"),
+        ("prefix, width 32", "lory, width 32"),
     ),
     "units": beside("lory", "prefix"),
     "order": (("lory", "dense"), ("lory, random order", "dense, random order")),
@@ -64,7 +68,7 @@ COMPARED: dict[str, Pairs] = {
         *beside("mixtral", "sequence-top2", "global-top2"),
         ("global-top2", "label"),
     ),
-    "expert-choice": beside("lory", "ec-token", "ec-segment"),
+    "expert-choice": beside("lory", "ec-token"),
     "routers": beside("mixtral", "frozen", "random", "aoe"),
     "segments": beside("lory", "lory, segments of 64", "lory, segments of 32"),
     "experts": (
@@ -77,13 +81,6 @@ COMPARED: dict[str, Pairs] = {
         ("lory, initializer", "lory"),
         ("ec-token, initializer", "ec-token"),
         ("lory, AdamW, initializer", "lory, AdamW"),
-    ),
-    "optimizers": (
-        ("dense, AdamW", "dense"),
-        ("lory, AdamW", "lory"),
-        ("mixtral, AdamW", "mixtral"),
-        ("lory, AdamW", "dense, AdamW"),
-        ("mixtral, AdamW", "dense, AdamW"),
     ),
 }
 """The rows of each table."""
@@ -125,6 +122,7 @@ def compare(results: Results, name: str, baseline: str, unlike: bool = False) ->
         "baseline": baseline,
         "causal": variant["causality"] != "none",
         "parameters": variant["parameters"],
+        "rate": variant["rate"],
         "seeds": len(seeds),
         "loss": over_seeds([score["new_loss"] for score in own.values()]).mean,
         "of_loss": over_seeds([own[seed]["new_loss"] - base[seed]["new_loss"] for seed in seeds]),
@@ -187,7 +185,7 @@ def comparison(rows: Sequence[Mapping[str, Any]]) -> str:
     A variant beside itself is the baseline, without a difference.
     """
     several = len({row["baseline"] for row in rows}) > 1
-    head = ["variant", *["compared with"] * several, "active (all) parameters, thousands", "loss"]
+    head = ["variant", *["compared with"] * several, "active (all) parameters, thousands", "rate", "loss"]
     head += ["difference (95 %)", "perplexity", "change, % (95 %)", "seeds"]
     cells = []
     for row in rows:
@@ -197,6 +195,7 @@ def comparison(rows: Sequence[Mapping[str, Any]]) -> str:
                 row["name"] if row["causal"] else f"{row['name']} (not causal)",
                 *[row["baseline"]] * several,
                 "{active:.0f} ({total:.0f})".format(**{k: n / 1000 for k, n in row["parameters"].items()}),
+                f"{float(row['rate']):g}",
                 f"{row['loss']:.3f}",
                 by_loss,
                 f"{row['perplexity'][OVERALL]:.1f}",
@@ -256,7 +255,7 @@ def by_domain(results: Results, question: str, columns: Mapping[str, tuple[str, 
 def as_lines(differences: Mapping[str, tuple[str, str]]) -> str:
     """A line for each comparison."""
     return "".join(
-        f"- {what}: loss {of}, perplexity {change} %\n" for what, (of, change) in differences.items()
+        f"- {what}: perplexity {change} %, loss {of}\n" for what, (of, change) in differences.items()
     )
 
 

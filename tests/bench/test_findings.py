@@ -99,7 +99,7 @@ def test_tables_and_pictures_are_made_of_the_results(results: Mapping[str, Any])
     row = page.compare(results, "lory", "dense")
     assert f" | {row['loss']:.3f} | " in text
     assert f" | {row['perplexity']['all']:.1f} | " in text
-    assert "- lory relative to dense: loss " in text
+    assert "- lory relative to dense: perplexity " in text
     assert page.with_tables(text, results) == text
     drawn = dict(
         page.pictures("![](pictures/findings_rates.svg) ![](pictures/findings_designs.svg)", results)
