@@ -6,7 +6,7 @@ from transformers import LlamaForCausalLM
 
 from loriini import LoriiniForCausalLM, RoutingConfig
 from loriini.export.converters import to_dense
-from loriini.model.weights.conversion import change_design, copy_into_experts, keeps_routers
+from loriini.model.weights.conversion import converted, keeps_routers
 from loriini.model.weights.pretrained import from_transformers
 from model.families import TINY_FAMILIES
 from tiny import SEGMENT, over_blocks, random_ids, run, tiny_config, tiny_model
@@ -17,7 +17,7 @@ COPIED = ["lory", "prefix", "smear", "mixtral", "label", "sequence-top2", "globa
 @pytest.mark.parametrize(("name", "block"), over_blocks(COPIED))
 def test_a_dense_model_copied_into_experts_computes_the_same(name: str, block: str) -> None:
     dense, ids = tiny_model("dense", num_experts=1, block=block), random_ids()
-    mixture = copy_into_experts(dense, tiny_config(name, block=block)).eval()
+    mixture = converted(dense, tiny_config(name, block=block)).eval()
     assert mixture.config.num_experts == 4
     torch.testing.assert_close(run(mixture, ids).logits, dense(ids).logits, rtol=1e-5, atol=1e-5)
     for layer in mixture.model.layers:
@@ -28,8 +28,8 @@ def test_a_dense_model_copied_into_experts_computes_the_same(name: str, block: s
 
 def test_conversions_keep_the_kernel_of_attention() -> None:
     dense = LoriiniForCausalLM._from_config(tiny_config("dense", num_experts=1), attn_implementation="eager")
-    mixture = copy_into_experts(dense, tiny_config("lory"))
-    for model in (mixture, change_design(mixture, tiny_config("lory-top2"))):
+    mixture = converted(dense, tiny_config("lory"))
+    for model in (mixture, converted(mixture, tiny_config("lory-top2"))):
         assert model.config._attn_implementation == "eager"
 
 
@@ -38,7 +38,7 @@ def test_conversions_keep_the_dtype_and_the_rotary_frequencies(dtype: torch.dtyp
     config = TINY_FAMILIES["llama"](num_key_value_heads=4).config
     llama = LlamaForCausalLM._from_config(config, dtype=dtype).eval()
     dense = from_transformers(llama)
-    mixture = copy_into_experts(dense, tiny_config("lory", num_attention_heads=4)).eval()
+    mixture = converted(dense, tiny_config("lory", num_attention_heads=4)).eval()
     back = to_dense(mixture, [torch.full((4,), 0.25)] * 2)
     ids = random_ids()
     for model in (dense, mixture, back):
@@ -64,13 +64,13 @@ def test_dropout_is_gpt2s() -> None:
 def test_a_copy_is_in_the_mode_of_what_it_copies() -> None:
     dense = tiny_model("dense", num_experts=1)
     for training in (False, True):
-        copied: LoriiniForCausalLM = copy_into_experts(dense.train(training), tiny_config())
+        copied: LoriiniForCausalLM = converted(dense.train(training), tiny_config())
         assert copied.training == training
 
 
 def test_a_soft_mixture_in_a_top_k_design_keeps_its_routers() -> None:
     soft, ids = tiny_model("lory"), random_ids()
-    top2 = change_design(soft, tiny_config("lory-top2"))
+    top2 = converted(soft, tiny_config("lory-top2"))
     gates = soft(ids).routings[0].gates
     assert torch.equal(top2(ids).routings[0].gates.topk(2).indices, gates.topk(2).indices)
     assert not torch.allclose(top2(ids).logits, soft(ids).logits, atol=1e-3)
@@ -80,7 +80,7 @@ def test_a_soft_mixture_in_a_top_k_design_keeps_its_routers() -> None:
 def test_a_mixture_in_another_design_has_new_routers_and_the_same_experts(name: str) -> None:
     lory, design = tiny_model("lory"), tiny_config(name)
     assert not keeps_routers(lory.config.routing, design.routing)
-    changed = change_design(lory, design).state_dict()
+    changed = converted(lory, design).state_dict()
     for name, weight in lory.state_dict().items():
         if ".router." not in name:
             assert torch.equal(changed[name], weight)
@@ -91,7 +91,7 @@ def test_a_mixture_in_another_design_has_new_routers_and_the_same_experts(name: 
 def test_routers_of_another_width_are_new() -> None:
     wide, narrow = (RoutingConfig(segment_length=SEGMENT, scorer="mlp", scorer_width=w) for w in (8, 5))
     assert not keeps_routers(wide, narrow)
-    changed = change_design(tiny_model(wide), tiny_config(narrow))
+    changed = converted(tiny_model(wide), tiny_config(narrow))
     assert changed.model.mixtures[0].router.scorer.hidden.shape == (5, 16)
 
 
@@ -126,14 +126,8 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 def test_another_architecture_or_design_is_refused(
     source: dict[str, Any], changes: dict[str, Any], named: str
 ) -> None:
-    convert = copy_into_experts if source.get("num_experts") == 1 else change_design
     with pytest.raises(ValueError, match=named):
-        convert(tiny_model(**source), tiny_config(**changes))
-
-
-def test_only_a_dense_model_is_copied() -> None:
-    with pytest.raises(ValueError, match="must be dense"):
-        copy_into_experts(tiny_model("lory"), tiny_config("lory"))
+        converted(tiny_model(**source), tiny_config(**changes))
 
 
 @pytest.mark.parametrize(
@@ -146,5 +140,5 @@ def test_only_a_dense_model_is_copied() -> None:
 )
 def test_settings_of_another_block_do_not_matter(block: str, changes: dict[str, float]) -> None:
     dense, ids = tiny_model("dense", num_experts=1, block=block), random_ids()
-    mixture = copy_into_experts(dense, tiny_config("lory", block=block, **changes)).eval()
+    mixture = converted(dense, tiny_config("lory", block=block, **changes)).eval()
     torch.testing.assert_close(mixture(ids).logits, dense(ids).logits)

@@ -21,7 +21,7 @@ from loriini.estimate.activations import saved_bytes
 from loriini.estimate.memory import others_states
 from loriini.estimate.muon import BFLOAT16, muon_bytes
 from loriini.model.experts.stacked import Experts
-from loriini.model.weights.conversion import copy_into_experts
+from loriini.model.weights.conversion import converted
 from loriini.parallel import sharding
 from loriini.parallel.mesh import Parallel, ParallelConfig, check_mesh
 from loriini.parallel.sharding import (
@@ -379,7 +379,7 @@ def test_copies_of_a_sharded_model_are_those_of_a_single_process(two_processes: 
     weights, sent = two_processes["copied"]
     torch.manual_seed(0)
     dense = LoriiniForCausalLM(tiny_config("dense", num_experts=1))
-    expected = weights_and_buffers(copy_into_experts(dense, tiny_config()))
+    expected = weights_and_buffers(converted(dense, tiny_config()))
     assert weights.keys() == expected.keys()
     assert all(torch.equal(torch.from_numpy(weights[name]), value) for name, value in expected.items())
     assert sent == sum(expected[name].nbytes for name in expected.keys() - dense.state_dict().keys())

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from extensions import example, tables_restored
-from loriini.model.weights.conversion import change_design, keeps_routers
+from loriini.model.weights.conversion import converted, keeps_routers
 from loriini.model.weights.loading import load_model
 from loriini.routing import (
     DESIGNS,
@@ -90,7 +90,7 @@ def test_routers_of_other_options_are_new() -> None:
     )
     assert keeps_routers(wide, wide)
     assert not keeps_routers(wide, narrow)
-    changed = change_design(tiny_model(wide), tiny_config(narrow))
+    changed = converted(tiny_model(wide), tiny_config(narrow))
     assert changed.model.mixtures[0].router.scorer.wide.shape == (8,)
 
 

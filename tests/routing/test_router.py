@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from loriini import LoriiniForCausalLM
-from loriini.model.weights.conversion import change_design
+from loriini.model.weights.conversion import converted
 from tiny import random_ids, tiny_config, tiny_model
 
 
@@ -72,4 +72,4 @@ def test_one_expert_has_any_design() -> None:
     before = model(ids).logits
     model.config.routing = replace(model.config.routing, scorer="mlp")
     assert torch.equal(model(ids).logits, before)
-    assert torch.equal(change_design(model, tiny_config("switch", num_experts=1))(ids).logits, before)
+    assert torch.equal(converted(model, tiny_config("switch", num_experts=1))(ids).logits, before)

@@ -172,10 +172,10 @@ def test_weights_that_changed_before_the_first_checkpoint_are_refused(
     [
         ("llama", ["--model.hidden_size", "32"], "--model.hidden_size 32: .* has 16"),
         ("mixtral", ["--model.num_experts", "4"], "--model.num_experts 4: .* has 5"),
-        ("llama", ["--routing", "switch"], "a dense model: .*gates that sum to 1"),
+        ("llama", ["--routing", "switch"], "a dense model's FFN .*gates that sum to 1.* such as lory"),
         ("mixtral", ["--warmup.dense_share", "0.5"], "--warmup.dense_share 0"),
-        ("mixtral", ["--routing", "deepseek-v3"], "num_shared_experts 1 .* has 0"),
-        ("mixtral", ["--routing", "aoe"], "--model.low_rank 8 .* has none"),
+        ("mixtral", ["--routing", "deepseek-v3"], "num_shared_experts is 1, .* is 0; give the same"),
+        ("mixtral", ["--routing", "aoe"], "low_rank is 8, .* is None; .* another design"),
         ("gpt2", ["--length", "64"], "32 learned positions"),
         ("gpt2", ["--model.max_position_embeddings", "64"], "position_embeddings 64: .* has 32"),
     ],

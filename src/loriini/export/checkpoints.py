@@ -7,10 +7,9 @@ from transformers import PreTrainedTokenizerBase
 from loriini.common.errors import InputError
 from loriini.common.folders import CHECKPOINTS, RUN
 from loriini.model import LoriiniForCausalLM
-from loriini.model.weights.loading import readable, tokenizer_in
-from loriini.train.checkpoints.model import checkpoint_config, checkpoint_tokenizer
+from loriini.model.weights.loading import tokenizer_in
+from loriini.train.checkpoints.model import checkpoint_model, checkpoint_tokenizer
 from loriini.train.checkpoints.state import STATE, checkpoints_in, problem_of, step_of
-from loriini.train.checkpoints.storage import read_weights
 
 
 def load_checkpoint(run_folder: Path, step: int) -> tuple[LoriiniForCausalLM, PreTrainedTokenizerBase]:
@@ -29,10 +28,7 @@ def load_checkpoint(run_folder: Path, step: int) -> tuple[LoriiniForCausalLM, Pr
             f"they are now with `loriini train --resume {run_folder} --corpus DIR`"
         )
     tokenizer = tokenizer_in(found)
-    model = LoriiniForCausalLM(checkpoint_config(folder, tokenizer.eos_token_id))
-    with readable(folder):
-        read_weights(folder, model)
-    return model.eval(), tokenizer
+    return checkpoint_model(folder, tokenizer.eos_token_id).eval(), tokenizer
 
 
 def checkpoint_folder(run_folder: Path, step: int) -> Path:

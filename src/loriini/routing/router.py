@@ -90,7 +90,7 @@ class Router(nn.Module):
             if value != self.built_from[name]:
                 raise ValueError(
                     f"routing.{name} changed after the model was built; make a model of the new design, "
-                    "as loriini.model.weights.conversion.change_design does"
+                    "as loriini.model.weights.conversion.converted does"
                 )
 
 

@@ -6,7 +6,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from loriini.common.checks import as_argument
 from loriini.common.errors import InputError
 from loriini.common.folders import CHECKPOINTS, RUN, model_folder
 from loriini.common.hub import is_hub_id, local_folder
@@ -16,12 +15,11 @@ from loriini.common.tokenizers import holds_tokenizer
 from loriini.data.jobs import artifact
 from loriini.data.prepare.tokenized.tokenizer import same_vocabulary
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.model.weights.conversion import change_design, copy_into_experts, copy_problem, keeps_routers
+from loriini.model.weights.conversion import check_conversion, converted, keeps_routers
 from loriini.model.weights.loading import read_config, read_model, readable
 from loriini.routing.design import design_name
-from loriini.train.checkpoints.model import checkpoint_config, checkpoint_tokenizer
+from loriini.train.checkpoints.model import checkpoint_config, checkpoint_model, checkpoint_tokenizer
 from loriini.train.checkpoints.state import STATE, newest_checkpoint, problem_of, read_state
-from loriini.train.checkpoints.storage import read_weights
 from loriini.train.config import ModelShape, TrainConfig
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.folder import has_model
@@ -68,9 +66,7 @@ class InitialModel:
     def config(self) -> LoriiniConfig:
         """The model's configuration."""
         with readable(self.folder):
-            if self.is_checkpoint:
-                return checkpoint_config(self.folder)
-            return read_config(self.folder)
+            return checkpoint_config(self.folder) if self.is_checkpoint else read_config(self.folder)
 
     @property
     def is_checkpoint(self) -> bool:
@@ -98,19 +94,13 @@ class InitialModel:
         if expected is not None and self.digest() != expected:
             raise InputError(f"{self.folder}: not the weights that the run began with; start another run")
         with readable(self.folder), without_progress_bars():
-            if self.is_checkpoint:
-                self._model = LoriiniForCausalLM(self.config)
-                read_weights(self.folder, self._model)
-            else:
-                self._model = read_model(self.folder)
+            self._model = checkpoint_model(self.folder) if self.is_checkpoint else read_model(self.folder)
 
     def in_design(self, config: LoriiniConfig) -> LoriiniForCausalLM:
         """The weights as a model of `config`, in float32; this object no longer holds them."""
         self.load()
         assert self._model is not None
         model, self._model = self._model.float().train(), None
-        if self.dense and config.is_mixture:
-            return copy_into_experts(model, config)
         if not self.dense:
             theirs = self.config.routing
             unchanged = (
@@ -118,7 +108,7 @@ class InitialModel:
             )
             kept = "routers kept" if keeps_routers(theirs, config.routing) else "routers newly initialised"
             inform(f"{self.name}: {unchanged if theirs == config.routing else kept}")
-        return change_design(model, config)
+        return converted(model, config)
 
     def check_labels(self, names: Sequence[str]) -> None:
         """InputError if the model's experts have other labels than `names`, by which the run routes."""
@@ -206,19 +196,6 @@ def check_start(run: TrainConfig, initial: InitialModel) -> None:
     if not initial.dense and run.copy_step:
         raise InputError(f"{initial.name} is a mixture, so nothing is copied; set --warmup.dense_share 0")
     try:
-        config = run.config(initial.config.vocab_size)
+        check_conversion(initial.config, run.config(initial.config.vocab_size))
     except ValueError as error:
         raise InputError(f"{initial.name} in this design: {error}") from error
-    if initial.dense and config.is_mixture:
-        if problem := copy_problem(initial.config, config):
-            raise InputError(
-                f"{initial.name} is a dense model: {problem}; choose another design, as --routing lory"
-            )
-        return
-    for setting in ("model.low_rank", "routing.num_shared_experts"):
-        ours, theirs = (getattr(each, setting.partition(".")[2]) for each in (config, initial.config))
-        if ours != theirs:
-            raise InputError(
-                f"--{setting} {as_argument(ours)} in this design: {initial.name} has {as_argument(theirs)}; "
-                "set it to that, or choose another design"
-            )

@@ -8,7 +8,7 @@ from loriini.common.checks import FractionBelowOne, check_fields
 from loriini.common.hardware import Precision
 from loriini.common.settings import Needs, setting
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.model.weights.conversion import copy_into_experts
+from loriini.model.weights.conversion import converted
 from loriini.parallel.mesh import SINGLE_PROCESS, Parallel
 from loriini.parallel.sharding import build_model, expand_into_experts
 from loriini.train.optimizer import A_MIXTURE, OptimizerConfig, carry_moments, make_optimizer
@@ -37,7 +37,7 @@ def upcycle(
 ) -> tuple[LoriiniForCausalLM, torch.optim.AdamW]:
     """Copy a dense model and its moments into the mixture of `config`; returns it and its optimizer."""
     if parallel.mesh is None:
-        mixture = copy_into_experts(dense, config)
+        mixture = converted(dense, config)
     else:
         mixture = copy_into_sharded_experts(dense, config, parallel, precision)
     mixture_optimizer = make_optimizer(mixture, optimizer)
@@ -49,7 +49,7 @@ def upcycle(
 def copy_into_sharded_experts(
     dense: LoriiniForCausalLM, config: LoriiniConfig, parallel: Parallel, precision: Precision
 ) -> LoriiniForCausalLM:
-    """`copy_into_experts` for a sharded model, tensor by tensor.
+    """`converted` for a sharded dense model, tensor by tensor.
 
     The first process draws all weights, though only the routers' are used, so that routers are the same as
     in a single process.

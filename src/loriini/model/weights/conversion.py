@@ -15,88 +15,58 @@ from loriini.routing.registry import REGISTERED
 from loriini.routing.router import built_from
 
 MAY_DIFFER = {
+    *(field.name for field in fields(PreTrainedConfig)),
     *settings_of_kind(Architecture, "training"),
     *("routing", "recompute_merge", "label_names", "attention_dropout", "use_cache", "pretraining_tp"),
-    *("rope_parameters", "max_position_embeddings", "pad_token_id", "bos_token_id", "eos_token_id"),
+    *("rope_parameters", "pad_token_id", "bos_token_id", "eos_token_id"),
 }
 """Fields on which no weights depend: those of routing, training, texts and rotary positions."""
 
 
-def copy_into_experts(dense: LoriiniForCausalLM, config: LoriiniConfig) -> LoriiniForCausalLM:
-    """A mixture of `config` whose experts are copies of the dense model's FFN (Lory §4.1, appendix G.3).
+def check_conversion(theirs: LoriiniConfig, ours: LoriiniConfig) -> None:
+    """ValueError where a model of one configuration cannot be `converted` to the other.
 
-    Everything else is copied too; routers are newly initialised. The mixture computes what the dense model
-    does, at the rotary positions of `config`. ValueError for a design where it would not (shared experts,
-    gates that do not sum to 1), for factorised experts, which are no copies of an ordinary FFN, and for
-    another architecture.
+    Both have the same architecture and as many experts, shared ones too. A dense model can also become a
+    mixture, if that then computes what the dense model does.
     """
-    if problem := copy_problem(dense.config, config):
-        raise ValueError(problem)
-    return _carried(dense, config, routers=False)
-
-
-def copy_problem(dense: LoriiniConfig, config: LoriiniConfig) -> str | None:
-    """Why a model of `dense` cannot be copied into the experts of `config`; None if it can."""
-    if dense.is_mixture:
-        return f"the model to copy has {dense.num_experts} experts; it must be dense (1)"
-    design = config.routing
-    if not design.preserves_dense:
-        return (
-            "copies of its FFN need a router, no shared experts and gates that sum to 1; "
-            f"selection={design.selection} with gates={design.gates} and scorer={design.scorer} trains from "
-            "scratch"
-        )
-    return _difference(dense, config, MAY_DIFFER | {"num_experts"})
-
-
-def _difference(model: LoriiniConfig, config: LoriiniConfig, may_differ: set[str]) -> str | None:
-    """The first field because of which weights of one configuration do not fit the other; None: they fit."""
-    unread = {"layer_norm_epsilon"}
-    if model.block == config.block == "gpt2":
-        unread = {"rms_norm_eps"}
-        may_differ = may_differ - {"max_position_embeddings"}  # learned
-    ignored = {*may_differ, *unread, *(field.name for field in fields(PreTrainedConfig))}
-    for name in (field.name for field in fields(LoriiniConfig) if field.name not in ignored):
-        ours, theirs = getattr(config, name), getattr(model, name)
-        if ours != theirs:
-            return f"{name} is {ours!r}, but the model's is {theirs!r}; give the same"
-    return None
-
-
-def change_design(mixture: LoriiniForCausalLM, config: LoriiniConfig) -> LoriiniForCausalLM:
-    """A mixture's weights in another design, for further training.
-
-    Routers are kept if `keeps_routers` allows it, as from soft to top-k selection, else newly initialised.
-    ValueError for another number of experts or shared experts, and for another architecture.
-    """
-    theirs, ours = mixture.config.routing, config.routing
-    if problem := _difference(mixture.config, config, MAY_DIFFER):
-        raise ValueError(problem)
-    if theirs.num_shared_experts != ours.num_shared_experts:
+    design, copied = ours.routing, ours.is_mixture and not theirs.is_mixture
+    if copied and not design.preserves_dense:
         raise ValueError(
-            f"routing.num_shared_experts is {ours.num_shared_experts}, "
-            f"but the mixture has {theirs.num_shared_experts}"
+            "copies of a dense model's FFN need a router, no shared experts and gates that sum to 1; "
+            f"selection={design.selection} with gates={design.gates} and scorer={design.scorer} trains from "
+            "scratch; choose another routing, such as lory"
         )
-    return _carried(mixture, config, keeps_routers(theirs, ours))
+    # GPT-2's positions are learned.
+    unread = {"rms_norm_eps"} if ours.block == "gpt2" else {"layer_norm_epsilon", "max_position_embeddings"}
+    may_differ = MAY_DIFFER | unread | ({"num_experts"} if copied else set())
+    names = [field.name for field in fields(LoriiniConfig) if field.name not in may_differ]
+    for name in (*names, "num_shared_experts"):
+        here, there = getattr(ours, name), getattr(theirs, name)
+        if here != there:
+            raise ValueError(
+                f"{name} is {here!r}, but the model's is {there!r}; give the same, or choose another design"
+            )
 
 
-def _carried(model: LoriiniForCausalLM, config: LoriiniConfig, routers: bool) -> LoriiniForCausalLM:
+def converted(model: LoriiniForCausalLM, config: LoriiniConfig) -> LoriiniForCausalLM:
     """A new model of `config` with the weights, dtype, device, mode and attention kernel of `model`.
 
-    A dense model's FFN is copied into every expert. Tensors that `model` lacks are newly initialised; without
-    `routers`, all routers are.
+    A dense model's FFN is copied into every expert (Lory §4.1, appendix G.3); the mixture computes the same,
+    at the rotary positions of `config`. Routers are kept if `keeps_routers` allows it, as from soft to top-k
+    selection, else newly initialised. ValueError as `check_conversion` says.
     """
-    carried = LoriiniForCausalLM._from_config(
+    check_conversion(model.config, config)
+    made = LoriiniForCausalLM._from_config(
         config, dtype=model.dtype, attn_implementation=model.config._attn_implementation
     ).to(model.device)
     kept = model.state_dict()
-    new = set() if routers else names_within(carried, Router)
+    new = set() if keeps_routers(model.config.routing, config.routing) else names_within(made, Router)
     weights = {
         name: kept[name].expand_as(weight) if name in kept and name not in new else weight
-        for name, weight in carried.state_dict().items()
+        for name, weight in made.state_dict().items()
     }
-    carried.load_state_dict(weights)
-    return carried.train(model.training)
+    made.load_state_dict(weights)
+    return made.train(model.training)
 
 
 def keeps_routers(old: RoutingConfig, new: RoutingConfig) -> bool:

@@ -1,4 +1,4 @@
-"""The configuration and tokenizer of a checkpoint's model.
+"""A checkpoint's model, its configuration and its tokenizer.
 
 Labels and tokenizer come from the run's final model if there is one, else from its corpora, which may move.
 """
@@ -8,9 +8,10 @@ from pathlib import Path
 from loriini.common.errors import InputError
 from loriini.common.folders import MODEL, RUN
 from loriini.common.tokenizers import holds_tokenizer
-from loriini.model import LoriiniConfig
-from loriini.model.weights.loading import load_config
+from loriini.model import LoriiniConfig, LoriiniForCausalLM
+from loriini.model.weights.loading import load_config, readable
 from loriini.train.checkpoints.state import read_progress
+from loriini.train.checkpoints.storage import read_weights
 from loriini.train.config import RecordedCorpus, from_json, read_run
 from loriini.train.corpora import read_corpora
 from loriini.train.folder import has_model
@@ -37,6 +38,14 @@ def checkpoint_config(checkpoint: Path, eos_token_id: int | None = None) -> Lori
         source = load_config(path.parent) if has_model(path.parent) else read_corpora(run.corpus).instances
         names = tuple(source.label_names or ())
     return run.config(vocab_size, eos_token_id, num_experts=1 if dense else None, label_names=names)
+
+
+def checkpoint_model(checkpoint: Path, eos_token_id: int | None = None) -> LoriiniForCausalLM:
+    """The model in a run's checkpoint, on the CPU; InputError where it cannot be read."""
+    model = LoriiniForCausalLM(checkpoint_config(checkpoint, eos_token_id))
+    with readable(checkpoint):
+        read_weights(checkpoint, model)
+    return model
 
 
 def checkpoint_tokenizer(checkpoint: Path) -> Path | None:
