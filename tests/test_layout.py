@@ -34,7 +34,7 @@ BUDGETS = {
     "recipes": 328,
     "bench": 478,
     "cli": 1339,
-    "papers": 3394,
+    "papers": 3329,
 }
 """Lines of Python that a folder may have; one that shrinks has its budget lowered."""
 

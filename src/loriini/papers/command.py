@@ -45,7 +45,7 @@ class Reproduce:
         from loriini.papers.reproduce.plan import distinct_trainings
 
         if self.commands:
-            print_commands(distinct_trainings(place_items(wanted, self.out)[0]))
+            print_commands(distinct_trainings(place_items(wanted, self.out)[0].values()))
         else:
             print(reproduce_items(wanted, self.out))
 

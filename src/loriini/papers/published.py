@@ -46,7 +46,7 @@ class PaperRun:
     overrides: tuple[str, ...] = ()
     """As for `loriini train`."""
     routing: EvaluationRouting = "training"
-    """How it is routed in evaluation."""
+    """How it is routed in evaluation; questions: by their prompt, unless this is given."""
     router_free: str = ""
     """NODE:NORM:GATES by which its experts are ranked in evaluation; empty: they are routed."""
 

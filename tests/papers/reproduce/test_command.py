@@ -105,10 +105,11 @@ def test_commands_train_what_is_left_anywhere(
     assert {each["state"] for each in results_of(out, "lory-fig3")["cells"]} == {"finished"}
 
 
-def test_a_model_is_loaded_once_for_all_of_its_measures(
-    reproduced: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("item", ["aoe-table1", "lory-table6"])
+def test_a_model_is_loaded_once_for_all_measures_of_a_row(
+    item: str, reproduced: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those without routers leave it unchanged for the others."""
+    """Several rows are of one model, evaluated without routers or by prompt and by segment."""
     out, loaded = shutil.copytree(reproduced, tmp_path / "out"), []
 
     def load(folder: Path) -> Any:
@@ -116,24 +117,26 @@ def test_a_model_is_loaded_once_for_all_of_its_measures(
         return load_model(folder)
 
     monkeypatch.setattr(measures, "load_model", load)
-    before = results_of(out, "aoe-table1")["measured"]["RedPajama"]
+    (before,) = results_of(out, item)["measured"].values()
     shutil.rmtree(out / "measures")
-    arguments = ["reproduce", "aoe-table1", "--text", str(text), "--seeds", "1", "--out", str(out)]
+    arguments = ["reproduce", item, "--text", str(text), "--seeds", "1", "--out", str(out)]
     main(arguments)
-    after = results_of(out, "aoe-table1")["measured"]["RedPajama"]
-    assert len(loaded) == 1
+    (after,) = results_of(out, item)["measured"].values()
+    models = set(loaded)
+    assert len(loaded) == len(after) > len(models)
     assert {row: found["perplexity"] for row, found in after.items()} == {
         row: found["perplexity"] for row, found in before.items()
     }
-    assert len({found["perplexity"]["mean"] for found in after.values()}) > 1
+    assert len({found["perplexity"]["mean"] for found in after.values()}) > len(models)
     main(arguments)
-    assert len(loaded) == 1
-    os.utime(loaded[0] / "model" / "model.safetensors")  # another model
+    assert len(loaded) == len(after)
+    for folder in models:
+        os.utime(folder / "model" / "model.safetensors")  # another model
     main(arguments)
-    assert len(loaded) == 2
+    assert len(loaded) == 2 * len(after)
     monkeypatch.setattr(measures, "VERSION", measures.VERSION + 1)
     main(arguments)
-    assert len(loaded) == 3
+    assert len(loaded) == 3 * len(after)
 
 
 def test_a_training_that_fails_leaves_the_other_items_written(

@@ -19,13 +19,14 @@ def setting(monkeypatch: pytest.MonkeyPatch) -> LoadedModel:
     monkeypatch.setattr(measures, "ANSWER", SEGMENT // 2)
     ids = torch.randint(VOCABULARY, (6, 3 * SEGMENT))
     model = LoriiniForCausalLM(tiny_config("lory")).eval()
-    return LoadedModel(model, "fp32", {"birds": HeldOut(ids, 4.0)}, lambda kind: {}, SEGMENT)
+    return LoadedModel(model, "training", "fp32", {"birds": HeldOut(ids, 4.0)}, lambda kind: {}, SEGMENT)
 
 
 def test_questions_differ_by_how_they_are_routed(setting: LoadedModel) -> None:
     """They are longer than a segment, within which routing by prompt is routing by segment."""
-    prompt, segment = (questions(setting, how)["log_likelihood"]["birds"] for how in ("prompt", "segment"))
-    assert prompt != segment
+    found = [questions(replace(setting, routing=how)) for how in ("training", "prompt", "segment")]
+    unless_given, prompt, segment = (of["log_likelihood"]["birds"] for of in found)
+    assert unless_given == prompt != segment
 
 
 def test_a_question_is_answered_by_the_likeliest_passage(setting: LoadedModel) -> None:

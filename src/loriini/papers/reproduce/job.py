@@ -13,9 +13,9 @@ from loriini.common.progress import inform, warn
 from loriini.compare.running import refuse_failures, train_all
 from loriini.data.jobs.lock import claim_folder, folder_lock
 from loriini.evaluate.heldout import check_lengths
-from loriini.papers.reproduce.experiments.catalog import find_experiments
-from loriini.papers.reproduce.measures import LOSS_MEASURES, measure, parts_of
-from loriini.papers.reproduce.plan import RUNS, Experiment, Plan, distinct_trainings, make_plans
+from loriini.papers.reproduce.experiments.catalog import EXPERIMENTS, find_experiments
+from loriini.papers.reproduce.measures import measure
+from loriini.papers.reproduce.plan import RUNS, Experiment, ItemTraining, distinct_trainings, make_plans
 from loriini.papers.reproduce.report import item_line, write_item_report, write_overview
 from loriini.papers.reproduce.results import RESULTS, item_results
 from loriini.papers.reproduce.scales import Scale, find_scale
@@ -40,41 +40,35 @@ def reproduce_items(settings: ReproduceSettings, out: Path) -> Path:
     plans, texts = place_items(settings, out)
     failures: dict[Path, str] = {}
     errors = []
-    for plan in plans:
-        if plan.trainings:
-            failures |= train_all(distinct_trainings([plan]), settings.jobs)
+    for item, trainings in plans.items():
+        if trainings:
+            failures |= train_all(distinct_trainings([trainings]), settings.jobs)
         try:
-            write_item(plan, texts, settings.seeds, out)
+            write_item(item, trainings, texts, settings.seeds, out)
         except Exception as error:
-            item = plan.experiment.item
             warn(f"measuring {item} failed ({type(error).__name__}: {error}); the others continue")
             errors.append(error)
-    refuse_failures(distinct_trainings(plans), failures)
+    refuse_failures(distinct_trainings(plans.values()), failures)
     if errors:
         raise errors[0]
     return out / REPORT
 
 
-def place_items(settings: ReproduceSettings, out: Path) -> tuple[list[Plan], Texts]:
-    """The items with their trainings in `out`, and the text that these are trained on."""
+def place_items(settings: ReproduceSettings, out: Path) -> tuple[Mapping[str, Sequence[ItemTraining]], Texts]:
+    """The trainings of every item in `out`, and the text that these are trained on."""
     scale, experiments = find_scale(settings.scale), find_experiments(settings.items)
     texts = Texts(out / TEXT, scale, settings.text, settings.jobs, settings.on_error)
     record_settings(scale, texts, out)
     inform(f"Everything goes to {out}")
     plans = make_plans(experiments, scale, texts, settings.seeds, out)
-    check_heldout(plans, texts)
+    with_loss = [each.item for each in experiments if "heldout" in each.measures]
+    check_heldout([training for item in with_loss for training in plans[item]], texts)
     return plans, texts
 
 
-def check_heldout(plans: Sequence[Plan], texts: Texts) -> None:
-    """InputError, before anything is trained, for a domain too short to measure the loss of items on it."""
-    trainings = (
-        training
-        for plan in plans
-        if any(parts_of(name)[0] in LOSS_MEASURES for name in plan.experiment.measures)
-        for training in plan.trainings
-    )
-    for kind, corpus in {training.kind: training.corpus for training in trainings}.items():
+def check_heldout(trainings: Sequence[ItemTraining], texts: Texts) -> None:
+    """InputError, before anything is trained, for a domain too short to measure losses on it."""
+    for kind, corpus in {training.of.kind: training.corpus for training in trainings}.items():
         heldout = texts.instances(kind, corpus)
         check_lengths(heldout, texts.scale.segment_length, remedy="give other files by --text")
 
@@ -87,12 +81,12 @@ def record_settings(scale: Scale, texts: Texts, out: Path) -> None:
         claim_folder(out / SETTINGS, settings, begun, "loriini reproduce")
 
 
-def write_item(plan: Plan, texts: Texts, seeds: int, out: Path) -> None:
+def write_item(item: str, trainings: Sequence[ItemTraining], texts: Texts, seeds: int, out: Path) -> None:
     """Measure an item's trainings, write its results and report into the folder `out`, and the overview."""
-    experiment, folder, measures = plan.experiment, out / plan.experiment.item, out / KEPT
+    experiment, folder, measures = EXPERIMENTS[item], out / item, out / KEPT
     measured = [
         (training, measure(training, experiment.measures, texts, measures) if training.is_done else {})
-        for training in plan.trainings
+        for training in trainings
     ]
     about = {
         "scale": texts.scale.name,

@@ -43,17 +43,17 @@ class Measured:
         """Mean training loss of the last tenth of the steps, in nats a token."""
         return self.of(row, "training", "training_loss")
 
-    def loss(self, row: str, domain: str | None = None, measure: str = "heldout") -> OnText:
+    def loss(self, row: str, domain: str | None = None) -> OnText:
         """Log-perplexity of held-out text by seed, in nats a token: of a domain, or the mean over domains."""
-        return self.on_text(row, measure, "instance_losses", domain=domain)
+        return self.on_text(row, "heldout", "instance_losses", domain=domain)
 
-    def accuracy(self, row: str, measure: str = "questions") -> OnText:
+    def accuracy(self, row: str) -> OnText:
         """Mean accuracy over the domains' questions, between 0 and 1."""
-        return self.on_text(row, measure, "right")
+        return self.on_text(row, "questions", "right")
 
-    def likelihood(self, row: str, measure: str = "questions") -> OnText:
+    def likelihood(self, row: str) -> OnText:
         """Mean log-likelihood of the right answers, in nats a token."""
-        return self.on_text(row, measure, "log_likelihoods")
+        return self.on_text(row, "questions", "log_likelihoods")
 
     def on_text(self, row: str, *path: str, domain: str | None = None) -> OnText:
         """Mean over domains (or of one) of a value per held-out instance.

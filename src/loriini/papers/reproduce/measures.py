@@ -1,15 +1,14 @@
-"""Measurements of a trained run: training, held-out loss, routes, questions, and without routers.
+"""Measurements of a trained run, evaluated as its row says: training, held-out loss, routes and questions.
 
-A measure is a key of MEASURES; a `router-free` one is followed by NODE:NORM:GATES, which say how experts are
-ranked. Each is computed once per run and kept as JSON; a run's model is loaded once for all that are missing.
+A measure is a key of MEASURES. Each is computed once per run and way of evaluating, and kept as JSON; a row's
+model is loaded once for all that are missing.
 
 Axes: B questions, L tokens of a context and an answer.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -44,20 +43,18 @@ ANSWER, CHOICES = 32, 4
 """Tokens of an answer, and answers to choose from."""
 VERSION = 11
 """Version of the measures' definitions and files; what an earlier version measured is measured again."""
-ROUTER_FREE, ROUTER_FREE_QUESTIONS = "router-free", "router-free questions"
 ROUTE_MEASURES = ("routes", "topics", "languages")
 """Measures of routes, which a dense model does not have."""
-LOSS_MEASURES = ("heldout", "prompt", "segment", ROUTER_FREE)
-"""Measures of held-out loss, for which every domain has to be longer than what is skipped."""
 TextOfKind = Callable[[str], Mapping[str, HeldOut]]
 """Kind of `texts` → its held-out text in a model's tokens; the model may be trained on another kind."""
 
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A trained model and the held-out text that it is measured on."""
+    """A trained model, how it is routed, and the held-out text that it is measured on."""
 
     model: LoriiniForCausalLM
+    routing: EvaluationRouting
     precision: Precision
     heldout: Mapping[str, HeldOut]
     of_kind: TextOfKind
@@ -103,13 +100,18 @@ def thinned(values: Sequence[Any]) -> list[Any]:
     return [values[i] for i in kept]
 
 
-def perplexity(loaded: LoadedModel, routing: EvaluationRouting = "training") -> dict[str, Any]:
-    """Perplexity by domain after the first `skip` tokens, routed as in training, by prompt or by segment.
+def perplexity(loaded: LoadedModel) -> dict[str, Any]:
+    """Perplexity by domain after the first `skip` tokens.
 
     `instance_losses` are those of `evaluate`, with six digits.
     """
     evaluation = evaluate(
-        loaded.model, loaded.heldout, loaded.skip, precision=loaded.precision, routing=routing, shown=False
+        loaded.model,
+        loaded.heldout,
+        loaded.skip,
+        precision=loaded.precision,
+        routing=loaded.routing,
+        shown=False,
     )
     losses = {
         domain: list(map(significant, values)) for domain, values in evaluation["instance_losses"].items()
@@ -131,15 +133,17 @@ def languages(loaded: LoadedModel) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def questions(loaded: LoadedModel, routing: EvaluationRouting = "prompt") -> dict[str, Any]:
-    """Which of four passages continues a held-out text, by domain, routed by the text before it.
+def questions(loaded: LoadedModel) -> dict[str, Any]:
+    """Which of four passages continues a held-out text, by domain.
 
-    The wrong passages are the same tokens of other instances of the domain, so chance is 1/4. The text before
-    is one and a half segments long: shorter, and routing it by segment would be routing it by prompt.
+    They are routed by the text before, their prompt, unless the model is routed by segment. The wrong ones
+    are the same tokens of other instances of the domain, so chance is 1/4. The text before is one and a half
+    segments long: shorter, and routing it by segment would be routing it by prompt.
     `accuracy` is the share of right choices, `log_likelihood` the right answers', in nats a token; `right`
     (1 or 0) and `log_likelihoods` are those of every question.
     """
     context = loaded.skip + loaded.skip // 2
+    routing: EvaluationRouting = "prompt" if loaded.routing == "training" else loaded.routing
     measured = defaultdict[str, dict[str, Any]](dict)
     asked = 0
     for domain, text in loaded.heldout.items():
@@ -166,24 +170,12 @@ def questions(loaded: LoadedModel, routing: EvaluationRouting = "prompt") -> dic
     return measured
 
 
-def without_routers(loaded: LoadedModel, how: str) -> LoadedModel:
-    """The model with experts ranked by their activations, at NODE:NORM:GATES (AoE §3.1)."""
-    loaded = replace(loaded, model=deepcopy(loaded.model))
-    remove_routers(loaded.model, RouterFree.parse(how))
-    return loaded
-
-
 MEASURES: dict[str, Callable[[LoadedModel], dict[str, Any]]] = {
     "heldout": perplexity,
-    "prompt": partial(perplexity, routing="prompt"),
-    "segment": partial(perplexity, routing="segment"),
     "routes": routes,
     "topics": partial(routes, kind=MIXED),
     "languages": languages,
     "questions": questions,
-    "questions by segment": partial(questions, routing="segment"),
-    ROUTER_FREE: perplexity,
-    ROUTER_FREE_QUESTIONS: questions,
 }
 
 
@@ -197,28 +189,21 @@ def measure(training: ItemTraining, names: Sequence[str], texts: Texts, folder: 
         names = [name for name in names if name not in ROUTE_MEASURES]
     if found["training"]["state"] != "finished" or not names:
         return found
-    run, of_kind = training.folder, partial(texts.instances, corpus=training.corpus)
-    heldout = of_kind(training.kind)
+    run, paper = training.folder, training.of.paper
+    of_kind = partial(texts.instances, corpus=training.corpus)
+    heldout = of_kind(training.of.kind)
 
     @cache
     def loaded() -> LoadedModel:
-        precision = training_of(run).evaluated_in
-        return LoadedModel(load_model(run)[0], precision, heldout, of_kind, texts.scale.segment_length)
+        model, precision = load_model(run)[0], training_of(run).evaluated_in
+        if paper.router_free:
+            remove_routers(model, RouterFree.parse(paper.router_free))
+        return LoadedModel(model, paper.routing, precision, heldout, of_kind, texts.scale.segment_length)
 
-    def measured(name: str) -> dict[str, Any]:
-        base, how = parts_of(name)
-        return MEASURES[base](without_routers(loaded(), how) if how else loaded())
-
-    of_run, key = folder / run.name, evaluation_key(run, VERSION)
+    of_run, key = folder / run.name, evaluation_key(run, VERSION, paper.routing, paper.router_free)
     with folder_lock(of_run, wait=True):
         for name in names:
-            file = f"{name.replace(':', '-').replace(' ', '-')}-{key}.json"
-            found[name] = read_or_make(of_run / file, measured, name)
+            path = of_run / f"{name}-{key}.json"
+            found[name] = read_or_make(path, lambda name: MEASURES[name](loaded()), name)
     documents = {domain: list(of_domain) for domain, of_domain in documents_of(heldout).items()}
     return {**found, "documents": documents}
-
-
-def parts_of(name: str) -> tuple[str, str]:
-    """A measure's name in MEASURES, and how experts are ranked; empty where they are routed."""
-    measure, _, how = name.rpartition(" ")
-    return (measure, how) if ":" in how else (name, "")

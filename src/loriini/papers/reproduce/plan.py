@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,21 +63,11 @@ class ItemRun(NamedTuple):
 class ItemTraining(Training):
     """An `ItemRun` with a seed; rows and items may share its folder."""
 
-    row: str
-    text: str
-    kind: str
+    of: ItemRun
 
     @property
     def corpus(self) -> Path:
         return self.run.corpus[0]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """An item and its trainings."""
-
-    experiment: Experiment
-    trainings: tuple[ItemTraining, ...]
 
 
 def item_runs(experiment: Experiment, scale: Scale) -> Iterator[ItemRun]:
@@ -90,24 +80,24 @@ def item_runs(experiment: Experiment, scale: Scale) -> Iterator[ItemRun]:
 
 def make_plans(
     experiments: Sequence[Experiment], scale: Scale, texts: Texts, seeds: int, out: Path
-) -> list[Plan]:
-    """The plans of several items; their corpora are prepared, their runs not yet trained."""
-    return [
-        Plan(experiment, tuple(with_folders(item_trainings(experiment, scale, texts, seeds), out / RUNS)))
+) -> dict[str, list[ItemTraining]]:
+    """The trainings of each item; their corpora are prepared, they are not yet run."""
+    return {
+        experiment.item: with_folders(item_trainings(experiment, scale, texts, seeds), out / RUNS)
         for experiment in experiments
-    ]
+    }
 
 
 def item_trainings(experiment: Experiment, scale: Scale, texts: Texts, seeds: int) -> Iterator[ItemTraining]:
     """An item's runs with every seed, their corpora prepared."""
-    wanted = item_runs(experiment, scale)
-    runs = [(each, texts.with_corpus(scaled_run(each.paper, scale), each.kind)) for each in wanted]
+    runs = [
+        (of, texts.with_corpus(scaled_run(of.paper, scale), of.kind)) for of in item_runs(experiment, scale)
+    ]
     for seed in range(seeds):
-        for (row, text, kind, _), run in runs:
-            yield ItemTraining(f"{run.name} {kind}", replace(run, seed=seed), row=row, text=text, kind=kind)
+        for of, run in runs:
+            yield ItemTraining(f"{run.name} {of.kind}", replace(run, seed=seed), of=of)
 
 
-def distinct_trainings(plans: Sequence[Plan]) -> list[ItemTraining]:
-    """The trainings of the plans in their order, one for each folder."""
-    trainings = (training for plan in plans for training in plan.trainings)
-    return list({training.folder: training for training in trainings}.values())
+def distinct_trainings(plans: Iterable[Sequence[ItemTraining]]) -> list[ItemTraining]:
+    """The trainings of several items in their order, one for each folder."""
+    return list({training.folder: training for training in chain.from_iterable(plans)}.values())

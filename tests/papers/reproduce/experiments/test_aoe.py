@@ -6,14 +6,7 @@ import numpy as np
 import pytest
 
 from loriini.papers.reproduce.claim import FAILS, HOLDS, UNDECIDED, Claim
-from loriini.papers.reproduce.experiments.aoe import (
-    BY_L2,
-    NODES,
-    best_node,
-    loss_measure,
-    norms_alike,
-    questions_measure,
-)
+from loriini.papers.reproduce.experiments.aoe import BY_L2, best_node, norms_alike
 from loriini.papers.reproduce.measured import Measured
 
 
@@ -21,21 +14,24 @@ def right(accuracy: float) -> dict[str, Any]:
     return {"right": {"web": [accuracy] * 2}}
 
 
-def model(routed: float, node: float, best_row: str = "output") -> dict[int, dict[str, Any]]:
-    """A mixture by seed: `best_row` has the lowest loss and accuracy `node`, other nodes are luckier."""
-    seeds: dict[int, dict[str, Any]] = {}
-    for seed, off in enumerate((-0.005, 0.0, 0.005)):
-        measures = seeds[seed] = {"questions": right(routed + off)}
-        for row in NODES:
-            best = row == best_row
-            measures[loss_measure(BY_L2[row])] = {"instance_losses": {"web": [2.0 if best else 3.0] * 2}}
-            measures[questions_measure(BY_L2[row])] = right(node + off if best else 0.99)
-    return seeds
+def measured(routed: float, node: float, best_row: str = "output") -> Measured:
+    """A mixture's rows: `best_row` has the lowest loss and accuracy `node`, other nodes are luckier."""
+
+    def of_row(row: str, off: float) -> dict[str, Any]:
+        best = row == best_row
+        accuracy = routed + off if row == "router" else node + off if best else 0.99
+        return {
+            "heldout": {"instance_losses": {"web": [2.0 if best else 3.0] * 2}},
+            "questions": right(accuracy),
+        }
+
+    offs = dict(enumerate((-0.005, 0.0, 0.005)))
+    return Measured({row: {seed: of_row(row, off) for seed, off in offs.items()} for row in BY_L2})
 
 
 def kept(routed: float, node: float) -> Claim:
     """The claim about accuracy."""
-    accuracy, other_models, computed = best_node(Measured(dict.fromkeys(BY_L2, model(routed, node))))
+    accuracy, other_models, computed = best_node(measured(routed, node))
     assert "node of the lowest loss, output" in accuracy.quantity
     assert computed.judged() == HOLDS
     assert other_models.judged() == UNDECIDED

@@ -8,12 +8,11 @@ import numpy as np
 
 from loriini.evaluate.runs import remove_routers, without_weights
 from loriini.evaluate.settings import RouterFree
-from loriini.papers.published import ITEMS, PaperRun, published_values
+from loriini.papers.published import ITEMS, published_values
 from loriini.papers.reproduce.charts import Chart
 from loriini.papers.reproduce.claim import Claim, above, below, close, exactly, not_judged
 from loriini.papers.reproduce.experiments import common as c
 from loriini.papers.reproduce.measured import Measured
-from loriini.papers.reproduce.measures import ROUTER_FREE, ROUTER_FREE_QUESTIONS
 from loriini.papers.reproduce.plan import Experiment
 from loriini.papers.reproduce.quantities import Values, difference, extreme, mean_of, ratio
 from loriini.papers.reproduce.scales import paper_run
@@ -23,6 +22,8 @@ BY_L2 = ITEMS["aoe-table1"].runs
 """Rows of table 1: experts ranked by the L2 norm of their activations at a node, or chosen by the router."""
 NODES = tuple(row for row, run in BY_L2.items() if run.router_free)
 """Rows of tables 1, 6 and 7 whose experts are ranked."""
+NODES_BY_L2 = {f"{row}, L2 norm": BY_L2[row] for row in NODES}
+"""Rows of table 1 that are ranked, as they are called in tables 6 and 7."""
 CONFIGURATIONS = ITEMS["aoe-table2"].runs
 ONE_MODEL = "whether the best node differs between models: here is one"
 ARC = {value.row: value.value for value in published_values("aoe-table1", column="ARC-C, Phi-3.5")}
@@ -36,39 +37,19 @@ MOE, AOE = "2 MoE + aux", "10 AoE 256 + aux"
 """Rows of 732M with the auxiliary loss: the traditional mixture, and the AoE that is compared with it."""
 
 
-def loss_measure(run: PaperRun) -> str:
-    """The measure of held-out loss, with routers or without."""
-    return f"{ROUTER_FREE} {run.router_free}" if run.router_free else "heldout"
-
-
-def questions_measure(run: PaperRun) -> str:
-    """The measure of answers, with routers or without."""
-    return f"{ROUTER_FREE_QUESTIONS} {run.router_free}" if run.router_free else "questions"
-
-
-def node_loss(m: Measured, row: str, runs: Mapping[str, PaperRun] = BY_L2) -> Values:
-    """Held-out loss of a row of table 1, or of another table's `runs`."""
-    return m.loss(row, measure=loss_measure(runs[row]))
-
-
-def node_accuracy(m: Measured, row: str) -> Values:
-    """The accuracy of questions of a row of table 1."""
-    return m.accuracy(row, questions_measure(BY_L2[row]))
-
-
 def lowest_loss(m: Measured) -> str:
     """The row of the node of the lowest loss by L2, empty where none is measured.
 
     This is the best node: the highest of several accuracies is partly luck.
     """
-    losses = {row: fmean(found.values()) for row in NODES if (found := node_loss(m, row))}
+    losses = {row: fmean(found.values()) for row in NODES if (found := m.loss(row))}
     return min(losses, key=losses.__getitem__, default="")
 
 
 def best_node(m: Measured) -> Iterator[Claim]:
     """The best node keeps most of the accuracy above chance; ranking computes more than routing."""
     if best := lowest_loss(m):
-        kept = ratio(*(c.above_chance(node_accuracy(m, row)) for row in (best, "router")))
+        kept = ratio(*(c.above_chance(m.accuracy(row)) for row in (best, "router")))
         quantity = f"share of the accuracy above chance that is kept at the node of the lowest loss, {best}"
         claim, clear = Claim(quantity, kept, KEPT), c.is_above_chance(m.accuracy("router"))
         yield claim if clear else not_judged(claim, f"with routers {c.AT_CHANCE}")
@@ -87,35 +68,25 @@ def active_parameters(row: str) -> int:
     return model.config.parameters()[1]
 
 
-def l2_keeps_more(m: Measured, item: str, norm: str) -> Iterator[Claim]:
+def l2_keeps_more(m: Measured, norm: str) -> Iterator[Claim]:
     """Another norm keeps less than L2 does: higher loss, mean over nodes, and at the best node."""
-    by_norm, by_l2 = ([node_loss(m, row, runs) for row in NODES] for runs in (ITEMS[item].runs, BY_L2))
+    by_norm, by_l2 = (list(map(m.loss, rows)) for rows in (NODES, NODES_BY_L2))
     quantity = f"mean loss over nodes by norm {norm} minus that by L2"
     yield above(quantity, mean_of(by_norm), mean_of(by_l2))
     quantity = f"loss at the best node by norm {norm} minus that by L2"
     yield above(quantity, extreme(by_norm, min), extreme(by_l2, min))
 
 
-def node_columns(m: Measured, row: str, item: str) -> Mapping[str, Values]:
-    return {"perplexity": c.exp(node_loss(m, row, ITEMS[item].runs))}
+def node_columns(m: Measured, row: str) -> Mapping[str, Values]:
+    return {"perplexity": c.exp(m.loss(row))}
 
 
 def router_free_columns(m: Measured, row: str) -> Mapping[str, Values]:
     return {
-        "accuracy, %": c.scaled(node_accuracy(m, row), 100),
-        "perplexity": c.exp(node_loss(m, row)),
+        "accuracy, %": c.scaled(m.accuracy(row), 100),
+        "perplexity": c.exp(m.loss(row)),
         "active parameters": {0: active_parameters(row)},
     }
-
-
-def with_other_norm(item: str, norm: str) -> Experiment:
-    """The experiment of table 6 or 7: losses at every node by L2, and by the table's `norm`, 1 or inf."""
-    return Experiment(
-        item,
-        partial(l2_keeps_more, item=item, norm=norm),
-        ("heldout", *(loss_measure(runs[row]) for runs in (BY_L2, ITEMS[item].runs) for row in NODES)),
-        partial(node_columns, item=item),
-    )
 
 
 def every_configuration(m: Measured) -> Iterator[Claim]:
@@ -234,13 +205,12 @@ def norm_charts(m: Measured) -> Iterator[Chart]:
 
 
 by_answers = partial(Experiment, measures=("heldout", "questions"), columns=answers_and_perplexity)
-
-at_nodes = tuple(measure(BY_L2[row]) for row in NODES for measure in (loss_measure, questions_measure))
+by_other_norm = partial(Experiment, measures=("heldout",), columns=node_columns, more_runs=NODES_BY_L2)
 
 AOE_EXPERIMENTS = (
-    Experiment("aoe-table1", best_node, ("heldout", "questions", *at_nodes), router_free_columns),
-    with_other_norm("aoe-table6", "1"),
-    with_other_norm("aoe-table7", "inf"),
+    Experiment("aoe-table1", best_node, ("heldout", "questions"), router_free_columns),
+    by_other_norm("aoe-table6", partial(l2_keeps_more, norm="1")),
+    by_other_norm("aoe-table7", partial(l2_keeps_more, norm="inf")),
     by_answers("aoe-table2", every_configuration),
     by_answers(
         "aoe-table3", other_selections, measures=("heldout", "questions", "routes"), columns=selection_columns

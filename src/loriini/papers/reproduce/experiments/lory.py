@@ -181,23 +181,22 @@ def prompt_about_as_good(m: Measured) -> Iterator[Claim]:
     Answers decide nothing where both ways are as good as guessing.
     """
     for experts in (8, 16):
-        row = f"1.5B/{experts}E (prompt)"
+        rows = (f"1.5B/{experts}E (prompt)", f"1.5B/{experts}E (segment)")
         quantity = f"1.5B/{experts}E: loss routed by prompt minus that by segment"
-        yield close(quantity, m.loss(row, measure="prompt"), m.loss(row, measure="segment"))
+        prompt, segment = map(m.loss, rows)
+        yield close(quantity, prompt, segment)
         quantity = f"1.5B/{experts}E: accuracy routed by prompt minus that by segment"
-        prompt, segment = (m.accuracy(row, measure) for measure in ("questions", "questions by segment"))
+        prompt, segment = map(m.accuracy, rows)
         claim = close(quantity, prompt, segment, CLOSE_ANSWERS, unit="of the questions")
         clear = c.is_above_chance(prompt) and c.is_above_chance(segment)
         yield claim if clear else not_judged(claim, c.AT_CHANCE)
 
 
 def inference_columns(m: Measured, row: str) -> Mapping[str, Values]:
-    how = ITEMS["lory-table6"].runs[row].routing  # as in table 9
-    questions = "questions" if how == "prompt" else "questions by segment"
     return {
-        "mean, %": c.scaled(m.accuracy(row, questions), 100),
-        "log-likelihood": m.likelihood(row, questions),
-        "perplexity": c.exp(m.loss(row, measure=how)),
+        "mean, %": c.scaled(m.accuracy(row), 100),
+        "log-likelihood": m.likelihood(row),
+        "perplexity": c.exp(m.loss(row)),
     }
 
 
@@ -315,10 +314,7 @@ by_perplexity = partial(
 )
 by_answers = partial(Experiment, measures=("questions",), columns=c.question_columns)
 by_prompt = partial(
-    Experiment,
-    claims=prompt_about_as_good,
-    measures=("prompt", "segment", "questions", "questions by segment"),
-    columns=inference_columns,
+    Experiment, claims=prompt_about_as_good, measures=("heldout", "questions"), columns=inference_columns
 )
 by_routes = partial(Experiment, measures=("routes",), columns=agreement_columns, charts=specialisation_charts)
 by_use = partial(Experiment, columns=active_columns, charts=loss_and_activity)
