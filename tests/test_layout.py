@@ -24,7 +24,7 @@ BUDGETS = {
     "data/convert": 448,
     "data/batches": 319,
     "train": 3644,
-    "estimate": 704,
+    "estimate": 690,
     "evaluate": 1840,
     "compare": 2119,
     "analyze": 1300,

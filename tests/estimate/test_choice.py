@@ -23,7 +23,7 @@ def chosen(run: TrainConfig, memory: float, ranks: int = 1) -> tuple[int, bool]:
     def memory_of(size: int, again: bool, checkpointing: bool) -> Any:
         return SimpleNamespace(total=total(size, again, ranks))
 
-    found = choose(run, run.config(64, 0), ranks, memory, memory_of).run
+    found, _ = choose(run, run.config(64, 0), ranks, memory, memory_of)
     assert not found.has_auto_size
     assert replace(found, micro_batch_size=AUTO, model=run.model) == replace(run, micro_batch_size=AUTO)
     return found.micro_batch_size, found.model.recompute_merge
@@ -55,7 +55,7 @@ def test_a_choice_counts_each_ranks_share() -> None:
 
 def test_what_is_set_stays() -> None:
     fixed = replace(RUN, micro_batch_size=4, model=replace(RUN.model, recompute_merge=True))
-    assert choose(fixed, fixed.config(64, 0), 1, 1.0).run == fixed
+    assert choose(fixed, fixed.config(64, 0), 1, 1.0)[0] == fixed
     dense = tiny_run("dense", batch_size=8, micro_batch_size=4)
     assert chosen(dense, 1.0) == (4, False)
 

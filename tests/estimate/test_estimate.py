@@ -17,7 +17,6 @@ from loriini.estimate import muon as estimate_muon
 from loriini.estimate.estimate import Estimate, estimate
 from loriini.estimate.memory import (
     GIB,
-    GpuCluster,
     RankMemory,
     check_memory,
     least_memory,
@@ -39,7 +38,7 @@ TINY = tiny_run("lory", batch_size=8)
 @pytest.fixture(scope="module")
 def single() -> Estimate:
     """On one GPU."""
-    return estimate(TINY, 64, GpuCluster())
+    return estimate(TINY, 64)
 
 
 def memory(run: TrainConfig, gpus: int, checkpointing: bool = False) -> RankMemory:
@@ -99,12 +98,12 @@ def test_muons_step_may_be_the_peak() -> None:
 
 def test_what_muon_gathers_is_said() -> None:
     run = replace(TINY, optimizer=replace(TINY.optimizer, name="muon"))
-    alone, four = (estimate(run, 64, GpuCluster(gpus)) for gpus in (1, 4))
+    alone, four = (estimate(run, 64, gpus) for gpus in (1, 4))
     attention, experts = 4 * 32 * 32, 3 * 3 * 32 * 48
     assert (alone.muon_bytes, four.muon_bytes) == (0, 2 * 2 * (attention + experts) * 3 / 4)
     assert "Muon" not in estimate_text(alone)
     assert "Muon gathers matrices: 0.00 GiB sent and received by each rank" in estimate_text(four)
-    assert estimate(TINY, 64, GpuCluster(4)).muon_bytes == 0
+    assert estimate(TINY, 64, 4).muon_bytes == 0
 
 
 def test_gradients_reduced_once_a_step_are_held_whole() -> None:
@@ -121,7 +120,7 @@ def test_gradients_reduced_once_a_step_are_held_whole() -> None:
 
 
 def test_options_begin_with_the_runs_own_and_shrink() -> None:
-    options = estimate(replace(TINY, micro_batch_size=4), 64, GpuCluster()).options
+    options = estimate(replace(TINY, micro_batch_size=4), 64).options
     ways = [(o.micro_batch_size, o.recompute_merge, o.activation_checkpointing) for o in options]
     booleans = (False, True)
     assert ways == [(size, a, c) for size in (4, 2, 1) for a in booleans for c in booleans]
@@ -135,10 +134,10 @@ def test_options_begin_with_the_runs_own_and_shrink() -> None:
 def test_an_option_fits_in_at_least_its_memory(single: Estimate) -> None:
     sizes = [o.memory.total for o in single.options]
     limit = (min(sizes) + max(sizes)) / 2
-    found = [(o.fits, o.memory.total <= limit) for o in estimate(TINY, 64, GpuCluster(1, limit)).options]
+    found = [(o.fits, o.memory.total <= limit) for o in estimate(TINY, 64, 1, limit).options]
     assert set(found) == {(True, True), (False, False)}
     with pytest.raises(InputError, match="--memory"):
-        estimate(TINY, 64, GpuCluster(1, min(sizes) - 1))
+        estimate(TINY, 64, 1, min(sizes) - 1)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +145,7 @@ def test_an_option_fits_in_at_least_its_memory(single: Estimate) -> None:
 )
 def test_a_batch_that_cannot_be_shared_out_is_refused(gpus: int, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        estimate(TINY, 64, GpuCluster(gpus))
+        estimate(TINY, 64, gpus)
 
 
 def test_sharing_experts_divides_what_is_gathered_of_them() -> None:
@@ -167,7 +166,7 @@ def test_memory_is_read_in_the_usual_units() -> None:
 @pytest.mark.parametrize("name", ["7b-lory-4e", "gpt2-small-token-top2"])
 def test_recipes_of_full_size_are_estimated(name: str) -> None:
     run = replace(find_recipe(name), micro_batch_size=1)
-    found = dry_run(name, ["--micro_batch_size", "1"], GpuCluster(8, 1e15))
+    found = dry_run(name, ["--micro_batch_size", "1"], 8, 1e15)
     read = json.loads(json.dumps(found.to_dict()))
     total, active = run.config(50_257 if run.model.block == "gpt2" else 32_000, 0).parameters()
     assert (read["parameters_total"], read["parameters_active"]) == (total, active)
@@ -186,7 +185,7 @@ def test_recipes_of_full_size_are_estimated(name: str) -> None:
 def test_one_gpu_holds_everything_whatever_the_mesh_of_several(single: Estimate) -> None:
     for mesh in (ParallelConfig(experts=4), ParallelConfig(shard=8), ParallelConfig(8, 4)):
         assert memory(replace(TINY, parallel=mesh), 1) == memory(TINY, 1)
-    sharded = estimate(replace(TINY, parallel=ParallelConfig(8, 4)), 64, GpuCluster())
+    sharded = estimate(replace(TINY, parallel=ParallelConfig(8, 4)), 64)
     assert replace(sharded, run=single.run) == single
 
 

@@ -67,7 +67,7 @@ def test_a_recipe_fits_on_the_papers_gpus_as_it_is(name: str) -> None:
     run.check(processes=paper["gpus"])
     config = config_of(name)
     memory_of, limit = memory_by_option(run, config, paper["gpus"]), paper["gpu_memory"] * GIB
-    run = choose(run, config, paper["gpus"], limit, memory_of).run
+    run, _ = choose(run, config, paper["gpus"], limit, memory_of)
     size = run.instances_at_once(run.batch_size // paper["gpus"])
     memory = memory_of(size, run.model.recompute_merge is True, run.speed.activation_checkpointing)
     assert memory.total <= limit

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from loriini import DESIGNS
-from loriini.estimate.memory import GpuCluster
 from loriini.papers.published import PARAMETERS
 from loriini.papers.recipes import RECIPES as PAPERS
 from loriini.recipes import BASES, RECIPES, VOCABULARY, describe, find_recipe, recipe_names
@@ -134,7 +133,7 @@ def test_every_design_is_a_run_of_the_quickstart() -> None:
 def test_the_recipe_decides_the_vocabulary_whatever_the_run_is_called(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(launch, "estimate", lambda run, vocab_size, cluster: vocab_size)
+    monkeypatch.setattr(launch, "estimate", lambda run, vocab_size, *_: vocab_size)
     for recipe, vocabulary in (("tiny-dense", SMALL_VOCABULARY), ("0.3b-dense", VOCABULARY["llama"])):
         named = ["--name", "0.3b-dense" if "tiny" in recipe else "tiny-dense"]
-        assert launch.dry_run(recipe, named, GpuCluster()) == vocabulary == describe(recipe)["vocabulary"]
+        assert launch.dry_run(recipe, named) == vocabulary == describe(recipe)["vocabulary"]

@@ -12,7 +12,6 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, PreTrainedModel
 
 from loriini.common.errors import InputError
-from loriini.estimate.memory import GpuCluster
 from loriini.model.weights.loading import load_model
 from loriini.model.weights.run_record import training_of
 from loriini.train.corpora import read_corpora
@@ -191,10 +190,10 @@ def test_a_design_or_override_that_contradicts_the_model_is_refused(
 
 def test_a_dry_run_estimates_the_models_architecture(save: Callable[..., Path]) -> None:
     folder = save("llama")
-    found = dry_run("tiny-dense", [*SMALL, "--model.rope_theta", "5e5"], GpuCluster(), init=str(folder))
+    found = dry_run("tiny-dense", [*SMALL, "--model.rope_theta", "5e5"], init=str(folder))
     assert found.parameters_total == load_model(folder)[0].config.parameters()[0]
     with pytest.raises(InputError, match="--vocab-size 9: this run has 300; leave it out"):
-        dry_run("tiny-dense", SMALL, GpuCluster(), vocab_size=9, init=str(folder))
+        dry_run("tiny-dense", SMALL, vocab_size=9, init=str(folder))
 
 
 @pytest.mark.parametrize(

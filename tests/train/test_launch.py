@@ -13,7 +13,6 @@ import pytest
 from loriini.cli import main
 from loriini.common.errors import InputError, Unfinished
 from loriini.data.read.document import Document
-from loriini.estimate.choice import Choice
 from loriini.train import corpora
 from loriini.train.config import read_run
 from loriini.train.launch import resume, train_recipe
@@ -94,7 +93,7 @@ def test_what_is_chosen_is_recorded_and_kept(
     auto += ["--micro_batch_size", "auto"]
     sizes = [2, 4]
     monkeypatch.setattr(
-        "loriini.train.preflight.choose", lambda run, *_: Choice(run.fill_auto(sizes.pop(0), True), 1e9)
+        "loriini.train.preflight.choose", lambda run, *_: (run.fill_auto(sizes.pop(0), True), 1e9)
     )
     train_recipe("tiny-lory", out, [corpus], auto)
     recorded = read_run(out / "run.json")[0]

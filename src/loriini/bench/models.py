@@ -95,7 +95,7 @@ def bench_run(size: BenchSize, design: str, experts: int, **model: Any) -> Train
         micro_batch_size=size.micro_batch_size,
         length=size.length,
     )
-    return choose(run, run_config(run), 1, memory_here()).run
+    return choose(run, run_config(run), 1, memory_here())[0]
 
 
 def run_config(run: TrainConfig) -> LoriiniConfig:

@@ -105,16 +105,16 @@ class Train:
 
     def _estimate(self) -> None:
         from loriini.cli.estimate_table import estimate_text
-        from loriini.estimate.memory import GpuCluster, parse_memory
+        from loriini.estimate.memory import parse_memory
         from loriini.train.launch import dry_run
 
         if not self.recipe:
             raise InputError("--dry-run needs a recipe; see `loriini recipes`")
-        memory = None if self.memory is None else parse_memory(self.memory)
         estimate = dry_run(
             self.recipe,
             self.overrides,
-            GpuCluster(self.gpus, memory),
+            self.gpus,
+            None if self.memory is None else parse_memory(self.memory),
             vocab_size=self.vocab_size,
             init=self.init,
             heldout=self.heldout,

@@ -2,7 +2,7 @@
 
 import os
 from bisect import bisect_left
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from loriini.common.errors import InputError
@@ -18,23 +18,15 @@ FEW = 0.1
 """Fraction of the memory below which merged weights are kept without an estimate."""
 
 
-@dataclass(frozen=True)
-class Choice:
-    """A run with its `auto` values resolved, and the bytes that a rank needs (None: not estimated)."""
-
-    run: TrainConfig
-    total: float | None = None
-
-
 def choose(
     run: TrainConfig, config: LoriiniConfig, ranks: int, memory: float, memory_of: MemoryOf | None = None
-) -> Choice:
-    """Choose the settings that a run leaves to `auto`, for ranks with `memory` bytes each.
+) -> tuple[TrainConfig, float | None]:
+    """The run with its `auto` values chosen for ranks with `memory` bytes each, and the bytes a rank needs.
 
     The micro-batch is a rank's whole share of the batch or the largest power of two that divides it, such
     that MARGIN of the memory stays free; if none fits, one instance. Merged weights are kept, or recomputed
     where that allows a larger micro-batch. With `document_mask` the memory depends on the documents' lengths
-    and is not estimated: merged weights are recomputed, and an `auto` micro-batch is an InputError.
+    and is not estimated (None): merged weights are recomputed, and an `auto` micro-batch is an InputError.
     """
     share, limit = run.batch_size // ranks, (1 - MARGIN) * memory
     sizes = micro_batch_sizes(share) if run.micro_batch_size == AUTO else [run.instances_at_once(share)]
@@ -46,10 +38,10 @@ def choose(
                 "--micro_batch_size auto: with --document_mask the memory depends on the documents; give a "
                 "number"
             )
-        return Choice(run.fill_auto(run.micro_batch_size, recomputes[-1]))
+        return run.fill_auto(run.micro_batch_size, recomputes[-1]), None
     kept_bytes = merged_parameters(config, sizes[0], run.length) * compute_dtype(run).itemsize
     if len(sizes) == 1 and (len(recomputes) == 1 or config.num_hidden_layers * kept_bytes < FEW * memory):
-        return Choice(run.fill_auto(run.micro_batch_size, recomputes[0]))
+        return run.fill_auto(run.micro_batch_size, recomputes[0]), None
     memory_of = memory_of or memory_by_option(run, config, ranks)
     checkpointing = run.speed.activation_checkpointing
 
@@ -62,7 +54,7 @@ def choose(
         first = bisect_left(sizes, True, key=partial(fits, recompute=each))
         fitting += [(size, each) for size in sizes[first : first + 1]]
     size, recompute = max(fitting, key=lambda found: found[0], default=(sizes[-1], recomputes[-1]))
-    return Choice(run.fill_auto(size, recompute), memory_of(size, recompute, checkpointing).total)
+    return run.fill_auto(size, recompute), memory_of(size, recompute, checkpointing).total
 
 
 def micro_batch_sizes(share: int) -> list[int]:

@@ -12,7 +12,6 @@ from loriini.estimate.choice import choose, memory_here
 from loriini.estimate.memory import (
     GIB,
     MOST_MEMORY,
-    GpuCluster,
     MemoryOf,
     RankMemory,
     check_memory,
@@ -64,39 +63,40 @@ class Estimate:
         return values
 
 
-def estimate(run: TrainConfig, vocab_size: int, cluster: GpuCluster) -> Estimate:
+def estimate(run: TrainConfig, vocab_size: int, gpus: int = 1, gpu_memory: float | None = None) -> Estimate:
     """Estimate a run: its mixture, not its dense warm-up, in bfloat16 unless the run asks for float32.
 
-    Raises InputError for settings that do not fit each other or the GPUs, and if no option fits the memory.
+    `gpu_memory` is the bytes of each GPU, if known; the run sets how they share a model. InputError for
+    settings that do not fit each other or the GPUs, and if no option fits the memory.
     """
-    if cluster.gpus < 1:
-        raise InputError(f"--gpus {cluster.gpus}: give at least 1")
+    if gpus < 1:
+        raise InputError(f"--gpus {gpus}: give at least 1")
     if not 1 <= vocab_size <= LARGEST:
         raise InputError(f"--vocab-size {vocab_size}: give at least 1 and at most {LARGEST:g}")
-    run.check(processes=cluster.gpus)
+    run.check(processes=gpus)
     config = run.config(vocab_size)
-    check_memory(run, config, cluster.gpus, MOST_MEMORY, "the largest that is estimated")
-    memory_of, chosen_for = memory_by_option(run, config, cluster.gpus), None
+    check_memory(run, config, gpus, MOST_MEMORY, "the largest that is estimated")
+    memory_of, chosen_for = memory_by_option(run, config, gpus), None
     if run.has_auto_size:
-        chosen_for = cluster.gpu_memory or memory_here()
-        here = run if cluster.gpu_memory else replace(run, precision=resolve_precision(run.precision))
-        chosen = choose(here, config, cluster.gpus, chosen_for, memory_of if here is run else None).run
+        chosen_for = gpu_memory or memory_here()
+        here = run if gpu_memory else replace(run, precision=resolve_precision(run.precision))
+        chosen, _ = choose(here, config, gpus, chosen_for, memory_of if here is run else None)
         run = run.fill_auto(chosen.micro_batch_size, chosen.model.recompute_merge)
-    options = tuple(find_options(run, cluster, memory_of))
-    if cluster.gpu_memory is not None and not any(option.fits for option in options):
+    options = tuple(find_options(run, gpus, gpu_memory, memory_of))
+    if gpu_memory is not None and not any(option.fits for option in options):
         least = min(option.memory.total for option in options)
         raise InputError(
-            f"{run.name} does not fit: each of {cluster.gpus} GPUs would hold {least / GIB:.1f} GiB, "
-            f"but --memory is {cluster.gpu_memory / GIB:.1f} GiB; use more --gpus, or a smaller model"
+            f"{run.name} does not fit: each of {gpus} GPUs would hold {least / GIB:.1f} GiB, "
+            f"but --memory is {gpu_memory / GIB:.1f} GiB; use more --gpus, or a smaller model"
         )
     total, active = config.parameters()
-    mesh = (*mesh_sizes(run, cluster.gpus), run.parallel.share_experts)
+    mesh = (*mesh_sizes(run, gpus), run.parallel.share_experts)
     flops, tokens = config.flops_per_token(run.length), run.batch_size * run.length
     return Estimate(
         name=run.name,
         run=run.to_dict(),
-        gpus=cluster.gpus,
-        gpu_memory=cluster.gpu_memory,
+        gpus=gpus,
+        gpu_memory=gpu_memory,
         vocab_size=config.vocab_size,
         parameters_total=total,
         parameters_active=active,
@@ -109,17 +109,19 @@ def estimate(run: TrainConfig, vocab_size: int, cluster: GpuCluster) -> Estimate
     )
 
 
-def find_options(run: TrainConfig, cluster: GpuCluster, memory_of: MemoryOf) -> Iterator[Option]:
+def find_options(
+    run: TrainConfig, gpus: int, gpu_memory: float | None, memory_of: MemoryOf
+) -> Iterator[Option]:
     """Micro-batches of the run's size and smaller, with and without activation checkpointing.
 
     Where experts are merged, with merged weights kept and recomputed.
     """
-    size = run.instances_at_once(run.batch_size // cluster.gpus)
+    size = run.instances_at_once(run.batch_size // gpus)
     own, checkpointing = run.model.recompute_merge is True, run.speed.activation_checkpointing
     recomputes = (own, not own) if run.merges else (own,)
     while size:
         for way in product(recomputes, (checkpointing, not checkpointing)):
             memory = memory_of(size, *way)
-            fits = None if cluster.gpu_memory is None else memory.total <= cluster.gpu_memory
+            fits = None if gpu_memory is None else memory.total <= gpu_memory
             yield Option(size, *way, memory, fits)
         size //= 2

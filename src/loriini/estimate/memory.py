@@ -19,14 +19,6 @@ MOST_MEMORY = float(1 << 60)
 
 
 @dataclass(frozen=True)
-class GpuCluster:
-    """GPUs to train on, and the memory of each in bytes if known; the run sets how they share a model."""
-
-    gpus: int = 1
-    gpu_memory: float | None = None
-
-
-@dataclass(frozen=True)
 class RankMemory:
     """Bytes on each rank at the peak of a step."""
 

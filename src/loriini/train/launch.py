@@ -12,7 +12,6 @@ from loriini.common.progress import warn
 from loriini.data.read.inputs import absolute_input
 from loriini.data.read.records import OnError
 from loriini.estimate.estimate import Estimate, estimate
-from loriini.estimate.memory import GpuCluster
 from loriini.parallel.mesh import on_first_rank, process_group
 from loriini.recipes import default_vocabulary, find_recipe, is_tiny
 from loriini.train.changes import changed_settings, differing
@@ -157,15 +156,16 @@ def train_run(run: TrainConfig, out: Path, deadline: float = math.inf) -> Path:
 def dry_run(
     name: str,
     overrides: Sequence[str],
-    cluster: GpuCluster,
+    gpus: int = 1,
+    memory: float | None = None,
     *,
     vocab_size: int | None = None,
     init: str | None = None,
     heldout: Sequence[str] = (),
 ) -> Estimate:
-    """The estimate of a recipe, by default with its own vocabulary or that of the model `init`."""
+    """The `estimate` of a recipe, by default with its own vocabulary or that of the model `init`."""
     run = with_text(resolve_recipe(name, overrides, init), [], heldout)
-    refuse_unused(run, override_flags(overrides), cluster.gpus)
+    refuse_unused(run, override_flags(overrides), gpus)
     if vocab_size is not None and run.model.vocab_size not in (None, vocab_size):
         raise InputError(f"--vocab-size {vocab_size}: this run has {run.model.vocab_size}; leave it out")
     if run.document_mask:
@@ -173,4 +173,4 @@ def dry_run(
             "the estimate is of instances of one document each; with --document_mask short documents need "
             "more memory"
         )
-    return estimate(run, default_vocabulary(run, name) if vocab_size is None else vocab_size, cluster)
+    return estimate(run, default_vocabulary(run, name) if vocab_size is None else vocab_size, gpus, memory)

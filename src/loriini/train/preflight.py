@@ -113,12 +113,12 @@ def without_auto(run: TrainConfig, corpus: TrainingCorpus, out: Path) -> TrainCo
         return run
     check_length(run, corpus)
     memory = memory_here()
-    choice = choose(run, model_config(run, corpus), world_size(), memory)
-    if choice.total is not None:
-        size, again = choice.run.micro_batch_size, as_argument(choice.run.model.recompute_merge)
-        text = f"micro_batch_size {size}, recompute_merge {again}: {choice.total / GIB:,.1f} GiB estimated"
-        (inform if choice.total <= memory else warn)(f"{text} of {memory / GIB:,.1f}")
-    return choice.run
+    run, total = choose(run, model_config(run, corpus), world_size(), memory)
+    if total is not None:
+        size, again = run.micro_batch_size, as_argument(run.model.recompute_merge)
+        text = f"micro_batch_size {size}, recompute_merge {again}: {total / GIB:,.1f} GiB estimated"
+        (inform if total <= memory else warn)(f"{text} of {memory / GIB:,.1f}")
+    return run
 
 
 def perplexity_measure(run: TrainConfig, corpus: TrainingCorpus) -> Measure | None:
