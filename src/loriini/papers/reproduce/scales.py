@@ -26,9 +26,9 @@ class Scale:
     shapes: Mapping[str, Shape]
     """By the first part of a recipe's name."""
     deviation: float = 0.64
-    """Standard deviation of initial weights times √width: 0.02 at width 1,024. With 0.02 at any width, models
-    of width 64 stay at the first plateau of their loss for a random time, and seeds differ by more than
-    rows do."""
+    """Standard deviation of initial weights times √width: 0.02 at width 1,024. With 0.02 at any width and
+    AdamW, models of width 64 stay at the first plateau of their loss for a random time, and seeds differ by
+    more than rows do."""
     vocab_size: int | None = 1024
     """None: each recipe's."""
     steps: int = 200
