@@ -14,7 +14,7 @@ from loriini.common.progress import Advance
 from loriini.data.jobs.artifact import build_artifact, parts_folder
 from loriini.data.jobs.executors import make_executor
 from loriini.data.jobs.processes import WORKER, ProcessExecutor, readable_elsewhere
-from loriini.data.jobs.tasks import SERIAL, Executor, Task, concatenate_files, run_tasks
+from loriini.data.jobs.tasks import SERIAL, Executor, Task, concatenate_files, run_tasks, task_counts
 
 
 def square(number: int, folder: Path, advance: Advance) -> dict[str, Any]:
@@ -73,8 +73,8 @@ def build_with(folder: Path, tasks: list[Task], execute: Executor, settings: int
 
     def write(temporary: Path) -> dict[str, Any]:
         finished = run_tasks("squares", tasks, temporary, execute)
-        results.extend(task.counts for task in finished)
-        concatenate_files((task.folder / "square" for task in finished), temporary / "squares")
+        results.extend(map(task_counts, finished))
+        concatenate_files((task / "square" for task in finished), temporary / "squares")
         return {}
 
     build_artifact(folder, {"settings": settings}, {}, write)
@@ -97,9 +97,9 @@ def test_all_tasks_are_finished_before_their_results_are_read_one_at_a_time(tmp_
     parts_folder(temporary).mkdir()
     results = run_tasks("squares", squares(3), temporary, SERIAL)
     assert (tmp_path / "done").read_text() == "0 1 2 "
-    assert results[0].counts["number"] == 0
-    (results[1].folder / "result.json").write_text('{"number": 7}')
-    assert results[1].counts["number"] == 7
+    assert task_counts(results[0])["number"] == 0
+    (results[1] / "result.json").write_text('{"number": 7}')
+    assert task_counts(results[1])["number"] == 7
 
 
 FAILURES = {
@@ -155,7 +155,7 @@ def test_a_worker_process_has_one_thread_and_no_torch(
     tasks = [Task(f"report-{i}", report_environment) for i in range(2)]
 
     def write(temporary: Path) -> dict[str, Any]:
-        return {"found": [task.counts for task in run_tasks("report", tasks, temporary, ProcessExecutor(2))]}
+        return {"found": [*map(task_counts, run_tasks("report", tasks, temporary, ProcessExecutor(2)))]}
 
     found = build_artifact(tmp_path / "stage", {}, {}, write).counts["found"]
     assert all(report["worker"] in ("0", "1") for report in found)

@@ -7,17 +7,15 @@ same bytes in one process, in several (`processes.py`), or on a cluster (`cluste
 
 import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 from uuid import uuid4
 
 from loriini.common.atomic import atomic, discard, write_json
 from loriini.common.progress import Advance, progress
 from loriini.data.jobs.artifact import parts_folder
-
-_Item = TypeVar("_Item")
 
 RESULT = "result.json"
 COPY_BYTES = 1 << 24
@@ -35,19 +33,6 @@ class Task:
     name: str
     run: Callable[[Path, Advance], dict[str, Any]]
     size: int = 0
-
-
-@dataclass(frozen=True)
-class FinishedTask:
-    """A finished task: the folder with its files and its counts."""
-
-    folder: Path
-
-    @property
-    def counts(self) -> dict[str, Any]:
-        """What the task returned; read at each use, as the counts of many tasks may not fit into memory."""
-        counts: dict[str, Any] = json.loads((self.folder / RESULT).read_text())
-        return counts
 
 
 class Executor(Protocol):
@@ -75,8 +60,8 @@ class SerialExecutor:
 SERIAL = SerialExecutor()
 
 
-def run_tasks(title: str, tasks: Sequence[Task], temporary: Path, execute: Executor) -> list[FinishedTask]:
-    """Run the tasks of the artifact that is being written into `temporary`; returns them finished, in order.
+def run_tasks(title: str, tasks: Sequence[Task], temporary: Path, execute: Executor) -> list[Path]:
+    """Run the tasks of the artifact that is being written into `temporary`; returns their folders, in order.
 
     Tasks that an earlier attempt finished are not run again.
     """
@@ -88,7 +73,13 @@ def run_tasks(title: str, tasks: Sequence[Task], temporary: Path, execute: Execu
         advance(sum(task.size for task in tasks) - sum(task.size for task in left))
         if left:
             execute(left, parts, advance)
-    return [FinishedTask(parts / task.name) for task in tasks]
+    return [parts / task.name for task in tasks]
+
+
+def task_counts(folder: Path) -> dict[str, Any]:
+    """What a finished task returned; not kept, as the counts of many tasks may not fit into memory."""
+    counts: dict[str, Any] = json.loads((folder / RESULT).read_text())
+    return counts
 
 
 def run_task(task: Task, parts: Path, advance: Advance) -> None:
@@ -114,19 +105,3 @@ def concatenate_files(sources: Iterable[Path], target: Path) -> None:
 def is_finished(task: Task, parts: Path) -> bool:
     """Whether the task's results are in `parts`."""
     return (parts / task.name / RESULT).exists()
-
-
-def group_by_size(
-    items: Iterable[_Item], size_of: Callable[[_Item], int], size: int
-) -> Iterator[list[_Item]]:
-    """Groups of consecutive items, each closed when its total size reaches `size`."""
-    group: list[_Item] = []
-    reached = 0
-    for item in items:
-        group.append(item)
-        reached += size_of(item)
-        if reached >= size:
-            yield group
-            group, reached = [], 0
-    if group:
-        yield group

@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import pairwise
 
+from loriini.common.grouping import group_by_size
 from loriini.data.jobs.artifact import digest
-from loriini.data.jobs.tasks import group_by_size
 from loriini.data.read.compressed import suffixes
 from loriini.data.read.document import Document
 from loriini.data.read.files import is_remote

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from loriini.common.progress import Advance
 from loriini.data.jobs.artifact import Artifact, build_artifact, file_hashes, new_array
-from loriini.data.jobs.tasks import SERIAL, Executor, Task, run_tasks
+from loriini.data.jobs.tasks import SERIAL, Executor, Task, run_tasks, task_counts
 from loriini.data.prepare.arrays import VECTORS
 from loriini.data.prepare.settings import LSA, Pooling
 from loriini.data.prepare.similarity import lsa
@@ -80,8 +80,8 @@ def _write(
     for load in (_load_lsa, _load_trained):  # another corpus's encoder may have had the same path
         load.cache_clear()
     done = run_tasks("embeddings", tasks, folder, execute)
-    count = sum(task.counts["documents"] for task in done)
-    width = _join_vectors([task.folder for task in done], count, folder / VECTORS)
+    count = sum(task_counts(task)["documents"] for task in done)
+    width = _join_vectors(done, count, folder / VECTORS)
     return {"documents": count, "width": width}
 
 
@@ -114,12 +114,12 @@ def _lsa_tasks(documents: Artifact, seed: int, execute: Executor, folder: Path) 
         )
         for part, chosen_S in sampled
     ]
-    counted = [task.folder / COUNTS for task in run_tasks("words", counting, folder, execute)]
+    counted = [task / COUNTS for task in run_tasks("words", counting, folder, execute)]
     fit = Task("directions", partial(_fit, counted, seed, execute.workers))
     (fitted,) = run_tasks("encoder", [fit], folder, execute)
     known = counted if chosen_N.all() else [None] * len(every)
     return [
-        Task(f"lsa-{i:05d}", partial(_lsa_slice, documents, fitted.folder / FITTED, counts, part), len(part))
+        Task(f"lsa-{i:05d}", partial(_lsa_slice, documents, fitted / FITTED, counts, part), len(part))
         for i, (part, counts) in enumerate(zip(every, known, strict=True))
     ]
 

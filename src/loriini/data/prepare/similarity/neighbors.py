@@ -23,9 +23,10 @@ import faiss
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from loriini.common.grouping import group_by_size
 from loriini.common.progress import Advance
 from loriini.data.jobs.artifact import Artifact, build_artifact, new_array
-from loriini.data.jobs.tasks import SERIAL, Executor, Task, group_by_size, run_tasks
+from loriini.data.jobs.tasks import SERIAL, Executor, Task, run_tasks, task_counts
 from loriini.data.prepare.arrays import NEIGHBORS, SIMILARITIES, VECTORS, Ids, Vectors
 
 MEMBERS, REACH, MEMBER_IDS = "members.bin", "reach.bin", "ids.npy"
@@ -126,23 +127,23 @@ def _write(embeddings: Artifact, k: int, seed: int, execute: Executor, folder: P
     k = min(k, max(count - 1, FEWEST_COLUMNS))
     split_all = Task("cells", partial(_split, vectors, seed, execute.workers))
     (split,) = run_tasks("cells", [split_all], folder, execute)
-    cells = split.counts
+    cells = task_counts(split)
     members, reaches = (list(accumulate(cells[name], initial=0)) for name in ("members", "reaches"))
     groups = group_by_size(range(len(cells["members"])), cells["members"].__getitem__, MEMBERS_PER_TASK)
     bounds = (slice(group[0], group[-1] + 2) for group in groups)  # of a task's cells, and their end
     tasks = [
         Task(
             f"near-{i:05d}",
-            partial(_search, vectors, split.folder, members[group], reaches[group], k),
+            partial(_search, vectors, split, members[group], reaches[group], k),
             members[group][-1] - members[group][0],
         )
         for i, group in enumerate(bounds)
     ]
-    done = run_tasks("neighbors", tasks, folder, execute)
-    folders = [task.folder for task in done]
+    folders = run_tasks("neighbors", tasks, folder, execute)
     _scatter(folders, folder / NEIGHBORS, np.int32 if count < 1 << 31 else np.int64, (count, k))
     _scatter(folders, folder / SIMILARITIES, np.float16, (count, k))
-    return {"documents": sum(task.counts["documents"] for task in done), "cells": len(cells["members"])}
+    documents = sum(task_counts(task)["documents"] for task in folders)
+    return {"documents": documents, "cells": len(cells["members"])}
 
 
 def _nearest_centroids(

@@ -25,17 +25,10 @@ from numpy.typing import NDArray
 
 from loriini.common.atomic import atomic
 from loriini.common.errors import InputError, first_few
+from loriini.common.grouping import group_by_size
 from loriini.common.progress import Advance
 from loriini.data.jobs.artifact import Artifact, build_artifact, digest, link_or_copy
-from loriini.data.jobs.tasks import (
-    SERIAL,
-    Executor,
-    FinishedTask,
-    Task,
-    concatenate_files,
-    group_by_size,
-    run_tasks,
-)
+from loriini.data.jobs.tasks import SERIAL, Executor, Task, concatenate_files, run_tasks, task_counts
 from loriini.data.prepare.text.distinct import ID_BYTES, TEXT_BYTES, repetitions, sha256, unique_id
 from loriini.data.read.compressed import read_lines
 from loriini.data.read.document import Document
@@ -114,7 +107,7 @@ def _write(
         for name, stream in zip(_task_names(streams), streams, strict=True)
     ]
     read = run_tasks("read", reads, folder, execute)
-    counted = [task.counts for task in read]
+    counted = list(map(task_counts, read))
     skipped = sum((Counter(counts["skipped"]) for counts in counted), Counter[str]())
     chunks = list(_chunks(read, counted))
     if not chunks:
@@ -123,19 +116,19 @@ def _write(
     compare = Task(f"plan-{all_read}", partial(_compare, chunks))
     (plan,) = run_tasks("compare", [compare], folder, execute)
     rewrites = [
-        Task(f"keep-{i:05d}-{all_read}", partial(_rewrite, chunk, plan.folder), chunk.documents)
+        Task(f"keep-{i:05d}-{all_read}", partial(_rewrite, chunk, plan), chunk.documents)
         for i, chunk in enumerate(chunks)
     ]
     rewritten = run_tasks("documents", rewrites, folder, execute)
     tally, domains, sizes = Counter[str](), Counter[str](), list[int]()
-    for counts in (task.counts for task in rewritten):
+    for counts in map(task_counts, rewritten):
         tally.update(counts["tally"])
         domains.update(counts["domains"])
         limit_domains(len(domains), where)
         sizes.append(counts["tally"].get("kept", 0))
     for i, task in enumerate(compress(rewritten, sizes)):
-        link_or_copy(task.folder / "documents", folder / DOCUMENTS.format(i))
-    concatenate_files((task.folder / DROPPED for task in (*read, *rewritten)), folder / DROPPED)
+        link_or_copy(task / "documents", folder / DOCUMENTS.format(i))
+    concatenate_files((task / DROPPED for task in (*read, *rewritten)), folder / DROPPED)
     return {
         "documents_in": sum(chunk.documents for chunk in chunks),
         "duplicates": tally["duplicates"],
@@ -176,12 +169,12 @@ def _read(read: ReadDocuments, characters: int, folder: Path, advance: Advance) 
     return {"skipped": skipped, "documents": documents}
 
 
-def _chunks(read: Iterable[FinishedTask], counted: Iterable[Mapping[str, Any]]) -> Iterator[_Chunk]:
+def _chunks(read: Iterable[Path], counted: Iterable[Mapping[str, Any]]) -> Iterator[_Chunk]:
     """The chunks that the tasks of step 1 wrote, from what each counted."""
     first = 0
     for task, counts in zip(read, counted, strict=True):
         for i, documents in enumerate(counts["documents"]):
-            yield _Chunk(task.folder / f"{i:05d}", first, documents)
+            yield _Chunk(task / f"{i:05d}", first, documents)
             first += documents
 
 

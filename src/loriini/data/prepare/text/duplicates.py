@@ -105,18 +105,18 @@ def near_duplicates(pairs: NDArray[np.void], indices_P: NDArray[np.float64]) -> 
 
 def _write(documents: Artifact, neighbors: Artifact, execute: Executor, folder: Path) -> dict[str, Any]:
     (paired,) = run_tasks("candidates", [Task("pairs", partial(_find_pairs, neighbors))], folder, execute)
-    pairs = np.load(paired.folder / PAIRS, mmap_mode="r")
-    run_tasks("shingles", _hash_tasks(documents, paired.folder), folder, execute)
+    pairs = np.load(paired / PAIRS, mmap_mode="r")
+    run_tasks("shingles", _hash_tasks(documents, paired), folder, execute)
     bounds = pairwise([*range(0, len(pairs), PAIRS_PER_TASK), len(pairs)])
     comparing = [
-        Task(f"compare-{i:05d}", partial(_compare, paired.folder, start, stop), stop - start)
+        Task(f"compare-{i:05d}", partial(_compare, paired, start, stop), stop - start)
         for i, (start, stop) in enumerate(bounds)
     ]
     compared = run_tasks("duplicates", comparing, folder, execute)
-    indices_P = np.concatenate([np.load(task.folder / INDICES) for task in compared] or [np.zeros(0)])
+    indices_P = np.concatenate([np.load(task / INDICES) for task in compared] or [np.zeros(0)])
     chosen = near_duplicates(pairs, indices_P)
     found, indices = pairs[chosen], indices_P[chosen].tolist()
-    ids = _Hashed(paired.folder).ids({*found["kept"].tolist(), *found["dropped"].tolist()})
+    ids = _Hashed(paired).ids({*found["kept"].tolist(), *found["dropped"].tolist()})
     with open(folder / "duplicates.jsonl", "w") as file:
         for (repeats, document, cosine), index in zip(found.tolist(), indices, strict=True):
             line = {

@@ -11,7 +11,7 @@ import numpy as np
 from loriini.common.errors import InputError, first_few
 from loriini.common.progress import Advance, warn
 from loriini.data.jobs.artifact import Artifact, build_artifact
-from loriini.data.jobs.tasks import SERIAL, Executor, Task, concatenate_files, run_tasks
+from loriini.data.jobs.tasks import SERIAL, Executor, Task, concatenate_files, run_tasks, task_counts
 from loriini.data.prepare.arrays import IDS, Ids
 from loriini.data.prepare.text.documents import document_line
 from loriini.data.prepare.text.stored import Slice, slice_documents, whole_shards
@@ -52,11 +52,11 @@ def _write(
     ]
     chosen = run_tasks("heldout", tasks, folder, execute)
     characters, domains = 0, Counter[str]()
-    for counts in (task.counts for task in chosen):
+    for counts in map(task_counts, chosen):
         characters += counts["characters"]
         domains.update(counts["domains"])
-    concatenate_files((task.folder / HELDOUT_DOCUMENTS for task in chosen), folder / HELDOUT_DOCUMENTS)
-    ids = [np.empty(0, np.int64), *(np.load(task.folder / IDS) for task in chosen)]
+    concatenate_files((task / HELDOUT_DOCUMENTS for task in chosen), folder / HELDOUT_DOCUMENTS)
+    ids = [np.empty(0, np.int64), *(np.load(task / IDS) for task in chosen)]
     np.save(folder / IDS, np.concatenate(ids))
     if share:
         _check_domains(documents.counts, domains, share)

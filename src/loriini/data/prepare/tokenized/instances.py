@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from loriini.common.errors import InputError
 from loriini.common.progress import Advance
 from loriini.data.jobs.artifact import Artifact, build_artifact, load_artifact, new_array
-from loriini.data.jobs.tasks import SERIAL, Executor, Task, concatenate_files, run_tasks
+from loriini.data.jobs.tasks import SERIAL, Executor, Task, concatenate_files, run_tasks, task_counts
 from loriini.data.prepare.arrays import ORDER, Ids
 from loriini.data.prepare.tokenized.pieces import Cut, Pieces, cut_instances, majority_domains
 from loriini.data.prepare.tokenized.tokens import TOKEN_FILE, Tokens, map_ids, open_tokens
@@ -121,7 +121,7 @@ def open_instances(artifact: Artifact) -> Instances:
 def _write(tokens: Artifact, order: Artifact, length: int, execute: Executor, folder: Path) -> dict[str, Any]:
     size = length + 1
     (plan,) = run_tasks("cut", [Task("ends", partial(_write_ends, tokens, order, size))], folder, execute)
-    planned, ends = plan.counts, plan.folder / ENDS
+    planned, ends = task_counts(plan), plan / ENDS
     count, total = planned["instances"], planned["tokens_in"]
     check_enough(tokens, total, length)
     bounds = pairwise([*range(0, count, max(1, TOKENS_PER_TASK // size)), count])
@@ -130,8 +130,8 @@ def _write(tokens: Artifact, order: Artifact, length: int, execute: Executor, fo
         for i, (first, last) in enumerate(bounds)
     ]
     done = run_tasks("instances", tasks, folder, execute)
-    counted = [task.counts for task in done]
-    _join([task.folder for task in done], count, sum(counts["pieces"] for counts in counted), folder)
+    counted = list(map(task_counts, done))
+    _join(done, count, sum(counts["pieces"] for counts in counted), folder)
     return {
         **planned,
         "tokens": sum(counts["tokens"] for counts in counted),

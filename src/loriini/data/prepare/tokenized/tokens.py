@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from loriini.common.grouping import group_by_size
 from loriini.common.progress import Advance, warn
 from loriini.data.jobs.artifact import Artifact, build_artifact
 from loriini.data.jobs.processes import environment_variables
-from loriini.data.jobs.tasks import SERIAL, Executor, Task, concatenate_files, group_by_size, run_tasks
+from loriini.data.jobs.tasks import SERIAL, Executor, Task, concatenate_files, run_tasks, task_counts
 from loriini.data.prepare.text.stored import Slice, slice_documents, slices
 from loriini.data.prepare.tokenized.cached_tokenizer import CachedTokenizer
 from loriini.data.prepare.tokenized.tokenizer import ONE_THREAD
@@ -112,10 +113,10 @@ def _write(documents: Artifact, tokenizer: Artifact, execute: Executor, folder: 
         for i, part in enumerate(slices(documents))
     ]
     done = run_tasks("tokens", tasks, folder, execute)
-    tally = sum((Counter(task.counts) for task in done), Counter[str]())
-    concatenate_files((task.folder / TOKEN_FILE for task in done), folder / TOKEN_FILE)
+    tally = sum(map(Counter, map(task_counts, done)), Counter[str]())
+    concatenate_files((task / TOKEN_FILE for task in done), folder / TOKEN_FILE)
     lengths, domains, sizes = (
-        np.concatenate([np.load(task.folder / name) for task in done]) for name in PER_DOCUMENT
+        np.concatenate([np.load(task / name) for task in done]) for name in PER_DOCUMENT
     )
     write_document_arrays(folder, lengths, domains, sizes)
     text_tokens = tally["tokens"] - tally["documents"]  # without EOS
