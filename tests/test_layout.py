@@ -19,7 +19,7 @@ BUDGETS = {
     "model": 4009,
     "parallel": 861,
     "data/read": 1699,
-    "data/prepare": 3418,
+    "data/prepare": 3417,
     "data/jobs": 777,
     "data/convert": 448,
     "data/batches": 319,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import TypeVarTuple
 
 from loriini.common.errors import InputError
 from loriini.common.folders import MANIFEST
@@ -21,6 +22,8 @@ from loriini.data.prepare.tokenized.instances import check_enough, write_instanc
 from loriini.data.prepare.tokenized.tokenizer import write_tokenizer
 from loriini.data.prepare.tokenized.tokens import write_tokens
 from loriini.data.read.streams import DocumentStream
+
+_Given = TypeVarTuple("_Given")
 
 READ_SETTINGS = (
     "documents",
@@ -44,31 +47,29 @@ def build_stages(
     execute = make_executor(s.executor, s.workers, s.executor_options)
     make = partial(_build, out, s.reuse)
     read = {name: getattr(s, name) for name in READ_SETTINGS}
-    documents = make("documents", lambda to: write_documents(to, streams, read, identity, execute))
-    tokenizer = make(
-        "tokenizer", lambda to: write_tokenizer(to, s.tokenizer, documents, s.heldout_share, s.eos)
-    )
-    tokens = make("tokens", lambda to: write_tokens(to, documents, tokenizer, execute))
+    documents = make("documents", write_documents, streams, read, identity, execute)
+    tokenizer = make("tokenizer", write_tokenizer, s.tokenizer, documents, s.heldout_share, s.eos)
+    tokens = make("tokens", write_tokens, documents, tokenizer, execute)
     check_enough(tokens, tokens.counts["tokens"], s.length)  # before hours of embedding
-    embeddings = make(
-        "embeddings", lambda to: write_embeddings(to, documents, s.encoder, s.seed, s.pooling, execute)
-    )
-    neighbors = make("neighbors", lambda to: write_neighbors(to, embeddings, s.neighbors, s.seed, execute))
-    duplicates = make("duplicates", lambda to: write_duplicates(to, documents, neighbors, execute))
-    heldout = make("heldout", lambda to: write_heldout(to, documents, duplicates, s.heldout_share, execute))
+    embeddings = make("embeddings", write_embeddings, documents, s.encoder, s.seed, s.pooling, execute)
+    neighbors = make("neighbors", write_neighbors, embeddings, s.neighbors, s.seed, execute)
+    duplicates = make("duplicates", write_duplicates, documents, neighbors, execute)
+    heldout = make("heldout", write_heldout, documents, duplicates, s.heldout_share, execute)
     window = window_for(s.length * tokens.counts["documents"] / tokens.counts["tokens"])
-    order = make("order", lambda to: write_order(to, neighbors, duplicates, heldout, s.order, s.seed, window))
-    instances = make("instances", lambda to: write_instances(to, tokens, order, s.length, execute))
+    order = make("order", write_order, neighbors, duplicates, heldout, s.order, s.seed, window)
+    instances = make("instances", write_instances, tokens, order, s.length, execute)
     made = (documents, tokenizer, tokens, embeddings, neighbors, duplicates, heldout, order, instances)
     return {artifact.folder.name: artifact for artifact in made}
 
 
-def _build(out: Path, reuse: str | None, stage: str, write: Callable[[Path], Artifact]) -> Artifact:
+def _build(
+    out: Path, reuse: str | None, stage: str, write: Callable[[Path, *_Given], Artifact], *given: *_Given
+) -> Artifact:
     """Load a stage if it is finished; else take it from the corpus `reuse`, or build it, and report that."""
     folder = out / stage
     if (folder / MANIFEST).exists():
         try:
-            return write(folder)
+            return write(folder, *given)
         except OtherContents as other:  # later stages differ too, so removing this one does not help
             remove = "" if (out / MANIFEST).exists() else f", or remove {out}, which is not finished"
             raise InputError(
@@ -76,13 +77,11 @@ def _build(out: Path, reuse: str | None, stage: str, write: Callable[[Path], Art
                 f"(`prepare --reuse {out}` keeps what they do not change){remove}"
             ) from other
     announce(stage, list(STAGES), "corpus")
-    earlier = Path(reuse, stage) if reuse else None
-    if earlier and (earlier / MANIFEST).exists():
+    if reuse and Path(reuse, stage, MANIFEST).exists():
         try:
-            finished = write(earlier)
-        except OtherContents as other:
-            inform(f"{stage}: made anew; that of {reuse} has {other.how}")
-        else:
+            finished = write(Path(reuse, stage), *given)
             inform(f"{stage}: taken from {reuse}")
             return link_artifact(finished, folder)
-    return write(folder)
+        except OtherContents as other:
+            inform(f"{stage}: made anew; that of {reuse} has {other.how}")
+    return write(folder, *given)
