@@ -123,6 +123,8 @@ QUESTIONS = {
     "longer": (
         *designs("dense", "lory", "mixtral"),
         *(Variant(f"{name}, width 32", SHORTER, width=32) for name in ("dense", "lory", "mixtral")),
+    ),
+    "repeated": (
         Variant("frozen, width 32", SHORTER, width=32, rate_of="mixtral, width 32"),
         *(
             Variant(f"{name}, width 32", SHORTER, width=32)
@@ -157,7 +159,11 @@ QUESTIONS = {
     ),
 }
 """The variants of each question, in the order of their trainings: what decides most comes first."""
-OF_OTHER_TEXT = {**dict.fromkeys(("order", "scales"), "short"), "languages": "languages", "longer": "domains"}
+OF_OTHER_TEXT = {
+    **dict.fromkeys(("order", "scales"), "short"),
+    **dict.fromkeys(("longer", "repeated"), "domains"),
+    "languages": "languages",
+}
 """Questions about a `--text`, and the NAME of the text, whose results are `findings_NAME.json`."""
 
 

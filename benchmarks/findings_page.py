@@ -59,15 +59,14 @@ COMPARED: dict[str, Pairs] = {
             *(f"{name}, width 32" for name in ("aoe", "switch", "frozen")),
         ),
         *beside("dense", "dense", "mixtral", "lory"),
-        ("prefix, width 32", "lory, width 32"),
+    ),
+    "repeated": (
+        *beside("lory, width 32", "prefix, width 32", "ec-token, width 32"),
+        *beside("mixtral, width 32", "frozen, width 32", "aoe, width 32"),
     ),
     "units": beside("lory", "prefix"),
     "order": (("lory", "dense"), ("lory, random order", "dense, random order")),
-    "languages": (
-        *beside("dense", "dense", "mixtral", "sequence-top2", "global-top2", "label"),
-        *beside("mixtral", "sequence-top2", "global-top2"),
-        ("global-top2", "label"),
-    ),
+    "languages": beside("dense", "dense", "mixtral", "label"),
     "expert-choice": beside("lory", "ec-token"),
     "routers": beside("mixtral", "frozen", "random", "aoe"),
     "segments": beside("lory", "lory, segments of 64", "lory, segments of 32"),
@@ -86,10 +85,7 @@ COMPARED: dict[str, Pairs] = {
 """The rows of each table."""
 RATES_DRAWN = tuple(f"{name}{ending}" for ending in ("", ", AdamW") for name in ("dense", "lory", "mixtral"))
 """Variants of the picture of learning rates."""
-AGREEING = (
-    *("lory", "mixtral", "deepseek-v3", "ec-token", "aoe", "switch", "relu"),
-    *("sequence-top2", "global-top2"),
-)
+AGREEING = ("lory", "mixtral", "deepseek-v3", "ec-token", "aoe", "switch", "relu")
 """Variants of the tables of agreement."""
 
 
