@@ -23,18 +23,18 @@ BUDGETS = {
     "data/jobs": 777,
     "data/convert": 448,
     "data/batches": 319,
-    "train": 3644,
+    "train": 3648,
     "estimate": 690,
     "evaluate": 1840,
     "compare": 2119,
     "analyze": 1300,
     "reporting": 589,
     "quickstart": 575,
-    "export": 1008,
+    "export": 1009,
     "recipes": 328,
     "bench": 478,
     "cli": 1339,
-    "papers": 3329,
+    "papers": 3343,
 }
 """Lines of Python that a folder may have; one that shrinks has its budget lowered."""
 

@@ -14,7 +14,7 @@ from loriini.compare.running import refuse_failures, train_all
 from loriini.data.jobs.lock import claim_folder, folder_lock
 from loriini.evaluate.heldout import check_lengths
 from loriini.papers.reproduce.experiments.catalog import EXPERIMENTS, find_experiments
-from loriini.papers.reproduce.measures import measure
+from loriini.papers.reproduce.measures import measure_all
 from loriini.papers.reproduce.plan import RUNS, Experiment, ItemTraining, distinct_trainings, make_plans
 from loriini.papers.reproduce.report import item_line, write_item_report, write_overview
 from loriini.papers.reproduce.results import RESULTS, item_results
@@ -84,10 +84,7 @@ def record_settings(scale: Scale, texts: Texts, out: Path) -> None:
 def write_item(item: str, trainings: Sequence[ItemTraining], texts: Texts, seeds: int, out: Path) -> None:
     """Measure an item's trainings, write its results and report into the folder `out`, and the overview."""
     experiment, folder, measures = EXPERIMENTS[item], out / item, out / KEPT
-    measured = [
-        (training, measure(training, experiment.measures, texts, measures) if training.is_done else {})
-        for training in trainings
-    ]
+    measured = measure_all(trainings, experiment.measures, texts, measures)
     about = {
         "scale": texts.scale.name,
         "seeds": seeds,

@@ -1,6 +1,6 @@
 """Measurements of a trained run, evaluated as its row says: training, held-out loss, routes and questions.
 
-A measure is a key of MEASURES. Each is computed once per run and way of evaluating, and kept as JSON; a row's
+A measure is a key of MEASURES. Each is computed once per run and way of evaluating, and kept as JSON; a run's
 model is loaded once for all that are missing.
 
 Axes: B questions, L tokens of a context and an answer.
@@ -8,8 +8,9 @@ Axes: B questions, L tokens of a context and an answer.
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,8 @@ ROUTE_MEASURES = ("routes", "topics", "languages")
 """Measures of routes, which a dense model does not have."""
 TextOfKind = Callable[[str], Mapping[str, HeldOut]]
 """Kind of `texts` → its held-out text in a model's tokens; the model may be trained on another kind."""
+Load = Callable[[Path], tuple[LoriiniForCausalLM, Any]]
+"""`load_model`, or a cache of it."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +182,20 @@ MEASURES: dict[str, Callable[[LoadedModel], dict[str, Any]]] = {
 }
 
 
-def measure(training: ItemTraining, names: Sequence[str], texts: Texts, folder: Path) -> dict[str, Any]:
+def measure_all(
+    trainings: Sequence[ItemTraining], names: Sequence[str], texts: Texts, folder: Path
+) -> list[tuple[ItemTraining, dict[str, Any]]]:
+    """Each training with what `measure` finds, nothing for one that has not ended."""
+    load = lru_cache(maxsize=1)(load_model)  # the rows of a model follow each other
+    return [
+        (training, measure(training, names, texts, folder, load) if training.is_done else {})
+        for training in trainings
+    ]
+
+
+def measure(
+    training: ItemTraining, names: Sequence[str], texts: Texts, folder: Path, load: Load
+) -> dict[str, Any]:
     """What training recorded and, for a finished run, the named measures; those in `folder` are reused.
 
     They are of held-out text of the run's kind; `documents` has the document in which each instance begins.
@@ -195,8 +211,9 @@ def measure(training: ItemTraining, names: Sequence[str], texts: Texts, folder: 
 
     @cache
     def loaded() -> LoadedModel:
-        model, precision = load_model(run)[0], training_of(run).evaluated_in
+        model, precision = load(run)[0], training_of(run).evaluated_in
         if paper.router_free:
+            model = deepcopy(model)
             remove_routers(model, RouterFree.parse(paper.router_free))
         return LoadedModel(model, paper.routing, precision, heldout, of_kind, texts.scale.segment_length)
 
