@@ -74,7 +74,7 @@ def build_with(folder: Path, tasks: list[Task], execute: Executor, settings: int
     def write(temporary: Path) -> dict[str, Any]:
         finished = run_tasks("squares", tasks, temporary, execute)
         results.extend(map(task_counts, finished))
-        concatenate_files((task / "square" for task in finished), temporary / "squares")
+        concatenate_files((output / "square" for output in finished), temporary / "squares")
         return {}
 
     build_artifact(folder, {"settings": settings}, {}, write)

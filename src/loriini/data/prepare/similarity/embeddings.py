@@ -80,7 +80,7 @@ def _write(
     for load in (_load_lsa, _load_trained):  # another corpus's encoder may have had the same path
         load.cache_clear()
     done = run_tasks("embeddings", tasks, folder, execute)
-    count = sum(task_counts(task)["documents"] for task in done)
+    count = sum(task_counts(output)["documents"] for output in done)
     width = _join_vectors(done, count, folder / VECTORS)
     return {"documents": count, "width": width}
 
@@ -114,7 +114,7 @@ def _lsa_tasks(documents: Artifact, seed: int, execute: Executor, folder: Path) 
         )
         for part, chosen_S in sampled
     ]
-    counted = [task / COUNTS for task in run_tasks("words", counting, folder, execute)]
+    counted = [output / COUNTS for output in run_tasks("words", counting, folder, execute)]
     fit = Task("directions", partial(_fit, counted, seed, execute.workers))
     (fitted,) = run_tasks("encoder", [fit], folder, execute)
     known = counted if chosen_N.all() else [None] * len(every)

@@ -142,7 +142,7 @@ def _write(embeddings: Artifact, k: int, seed: int, execute: Executor, folder: P
     folders = run_tasks("neighbors", tasks, folder, execute)
     _scatter(folders, folder / NEIGHBORS, np.int32 if count < 1 << 31 else np.int64, (count, k))
     _scatter(folders, folder / SIMILARITIES, np.float16, (count, k))
-    documents = sum(task_counts(task)["documents"] for task in folders)
+    documents = sum(task_counts(output)["documents"] for output in folders)
     return {"documents": documents, "cells": len(cells["members"])}
 
 

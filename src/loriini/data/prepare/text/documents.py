@@ -126,9 +126,9 @@ def _write(
         domains.update(counts["domains"])
         limit_domains(len(domains), where)
         sizes.append(counts["tally"].get("kept", 0))
-    for i, task in enumerate(compress(rewritten, sizes)):
-        link_or_copy(task / "documents", folder / DOCUMENTS.format(i))
-    concatenate_files((task / DROPPED for task in (*read, *rewritten)), folder / DROPPED)
+    for i, output in enumerate(compress(rewritten, sizes)):
+        link_or_copy(output / "documents", folder / DOCUMENTS.format(i))
+    concatenate_files((output / DROPPED for output in (*read, *rewritten)), folder / DROPPED)
     return {
         "documents_in": sum(chunk.documents for chunk in chunks),
         "duplicates": tally["duplicates"],
@@ -172,9 +172,9 @@ def _read(read: ReadDocuments, characters: int, folder: Path, advance: Advance) 
 def _chunks(read: Iterable[Path], counted: Iterable[Mapping[str, Any]]) -> Iterator[_Chunk]:
     """The chunks that the tasks of step 1 wrote, from what each counted."""
     first = 0
-    for task, counts in zip(read, counted, strict=True):
+    for output, counts in zip(read, counted, strict=True):
         for i, documents in enumerate(counts["documents"]):
-            yield _Chunk(task / f"{i:05d}", first, documents)
+            yield _Chunk(output / f"{i:05d}", first, documents)
             first += documents
 
 

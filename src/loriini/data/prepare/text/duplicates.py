@@ -113,7 +113,7 @@ def _write(documents: Artifact, neighbors: Artifact, execute: Executor, folder: 
         for i, (start, stop) in enumerate(bounds)
     ]
     compared = run_tasks("duplicates", comparing, folder, execute)
-    indices_P = np.concatenate([np.load(task / INDICES) for task in compared] or [np.zeros(0)])
+    indices_P = np.concatenate([np.load(output / INDICES) for output in compared] or [np.zeros(0)])
     chosen = near_duplicates(pairs, indices_P)
     found, indices = pairs[chosen], indices_P[chosen].tolist()
     ids = _Hashed(paired).ids({*found["kept"].tolist(), *found["dropped"].tolist()})

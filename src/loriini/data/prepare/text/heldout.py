@@ -55,8 +55,8 @@ def _write(
     for counts in map(task_counts, chosen):
         characters += counts["characters"]
         domains.update(counts["domains"])
-    concatenate_files((task / HELDOUT_DOCUMENTS for task in chosen), folder / HELDOUT_DOCUMENTS)
-    ids = [np.empty(0, np.int64), *(np.load(task / IDS) for task in chosen)]
+    concatenate_files((output / HELDOUT_DOCUMENTS for output in chosen), folder / HELDOUT_DOCUMENTS)
+    ids = [np.empty(0, np.int64), *(np.load(output / IDS) for output in chosen)]
     np.save(folder / IDS, np.concatenate(ids))
     if share:
         _check_domains(documents.counts, domains, share)

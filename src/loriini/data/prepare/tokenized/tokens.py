@@ -113,10 +113,10 @@ def _write(documents: Artifact, tokenizer: Artifact, execute: Executor, folder: 
         for i, part in enumerate(slices(documents))
     ]
     done = run_tasks("tokens", tasks, folder, execute)
-    tally = sum(map(Counter, map(task_counts, done)), Counter[str]())
-    concatenate_files((task / TOKEN_FILE for task in done), folder / TOKEN_FILE)
+    tally = sum((Counter(task_counts(output)) for output in done), Counter[str]())
+    concatenate_files((output / TOKEN_FILE for output in done), folder / TOKEN_FILE)
     lengths, domains, sizes = (
-        np.concatenate([np.load(task / name) for task in done]) for name in PER_DOCUMENT
+        np.concatenate([np.load(output / name) for output in done]) for name in PER_DOCUMENT
     )
     write_document_arrays(folder, lengths, domains, sizes)
     text_tokens = tally["tokens"] - tally["documents"]  # without EOS
