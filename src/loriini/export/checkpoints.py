@@ -8,7 +8,7 @@ from loriini.common.errors import InputError
 from loriini.common.folders import CHECKPOINTS, RUN
 from loriini.model import LoriiniForCausalLM
 from loriini.model.weights.loading import tokenizer_in
-from loriini.train.checkpoints.model import checkpoint_model, checkpoint_tokenizer
+from loriini.train.checkpoints.model import checkpoint_config, checkpoint_model, checkpoint_tokenizer
 from loriini.train.checkpoints.state import STATE, checkpoints_in, problem_of, step_of
 
 
@@ -28,7 +28,8 @@ def load_checkpoint(run_folder: Path, step: int) -> tuple[LoriiniForCausalLM, Pr
             f"they are now with `loriini train --resume {run_folder} --corpus DIR`"
         )
     tokenizer = tokenizer_in(found)
-    return checkpoint_model(folder, tokenizer.eos_token_id).eval(), tokenizer
+    config = checkpoint_config(folder, tokenizer.eos_token_id)
+    return checkpoint_model(folder, config).eval(), tokenizer
 
 
 def checkpoint_folder(run_folder: Path, step: int) -> Path:

@@ -94,7 +94,10 @@ class InitialModel:
         if expected is not None and self.digest() != expected:
             raise InputError(f"{self.folder}: not the weights that the run began with; start another run")
         with readable(self.folder), without_progress_bars():
-            self._model = checkpoint_model(self.folder) if self.is_checkpoint else read_model(self.folder)
+            if self.is_checkpoint:
+                self._model = checkpoint_model(self.folder, self.config)
+            else:
+                self._model = read_model(self.folder)
 
     def in_design(self, config: LoriiniConfig) -> LoriiniForCausalLM:
         """The weights as a model of `config`, in float32; this object no longer holds them."""

@@ -157,7 +157,7 @@ def dry_run(
     name: str,
     overrides: Sequence[str],
     gpus: int = 1,
-    memory: float | None = None,
+    gpu_memory: float | None = None,
     *,
     vocab_size: int | None = None,
     init: str | None = None,
@@ -173,4 +173,5 @@ def dry_run(
             "the estimate is of instances of one document each; with --document_mask short documents need "
             "more memory"
         )
-    return estimate(run, default_vocabulary(run, name) if vocab_size is None else vocab_size, gpus, memory)
+    vocabulary = default_vocabulary(run, name) if vocab_size is None else vocab_size
+    return estimate(run, vocabulary, gpus, gpu_memory)

@@ -40,9 +40,9 @@ def checkpoint_config(checkpoint: Path, eos_token_id: int | None = None) -> Lori
     return run.config(vocab_size, eos_token_id, num_experts=1 if dense else None, label_names=names)
 
 
-def checkpoint_model(checkpoint: Path, eos_token_id: int | None = None) -> LoriiniForCausalLM:
-    """The model in a run's checkpoint, on the CPU; InputError where it cannot be read."""
-    model = LoriiniForCausalLM(checkpoint_config(checkpoint, eos_token_id))
+def checkpoint_model(checkpoint: Path, config: LoriiniConfig) -> LoriiniForCausalLM:
+    """The model in a run's checkpoint, of its `checkpoint_config`, on the CPU; InputError if unreadable."""
+    model = LoriiniForCausalLM(config)
     with readable(checkpoint):
         read_weights(checkpoint, model)
     return model
