@@ -100,9 +100,15 @@ def designs(*names: str, **settings: Any) -> tuple[Variant, ...]:
     return tuple(Variant(name, **settings) for name in names)
 
 
+NARROW = ", width 32"
+
+
+def narrow(*names: str, **settings: Any) -> tuple[Variant, ...]:
+    """These designs at width 32, trained with twenty tokens for each active parameter."""
+    return tuple(Variant(f"{name}{NARROW}", ("--steps=900",), width=32, **settings) for name in names)
+
+
 ADAMW, INITIALIZER = "--optimizer.name=adamw", "--model.expert_scale=initializer"
-SHORTER = ("--steps=900",)
-"""Twenty tokens for each active parameter at width 32."""
 QUESTIONS = {
     "mixtures": (*designs("dense", "lory", seeds=8), *designs("mixtral")),
     "starts": (
@@ -120,16 +126,10 @@ QUESTIONS = {
     "expert-rate": (Variant("lory, expert rate 2.8", ("--optimizer.expert_rate=2.8",), seeds=0),),
     "width-256": (Variant("dense, width 256", width=256, seeds=0),),
     "optimizers": tuple(Variant(f"{name}, AdamW", (ADAMW,), seeds=0) for name in ("dense", "lory")),
-    "longer": (
-        *designs("dense", "lory", "mixtral"),
-        *(Variant(f"{name}, width 32", SHORTER, width=32) for name in ("dense", "lory", "mixtral")),
-    ),
+    "longer": (*designs("dense", "lory", "mixtral"), *narrow("dense", "lory", "mixtral")),
     "repeated": (
-        Variant("frozen, width 32", SHORTER, width=32, rate_of="mixtral, width 32"),
-        *(
-            Variant(f"{name}, width 32", SHORTER, width=32)
-            for name in ("deepseek-v3", "ec-token", "aoe", "switch", "prefix")
-        ),
+        *narrow("frozen", rate_of="mixtral, width 32"),
+        *narrow("deepseek-v3", "ec-token", "aoe", "switch", "prefix"),
     ),
     "more-designs": designs("relu", "switch"),
     "routers": designs("frozen", "random", rate_of="mixtral"),

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from findings import OF_OTHER_TEXT, RESULTS, best_rate
+from findings import NARROW, OF_OTHER_TEXT, RESULTS, best_rate
 from loriini.common.atomic import write_text
 from loriini.compare.figures import differences
 from loriini.compare.results import difference, with_mean
@@ -37,9 +37,9 @@ Pairs = tuple[tuple[str, str], ...]
 """Variants, each with the one that it is compared with."""
 
 
-def beside(baseline: str, *names: str) -> Pairs:
-    """These variants compared with one."""
-    return tuple((name, baseline) for name in names)
+def beside(baseline: str, *names: str, ending: str = "") -> Pairs:
+    """These variants compared with one, all with this ending of their names."""
+    return tuple((f"{name}{ending}", f"{baseline}{ending}") for name in names)
 
 
 COMPARED: dict[str, Pairs] = {
@@ -51,22 +51,19 @@ COMPARED: dict[str, Pairs] = {
         *beside("dense", "lory", "lory, copies", "lory, dense warm-up"),
         *beside("lory", "lory, copies", "lory, dense warm-up"),
     ),
-    "width-128": beside("dense, width 128", *(f"{name}, width 128" for name in ("dense", "mixtral", "lory"))),
+    "width-128": beside("dense", "dense", "mixtral", "lory", ending=", width 128"),
     "longer": (
-        *beside(
-            "dense, width 32",
-            *(f"{name}, width 32" for name in ("dense", "mixtral", "lory", "deepseek-v3", "ec-token")),
-            *(f"{name}, width 32" for name in ("aoe", "switch", "frozen")),
-        ),
+        *beside("dense", "dense", "mixtral", "lory", "deepseek-v3", "ec-token", ending=NARROW),
+        *beside("dense", "aoe", "switch", "frozen", ending=NARROW),
         *beside("dense", "dense", "mixtral", "lory"),
     ),
     "repeated": (
-        *beside("lory, width 32", "prefix, width 32", "ec-token, width 32"),
-        *beside("mixtral, width 32", "frozen, width 32", "aoe, width 32"),
+        *beside("lory", "prefix", "ec-token", ending=NARROW),
+        *beside("mixtral", "frozen", "aoe", ending=NARROW),
     ),
     "units": beside("lory", "prefix"),
     "order": (("lory", "dense"), ("lory, random order", "dense, random order")),
-    "languages": beside("dense", "dense", "mixtral", "label"),
+    "languages": beside("dense", "dense", "mixtral", "sequence-top2", "global-top2", "label"),
     "expert-choice": beside("lory", "ec-token"),
     "routers": beside("mixtral", "frozen", "random", "aoe"),
     "segments": beside("lory", "lory, segments of 64", "lory, segments of 32"),
@@ -83,9 +80,12 @@ COMPARED: dict[str, Pairs] = {
     ),
 }
 """The rows of each table."""
-RATES_DRAWN = tuple(f"{name}{ending}" for ending in ("", ", AdamW") for name in ("dense", "lory", "mixtral"))
+RATES_DRAWN = ("dense", "lory", "mixtral", "dense, AdamW", "lory, AdamW")
 """Variants of the picture of learning rates."""
-AGREEING = ("lory", "mixtral", "deepseek-v3", "ec-token", "aoe", "switch", "relu")
+AGREEING = (
+    *("lory", "mixtral", "deepseek-v3", "ec-token", "aoe", "switch", "relu"),
+    *("sequence-top2", "global-top2"),
+)
 """Variants of the tables of agreement."""
 
 
