@@ -101,14 +101,15 @@ def designs(*names: str, **settings: Any) -> tuple[Variant, ...]:
 
 
 NARROW = ", width 32"
-
-
-def narrow(*names: str, **settings: Any) -> tuple[Variant, ...]:
-    """These designs at width 32, trained with twenty tokens for each active parameter."""
-    return tuple(Variant(f"{name}{NARROW}", ("--steps=900",), width=32, **settings) for name in names)
-
-
 ADAMW, INITIALIZER = "--optimizer.name=adamw", "--model.expert_scale=initializer"
+
+
+def narrow(*names: str, overrides: tuple[str, ...] = (), **settings: Any) -> tuple[Variant, ...]:
+    """These designs at width 32, trained with twenty tokens for each active parameter."""
+    overrides = ("--steps=900", *overrides)
+    return tuple(Variant(f"{name}{NARROW}", overrides, width=32, **settings) for name in names)
+
+
 QUESTIONS = {
     "mixtures": (*designs("dense", "lory", seeds=8), *designs("mixtral")),
     "starts": (
@@ -130,6 +131,23 @@ QUESTIONS = {
     "repeated": (
         *narrow("frozen", rate_of="mixtral, width 32"),
         *narrow("deepseek-v3", "ec-token", "aoe", "switch", "prefix"),
+    ),
+    "adamw": narrow(
+        *("dense, AdamW", "lory, AdamW", "mixtral, AdamW", "deepseek-v3, AdamW"),
+        *("ec-token, AdamW", "aoe, AdamW", "switch, AdamW"),
+        overrides=(ADAMW,),
+    ),
+    "initializer": (
+        *narrow(
+            *("lory, AdamW, initializer", "mixtral, AdamW, initializer"),
+            *("ec-token, AdamW, initializer", "switch, AdamW, initializer"),
+            overrides=(ADAMW, INITIALIZER),
+        ),
+        *narrow(
+            *("lory, initializer", "mixtral, initializer"),
+            *("ec-token, initializer", "switch, initializer"),
+            overrides=(INITIALIZER,),
+        ),
     ),
     "more-designs": designs("relu", "switch"),
     "routers": designs("frozen", "random", rate_of="mixtral"),
@@ -161,7 +179,7 @@ QUESTIONS = {
 """The variants of each question, in the order of their trainings: what decides most comes first."""
 OF_OTHER_TEXT = {
     **dict.fromkeys(("order", "scales"), "short"),
-    **dict.fromkeys(("longer", "repeated"), "domains"),
+    **dict.fromkeys(("longer", "repeated", "adamw", "initializer"), "domains"),
     "languages": "languages",
 }
 """Questions about a `--text`, and the NAME of the text, whose results are `findings_NAME.json`."""
