@@ -37,7 +37,7 @@ def test_designs_and_recipes_are_listed(capsys: Captured) -> None:
     assert rows["aoe-ec"].endswith("strict, in training none")
 
 
-def test_prepare_prints_what_it_made_left_out_and_renamed(tmp_path: Path, capsys: Captured) -> None:
+def test_prepare_prints_what_it_made_and_left_out(tmp_path: Path, capsys: Captured) -> None:
     texts = ["some words", "other words", "some words", "more of them"]
     records = [json.dumps({"id": "same", "text": text}) for text in texts]
     (tmp_path / "d.jsonl").write_text("\n".join([*records, "no JSON"]))
@@ -47,8 +47,7 @@ def test_prepare_prints_what_it_made_left_out_and_renamed(tmp_path: Path, capsys
     assert re.fullmatch(r".*c: 3 documents, \d+ tokens of a vocabulary of \d+, \d+ instances of 4", made)
     assert others == [
         "left out: not valid JSON 1, exact duplicate 1; "
-        "each is in documents/dropped.jsonl or duplicates/duplicates.jsonl",
-        "renamed: 2 documents that had the id of an earlier one",
+        "each is in documents/dropped.jsonl or duplicates/duplicates.jsonl"
     ]
     assert call(capsys, *prepare, *settings).out.splitlines() == [made, *others]
     other = call(capsys, *prepare, *settings, "--length", 8)

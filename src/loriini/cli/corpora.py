@@ -54,8 +54,6 @@ class Prepare:
         if reasons := dropped_by_reason(counts):
             told = ", ".join(f"{reason} {count:,}" for reason, count in reasons.items())
             print(f"left out: {told}; each is in documents/dropped.jsonl or duplicates/duplicates.jsonl")
-        if renamed := counts["documents"]["renamed_ids"]:
-            print(f"renamed: {renamed:,} documents that had the id of an earlier one")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ Contexts = Literal["documents", "strung"]
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A text with its unique id and the domain that it counts towards."""
+    """A text with its id and the domain that it counts towards."""
 
     id: str
     text: str

@@ -1,19 +1,19 @@
-"""The `documents` stage: distinct texts, each with a unique id.
+"""The `documents` stage: distinct texts.
 
-1. A task per stream reads it into chunks, and hashes the texts and ids of each. A large file may be
-   several streams.
-2. One task compares the hashes: which documents repeat an earlier text, which ids an earlier id.
-3. A task per chunk writes it as a shard, without repeated texts and with new ids for repeated ones.
+1. A task per stream reads it into chunks, and hashes the texts of each. A large file may be several streams.
+2. One task compares the hashes: which documents repeat an earlier text.
+3. A task per chunk writes it as a shard, without repeated texts.
 
 Memory holds one chunk, and in step 2 about 80 bytes per document.
 
-Axes: D documents read, N documents stored.
+Axes: D documents read, U distinct texts.
 """
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import compress
 from pathlib import Path
@@ -29,7 +29,6 @@ from loriini.common.grouping import group_by_size
 from loriini.common.progress import Advance
 from loriini.data.jobs.artifact import Artifact, build_artifact, digest, link_or_copy
 from loriini.data.jobs.tasks import SERIAL, Executor, Task, concatenate_files, run_tasks, task_counts
-from loriini.data.prepare.text.distinct import ID_BYTES, TEXT_BYTES, repetitions, sha256, unique_id
 from loriini.data.read.compressed import read_lines
 from loriini.data.read.document import Document
 from loriini.data.read.records import Dropped, count_dropped, no_documents
@@ -41,6 +40,8 @@ DOMAIN_LIMIT = 1 << 16
 """A domain's index has 16 bits."""
 SHARD_CHARACTERS = 1 << 25
 """A shard ends with the document that reaches this size."""
+HASH_BYTES = 16
+"""Texts are compared by 128 bits of their SHA-256, so that a collision cannot lose one."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,9 @@ class _Chunk:
     def lines(self) -> Iterator[bytes]:
         return read_lines(self.path.with_suffix(".zst"))
 
-    def array(self, name: str) -> NDArray[Any]:
-        with np.load(self.path.with_suffix(".npz")) as arrays:
-            return arrays[name]
+    def hashes(self) -> NDArray[np.bytes_]:
+        hashes: NDArray[np.bytes_] = np.load(self.path.with_suffix(".npy"))
+        return hashes
 
 
 def write_documents(
@@ -68,9 +69,9 @@ def write_documents(
 ) -> Artifact:
     """Build the `documents` artifact: shards of JSON lines in the order read, and `dropped.jsonl`.
 
-    Documents with the text of an earlier one are dropped and recorded. From its second occurrence on, an id
-    gets its occurrence as a suffix (`id#2`). Each stream is read by a task; if the artifact is finished, none
-    is read. `settings` say how documents are read, `inputs` are names and hashes of what is read.
+    Documents with the text of an earlier one are dropped and recorded. Each stream is read by a task; if the
+    artifact is finished, none is read. `settings` say how documents are read, `inputs` are names and hashes
+    of what is read.
 
     Raises:
         InputError: there are no documents, or too many domains.
@@ -135,7 +136,6 @@ def _write(
         "documents": tally["kept"],
         "characters": tally["characters"],
         "domains": domains,
-        "renamed_ids": tally["renamed_ids"],
         "skipped": skipped,
         "shards": [size for size in sizes if size],
     }
@@ -159,11 +159,8 @@ def _read(read: ReadDocuments, characters: int, folder: Path, advance: Advance) 
             with zstandard.open(folder / f"{i:05d}.zst", "wb", zstandard.ZstdCompressor(1)) as file:
                 for document in batch:
                     file.write(document_line(document))
-            np.savez(
-                folder / f"{i:05d}.npz",
-                texts_D=sha256([document.text for document in batch], TEXT_BYTES),
-                ids_D=sha256([document.id for document in batch], ID_BYTES),
-            )
+            hashes = [hashlib.sha256(document.text.encode()).digest()[:HASH_BYTES] for document in batch]
+            np.save(folder / f"{i:05d}.npy", np.array(hashes, f"S{HASH_BYTES}"))
             documents.append(len(batch))
             advance(len(batch))
     return {"skipped": skipped, "documents": documents}
@@ -179,50 +176,35 @@ def _chunks(read: Iterable[Path], counted: Iterable[Mapping[str, Any]]) -> Itera
 
 
 def _compare(chunks: Sequence[_Chunk], folder: Path, advance: Advance) -> dict[str, Any]:
-    """Decide what becomes of every document.
-
-    Writes `repeats.npy`, int64 (D,): number of the stored document with the same text, -1 to keep this one;
-    `numbers.npy`, int64 (D,): if it is kept, its own number among the stored;
-    `occurrences.npy`, uint32 (D,): 1-based occurrence of its id among the stored, 0 if it is not kept;
-    `ids.npy`, 8 bytes (N,): sorted hashes of the ids of the stored documents.
-    """
-    first_D, _ = repetitions(np.concatenate([chunk.array("texts_D") for chunk in chunks]))
+    """Write `repeats.npy`, int64 (D,): the number of the stored document with the same text, -1: store it."""
+    hashes_D = np.concatenate([chunk.hashes() for chunk in chunks])
+    _, first_U, text_D = np.unique(hashes_D, return_index=True, return_inverse=True)
+    first_D = first_U[text_D]
     kept_D = first_D == np.arange(len(first_D))
     numbers_D = np.cumsum(kept_D) - 1
     np.save(folder / "repeats.npy", np.where(kept_D, -1, numbers_D[first_D]))
-    np.save(folder / "numbers.npy", numbers_D)
-    ids_N = np.concatenate([chunk.array("ids_D") for chunk in chunks])[kept_D]
-    occurrences_D = np.zeros(len(kept_D), np.uint32)
-    occurrences_D[kept_D] = repetitions(ids_N)[1]
-    np.save(folder / "occurrences.npy", occurrences_D)
-    np.save(folder / "ids.npy", np.sort(ids_N))
     return {}
 
 
 def _rewrite(chunk: _Chunk, plan: Path, folder: Path, advance: Advance) -> dict[str, Any]:
-    """Write a chunk's kept documents under their new ids, and a record of each dropped one."""
-    here = slice(chunk.first, chunk.first + chunk.documents)
-    repeats, numbers, nth = (
-        np.load(plan / f"{name}.npy", mmap_mode="r")[here].tolist()
-        for name in ("repeats", "numbers", "occurrences")
-    )
-    ids_N = np.load(plan / "ids.npy", mmap_mode="r")
+    """Write a chunk's kept documents, and a record of each dropped one."""
+    repeats_D = np.load(plan / "repeats.npy", mmap_mode="r")
+    repeats = repeats_D[chunk.first : chunk.first + chunk.documents].tolist()
     tally, domains = Counter[str](), Counter[str]()
     with (
         zstandard.open(folder / "documents", "wb") as file,
         open(folder / DROPPED, "w", encoding="utf-8") as dropped,
     ):
-        for i, document in enumerate(map(parse_line, chunk.lines())):
-            if repeats[i] >= 0:
-                detail = f"repeats document {repeats[i]}"
+        for line, repeated in zip(chunk.lines(), repeats, strict=True):
+            document = parse_line(line)
+            if repeated >= 0:
+                detail = f"repeats document {repeated}"
                 _write_dropped(dropped, Dropped(document.id, None, "exact duplicate", detail))
                 tally["duplicates"] += 1
             else:
-                new_id = unique_id(document.id, nth[i], numbers[i], ids_N)
-                file.write(document_line(replace(document, id=new_id)))
+                file.write(line + b"\n")
                 tally["kept"] += 1
                 tally["characters"] += len(document.text)
-                tally["renamed_ids"] += new_id != document.id
                 domains[document.domain] += 1
     advance(chunk.documents)
     return {"tally": tally, "domains": domains}
