@@ -11,8 +11,8 @@ from torch import Tensor
 from loriini import LoriiniForCausalLM
 from loriini.common.errors import InputError
 from loriini.evaluate.heldout import HeldOut
-from loriini.evaluate.perplexity import evaluate, evaluated_at_once, score_tokens
-from tiny import LENGTH, SEGMENT, random_ids, tiny_config, tiny_model
+from loriini.evaluate.perplexity import evaluate, score_tokens
+from tiny import LENGTH, SEGMENT, random_ids, tiny_model
 
 
 def losses_by_hand(model: LoriiniForCausalLM, ids: Tensor) -> list[list[float]]:
@@ -130,11 +130,12 @@ def test_a_domain_without_a_label_is_refused(names: list[str] | None, known: str
         evaluate(model, {"poems": HeldOut(random_ids(), 1.0)})
 
 
-def test_fewer_instances_are_evaluated_at_once_where_their_logits_are_many() -> None:
-    ids_NL = torch.zeros(20, 1025, dtype=torch.long)
-    sizes = [evaluated_at_once(ids_NL, tiny_config(vocab_size=size)) for size in (8192, 50_000, 152_064)]
-    assert sizes == [16, 5, 1]
-    assert evaluated_at_once(ids_NL.repeat(1, 9), tiny_config(vocab_size=152_064)) == 1
+@pytest.mark.parametrize(("length", "at_once"), [(64, [16, 4]), (1024, [8, 4]), (8193, [1, 1])])
+def test_fewer_instances_are_evaluated_at_once_where_they_are_long(length: int, at_once: list[int]) -> None:
+    model, batches = tiny_model("dense", num_experts=1, num_hidden_layers=1), list[int]()
+    model.register_forward_pre_hook(lambda _, inputs: batches.append(len(inputs[0])))
+    evaluate(model, {"prose": HeldOut(random_ids(sum(at_once), length + 1), 1.0)})
+    assert batches == at_once
 
 
 @torch.no_grad()

@@ -35,11 +35,12 @@ def test_a_window_scores_what_follows_its_prompt() -> None:
     assert Window((5,), prompt=1).targets([4]).tolist() == [[4]]
 
 
-def test_fewer_windows_are_taken_at_once_where_their_logits_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fewer_windows_are_taken_at_once_where_they_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
     windows = [Window(tuple(range(length)), 1) for length in (2, 9, 4, 4, 5, 1)]
-    monkeypatch.setattr(perplexity, "LARGE_BATCH", 10 * 3)
-    lengths = [[len(window.ids) for window in batch] for batch in batches(windows, 3, vocabulary=3)]
+    monkeypatch.setattr(perplexity, "TOKENS_AT_ONCE", 10)
+    lengths = [[len(window.ids) for window in batch] for batch in batches(windows, 3)]
     assert lengths == [[9], [5, 4], [4, 2], [1]]
-    lengths = [[len(window.ids) for window in batch] for batch in batches(windows, 3, vocabulary=1)]
+    monkeypatch.setattr(perplexity, "TOKENS_AT_ONCE", 30)
+    lengths = [[len(window.ids) for window in batch] for batch in batches(windows, 3)]
     assert lengths == [[9, 5, 4], [4, 2, 1]]
-    assert not list(batches([], 3, 3))
+    assert not list(batches([], 3))

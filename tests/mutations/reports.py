@@ -133,9 +133,9 @@ REPORTS = (
         "size = max(1, len(states_SD))",
     ),
     Mutation(
-        "windows are taken at once whatever their logits",
+        "windows are taken at once whatever their length",
         "evaluate/windows.py",
-        "min(size, most_at_once(len(order[start].ids), vocabulary))",
+        "min(size, most_at_once(len(order[start].ids)))",
         "size",
     ),
     Mutation(

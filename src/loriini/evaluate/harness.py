@@ -101,7 +101,7 @@ class LoriiniLM(HFLM):
         answers: dict[int, tuple[float, bool]] = {}
         shown = not (disable_tqdm or rolling or self.rank)
         with progress("answers", len(requests), shown) as advance:
-            for batch in batches(list(windows), size, self.model.config.vocab_size):
+            for batch in batches(list(windows), size):
                 targets = [window.targets([requests[i][2][-1] for i in windows[window]]) for window in batch]
                 for window, log_probs_SR, greedy_SR in self._scores(batch, targets, rolling):
                     for column, i in enumerate(windows[window]):

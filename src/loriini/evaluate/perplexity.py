@@ -23,18 +23,13 @@ from loriini.parallel.mesh import gather_rows, own_rows, world_size
 
 EVALUATION_VERSION = 1
 """Version of what `evaluate` measures: evaluations of another version are not reused."""
-LARGE_BATCH = 1 << 28
-"""Most logits (tokens times vocabulary) that are evaluated at once."""
+TOKENS_AT_ONCE = 1 << 13
+"""Most tokens that are evaluated at once, unless one sequence has more."""
 
 
-def evaluated_at_once(instances: Sequence[Tensor], config: LoriiniConfig) -> int:
-    """How many instances are evaluated at once: at most 16, and fewer where their logits are many."""
-    return min(16, most_at_once(max(map(len, instances)), config.vocab_size))
-
-
-def most_at_once(length: int, vocabulary: int) -> int:
-    """How many sequences of `length` tokens LARGE_BATCH allows at once; at least 1."""
-    return max(1, LARGE_BATCH // (length * vocabulary))
+def most_at_once(length: int) -> int:
+    """How many sequences of `length` tokens TOKENS_AT_ONCE allows at once; at least 1."""
+    return max(1, TOKENS_AT_ONCE // length)
 
 
 def counts_first_segment(config: LoriiniConfig, skip: int) -> bool:
@@ -62,8 +57,8 @@ def evaluate(
       `perplexity` counts. Bytes are tokens times the domain's mean bytes per token.
     - `routing`: `training` routes as in training; `prompt` and `segment` route as generation does, with the
       first `skip` tokens of an instance as its prompt.
-    - `batch_size` is how many instances a process evaluates at once; by default 16, or fewer if LARGE_BATCH
-      allows no more.
+    - `batch_size` is how many instances a process evaluates at once; by default 16, or fewer if
+      TOKENS_AT_ONCE allows no more.
     - `instance_losses` are each instance's mean negative log-likelihood, in nats, over the predictions that
       `perplexity` counts (NaN if there are none), and `instance_tokens` the numbers of these predictions.
     - `title` is the name of the progress display; `shown=False` hides it.
@@ -80,7 +75,8 @@ def evaluate(
     with progress(title, sum(len(text.instances) for text in heldout.values()), shown) as advance:
         for domain, text in heldout.items():
             losses: list[Tensor] = []
-            at_once = world_size() * (batch_size or evaluated_at_once(text.instances, model.config))
+            longest = max(map(len, text.instances)) - 1
+            at_once = world_size() * (batch_size or min(16, most_at_once(longest)))
             for start in range(0, len(text.instances), at_once):
                 batch = text.instances[start : start + at_once]
                 inputs = routing_inputs(model, domain, len(batch), evaluated)

@@ -59,7 +59,7 @@ class EvaluationSettings:
     instances: ShortCount | None = None
     """Instances of each domain, at most (all)."""
     batch_size: Count | None = None
-    """Instances, or questions of tasks, computed at once (16, fewer where their logits are many)."""
+    """Instances, or questions of tasks, computed at once (16, fewer if they have over 8,192 tokens)."""
 
     def __post_init__(self) -> None:
         check_fields(self, dashed=True)

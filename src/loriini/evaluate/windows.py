@@ -35,11 +35,11 @@ class Window:
         return torch.cat([inner[:, None].expand(-1, len(last)), torch.tensor([list(last)])])
 
 
-def batches(windows: Sequence[Window], size: int, vocabulary: int) -> Iterator[list[Window]]:
-    """Windows in batches, longest first: `size` at once, or fewer if these have too many logits."""
+def batches(windows: Sequence[Window], size: int) -> Iterator[list[Window]]:
+    """Windows in batches, longest first: `size` at once, or fewer if these have too many tokens."""
     order, start = sorted(windows, key=lambda window: -len(window.ids)), 0
     while start < len(order):
-        end = start + min(size, most_at_once(len(order[start].ids), vocabulary))
+        end = start + min(size, most_at_once(len(order[start].ids)))
         yield order[start:end]
         start = end
 
