@@ -74,9 +74,7 @@ def test_the_last_step_is_the_final_model_where_its_corpus_was_moved_too(
         assert model.config.eos_token_id == final.config.eos_token_id
         for name, weight in final.state_dict().items():
             assert torch.equal(model.state_dict()[name], weight), name
-    shutil.rmtree(out / "model")
-    with pytest.raises(InputError, match="tokenizer"):
-        load_checkpoint(out, 10)
+    assert not corpus.exists()
 
 
 def test_another_step_is_refused_with_those_there_are(unfinished: Path, tmp_path: Path) -> None:

@@ -25,13 +25,6 @@ EXPORTS = (
         "tests/export/test_served.py",
     ),
     Mutation(
-        "a checkpoint of the dense phase is exported as a mixture",
-        "train/checkpoints/model.py",
-        "num_experts=1 if dense else None",
-        "num_experts=None",
-        "tests/export/test_checkpoints.py",
-    ),
-    Mutation(
         "an export of another tokenizer is called current",
         "export/export.py",
         ", *TOKENIZER_FILES",

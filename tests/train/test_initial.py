@@ -248,17 +248,14 @@ def test_a_corpus_whose_documents_end_with_another_token_is_warned_of(
     assert ("documents end with the token" in capsys.readouterr().err) == warned
 
 
-def test_a_checkpoint_copied_out_of_its_run_is_refused_with_the_remedy(tmp_path: Path) -> None:
+def test_a_checkpoint_says_what_its_model_is_and_its_run_has_the_tokenizer(tmp_path: Path) -> None:
     (checkpoint,) = (trained(tiny_run(steps=2), tmp_path) / "checkpoints").iterdir()
-    copied = shutil.copytree(checkpoint, tmp_path / "copied" / checkpoint.name)
-    model = InitialModel(str(copied))
-    for read in (lambda: model.config, lambda: model.tokenizer_folder):
-        with pytest.raises(
-            InputError,
-            match=rf"{copied}: a checkpoint needs its run's run\.json; give RUN/checkpoints/{copied.name}$",
-        ):
-            read()
-    assert InitialModel(str(checkpoint)).config.num_experts == 3
+    copied = shutil.copytree(checkpoint, tmp_path / "a" / "copy" / checkpoint.name)
+    of_run, alone = InitialModel(str(checkpoint)), InitialModel(str(copied))
+    assert of_run.config.to_dict() == alone.config.to_dict()
+    assert of_run.config.num_experts == 3
+    assert of_run.tokenizer_folder == checkpoint.parents[1] / "tokenizer"
+    assert alone.tokenizer_folder is None
 
 
 def train_in_a_group(corpus: Path, init: Path, out: Path, more: list[str]) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 from loriini.common.errors import InputError
 from loriini.common.hub import is_hub_id, local_folder
 
-RUN, CHECKPOINTS, MODEL = "run.json", "checkpoints", "model"
-"""In a run's folder: its settings, its checkpoints, and its final model as a Hugging Face folder."""
+RUN, TOKENIZER, CHECKPOINTS, MODEL = "run.json", "tokenizer", "checkpoints", "model"
+"""In a run's folder: settings, tokenizer, checkpoints, and the final model as a Hugging Face folder."""
 MANIFEST = "manifest.json"
 """File in the folder of a corpus, and of each of its stages."""
 ADAPTER = "adapter_config.json"

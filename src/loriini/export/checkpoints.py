@@ -8,28 +8,19 @@ from loriini.common.errors import InputError
 from loriini.common.folders import CHECKPOINTS, RUN
 from loriini.model import LoriiniForCausalLM
 from loriini.model.weights.loading import tokenizer_in
-from loriini.train.checkpoints.model import checkpoint_config, checkpoint_model, checkpoint_tokenizer
+from loriini.train.checkpoints.model import checkpoint_model, checkpoint_tokenizer
 from loriini.train.checkpoints.state import STATE, checkpoints_in, problem_of, step_of
 
 
 def load_checkpoint(run_folder: Path, step: int) -> tuple[LoriiniForCausalLM, PreTrainedTokenizerBase]:
     """The model of a run after a step, in `eval()` on the CPU, and its tokenizer.
 
-    InputError for a folder that is not a run, a step without a checkpoint, a damaged checkpoint, and a
-    tokenizer missing from the run's model and its corpora.
+    InputError for a folder that is not a run, a step without a checkpoint, and a damaged checkpoint.
     """
     folder = checkpoint_folder(run_folder, step)
     if problem := problem_of(folder):
         raise InputError(f"{folder}: damaged checkpoint ({problem}); choose another --step")
-    found = checkpoint_tokenizer(folder)
-    if found is None:
-        raise InputError(
-            f"{run_folder}: its tokenizer is not where its corpora were, and it has no model yet; say where "
-            f"they are now with `loriini train --resume {run_folder} --corpus DIR`"
-        )
-    tokenizer = tokenizer_in(found)
-    config = checkpoint_config(folder, tokenizer.eos_token_id)
-    return checkpoint_model(folder, config).eval(), tokenizer
+    return checkpoint_model(folder).eval(), tokenizer_in(checkpoint_tokenizer(folder))
 
 
 def checkpoint_folder(run_folder: Path, step: int) -> Path:

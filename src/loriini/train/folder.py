@@ -4,9 +4,9 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from loriini.common.atomic import commit, write_json
+from loriini.common.atomic import atomic, commit, write_json
 from loriini.common.errors import InputError
-from loriini.common.folders import CHECKPOINTS, MODEL, RUN
+from loriini.common.folders import CHECKPOINTS, MODEL, RUN, TOKENIZER
 from loriini.common.hub import is_hub_id
 from loriini.common.progress import inform, warn
 from loriini.data.batches.loader import readings
@@ -37,6 +37,13 @@ def make_folder(run: TrainConfig, corpus: TrainingCorpus, out: Path) -> None:
     report_reading(run, corpus)
     warn_of_order(run, corpus)
     out.mkdir(parents=True, exist_ok=True)
+
+
+def keep_tokenizer(corpus: TrainingCorpus, out: Path) -> None:
+    """Copy the tokenizer into a run's folder, so that its checkpoints do not need its corpora."""
+    if not (out / TOKENIZER).exists():
+        with atomic(out / TOKENIZER) as folder:
+            shutil.copytree(corpus.tokenizer, folder)
 
 
 def check_length(run: TrainConfig, corpus: TrainingCorpus) -> None:

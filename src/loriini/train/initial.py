@@ -65,8 +65,10 @@ class InitialModel:
     @cached_property
     def config(self) -> LoriiniConfig:
         """The model's configuration."""
+        if self.is_checkpoint:
+            return checkpoint_config(self.folder)
         with readable(self.folder):
-            return checkpoint_config(self.folder) if self.is_checkpoint else read_config(self.folder)
+            return read_config(self.folder)
 
     @property
     def is_checkpoint(self) -> bool:
@@ -95,7 +97,7 @@ class InitialModel:
             raise InputError(f"{self.folder}: not the weights that the run began with; start another run")
         with readable(self.folder), without_progress_bars():
             if self.is_checkpoint:
-                self._model = checkpoint_model(self.folder, self.config)
+                self._model = checkpoint_model(self.folder)
             else:
                 self._model = read_model(self.folder)
 
@@ -146,9 +148,8 @@ class InitialModel:
     @property
     def tokenizer_folder(self) -> Path | None:
         """The folder of the model's tokenizer; None without one."""
-        if self.is_checkpoint:
-            return checkpoint_tokenizer(self.folder)
-        return self.folder if holds_tokenizer(self.folder) else None
+        folder = checkpoint_tokenizer(self.folder) if self.is_checkpoint else self.folder
+        return folder if holds_tokenizer(folder) else None
 
 
 def start_from(

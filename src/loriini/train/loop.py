@@ -26,7 +26,14 @@ from loriini.train.checkpoints.state import checkpoints_in, newest_intact_togeth
 from loriini.train.checkpoints.storage import CheckpointWriter, restore
 from loriini.train.config import TrainConfig
 from loriini.train.corpora import TrainingCorpus, model_config
-from loriini.train.folder import claim_run, make_folder, own_checkpoint, report_finished, save_model
+from loriini.train.folder import (
+    claim_run,
+    keep_tokenizer,
+    make_folder,
+    own_checkpoint,
+    report_finished,
+    save_model,
+)
 from loriini.train.guard import skips_error
 from loriini.train.initial import InitialModel
 from loriini.train.measures import Measure
@@ -65,6 +72,7 @@ def train(
         heldout_digest = measure.digest if measure else None
         if on_first_rank(lambda: claim_run(run, corpus, out, heldout_digest)):
             return on_first_rank(lambda: report_finished(out))
+        on_first_rank(lambda: keep_tokenizer(corpus, out))
         if pick_device().type == "cpu":  # on a GPU, checkpoints alone take much of the machine's memory
             keep_freed_memory()
         state = start_or_resume(run, corpus, out, initial)

@@ -40,6 +40,7 @@ from loriini.common.progress import warn
 from loriini.common.settings import Needs, setting
 from loriini.common.weights import check_weights
 from loriini.data.jobs.artifact import file_hashes
+from loriini.model import LoriiniForCausalLM
 from loriini.parallel.mesh import SINGLE_PROCESS, Parallel
 from loriini.train.checkpoints.state import NAME, STATE, checkpoints_in, superseded
 from loriini.train.run_progress import RunProgress
@@ -120,7 +121,7 @@ class CheckpointWriter:
 
     def save(
         self,
-        model: nn.Module,
+        model: LoriiniForCausalLM,
         optimizer: torch.optim.Optimizer,
         progress: RunProgress,
         score: float | None = None,
@@ -137,9 +138,10 @@ class CheckpointWriter:
                 raise
             self._failed = True
         final = self.folder / f"step-{progress.step:08d}"
+        config = json.loads(model.config.to_json_string(use_diff=False))
         state = {"progress": asdict(progress), "score": without_nan(score), "run": self.settings}
         tensors = tensors_of(model, optimizer, self.parallel)
-        written = write_files(unfinished(final), tensors, state, self.parallel)
+        written = write_files(unfinished(final), tensors, {**state, "model": config}, self.parallel)
         self._pending = self._thread.submit(self._finish, written, final)
 
     def _finish(self, written: Future[Any], final: Path) -> None:
