@@ -6,9 +6,11 @@ from pathlib import Path
 import numpy as np
 
 from loriini.common.errors import InputError, first_few
+from loriini.common.grouping import group_by_size
 from loriini.common.progress import warn
 from loriini.data.prepare.corpus import Corpus, open_corpus
 from loriini.data.prepare.tokenized.cached_tokenizer import CachedTokenizer
+from loriini.data.prepare.tokenized.tokens import BATCH_CHARACTERS
 from loriini.data.read.document import Document
 
 
@@ -21,7 +23,7 @@ def trained_texts(corpus: Corpus, texts: Sequence[str]) -> list[int]:
     tokens = corpus.tokens
     encode = CachedTokenizer(corpus.tokenizer / "tokenizer.json", tokens.tokens.dtype)
     eos = np.array(tokens.eos_token_id, tokens.tokens.dtype).tobytes()
-    encoded = [ids + eos for ids in encode(list(texts))]
+    encoded = [ids + eos for batch in group_by_size(texts, len, BATCH_CHARACTERS) for ids in encode(batch)]
     sizes = [
         len(ids) // len(eos) << 32 | len(text.encode()) for ids, text in zip(encoded, texts, strict=True)
     ]
