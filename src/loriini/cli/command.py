@@ -12,7 +12,7 @@ class Longest:
     def run(self) -> None: ...
 
 Every field is checked against its type (`common.checks`). A field that is a dataclass of settings brings the
-options of its fields, or of some (`common.options.Only`). `run` may return an exit code. Other packages add
+options of its fields, or of some (`Option.only`). `run` may return an exit code. Other packages add
 commands by entry points of the group `loriini.commands`.
 """
 
@@ -33,7 +33,7 @@ from loriini import __version__
 from loriini.common.checks import as_argument, check_fields, option_of
 from loriini.common.errors import InputError
 from loriini.common.extension import load_extension
-from loriini.common.options import Only, Option, field_meanings, type_text
+from loriini.common.options import Option, field_meanings, type_text
 
 GROUP = "loriini.commands"
 """Entry points of commands: each a dataclass with `run`."""
@@ -48,8 +48,6 @@ class _Field:
     hint: Any
     """Its type, without annotations and None."""
     option: Option
-    only: tuple[str, ...] | None
-    """For a dataclass of settings, its fields that become options; None: all."""
     default: Any
     """MISSING if there is none."""
     meaning: str
@@ -64,11 +62,10 @@ def _fields(kind: type) -> Iterator[_Field]:
     for each in fields(kind):
         hint, marks = _plain(hints[each.name])
         option = next((mark for mark in marks if isinstance(mark, Option)), Option())
-        only = next((mark.names for mark in marks if isinstance(mark, Only)), None)
         default = each.default
         if each.default_factory is not MISSING and not is_dataclass(hint):
             default = each.default_factory()
-        yield _Field(each.name, hint, option, only, default, meanings.get(each.name, ""))
+        yield _Field(each.name, hint, option, default, meanings.get(each.name, ""))
 
 
 def _plain(hint: Any) -> tuple[Any, list[Any]]:
@@ -122,7 +119,7 @@ class CommandParser(Parser):
             if option_of(field.name) in self._option_string_actions:
                 continue
             if field.is_settings:
-                self._add_fields(field.hint, field.only)
+                self._add_fields(field.hint, field.option.only)
             elif field.option.rest:
                 rest = field.name
             else:

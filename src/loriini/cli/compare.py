@@ -9,7 +9,7 @@ from loriini.cli.arguments import OutFolder
 from loriini.cli.output import format_table, print_rows
 from loriini.common.errors import InputError
 from loriini.common.folders import RUN
-from loriini.common.options import Only, Option, refuse_given
+from loriini.common.options import Option, refuse_given
 from loriini.compare.settings import CompareSettings
 from loriini.evaluate.settings import EvaluationSettings
 from loriini.quickstart.settings import QuickstartSettings
@@ -36,12 +36,16 @@ class Compare:
     """Folder for runs and report."""
     heldout: tuple[str, ...] = ()
     """Held-out documents that every model is scored on."""
-    training: Annotated[CompareSettings, Only(*TRAINING_OPTIONS)] = field(default_factory=CompareSettings)
+    training: Annotated[CompareSettings, Option(only=TRAINING_OPTIONS)] = field(
+        default_factory=CompareSettings
+    )
     dry_run: bool = False
     """Only list the trainings, their cost and what is done."""
     commands: bool = False
     """Train nothing here: print a command for each training that is not done, to run anywhere."""
-    scored: Annotated[EvaluationSettings, Only(*HELDOUT_OPTIONS)] = field(default_factory=EvaluationSettings)
+    scored: Annotated[EvaluationSettings, Option(only=HELDOUT_OPTIONS)] = field(
+        default_factory=EvaluationSettings
+    )
     overrides: Annotated[tuple[str, ...], Option(rest=True)] = ()
 
     less_memory: ClassVar = "lower --jobs or --micro_batch_size, set --speed.activation_checkpointing true"

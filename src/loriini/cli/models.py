@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from loriini.cli.arguments import OutFolder, Text, check_models, output_file, read_text_file
 from loriini.common.errors import InputError
-from loriini.common.options import Only, Option, refuse_given
+from loriini.common.options import Option, refuse_given
 from loriini.evaluate.settings import EvaluationSettings, Generation
 from loriini.export.formats import FORMATS, ExportSettings
 
@@ -63,7 +63,7 @@ class Generate(ModelCommand):
 class Export(ModelCommand):
     """Write a model for other programs: transformers, vLLM, SGLang or llama.cpp."""
 
-    settings: Annotated[ExportSettings, Only("to", "dtype", "step", "label")]
+    settings: Annotated[ExportSettings, Option(only=("to", "dtype", "step", "label"))]
     prompt: Text | None = None
     """Text that chooses the experts, for formats without a router."""
     prompt_file: Annotated[Path | None, Option("FILE")] = None
@@ -92,7 +92,7 @@ class Analyze(ModelCommand):
 
     text: Annotated[
         EvaluationSettings,
-        Only("documents", "text_field", "domain_field", "on_error", "contexts", "instances"),
+        Option(only=("documents", "text_field", "domain_field", "on_error", "contexts", "instances")),
     ] = field(default_factory=EvaluationSettings)
     out: OutFolder | None = None
     """Folder of routes.npz, routes.json and report.html (RUN; without a run it must be given)."""

@@ -26,16 +26,9 @@ class Option:
     """Parses one text, also into a whole tuple; for a mapping, all its texts. InputError for a wrong one."""
     rest: bool = False
     """The field collects all other options, each as `--dotted.name=VALUE`."""
-
-
-class Only:
-    """Annotates a field that is a dataclass of settings: only these of its fields become options.
-
-    Its other fields keep their defaults, or take the value of the command's own option of the same name.
-    """
-
-    def __init__(self, *names: str) -> None:
-        self.names = names
+    only: tuple[str, ...] | None = None
+    """Of a dataclass of settings, the fields that become options (None: all). Others keep their defaults, or
+    take the value of the command's own option of the same name."""
 
 
 def field_meanings(kind: type) -> dict[str, str]:
