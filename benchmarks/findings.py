@@ -137,17 +137,10 @@ QUESTIONS = {
         *("ec-token, AdamW", "aoe, AdamW", "switch, AdamW"),
         overrides=(ADAMW,),
     ),
-    "initializer": (
-        *narrow(
-            *("lory, AdamW, initializer", "mixtral, AdamW, initializer"),
-            *("ec-token, AdamW, initializer", "switch, AdamW, initializer"),
-            overrides=(ADAMW, INITIALIZER),
-        ),
-        *narrow(
-            *("lory, initializer", "mixtral, initializer"),
-            *("ec-token, initializer", "switch, initializer"),
-            overrides=(INITIALIZER,),
-        ),
+    "initializer": narrow(
+        *("lory, AdamW, initializer", "mixtral, AdamW, initializer"),
+        *("ec-token, AdamW, initializer", "switch, AdamW, initializer"),
+        overrides=(ADAMW, INITIALIZER),
     ),
     "more-designs": designs("relu", "switch"),
     "routers": designs("frozen", "random", rate_of="mixtral"),
