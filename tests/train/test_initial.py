@@ -253,10 +253,7 @@ def test_a_checkpoint_copied_out_of_its_run_is_refused_with_the_remedy(tmp_path:
     copied = shutil.copytree(checkpoint, tmp_path / "copied" / checkpoint.name)
     model = InitialModel(str(copied))
     for read in (lambda: model.config, lambda: model.tokenizer_folder):
-        with pytest.raises(
-            InputError,
-            match=rf"{copied}: a checkpoint needs its run's run\.json; give RUN/checkpoints/{copied.name}$",
-        ):
+        with pytest.raises(InputError, match=rf"{copied}: .* run\.json; give RUN/checkpoints/{copied.name}$"):
             read()
     assert InitialModel(str(checkpoint)).config.num_experts == 3
 
