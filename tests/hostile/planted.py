@@ -31,13 +31,8 @@ def planted(folder: Path, module: str = "planted.Planted") -> None:
     own settings name.
     """
     (folder / "planted.py").write_text(CODE + "class Planted: pass\n")
-    for name in (
-        "__init__",
-        "configuration_loriini",
-        "modeling_loriini",
-        "setup",
-        "custom_generate/generate",
-    ):
+    modules = "__init__ configuration_loriini modeling_loriini setup custom_generate/generate"
+    for name in modules.split():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / f"{name}.py").write_text(CODE)
     (folder / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": module}]))

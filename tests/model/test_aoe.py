@@ -7,56 +7,30 @@ from torch.nn.functional import silu
 
 from loriini import DESIGNS, RoutingConfig
 from loriini.model.mixture import Mixture
+from loriini.routing.selection import SELECTIONS
 from loriini.routing.unit import RoutingContext, unit_layout
 from tiny import tiny_model
 
-B, L, E, K = 2, 7, 5, 2
+B, L, E = 2, 7, 5
 Weights = dict[str, Tensor]
 
 
-def by_top_k(norms_TE: list[list[float]]) -> list[list[int]]:
-    """Each token's two experts of largest norm."""
-    return [sorted(range(E), key=lambda i: -norms[i])[:K] for norms in norms_TE]
-
-
-def by_top_p(norms_TE: list[list[float]]) -> list[list[int]]:
-    """Each token's experts, from the largest norm down, until their softmax reaches 0.6."""
-    chosen = []
-    for norms in norms_TE:
-        weights, reached, ids = torch.tensor(norms).softmax(0), 0.0, []
-        for i in sorted(range(E), key=lambda i: -norms[i]):
-            if reached < 0.6:
-                ids.append(i)
-            reached += weights[i].item()
-        chosen.append(ids)
-    return chosen
-
-
-def by_expert_choice(norms_TE: list[list[float]]) -> list[list[int]]:
-    """Each expert's tokens of largest norm, along T: 2 · T / E of them (AoE Q7)."""
-    tokens, capacity = range(len(norms_TE)), round(2 * len(norms_TE) / E)
-    takes = [sorted(tokens, key=lambda t: -norms_TE[t][i])[:capacity] for i in range(E)]
-    return [[i for i in range(E) if t in takes[i]] for t in tokens]
-
-
-def twin(x_TD: Tensor, w: Weights, select) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[no-untyped-def]
-    """Outputs (T, D), norms and gates (T, E): token by token, expert by expert (AoE equation 3)."""
+def twin(x_TD: Tensor, w: Weights, design: RoutingConfig, training: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Outputs (T, D), norms and gates (T, E): token by token, each selected expert (AoE equation 3)."""
     low = [[w["low_proj"][i] @ x for i in range(E)] for x in x_TD]
-    norms = [[c.square().sum().sqrt() for c in of_token] for of_token in low]
+    norms_TE = torch.stack([torch.stack([c.square().sum().sqrt() for c in of_token]) for of_token in low])
     outputs, gates_TE = [], []
-    for t, ids in enumerate(select([[n.item() for n in of_token] for of_token in norms])):
+    for t, chosen_E in enumerate(SELECTIONS[design.selection](norms_TE, design, None, training)):
+        ids = chosen_E.nonzero().flatten().tolist()
         y, gates = torch.zeros_like(x_TD[t]), [torch.zeros((), dtype=x_TD.dtype)] * E
-        exponentials = {i: norms[t][i].exp() for i in ids}
+        exponentials = {i: norms_TE[t, i].exp() for i in ids}
         for i in ids:
             gates[i] = exponentials[i] / sum(exponentials.values())
             hidden = silu(w["gate_proj"][i] @ low[t][i]) * (w["up_proj"][i] @ x_TD[t])
             y = y + gates[i] * (w["down_proj"][i] @ hidden)
         outputs.append(y)
         gates_TE.append(torch.stack(gates))
-    return torch.stack(outputs), torch.stack([torch.stack(n) for n in norms]), torch.stack(gates_TE)
-
-
-SELECT = {"aoe": by_top_k, "aoe-top-p": by_top_p, "aoe-ec": by_expert_choice}
+    return torch.stack(outputs), norms_TE, torch.stack(gates_TE)
 
 
 def layer_of(design: RoutingConfig) -> Mixture:
@@ -72,8 +46,7 @@ def test_a_layer_equals_its_definition_with_gradients(name: str, training: bool)
     weights = layer.experts.stacked()
     context = RoutingContext(B, L)
     y, routing = layer(x_BLD, context, unit_layout(layer.config.routing, context))
-    select = SELECT[name] if training else by_top_k
-    expected, norms, gates = twin(x_BLD.flatten(0, 1), weights, select)
+    expected, norms, gates = twin(x_BLD.flatten(0, 1), weights, layer.config.routing, training)
     torch.testing.assert_close(y.flatten(0, 1), expected, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(routing.logits, norms.float())
     torch.testing.assert_close(routing.gates, gates.float())

@@ -73,14 +73,8 @@ def test_training_routes_by_the_prompt_whatever_the_answer(name: str) -> None:
         ({"input_ids": [1, 2]}, "give prompt_lengths, completion_mask or labels"),
         ({"input_ids": [1, 2], "prompt_lengths": 0}, "has a prompt of 0"),
         ({"input_ids": [1, 2], "prompt_lengths": 3}, "has a prompt of 3"),
-        (
-            {"input_ids": [1, 2], "completion_mask": [0, 1, 1]},
-            "has 2 input_ids, 2 labels and 3 in its completion_mask",
-        ),
-        (
-            {"input_ids": [0, 1, 2], "attention_mask": [0, 1, 1], "prompt_lengths": 1},
-            "attention_mask leaves out tokens",
-        ),
+        ({"input_ids": [1, 2], "completion_mask": [0, 1, 1]}, "has 2 .*, 2 .* and 3 in its completion_mask"),
+        ({"input_ids": [0, 1, 2], "attention_mask": [0, 1, 1], "prompt_lengths": 1}, "attention_mask leaves"),
     ],
 )
 def test_an_example_without_a_prompt_is_refused(example: dict[str, object], reason: str) -> None:

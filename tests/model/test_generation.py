@@ -76,13 +76,6 @@ def test_without_prompt_lengths_a_call_routes_as_in_training() -> None:
     assert filling_a_cache.routings[0].unit_shape == as_prompt.routings[0].unit_shape == (2, 1)
 
 
-@torch.no_grad()
-def test_segment_mode_routes_like_training_once_the_prompt_fills_segment_one() -> None:
-    model, ids = tiny_model(), random_ids(2, 11)
-    segmented = model(ids, prompt_lengths=torch.tensor([SEGMENT, 9]), inference_routing="segment")
-    torch.testing.assert_close(segmented.logits, model(ids).logits)
-
-
 TOGETHER = [("lory", "prompt"), ("lory", "segment"), ("ec-segment", "segment"), ("prefix", "segment")]
 ALONE = [(name, "prompt") for name in ("mixtral", "segment-then-token", "aoe", "label", "dense")]
 

@@ -1,6 +1,7 @@
 """Every design learns, equals its naive twin, and sees no later tokens but those that it declares."""
 
 import copy
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -128,6 +129,7 @@ VARIANTS = {
     "lory with shared experts": RoutingConfig(segment_length=SEGMENT, num_shared_experts=2),
     "frozen segments": RoutingConfig(segment_length=SEGMENT, scorer="frozen"),
     "random sequences": RoutingConfig(unit="sequence", scorer="random"),
+    "ec-segment by label": replace(tiny_config("ec-segment").routing, scorer="label"),
 }
 
 

@@ -56,7 +56,6 @@ def test_a_document_in_a_pack_has_the_logits_it_has_alone(name: str, block: str)
 
 
 UNIFORM = replace(DESIGNS["lory"], segment_length=SEGMENT, first_segment="uniform")
-SKIPPED = replace(UNIFORM, first_segment="skip_loss")
 COMPARED = [name for name in EVERY if DESIGNS[name].selection != "expert_choice"]
 """Expert choice compares all units of a batch in training."""
 
@@ -74,14 +73,6 @@ def test_a_pack_trains_as_its_documents_do(design: str | RoutingConfig) -> None:
     assert found.keys() == wanted.keys()
     for parameter, gradient in wanted.items():
         torch.testing.assert_close(found[parameter], gradient, rtol=2e-3, atol=2e-3)
-
-
-def test_the_loss_leaves_out_segment_1_of_each_document() -> None:
-    model, ids = tiny_model(SKIPPED).train(), random_ids(3, 17)
-    out = run(model, ids, position_ids=positions(LENGTHS), shift_labels=ids)
-    counted = positions(LENGTHS) >= SEGMENT
-    expected = torch.nn.functional.cross_entropy(out.logits[counted], ids[counted])
-    torch.testing.assert_close(out.loss, expected)
 
 
 @pytest.mark.parametrize("name", ["lory", "smear", "ec-segment", "mixtral", "segment-then-token"])

@@ -35,22 +35,11 @@ def test_a_recipe_builds_with_the_parameters_it_is_described_with(name: str) -> 
     assert 0 < described["parameters_active"] <= described["parameters_total"]
 
 
-@pytest.mark.parametrize(
-    ("name", "printed"),
-    [
-        ("0.3b-lory-8e", "1.8"),
-        ("0.3b-lory-16e", "3.5"),
-        ("0.3b-lory-32e", "6.8"),
-        ("1.5b-lory-8e", "7.8"),
-        ("1.5b-lory-16e", "15.0"),
-        ("1.5b-lory-32e", "29.5"),
-        ("7b-lory-4e", "19.7"),
-    ],
-)
-def test_lorys_totals_are_the_papers_to_the_digits_printed(name: str, printed: str) -> None:
+@pytest.mark.parametrize("name", [name for name in PARAMETERS if "lory" in name])
+def test_lorys_totals_are_the_papers_to_the_digits_printed(name: str) -> None:
     described = describe(name)
-    assert f"{described['parameters_total'] / 1e9:.1f}" == printed
-    assert described["published_total"] == float(printed) * 1e9
+    ours, printed = (f"{described[total] / 1e9:.1f}" for total in ("parameters_total", "published_total"))
+    assert ours == printed
 
 
 @pytest.mark.parametrize("name", [name for name in PARAMETERS if "lory" in name or name.endswith("-dense")])

@@ -37,9 +37,7 @@ def test_a_finished_run_is_left_as_it_is_and_another_is_refused(
     again = tiny_run(steps=1, guard=GuardConfig(max_skips=2))
     assert train(again, corpus, tmp_path) == tmp_path / "model"
     assert "that it was trained with; without effect: guard.max_skips\n" in capsys.readouterr().err
-    with pytest.raises(
-        InputError, match=r"run\.json: .*different: optimizer\.learning_rate, seed\); choose another --out"
-    ):
+    with pytest.raises(InputError, match=r"run\.json: .*: optimizer\.learning_rate, seed\); choose .*--out"):
         train(tiny_run(steps=1, seed=1, optimizer=OptimizerConfig()), corpus, tmp_path)
     with pytest.raises(InputError, match=r"different: corpus_digest, vocab_size"):
         train(tiny_run(steps=1), replace(corpus, digest="other", vocab_size=65), tmp_path)

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +11,6 @@ from torch import Tensor, nn
 from covering import one_of_each
 from loriini.common.errors import InputError
 from loriini.train import muon
-from loriini.train.corpora import TrainingCorpus
-from loriini.train.loop import train
 from loriini.train.muon import MATRICES, Muon, orthogonal
 from loriini.train.optimizer import (
     OptimizerConfig,
@@ -22,7 +19,6 @@ from loriini.train.optimizer import (
     set_learning_rate,
     take_step,
 )
-from runs import assert_same_bits, stop, tiny_run
 from tiny import random_ids, run, tiny_model
 
 CONFIG = OptimizerConfig(name="muon", learning_rate=1e-2, matrix_rate=0.5, expert_rate=3.0, router_rate=2.0)
@@ -216,14 +212,3 @@ def test_what_is_not_a_matrix_takes_adamws_steps() -> None:
     for ours, theirs in zip(model.parameters(), twin.parameters(), strict=True):
         assert torch.equal(ours, theirs) == (ours not in matrices)
         assert ("exp_avg_sq" in optimizers[0][1].state[ours]) == (ours not in matrices)
-
-
-def test_an_interrupted_run_resumes_to_the_same_bits(corpus: TrainingCorpus, tmp_path: Path) -> None:
-    """Before and after the copy into experts."""
-    run = tiny_run(optimizer=OptimizerConfig(name="muon", learning_rate=1e-2))
-    whole, out = tmp_path / "whole", tmp_path / "run"
-    train(run, corpus, whole)
-    for step in (2, 6):
-        stop(run, corpus, out, step)
-    train(run, corpus, out)
-    assert_same_bits(out, whole)

@@ -34,13 +34,16 @@ def test_weights_of_joined_sources_are_refused() -> None:
         InstanceDataset(JoinedInstances((Pattern(), Pattern()), (2.0, 1.0)))
 
 
-def test_spawned_workers_get_the_corpus_by_its_place(tmp_path: Path) -> None:
-    corpora = [prepared(tmp_path / name, length=length) for name, length in (("a", 16), ("b", 16))]
+def test_spawned_workers_get_the_corpus_by_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    corpora = [prepared(Path(name), length=16) for name in "ab"]
     joined = JoinedInstances(tuple(corpus.instances for corpus in corpora))
     for source in (corpora[0].instances, joined):
         dataset = InstanceDataset(source, length=9, labelled=True, document_mask=True)
+        monkeypatch.chdir(tmp_path)
         pickled = pickle.dumps(dataset)
         assert len(pickled) < 2000 < source.read(np.arange(len(source))).nbytes
+        monkeypatch.chdir("/")
         read = pickle.loads(pickled)
         assert len(read) == len(dataset)
         for i in range(len(dataset)):

@@ -70,36 +70,23 @@ def test_merging_equals_its_twin(kind: str, experts: int, size: tuple[int, int],
         assert_twins(module, merged, lambda x, g: by_parameters_loop(module, x, g), x, gates)
 
 
-@grid(kind=list(KINDS), experts=[1, 4, 8], slots=[1, 3, 9], dtype=[*DTYPES, torch.bfloat16])
+@grid(kind=list(KINDS), experts=[1, 4, 8], units=[1, 5], slots=[1, 3, 9], dtype=[*DTYPES, torch.bfloat16])
 @torch.no_grad()
-def test_sums_of_products_equal_the_merges_twin(
-    kind: str, experts: int, slots: int, dtype: torch.dtype
+def test_sums_of_products_and_merges_that_are_kept_equal_the_merges_twin(
+    kind: str, experts: int, units: int, slots: int, dtype: torch.dtype
 ) -> None:
     module = make_experts(experts, 16, 24, dtype, kind)
-    gates = torch.randn(5, experts).softmax(-1) * (torch.rand(5, experts) < 0.8)
-    x = torch.randn(5, slots, 16, dtype=dtype)
-    found = module(x, Experts.by_sums, gates)
-    assert found.dtype == dtype
+    gates = torch.randn(units, experts).softmax(-1) * (torch.rand(units, experts) < 0.8)
+    x = torch.randn(units, slots, 16, dtype=dtype)
+    weights = module(gates, Experts.merge)
+    sums, merged = module(x, Experts.by_sums, gates), module(x, Experts.merged, weights)
+    kept = module(x, Experts.merged, {name: keep(weight) for name, weight in weights.items()})
+    torch.testing.assert_close(kept, merged, rtol=0.02, atol=0.02)
     expected = by_parameters_loop(module.double(), x.double(), gates.double())
-    tolerance = TOLERANCE.get(dtype, {"rtol": 0.05, "atol": 0.1})
-    torch.testing.assert_close(found.double(), expected, **tolerance)
-
-
-@grid(kind=list(KINDS), units=[1, 5], slots=[1, 3], dtype=[*DTYPES, torch.bfloat16])
-@torch.no_grad()
-def test_merges_that_are_kept_equal_the_merges_twin(
-    kind: str, units: int, slots: int, dtype: torch.dtype
-) -> None:
-    module = make_experts(4, 16, 24, dtype, kind)
-    gates, x = torch.randn(units, 4).softmax(-1), torch.randn(units, slots, 16, dtype=dtype)
-    merged = module(gates, Experts.merge)
-    found = module(x, Experts.merged, merged)
-    kept = module(x, Experts.merged, {name: keep(weight) for name, weight in merged.items()})
-    torch.testing.assert_close(kept, found, rtol=0.02, atol=0.02)
-    assert found.dtype == dtype
-    expected = by_parameters_loop(module.double(), x.double(), gates.double())
-    tolerance = TOLERANCE.get(dtype, {"rtol": 0.05, "atol": 0.1})
-    torch.testing.assert_close(found.double(), expected, **tolerance)
+    for found in (sums, merged):
+        assert found.dtype == dtype
+        tolerance = TOLERANCE.get(dtype, {"rtol": 0.05, "atol": 0.1})
+        torch.testing.assert_close(found.double(), expected, **tolerance)
 
 
 @grid(

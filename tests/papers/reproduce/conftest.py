@@ -24,17 +24,8 @@ TEST = replace(
 )
 TIMED = Scale("tiny", SHAPES, steps=1, batch_size=1, length=24, segment_length=8)
 SOME = (
-    "lory-table4",
-    "lory-fig7",
-    "lory-fig3",
-    "lory-fig6",
-    "lory-table6",
-    "lory-fig10",
-    "design-choices-table3",
-    "design-choices-assignment",
-    "aoe-fig3",
-    "aoe-table1",
-    "aoe-fig5",
+    *("lory-table4", "lory-fig7", "lory-fig3", "lory-fig6", "lory-table6", "lory-fig10"),
+    *("design-choices-table3", "design-choices-assignment", "aoe-fig3", "aoe-table1", "aoe-fig5"),
 )
 """Items that train little and use every measure among them."""
 DOMAINS = ("arxiv", "books", "multi_de", "multi_fr", "python", "web", "wiki")

@@ -68,10 +68,7 @@ def test_overrides_set_what_they_name(arguments: list[str], expected: TrainConfi
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            ["--steps=3", "--routing.first_segment=uniform", "--routing.unit", "token"],
-            "^--routing.first_segment uniform --routing.unit token: ",
-        ),
+        (["--seed=3", "--routing.norm=2", "--routing.unit=token"], "^--routing.norm 2 --routing.unit token:"),
         (["--stepps", "7"], "--stepps: no such setting; the nearest is --steps; `loriini train"),
         (["--num-experts", "7"], "--num-experts: no such setting; the nearest is --model.num_experts;"),
         (["--model.segment_length", "7"], "the nearest is --routing.segment_length;"),

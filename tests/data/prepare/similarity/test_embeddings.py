@@ -7,13 +7,11 @@ import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 
+from data.prepare.arrays import documents_stage
 from loriini.common.errors import InputError
 from loriini.data.jobs.artifact import Artifact
 from loriini.data.prepare.similarity import embeddings, encoders, lsa
-from loriini.data.prepare.text.documents import write_documents
 from loriini.data.prepare.text.words import WORDS_AND_SIGNS
-from loriini.data.read.document import Document
-from loriini.data.read.streams import DocumentStream
 
 BIRDS = ["the lory eats nectar and fruit", "a parrot eats fruit and seeds", "the lorikeet drinks nectar"]
 CODE = [
@@ -21,11 +19,6 @@ CODE = [
     "def sort(graph): return sorted(graph)",
     "class Graph: def walk(self)",
 ]
-
-
-def documents_of(folder: Path, texts: Iterable[str]) -> Artifact:
-    documents = [Document(str(i), text, "any") for i, text in enumerate(texts)]
-    return write_documents(folder, [DocumentStream(lambda drop: documents, "made")], {})
 
 
 def write(
@@ -36,7 +29,7 @@ def write(
 
 def vectors_of(folder: Path, texts: Iterable[str]) -> NDArray[np.float16]:
     return np.load(
-        write(folder / "embeddings", documents_of(folder / "documents", texts)).path("embeddings.npy")
+        write(folder / "embeddings", documents_stage(folder / "documents", texts)).path("embeddings.npy")
     )
 
 
@@ -143,7 +136,7 @@ def test_a_trained_encoder_is_identified_by_its_settings_and_files(
         return lambda texts: np.array([[3, 4]] * len(texts), np.float32)
 
     monkeypatch.setattr(encoders, "load_encoder", load_encoder)
-    stored = documents_of(tmp_path / "documents", BIRDS)
+    stored = documents_stage(tmp_path / "documents", BIRDS)
     encoder = tmp_path / "encoder"
     encoder.mkdir()
     (encoder / "model.safetensors").write_bytes(b"one")

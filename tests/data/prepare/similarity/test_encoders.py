@@ -19,14 +19,12 @@ from transformers import (
     RobertaModel,
 )
 
+from data.prepare.arrays import documents_stage
 from hostile.planted import planted
 from hostile.runner import MARKER
 from loriini.common.errors import InputError
 from loriini.data.prepare.similarity import encoders
 from loriini.data.prepare.similarity.embeddings import normalize_rows, write_embeddings
-from loriini.data.prepare.text.documents import write_documents
-from loriini.data.read.document import Document
-from loriini.data.read.streams import DocumentStream
 
 TEXTS = [
     "the lory eats nectar and fruit",
@@ -166,8 +164,7 @@ def test_the_number_of_threads_does_not_change_the_bytes(
         return pooled(*arguments)
 
     monkeypatch.setattr(encoders, "pooled", counted)
-    made = [Document(str(i), f"{i} {text}", "any") for i, text in enumerate(TEXTS)]
-    stored = write_documents(tmp_path / "documents", [DocumentStream(lambda drop: made, "made")], {})
+    stored = documents_stage(tmp_path / "documents", (f"{i} {text}" for i, text in enumerate(TEXTS)))
     before = torch.get_num_threads()
     try:
         written = []

@@ -6,12 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data.prepare.arrays import stage_of
+from data.prepare.arrays import documents_stage, stage_of
 from loriini.data.jobs.artifact import Artifact
 from loriini.data.prepare.text import duplicates
-from loriini.data.prepare.text.documents import write_documents
-from loriini.data.read.document import Document
-from loriini.data.read.streams import DocumentStream
 
 TEXT = "the quick brown fox jumps over the lazy dog and runs through the forest to the far river bank"
 NEIGHBORS = np.array([[1, 2, 3], [0, 2, 3], [0, 1, -1], [0, 1, 2]], np.int32)
@@ -64,8 +61,7 @@ def test_one_duplicate_a_document_and_only_if_the_words_agree() -> None:
 
 
 def write(folder: Path, texts: list[str]) -> Artifact:
-    stored = [Document(f"d{i}", text, "x") for i, text in enumerate(texts)]
-    documents = write_documents(folder / "documents", [DocumentStream(lambda drop: stored, "made")], {})
+    documents = documents_stage(folder / "documents", texts)
     found = stage_of(folder / "neighbors", neighbors=NEIGHBORS, similarities=SIMILARITIES)
     return duplicates.write_duplicates(folder / "duplicates", documents, found)
 

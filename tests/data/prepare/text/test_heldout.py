@@ -8,17 +8,15 @@ import numpy as np
 import pytest
 
 from data.prepare import topics
+from data.prepare.arrays import documents_stage
 from loriini.common.errors import InputError
 from loriini.data.jobs.artifact import Artifact, load_artifact
 from loriini.data.prepare.corpus import STAGES, Corpus
-from loriini.data.prepare.text.documents import write_documents
 from loriini.data.prepare.text.heldout import HELDOUT_DOCUMENTS, write_heldout
 from loriini.data.prepare.text.stored import stored_documents
 from loriini.data.prepare.tokenized.tokenizer import train_bpe
-from loriini.data.read.document import Document
 from loriini.data.read.read import read_documents
 from loriini.data.read.sampling import hash_fraction
-from loriini.data.read.streams import DocumentStream
 
 SHARE = 0.3
 SETTINGS = replace(topics.SETTINGS, heldout_share=SHARE)
@@ -81,8 +79,7 @@ def test_a_task_holds_only_the_near_duplicates_of_its_documents(
 ) -> None:
     monkeypatch.setattr("loriini.data.prepare.text.documents.SHARD_CHARACTERS", 12)
     monkeypatch.setattr("loriini.data.prepare.text.heldout.is_held_out", lambda text, share: text != "text 3")
-    made = [Document(f"d{i}", f"text {i}", "any") for i in range(7)]
-    documents = write_documents(tmp_path / "documents", [DocumentStream(lambda _: made, "made")], {})
+    documents = documents_stage(tmp_path / "documents", (f"text {i}" for i in range(7)))
     assert documents.counts["shards"] == [2, 2, 2, 1]
     (tmp_path / "duplicates").mkdir()
     np.save(tmp_path / "duplicates" / "ids.npy", np.array([1, 4, *range(10**6, 2 * 10**6)]))

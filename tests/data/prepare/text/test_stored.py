@@ -3,12 +3,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from data.prepare.arrays import documents_stage
 from loriini.data.jobs.artifact import Artifact
 from loriini.data.prepare.text import documents, stored
-from loriini.data.prepare.text.documents import write_documents
 from loriini.data.prepare.text.stored import chosen_documents, slice_documents, slices
 from loriini.data.read.document import Document
-from loriini.data.read.streams import DocumentStream
 
 MADE = [Document(str(i), f"text {i} " * (i % 7 + 1), "ab"[i % 2]) for i in range(50)]
 
@@ -17,7 +16,7 @@ MADE = [Document(str(i), f"text {i} " * (i % 7 + 1), "ab"[i % 2]) for i in range
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Artifact:
     """Fifty documents in several shards."""
     monkeypatch.setattr(documents, "SHARD_CHARACTERS", 500)
-    built = write_documents(tmp_path / "documents", [DocumentStream(lambda _: MADE, "made")], {})
+    built = documents_stage(tmp_path / "documents", MADE)
     assert len(built.counts["shards"]) > 2
     return built
 

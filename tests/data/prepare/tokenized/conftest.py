@@ -2,11 +2,10 @@
 
 import pytest
 
+from data.prepare.arrays import documents_stage
 from loriini.data.jobs.artifact import Artifact
-from loriini.data.prepare.text.documents import write_documents
 from loriini.data.prepare.tokenized.tokenizer import write_tokenizer
 from loriini.data.read.document import Document
-from loriini.data.read.streams import DocumentStream
 
 TEXTS = ["Hello world  x", "  lead", "a\n\n  b\tc", "naïve 😀 <|endoftext|> x", " x", "don't, 12 345!"]
 
@@ -17,9 +16,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     made = [Document(f"d{i}", TEXTS[i % 6] * (i + 1), "ab"[i % 2]) for i in range(40)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("loriini.data.prepare.text.documents.SHARD_CHARACTERS", 1000)
-        written = write_documents(
-            tmp_path_factory.mktemp("texts") / "documents", [DocumentStream(lambda _: made, "made")], {}
-        )
+        written = documents_stage(tmp_path_factory.mktemp("texts") / "documents", made)
     assert len(written.counts["shards"]) > 2
     return written
 

@@ -1,4 +1,3 @@
-import pickle
 import tracemalloc
 from pathlib import Path
 
@@ -107,23 +106,3 @@ def test_ids_outside_the_vocabulary_are_refused() -> None:
     assert opened.read(np.array([0])).tolist() == [[1, 2, 3]]
     with pytest.raises(InputError, match=r"stage/instances\.bin: holds the id 6, but the vocabulary has 6"):
         opened.read(np.array([1]))
-
-
-@pytest.mark.parametrize("documents", [1, 300])
-def test_a_pickle_holds_no_tokens(documents: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    tokens = tokens_artifact(
-        Path("tokens"), [[5 + i % 90] * 99 + [EOS] for i in range(documents)], [2] * documents
-    )
-    order = order_artifact(Path("order"), list(range(documents)))
-    opened = instances.open_instances(instances.write_instances(Path("instances"), tokens, order, length=9))
-    pickled = pickle.dumps(opened)
-    assert len(pickled) < 1000
-    monkeypatch.chdir("/")
-    read = pickle.loads(pickled)
-    every = np.arange(len(opened))
-    assert len(every) == documents * 10
-    assert np.array_equal(read.read(every), opened.read(every))
-    assert np.array_equal(read.positions(every), opened.positions(every))
-    assert np.array_equal(read.labels(every), opened.labels(every))
-    assert (read.label_names, read.vocab_size, read.eos_token_id) == (opened.label_names, 1000, EOS)

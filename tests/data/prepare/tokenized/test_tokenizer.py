@@ -11,10 +11,10 @@ from tokenizers import Tokenizer, models
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from data.prepare.arrays import documents_stage
 from data.prepare.tokenized.conftest import TEXTS
 from loriini.common.errors import InputError
 from loriini.data.jobs.artifact import Artifact
-from loriini.data.prepare.text.documents import write_documents
 from loriini.data.prepare.tokenized.cached_tokenizer import CachedTokenizer
 from loriini.data.prepare.tokenized.tokenizer import (
     check_tokenizer,
@@ -23,8 +23,6 @@ from loriini.data.prepare.tokenized.tokenizer import (
     train_bpe,
     write_tokenizer,
 )
-from loriini.data.read.document import Document
-from loriini.data.read.streams import DocumentStream
 from loriini.model.weights.loading import tokenizer_in
 
 
@@ -42,8 +40,8 @@ def test_trained_tokenizer_is_deterministic_and_loads(
 def test_a_sample_has_documents_of_kinds_that_take_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = [Document(f"d{i}", f"{'odd' if i % 2 else 'even'} " * 20 + str(i), "any") for i in range(60)]
-    documents = write_documents(tmp_path / "documents", [DocumentStream(lambda _: made, "made")], {})
+    made = (f"{'odd' if i % 2 else 'even'} " * 20 + str(i) for i in range(60))
+    documents = documents_stage(tmp_path / "documents", made)
     monkeypatch.setattr(
         "loriini.data.prepare.tokenized.tokenizer.TRAINING_CHARACTERS", documents.counts["characters"] // 2
     )
@@ -59,17 +57,15 @@ def test_where_none_is_drawn_all_texts_are_learned_from(
     monkeypatch.setattr(
         "loriini.data.prepare.tokenized.tokenizer.is_held_out", lambda text, _: text.startswith("held")
     )
-    made = [Document(f"d{i}", f"{start} " * 100 + "later " * 400, "any") for i, start in enumerate(starts)]
-    documents = write_documents(tmp_path / "documents", [DocumentStream(lambda _: made, "made")], {})
+    made = (f"{start} " * 100 + "later " * 400 for start in starts)
+    documents = documents_stage(tmp_path / "documents", made)
     learned = train_bpe(documents, 270).get_vocab().keys()
     assert {"first", "Ġfirst"} & learned
     assert not {"ld", "Ġheld"} & learned
 
 
 def test_a_vocabulary_smaller_than_asked_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    documents = write_documents(
-        tmp_path / "documents", [DocumentStream(lambda _: [Document("d", "ab ab", "any")], "made")], {}
-    )
+    documents = documents_stage(tmp_path / "documents", ["ab ab"])
     for size, warned in ((258, False), (300, True)):
         made = len(train_bpe(documents, size))
         told = capsys.readouterr().err
