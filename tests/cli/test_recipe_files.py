@@ -50,7 +50,7 @@ def test_a_toml_changes_a_recipe(tmp_path: Path) -> None:
     assert run.model.rope_scaling == {"rope_type": "linear", "factor": 2.0}
     assert run.optimizer.betas == (0.9, 0.99)
     assert run.config(512, 0).rope_parameters["factor"] == 2.0
-    path.write_text('routing = "mixtral"\ncorpus = ["here"]')
+    path.write_text('routing = "mixtral"\ncorpus = ["here"]\nmodel = {num_experts = 4}')
     run = find_recipe(str(path))
     assert (run.name, run.steps, run.routing, run.corpus) == (
         "mine",
@@ -71,6 +71,8 @@ def test_a_toml_changes_a_recipe(tmp_path: Path) -> None:
         ({"routing": "lory", "steps": "many"}, "steps"),
         ({"routing": "lory", "corpus": "here"}, "corpus"),
         ({"recipe": "tiny-lori"}, "nearest is tiny-lory"),
+        ({"routing": "mixtral"}, "num_experts"),
+        ({"recipe": "0.3b-dense", "routing": {"design": "lory"}}, "num_experts"),
     ],
     ids=str,
 )

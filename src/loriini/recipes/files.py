@@ -40,8 +40,11 @@ def run_of_values(values: Mapping[str, Any], recipe: Callable[[str], TrainConfig
     if not values.keys() & {"recipe", "routing"}:
         raise InputError("routing is missing; name a design of `loriini designs`, or a recipe")
     base = recipe(str(values["recipe"])) if "recipe" in values else TrainConfig(name, DESIGNS["dense"])
-    changes = {field: value for field, value in values.items() if field != "recipe"}
-    run: TrainConfig = with_values(base, changes)
+    run: TrainConfig = with_values(base, {name: values[name] for name in values if name != "recipe"})
+    routing = values.get("routing", {})
+    named = isinstance(routing, str) or "design" in routing  # not as a `run.json` has it
+    if named and not (run.is_mixture or run.routing.constant_gates):
+        raise InputError("routing: with one expert the model is dense; give num_experts above 1 in [model]")
     return run
 
 
