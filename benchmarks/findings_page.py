@@ -33,6 +33,7 @@ GREY = "#7d8590"
 """Legible on white and on black, for a picture that has no page around it whose colour it could take."""
 
 Results = Mapping[str, Any]
+ADAMW_NARROW = f", AdamW{NARROW}"
 Pairs = tuple[tuple[str, str], ...]
 """Variants, each with the one that it is compared with."""
 
@@ -60,6 +61,15 @@ COMPARED: dict[str, Pairs] = {
     "repeated": (
         *beside("lory", "prefix", "ec-token", ending=NARROW),
         *beside("mixtral", "frozen", "aoe", ending=NARROW),
+    ),
+    "adamw": (
+        *beside("dense", "dense", "mixtral", "lory", "deepseek-v3", "ec-token", ending=ADAMW_NARROW),
+        *beside("dense", "aoe", "switch", ending=ADAMW_NARROW),
+        *((f"{name}{ADAMW_NARROW}", f"{name}{NARROW}") for name in ("dense", "mixtral", "lory")),
+    ),
+    "initializer": tuple(
+        (f"{name}, AdamW, initializer{NARROW}", f"{name}{ADAMW_NARROW}")
+        for name in ("lory", "mixtral", "ec-token", "switch")
     ),
     "units": beside("lory", "prefix"),
     "order": (("lory", "dense"), ("lory, random order", "dense, random order")),
