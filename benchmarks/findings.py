@@ -77,6 +77,8 @@ class Variant:
     """Width of the model, with heads of 32."""
     rate_of: str = ""
     """The variant whose rate it has; empty: one of its own is chosen."""
+    rate: str = ""
+    """A rate that is not chosen."""
     seeds: int = 5
     """How many of SEEDS it is trained with; 0: only its rate is chosen."""
     order: OrderMethod = "similar"
@@ -137,6 +139,7 @@ QUESTIONS = {
         *("ec-token, AdamW", "aoe, AdamW", "switch, AdamW"),
         overrides=(ADAMW,),
     ),
+    "adamw-rate": narrow("dense, AdamW, half the rate", overrides=(ADAMW,), rate="4e-3"),
     "initializer": narrow(
         *("lory, AdamW, initializer", "mixtral, AdamW, initializer"),
         *("ec-token, AdamW, initializer", "switch, AdamW, initializer"),
@@ -172,7 +175,7 @@ QUESTIONS = {
 """The variants of each question, in the order of their trainings: what decides most comes first."""
 OF_OTHER_TEXT = {
     **dict.fromkeys(("order", "scales"), "short"),
-    **dict.fromkeys(("longer", "repeated", "adamw", "initializer"), "domains"),
+    **dict.fromkeys(("longer", "repeated", "adamw", "adamw-rate", "initializer"), "domains"),
     "languages": "languages",
 }
 """Questions about a `--text`, and the NAME of the text, whose results are `findings_NAME.json`."""
@@ -351,10 +354,10 @@ def answer(study: Study, found: dict[str, Any], variants: Sequence[Variant]) -> 
     Seeds of a variant that were trained with another rate than is best now are trained anew.
     """
     tried = found["tried"]
-    if unrated := [v for v in variants if not v.rate_of and v.name not in tried]:
+    if unrated := [v for v in variants if not (v.rate or v.rate_of) and v.name not in tried]:
         tried |= study.choose_rates(unrated)
         write(study, found)
-    rates = {v.name: best_rate(tried[v.rate_of or v.name]) for v in variants}
+    rates = {v.name: v.rate or best_rate(tried[v.rate_of or v.name]) for v in variants}
     before = {v.name: found["variants"].get(v.name, {}) for v in variants}
     known = {name: of["seeds"] if of.get("rate") == rates[name] else {} for name, of in before.items()}
     lacking = [(v, seed) for v in variants for seed in SEEDS[: v.seeds] if str(seed) not in known[v.name]]

@@ -65,6 +65,7 @@ COMPARED: dict[str, Pairs] = {
     "adamw": (
         *beside("dense", "dense", "mixtral", "lory", "deepseek-v3", "ec-token", ending=ADAMW_NARROW),
         *beside("dense", "aoe", "switch", ending=ADAMW_NARROW),
+        (f"dense, AdamW, half the rate{NARROW}", f"dense{ADAMW_NARROW}"),
         *((f"{name}{ADAMW_NARROW}", f"{name}{NARROW}") for name in ("dense", "mixtral", "lory")),
     ),
     "initializer": tuple(
