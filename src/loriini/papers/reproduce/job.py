@@ -68,7 +68,7 @@ def place_items(settings: ReproduceSettings, out: Path) -> tuple[Mapping[str, Se
 
 def check_heldout(trainings: Sequence[ItemTraining], texts: Texts) -> None:
     """InputError, before anything is trained, for a domain too short to measure losses on it."""
-    for kind, corpus in {training.of.kind: training.corpus for training in trainings}.items():
+    for kind, corpus in {training.kind: training.corpus for training in trainings}.items():
         heldout = texts.instances(kind, corpus)
         check_lengths(heldout, texts.scale.segment_length, remedy="give other files by --text")
 

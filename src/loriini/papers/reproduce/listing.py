@@ -7,7 +7,7 @@ from loriini.papers.published import ITEMS
 from loriini.papers.reproduce.experiments.catalog import EXPERIMENTS
 from loriini.papers.reproduce.plan import item_runs
 from loriini.papers.reproduce.results import read_items
-from loriini.papers.reproduce.scales import Scale, find_scale, scaled_run
+from loriini.papers.reproduce.scales import Scale, find_scale
 from loriini.papers.reproduce.settings import ReproduceSettings
 from loriini.train.config import TrainConfig
 
@@ -17,8 +17,7 @@ def describe_items(settings: ReproduceSettings, out: Path | None) -> list[dict[s
     scale, seeds, rows = find_scale(settings.scale), settings.seeds, []
     measured = read_items(out) if out else {}
     for name, experiment in EXPERIMENTS.items():
-        wanted = item_runs(experiment, scale)
-        runs = {(run.name, each.kind): run for each in wanted for run in [scaled_run(each.paper, scale)]}
+        runs = {training.variant: training.run for training in item_runs(experiment, scale)}
         flops = sum(training_flops(run, scale) for run in runs.values())
         state = "not measured here"
         if found := measured.get(name):

@@ -205,9 +205,9 @@ def measure(
         names = [name for name in names if name not in ROUTE_MEASURES]
     if found["training"]["state"] != "finished" or not names:
         return found
-    run, paper = training.folder, training.of.paper
+    run, paper = training.folder, training.paper
     of_kind = partial(texts.instances, corpus=training.corpus)
-    heldout = of_kind(training.of.kind)
+    heldout = of_kind(training.kind)
 
     @cache
     def loaded() -> LoadedModel:

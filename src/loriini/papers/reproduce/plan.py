@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from loriini.compare.trainings import Training, with_folders
 from loriini.papers.published import ITEMS, PaperRun
@@ -50,32 +50,30 @@ class Experiment:
         return {name: self.kind or KINDS[name] for name in ITEMS[self.item].texts}
 
 
-class ItemRun(NamedTuple):
-    """A run that an item needs: the row and the text that it stands for, and the text's kind."""
+@dataclass(frozen=True, kw_only=True)
+class ItemTraining(Training):
+    """A training for a row and a text of the paper, and the kind of this text.
+
+    Rows and items may share its folder.
+    """
 
     row: str
     text: str
     kind: str
     paper: PaperRun
 
-
-@dataclass(frozen=True, kw_only=True)
-class ItemTraining(Training):
-    """An `ItemRun` with a seed; rows and items may share its folder."""
-
-    of: ItemRun
-
     @property
     def corpus(self) -> Path:
         return self.run.corpus[0]
 
 
-def item_runs(experiment: Experiment, scale: Scale) -> Iterator[ItemRun]:
-    """The runs of an item, for the texts that the scale uses."""
+def item_runs(experiment: Experiment, scale: Scale) -> Iterator[ItemTraining]:
+    """The runs of an item, for the texts that the scale uses; without corpora and seeds."""
     for i, (text, kind) in enumerate(islice(experiment.texts.items(), scale.texts)):
         for row, paper in experiment.runs.items():
             if not (i and row in experiment.only_first_text):
-                yield ItemRun(row, text, kind, paper)
+                run = scaled_run(paper, scale)
+                yield ItemTraining(f"{run.name} {kind}", run, row=row, text=text, kind=kind, paper=paper)
 
 
 def make_plans(
@@ -90,12 +88,10 @@ def make_plans(
 
 def item_trainings(experiment: Experiment, scale: Scale, texts: Texts, seeds: int) -> Iterator[ItemTraining]:
     """An item's runs with every seed, their corpora prepared."""
-    runs = [
-        (of, texts.with_corpus(scaled_run(of.paper, scale), of.kind)) for of in item_runs(experiment, scale)
-    ]
+    runs = [replace(t, run=texts.with_corpus(t.run, t.kind)) for t in item_runs(experiment, scale)]
     for seed in range(seeds):
-        for of, run in runs:
-            yield ItemTraining(f"{run.name} {of.kind}", replace(run, seed=seed), of=of)
+        for training in runs:
+            yield replace(training, run=replace(training.run, seed=seed))
 
 
 def distinct_trainings(plans: Iterable[Sequence[ItemTraining]]) -> list[ItemTraining]:

@@ -63,7 +63,7 @@ def left_out(trainings: Iterable[MeasuredTraining]) -> Iterable[str]:
     """
     for training, measures in trainings:
         if (state := state_of(measures)) != "finished":
-            yield f"{training.of.row} with seed {training.seed} {state} and is left out of all means"
+            yield f"{training.row} with seed {training.seed} {state} and is left out of all means"
 
 
 def state_of(measures: Measures) -> str:
@@ -97,7 +97,7 @@ def by_text(trainings: Iterable[MeasuredTraining], extra: Mapping[str, Any]) -> 
     """The finished trainings on each text; if nothing is trained, a single `Measured` without a text."""
     rows_by_text: dict[str, dict[str, dict[int, Measures]]] = {}
     for training, measures in trainings:
-        by_seed = rows_by_text.setdefault(training.of.text, {}).setdefault(training.of.row, {})
+        by_seed = rows_by_text.setdefault(training.text, {}).setdefault(training.row, {})
         if state_of(measures) == "finished":
             by_seed[training.seed] = measures
     if not rows_by_text:
@@ -121,8 +121,8 @@ def describe(training: ItemTraining, measures: Measures) -> dict[str, Any]:
     parts = ("model", "routing", "optimizer", "warmup", "steps", "batch_size", "length", "precision")
     settings = {name: value for name, value in run.to_dict().items() if name in parts}
     return {
-        "row": training.of.row,
-        "text": training.of.text,
+        "row": training.row,
+        "text": training.text,
         "run": run.name,
         "seed": run.seed,
         "folder": training.folder.name,
