@@ -34,7 +34,7 @@ BUDGETS = {
     "recipes": 331,
     "bench": 478,
     "cli": 1338,
-    "papers": 3338,
+    "papers": 3335,
 }
 """Lines of Python that a folder may have; one that shrinks has its budget lowered."""
 

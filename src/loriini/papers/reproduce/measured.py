@@ -1,8 +1,9 @@
 """What was measured of an item's runs, by row and seed, and quantities of it for claims and charts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import itemgetter
 from statistics import fmean
 from typing import Any
 
@@ -13,6 +14,8 @@ from loriini.papers.reproduce.quantities import OnText, Resamples, Values
 
 Measures = Mapping[str, Any]
 """What was measured of one training: `training`, `heldout`, `routes`, … each an object."""
+Layer = Mapping[str, Any]
+"""Routes of one layer."""
 
 
 @dataclass(frozen=True)
@@ -83,11 +86,13 @@ class Measured:
     def curve(self, row: str, key: str = "loss") -> dict[int, list[float]]:
         return self.each(row, "training", "curve", key)
 
-    def per_layer(self, row: str, key: str, measure: str = "routes") -> dict[int, list[float]]:
-        """A statistic of routes by seed: a number for each layer."""
+    def per_layer(
+        self, row: str, of: str | Callable[[Layer], float], measure: str = "routes"
+    ) -> dict[int, list[float]]:
+        """A statistic of routes by seed: each layer's number at a key, or what a function finds of it."""
+        statistic = itemgetter(of) if isinstance(of, str) else of
         return {
-            seed: [layer[key] for layer in layers]
-            for seed, layers in self.each(row, measure, "layers").items()
+            seed: list(map(statistic, layers)) for seed, layers in self.each(row, measure, "layers").items()
         }
 
     @property

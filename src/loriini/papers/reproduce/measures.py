@@ -44,7 +44,7 @@ ANSWER, CHOICES = 32, 4
 """Tokens of an answer, and answers to choose from."""
 VERSION = 11
 """Version of the measures' definitions and files; what an earlier version measured is measured again."""
-ROUTE_MEASURES = ("routes", "topics", "languages")
+ROUTE_MEASURES = ("routes", "languages")
 """Measures of routes, which a dense model does not have."""
 TextOfKind = Callable[[str], Mapping[str, HeldOut]]
 """Kind of `texts` → its held-out text in a model's tokens; the model may be trained on another kind."""
@@ -123,10 +123,9 @@ def perplexity(loaded: LoadedModel) -> dict[str, Any]:
     return {**{key: evaluation[key] for key in kept}, "instance_losses": losses}
 
 
-def routes(loaded: LoadedModel, kind: str | None = None) -> dict[str, Any]:
-    """Routes of the held-out text by domain, or those of a kind of text; see `Routes.to_dict`."""
-    text = loaded.heldout if kind is None else loaded.of_kind(kind)
-    return routes_by_domain(loaded.model, text, loaded.precision).to_dict()
+def routes(loaded: LoadedModel, kind: str = MIXED) -> dict[str, Any]:
+    """Routes of a kind of text by domain, whatever text the run is trained on; see `Routes.to_dict`."""
+    return routes_by_domain(loaded.model, loaded.of_kind(kind), loaded.precision).to_dict()
 
 
 def languages(loaded: LoadedModel) -> dict[str, Any]:
@@ -176,7 +175,6 @@ def questions(loaded: LoadedModel) -> dict[str, Any]:
 MEASURES: dict[str, Callable[[LoadedModel], dict[str, Any]]] = {
     "heldout": perplexity,
     "routes": routes,
-    "topics": partial(routes, kind=MIXED),
     "languages": languages,
     "questions": questions,
 }

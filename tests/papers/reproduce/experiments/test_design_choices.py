@@ -33,7 +33,7 @@ def routes(agreement: float, domains: int, name: str = "topic") -> dict[str, Any
 
 
 def test_agreement_is_claimed_where_there_are_domains_to_agree_with() -> None:
-    measures = {"topics": routes(0.1, 5), "languages": routes(0.0, 1, "multi"), "routes": routes(0.0, 1)}
+    measures = {"routes": routes(0.1, 5), "languages": routes(0.0, 1, "multi")}
     m = Measured({SEQUENCE_TOP2: {0: measures, 1: measures}})
     claimed = [claim.quantity for claim in weakly_in_topics(m) if claim.values]
     assert claimed == ["agreement of experts and topic"]
@@ -43,7 +43,7 @@ def test_agreement_is_claimed_where_there_are_domains_to_agree_with() -> None:
 
 
 def test_text_without_languages_decides_nothing_about_them() -> None:
-    measures = {"topics": routes(0.1, 5), "languages": {}}
+    measures = {"routes": routes(0.1, 5), "languages": {}}
     for row, finding in ((SEQUENCE_TOP2, weakly_in_topics), (TOKEN_TOP2, in_languages_not_topics)):
         m = Measured({row: {0: measures, 1: measures}})
         claims = {claim.quantity: claim for claim in finding(m)}

@@ -12,7 +12,7 @@ from loriini.papers.published import ITEMS, published_values
 from loriini.papers.reproduce.charts import Chart
 from loriini.papers.reproduce.claim import Claim, above, below, close, exactly, not_judged
 from loriini.papers.reproduce.experiments import common as c
-from loriini.papers.reproduce.measured import Measured
+from loriini.papers.reproduce.measured import Layer, Measured
 from loriini.papers.reproduce.plan import Experiment
 from loriini.papers.reproduce.quantities import Values, difference, extreme, mean_of, ratio
 from loriini.papers.reproduce.scales import paper_run
@@ -146,18 +146,15 @@ def even_and_confident(m: Measured) -> Iterator[Claim]:
     for aoe, moe in (("9 AoE 256", "1 MoE"), (AOE, MOE)):
         load = [c.layer_mean(m.per_layer(row, "load_entropy")) for row in (aoe, moe)]
         yield above(f"entropy of the load, {aoe} minus {moe}", *load)
-        confidence = [c.layer_mean(confidence_by_layer(m, row)) for row in (aoe, moe)]
+        confidence = [c.layer_mean(m.per_layer(row, score_entropy)) for row in (aoe, moe)]
         yield below(f"entropy of the scores, {aoe} minus {moe}", *confidence)
         quantity = f"change of the entropy of the scores from layer to layer, {aoe}"
-        yield Claim(quantity, c.slope(confidence_by_layer(m, aoe)), high=0.0, unit="nats")
+        yield Claim(quantity, c.slope(m.per_layer(aoe, score_entropy)), high=0.0, unit="nats")
 
 
-def confidence_by_layer(m: Measured, row: str) -> dict[int, list[float]]:
-    """Mean entropy of the softmax of the scores over domains, by layer."""
-    return {
-        seed: [float(np.mean(list(layer["confidence_entropy"].values()))) for layer in layers]
-        for seed, layers in m.each(row, "routes", "layers").items()
-    }
+def score_entropy(layer: Layer) -> float:
+    """Entropy of the softmax of the scores, mean over domains."""
+    return fmean(layer["confidence_entropy"].values())
 
 
 def load_columns(m: Measured, row: str) -> Mapping[str, Values]:
@@ -165,14 +162,14 @@ def load_columns(m: Measured, row: str) -> Mapping[str, Values]:
     return {
         "entropy of the load": c.layer_mean(m.per_layer(row, "load_entropy")),
         "highest minus lowest load, mean of the layers": c.layer_mean(m.per_layer(row, "load_range")),
-        "entropy of the scores": c.layer_mean(confidence_by_layer(m, row)),
+        "entropy of the scores": c.layer_mean(m.per_layer(row, score_entropy)),
     }
 
 
 def load_charts(m: Measured) -> Iterator[Chart]:
     loads = {row: m.per_layer(row, "load_entropy") for row in m.finished}
     yield c.layer_chart(loads, "entropy of the load, nats")
-    confidence = {row: confidence_by_layer(m, row) for row in m.finished}
+    confidence = {row: m.per_layer(row, score_entropy) for row in m.finished}
     yield c.layer_chart(confidence, "entropy of the scores, nats")
 
 

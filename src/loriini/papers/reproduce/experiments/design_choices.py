@@ -37,7 +37,7 @@ SEES_ALL = (
     "not judged: routing by the whole sequence sees later tokens, so its loss is too low to show more than "
     "that it is worse"
 )
-TEXT_OF = {"topics": "topic", "languages": "language"}
+TEXT_OF = {"routes": "topic", "languages": "language"}
 """Measure → what the domains of its held-out text are."""
 EACH_TEXT = "whether both training texts lead to alike experts: here each is judged by itself"
 WEAK = (0.02, 0.5)
@@ -190,7 +190,7 @@ def one_or_two_layers(m: Measured) -> Iterator[Claim]:
     yield c.compare(about_as_good, "loss", m.loss, "two layers", "one layer")
 
 
-def agreement(m: Measured, row: str, measure: str) -> dict[int, float]:
+def agreement(m: Measured, row: str, measure: str = "routes") -> dict[int, float]:
     """Adjusted mutual information of experts and domain, mean over layers; empty for a single domain."""
     return {
         seed: float(np.mean([layer["domain_agreement"] for layer in layers]))
@@ -216,7 +216,7 @@ def no_languages(m: Measured, row: str) -> str:
 
 def weakly_in_topics(m: Measured) -> Iterator[Claim]:
     """Sequences specialise weakly in topics, not in languages."""
-    topics, languages = (agreement(m, SEQUENCE_TOP2, text) for text in ("topics", "languages"))
+    topics, languages = (agreement(m, SEQUENCE_TOP2, measure) for measure in TEXT_OF)
     yield from agrees("topic", topics, *WEAK)
     yield from agrees("language", languages, high=WEAK[0], unjudged=no_languages(m, SEQUENCE_TOP2))
     yield Claim(EACH_TEXT, {})
@@ -224,7 +224,7 @@ def weakly_in_topics(m: Measured) -> Iterator[Claim]:
 
 def in_languages_not_topics(m: Measured) -> Iterator[Claim]:
     """Tokens do not specialise in topics; their use differs by language."""
-    topics, languages = (agreement(m, TOKEN_TOP2, text) for text in ("topics", "languages"))
+    topics, languages = (agreement(m, TOKEN_TOP2, measure) for measure in TEXT_OF)
     yield from agrees("topic", topics, high=WEAK[0])
     yield from agrees("language", languages, low=WEAK[0], unjudged=no_languages(m, TOKEN_TOP2))
     if topics and languages:
@@ -234,19 +234,16 @@ def in_languages_not_topics(m: Measured) -> Iterator[Claim]:
 def frozen_as_learned(m: Measured) -> Iterator[Claim]:
     """Frozen and learned routers agree with topics, with a common expert; random ones spread them evenly."""
     for row in ("learned", "frozen"):
-        yield from agrees(f"topic, {row}", agreement(m, row, "topics"), low=WEAK[0])
-    yield from agrees("topic, random", agreement(m, "random", "topics"), high=WEAK[0])
-    shares = {row: largest_share(m, row) for row in ("learned", "frozen", "random")}
+        yield from agrees(f"topic, {row}", agreement(m, row), low=WEAK[0])
+    yield from agrees("topic, random", agreement(m, "random"), high=WEAK[0])
+    shares = {
+        row: c.layer_mean(m.per_layer(row, lambda layer: max(layer["load"])))
+        for row in ("learned", "frozen", "random")
+    }
     quantity = "largest share of an expert, mean over layers"
     for row in ("learned", "frozen"):
         yield above(f"{quantity}, {row} minus random", shares[row], shares["random"], unit="")
     yield Claim(f"{quantity}, random", shares["random"], high=0.35)
-
-
-def largest_share(m: Measured, row: str) -> Values:
-    """The largest load of a layer, mean over layers."""
-    found = m.each(row, "topics", "layers")
-    return {seed: float(np.mean([max(layer["load"]) for layer in layers])) for seed, layers in found.items()}
 
 
 def assignment_charts(m: Measured) -> Iterator[Chart]:
