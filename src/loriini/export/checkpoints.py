@@ -7,7 +7,7 @@ from transformers import PreTrainedTokenizerBase
 from loriini.common.errors import InputError
 from loriini.common.folders import CHECKPOINTS, RUN
 from loriini.model import LoriiniForCausalLM
-from loriini.model.weights.loading import tokenizer_in
+from loriini.model.weights.loading import readable, tokenizer_in
 from loriini.train.checkpoints.model import checkpoint_model, checkpoint_tokenizer
 from loriini.train.checkpoints.state import STATE, checkpoints_in, problem_of, step_of
 
@@ -20,7 +20,8 @@ def load_checkpoint(run_folder: Path, step: int) -> tuple[LoriiniForCausalLM, Pr
     folder = checkpoint_folder(run_folder, step)
     if problem := problem_of(folder):
         raise InputError(f"{folder}: damaged checkpoint ({problem}); choose another --step")
-    return checkpoint_model(folder).eval(), tokenizer_in(checkpoint_tokenizer(folder))
+    with readable(folder):
+        return checkpoint_model(folder).eval(), tokenizer_in(checkpoint_tokenizer(folder))
 
 
 def checkpoint_folder(run_folder: Path, step: int) -> Path:

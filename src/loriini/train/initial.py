@@ -65,10 +65,8 @@ class InitialModel:
     @cached_property
     def config(self) -> LoriiniConfig:
         """The model's configuration."""
-        if self.is_checkpoint:
-            return checkpoint_config(self.folder)
         with readable(self.folder):
-            return read_config(self.folder)
+            return checkpoint_config(self.folder) if self.is_checkpoint else read_config(self.folder)
 
     @property
     def is_checkpoint(self) -> bool:
@@ -96,10 +94,7 @@ class InitialModel:
         if expected is not None and self.digest() != expected:
             raise InputError(f"{self.folder}: not the weights that the run began with; start another run")
         with readable(self.folder), without_progress_bars():
-            if self.is_checkpoint:
-                self._model = checkpoint_model(self.folder)
-            else:
-                self._model = read_model(self.folder)
+            self._model = checkpoint_model(self.folder) if self.is_checkpoint else read_model(self.folder)
 
     def in_design(self, config: LoriiniConfig) -> LoriiniForCausalLM:
         """The weights as a model of `config`, in float32; this object no longer holds them."""

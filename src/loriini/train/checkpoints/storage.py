@@ -138,10 +138,14 @@ class CheckpointWriter:
                 raise
             self._failed = True
         final = self.folder / f"step-{progress.step:08d}"
-        config = json.loads(model.config.to_json_string(use_diff=False))
-        state = {"progress": asdict(progress), "score": without_nan(score), "run": self.settings}
+        state = {
+            "progress": asdict(progress),
+            "score": without_nan(score),
+            "run": self.settings,
+            "model": json.loads(model.config.to_json_string(use_diff=False)),
+        }
         tensors = tensors_of(model, optimizer, self.parallel)
-        written = write_files(unfinished(final), tensors, {**state, "model": config}, self.parallel)
+        written = write_files(unfinished(final), tensors, state, self.parallel)
         self._pending = self._thread.submit(self._finish, written, final)
 
     def _finish(self, written: Future[Any], final: Path) -> None:
