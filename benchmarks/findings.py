@@ -78,7 +78,7 @@ class Variant:
     rate_of: str = ""
     """The variant whose rate it has; empty: one of its own is chosen."""
     rate: str = ""
-    """A rate that is not chosen."""
+    """A rate that is given, not chosen."""
     seeds: int = 5
     """How many of SEEDS it is trained with; 0: only its rate is chosen."""
     order: OrderMethod = "similar"
@@ -134,12 +134,11 @@ QUESTIONS = {
         *narrow("frozen", rate_of="mixtral, width 32"),
         *narrow("deepseek-v3", "ec-token", "aoe", "switch", "prefix"),
     ),
-    "adamw": narrow(
-        *("dense, AdamW", "lory, AdamW", "mixtral, AdamW", "deepseek-v3, AdamW"),
-        *("ec-token, AdamW", "aoe, AdamW", "switch, AdamW"),
-        overrides=(ADAMW,),
+    "adamw": (
+        *narrow("dense, AdamW", "lory, AdamW", "mixtral, AdamW", "deepseek-v3, AdamW", overrides=(ADAMW,)),
+        *narrow("ec-token, AdamW", "aoe, AdamW", "switch, AdamW", overrides=(ADAMW,)),
+        *narrow("dense, AdamW, half the rate", overrides=(ADAMW,), rate="4e-3"),
     ),
-    "adamw-rate": narrow("dense, AdamW, half the rate", overrides=(ADAMW,), rate="4e-3"),
     "initializer": narrow(
         *("lory, AdamW, initializer", "mixtral, AdamW, initializer"),
         *("ec-token, AdamW, initializer", "switch, AdamW, initializer"),
@@ -175,7 +174,7 @@ QUESTIONS = {
 """The variants of each question, in the order of their trainings: what decides most comes first."""
 OF_OTHER_TEXT = {
     **dict.fromkeys(("order", "scales"), "short"),
-    **dict.fromkeys(("longer", "repeated", "adamw", "adamw-rate", "initializer"), "domains"),
+    **dict.fromkeys(("longer", "repeated", "adamw", "initializer"), "domains"),
     "languages": "languages",
 }
 """Questions about a `--text`, and the NAME of the text, whose results are `findings_NAME.json`."""

@@ -32,8 +32,10 @@ PICTURES = ROOT / "docs" / "pictures"
 GREY = "#7d8590"
 """Legible on white and on black, for a picture that has no page around it whose colour it could take."""
 
-Results = Mapping[str, Any]
 ADAMW_NARROW = f", AdamW{NARROW}"
+"""How variants that are trained so end."""
+
+Results = Mapping[str, Any]
 Pairs = tuple[tuple[str, str], ...]
 """Variants, each with the one that it is compared with."""
 
