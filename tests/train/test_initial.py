@@ -55,7 +55,8 @@ def save(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[...
 def lory(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of a mixture, copied from a dense model before its second step."""
     out = tmp_path_factory.mktemp("lory") / "run"
-    train_recipe("tiny-lory", out, [corpus], [*SMALL, "--steps", "3", "--warmup.dense_share", "0.4"])
+    warmed = ["--steps", "3", "--warmup.dense_share", "0.4", "--checkpoint.keep", "3"]
+    train_recipe("tiny-lory", out, [corpus], [*SMALL, *warmed])
     return out
 
 
@@ -118,7 +119,7 @@ def test_a_run_starts_from_a_run_its_model_or_one_of_its_checkpoints(
 ) -> None:
     steps = sorted((lory / "checkpoints").iterdir())
     dense = [InitialModel(str(path)).dense for path in steps]
-    assert dense == [path.name == "step-00000001" for path in steps]
+    assert dense == [True, False, False]
     expected = loss_of(load_model(lory)[0].train(), corpus)
     for i, source in enumerate((lory, lory / "model", steps[-1])):
         out = tmp_path / str(i)
@@ -270,6 +271,39 @@ def test_several_processes_start_from_a_model(
     train_recipe("tiny-lory", alone, [corpus], SMALL, init=str(dense))
     found, expected = ([m["loss"] for m in metrics(out)] for out in (several, alone))
     assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_with_its_optimizer_a_run_goes_on_as_if_it_had_been_longer(corpus: Path, tmp_path: Path) -> None:
+    settings = ["--optimizer.schedule", "constant", "--warmup.dense_share", "0"]
+    longer = ["--steps", "4", "--init_optimizer", "true"]
+    part, whole, alone, several = (tmp_path / name for name in ("part", "whole", "alone", "several"))
+    train_recipe("tiny-lory", part, [corpus], [*SMALL, *settings])
+    train_recipe("tiny-lory", whole, [corpus], [*SMALL, *settings, "--steps", "4"])
+    train_recipe(str(part / "run.json"), alone, [], longer, init=str(part))
+    weights, expected = (load_file(out / "model" / "model.safetensors") for out in (alone, whole))
+    assert all(torch.equal(weights[name], expected[name]) for name in expected)
+    assert [m["step"] for m in metrics(alone)] == [3, 4]
+    job(2, in_one_group, [(train_in_a_group, corpus, part, several, [*settings, *longer])])
+    of_all, of_several = metrics(whole), metrics(several)
+    assert [m["loss"] for m in of_several] == pytest.approx([m["loss"] for m in of_all[2:]], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("init", "overrides", "message"),
+    [
+        ("run", ["--steps", "3"], "--steps 3: .*step-00000003 is of step 3; give more"),
+        ("run", ["--optimizer.name", "adamw"], "--optimizer.name adamw: .* the checkpoint's, muon"),
+        ("run", ["--routing", "prefix"], "holds another design"),
+        ("run/checkpoints/step-00000001", [], "holds another design"),  # still dense
+        ("run/model", [], "has no optimizer; give --init a run or a checkpoint"),
+    ],
+)
+def test_a_run_goes_on_only_with_the_same_model_and_optimizer_for_more_steps(
+    init: str, overrides: list[str], message: str, lory: Path
+) -> None:
+    given = ["--steps", "9", *overrides, "--init_optimizer", "true"]
+    with pytest.raises(InputError, match=message):
+        resolve_recipe("tiny-lory", [*SMALL, *given], str(lory.parent / init))
 
 
 def test_the_design_is_the_models_and_settings_of_training_are_the_recipes(tmp_path: Path) -> None:

@@ -135,6 +135,8 @@ class TrainConfig:
     """Folder or Hub id of the model whose weights the run starts from, as `--init` gives it."""
     init_digest: str | None = setting(None, "start")
     """Hash of the weights of `init`."""
+    init_optimizer: bool = setting(False, "start", Needs("--init", lambda run: run.init))
+    """Go on from `init`, a checkpoint: with its optimizer, step and place in the corpus too."""
     order: Literal["similar", "random"] | None = setting(None, "aside")
     """Order of documents that the recipe is meant for; a corpus in another order gets a warning."""
 

@@ -19,7 +19,7 @@ from loriini.model.weights.conversion import check_conversion, converted, keeps_
 from loriini.model.weights.loading import read_config, read_model, readable
 from loriini.routing.design import design_name
 from loriini.train.checkpoints.model import checkpoint_config, checkpoint_model, checkpoint_tokenizer
-from loriini.train.checkpoints.state import STATE, newest_checkpoint, problem_of, read_state
+from loriini.train.checkpoints.state import STATE, newest_checkpoint, problem_of, read_progress, read_state
 from loriini.train.config import ModelShape, TrainConfig
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.folder import has_model
@@ -34,11 +34,12 @@ EXPERT_SETTINGS = tuple(name for name in settings_of_kind(TrainConfig, "design")
 class InitialModel:
     """A model to start from, named by a run's folder, a checkpoint, a Hugging Face folder or a Hub id.
 
-    Each part is read when first used, with an InputError if there is no such model.
+    With its optimizer it is a checkpoint: of a finished run the last one, not its final model. Each part is
+    read when first used, with an InputError if there is no such model.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, with_optimizer: bool = False) -> None:
+        self.name, self.with_optimizer = name, with_optimizer
         self._model: LoriiniForCausalLM | None = None
 
     @cached_property
@@ -53,13 +54,17 @@ class InitialModel:
             if problem := problem_of(path):
                 raise InputError(f"--init {path}: a damaged checkpoint ({problem}); give another")
             return path
-        if (path / RUN).exists() and not has_model(path):
+        if (path / RUN).exists() and (self.with_optimizer or not has_model(path)):
             newest = newest_checkpoint(path / CHECKPOINTS)
             if newest is None:
                 raise InputError(
                     f"--init {path}: a run without a checkpoint yet; train it first, or give another"
                 )
             return newest
+        if self.with_optimizer:
+            raise InputError(
+                f"--init_optimizer true: {path} has no optimizer; give --init a run or a checkpoint"
+            )
         return model_folder(path)
 
     @cached_property
@@ -84,6 +89,11 @@ class InitialModel:
         with readable(self.folder):
             return artifact.digest(artifact.file_hashes(self.folder, names))
 
+    def check_digest(self, expected: str | None) -> None:
+        """InputError if the weights are other than `expected`, by their digest."""
+        if expected is not None and self.digest() != expected:
+            raise InputError(f"{self.folder}: not the weights that the run began with; start another run")
+
     def load(self, expected: str | None = None) -> None:
         """Read the weights, unless they were read already.
 
@@ -91,8 +101,7 @@ class InitialModel:
         """
         if self._model is not None:
             return
-        if expected is not None and self.digest() != expected:
-            raise InputError(f"{self.folder}: not the weights that the run began with; start another run")
+        self.check_digest(expected)
         with readable(self.folder), without_progress_bars():
             self._model = checkpoint_model(self.folder) if self.is_checkpoint else read_model(self.folder)
 
@@ -156,7 +165,7 @@ def start_from(
     it also gets a mixture's routing design, and no dense warm-up, unless overrides say otherwise. InputError
     for overrides that contradict the model, and for a design that does not fit its weights.
     """
-    initial = InitialModel(name)
+    initial = InitialModel(name, run.init_optimizer)
     digest = initial.digest()
     resolved = run.init_digest == digest  # by a `run.json` that records it
     shape = run.model if resolved else initial_shape(run, initial)
@@ -198,3 +207,25 @@ def check_start(run: TrainConfig, initial: InitialModel) -> None:
         check_conversion(initial.config, run.config(initial.config.vocab_size))
     except ValueError as error:
         raise InputError(f"{initial.name} in this design: {error}") from error
+    if run.init_optimizer:
+        check_continuation(run, initial)
+
+
+def check_continuation(run: TrainConfig, initial: InitialModel) -> None:
+    """InputError unless the run goes on with a checkpoint's model and kind of optimizer, for more steps."""
+    with readable(initial.folder):
+        step = read_progress(initial.folder).step
+        optimizer = read_state(initial.folder)["run"]["optimizer"]["name"]
+    design = run.routing if run.is_mixture else initial.config.routing
+    if (run.model.num_experts, design) != (initial.config.num_experts, initial.config.routing):
+        raise InputError(
+            f"--init_optimizer true: {initial.folder} holds another design; leave this out to start from its "
+            "weights alone"
+        )
+    if run.optimizer.name != optimizer:
+        raise InputError(
+            f"--optimizer.name {run.optimizer.name}: with --init_optimizer true the run goes on with the "
+            f"checkpoint's, {optimizer}"
+        )
+    if run.steps <= step:
+        raise InputError(f"--steps {run.steps}: {initial.folder} is of step {step}; give more")

@@ -78,8 +78,10 @@ def resolve_recipe(
             names = ("model", "routing", "warmup", "init", "init_digest")
             return override(replace(base, **{field: getattr(recorded, field) for field in names}), overrides)
     # the other overrides apply to the model's design
-    length = override(base, overrides_of("--length", overrides)).length
-    return start_from(replace(base, length=length), init, overrides, keep_design=init != base_init)
+    first = [*overrides_of("--length", overrides), *overrides_of("--init_optimizer", overrides)]
+    given = override(base, first)
+    based = replace(base, length=given.length, init_optimizer=given.init_optimizer)
+    return start_from(based, init, overrides, keep_design=init != base_init)
 
 
 def absolute_or_id(name: str) -> str:
@@ -133,7 +135,7 @@ def resume(
     if changed := changed_settings(recorded, kept):
         raise InputError(
             f"--resume {out}: a resumed run keeps its {', '.join(changed)}; leave the override out, or start "
-            f"a new run from its weights with --init {out}"
+            f"a new run from it with --init {out}"
         )
     overridden = differing(recorded, run.to_dict())
     if chosen := sorted({*overridden} - {*differing(recorded, kept)}):

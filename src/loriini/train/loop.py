@@ -64,7 +64,7 @@ def train(
     """
     out = Path(out)
     with ExitStack() as stack:
-        initial = InitialModel(run.init) if run.init else None
+        initial = InitialModel(run.init, run.init_optimizer) if run.init else None
         if initial:
             on_first_rank(lambda: check_initial(initial, run, corpus, out))
         on_first_rank(lambda: make_folder(run, corpus, out))
@@ -213,16 +213,23 @@ def check_initial(initial: InitialModel, run: TrainConfig, corpus: TrainingCorpu
     if not (out / RUN).exists():
         initial.check_vocabulary(corpus)
         initial.check_labels(run.label_names(corpus.instances))
-        initial.load()
+        if not run.init_optimizer:  # a checkpoint is read once its model is made
+            initial.load()
 
 
 def start_or_resume(
     run: TrainConfig, corpus: TrainingCorpus, out: Path, initial: InitialModel | None = None
 ) -> TrainingState:
-    """The state of the newest intact checkpoint; without one, a new state with the run's initial weights."""
+    """The state of the newest intact checkpoint; without one, a new state with the run's initial weights.
+
+    With `init_optimizer`, the initial state is that of the checkpoint `init`.
+    """
     parallel = join_mesh(run.parallel)
     intact = newest_intact_together(checkpoints_in(out / CHECKPOINTS))
     newest = on_first_rank(lambda: own_checkpoint(run, out, intact))
+    if initial and not newest and run.init_optimizer:
+        on_first_rank(lambda: initial.check_digest(run.init_digest))
+        newest = on_first_rank(lambda: initial.folder)
     at = read_progress(newest) if newest else RunProgress()
     make: Callable[[LoriiniConfig], LoriiniForCausalLM] = LoriiniForCausalLM
     if initial and not newest:
