@@ -1,6 +1,6 @@
 """Everything to check and measure on one GPU by one command; its data are random tokens.
 
-PYTHONPATH=src python benchmarks/gpu.py --results gpu.json    # everything, or what begins within --minutes
+PYTHONPATH=src python benchmarks/gpu.py --results gpu.json    # everything, or until --minutes are over
 PYTHONPATH=src python benchmarks/gpu.py --tiny                # the same at tiny sizes, also on a CPU
 
 First the results on this device are compared with those on the CPU: logits, losses and gradients, in float32
@@ -191,7 +191,7 @@ def main() -> None:
     )
     parser.add_argument("--tiny", action="store_true", help="tiny sizes, for a test on a CPU")
     parser.add_argument("--only", choices=PARTS, help="one of these alone")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="no row begins after so many")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="then end at the next row")
     parser.add_argument("--results", type=Path, default=Path("gpu.json"))
     arguments = parser.parse_args()
     size, deadline = QUICK if arguments.tiny else bench_size(), time.monotonic() + 60 * arguments.minutes
@@ -202,6 +202,8 @@ def main() -> None:
         write_results(arguments.results, experiment="gpu", **results, errors=errors)
 
     for name in [arguments.only] if arguments.only else PARTS:
+        if time.monotonic() > deadline:
+            break
         rows = results[name] = []
         try:
             for row in PARTS[name](size):
