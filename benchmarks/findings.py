@@ -104,6 +104,8 @@ def designs(*names: str, **settings: Any) -> tuple[Variant, ...]:
 
 NARROW = ", width 32"
 ADAMW, INITIALIZER = "--optimizer.name=adamw", "--model.expert_scale=initializer"
+MIXTURES = ("mixtral", "lory", "switch", "ec-token", "deepseek-v3", "aoe", "prefix", "relu")
+"""The mixtures that are trained with each optimizer; the first four at both initial scales."""
 
 
 def narrow(*names: str, overrides: tuple[str, ...] = (), **settings: Any) -> tuple[Variant, ...]:
@@ -132,17 +134,15 @@ QUESTIONS = {
     "longer": (*designs("dense", "lory", "mixtral"), *narrow("dense", "lory", "mixtral")),
     "repeated": (
         *narrow("frozen", rate_of="mixtral, width 32"),
-        *narrow("deepseek-v3", "ec-token", "aoe", "switch", "prefix"),
+        *narrow(*(name for name in MIXTURES if name not in ("lory", "mixtral"))),
     ),
     "adamw": (
-        *narrow("dense, AdamW", "lory, AdamW", "mixtral, AdamW", "deepseek-v3, AdamW", overrides=(ADAMW,)),
-        *narrow("ec-token, AdamW", "aoe, AdamW", "switch, AdamW", overrides=(ADAMW,)),
+        *narrow("dense, AdamW", *(f"{name}, AdamW" for name in MIXTURES), overrides=(ADAMW,)),
         *narrow("dense, AdamW, half the rate", overrides=(ADAMW,), rate="4e-3"),
     ),
-    "initializer": narrow(
-        *("lory, AdamW, initializer", "mixtral, AdamW, initializer"),
-        *("ec-token, AdamW, initializer", "switch, AdamW, initializer"),
-        overrides=(ADAMW, INITIALIZER),
+    "initializer": (
+        *narrow(*(f"{name}, initializer" for name in MIXTURES[:4]), overrides=(INITIALIZER,)),
+        *narrow(*(f"{name}, AdamW, initializer" for name in MIXTURES[:4]), overrides=(ADAMW, INITIALIZER)),
     ),
     "more-designs": designs("relu", "switch"),
     "routers": designs("frozen", "random", rate_of="mixtral"),

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from findings import NARROW, OF_OTHER_TEXT, RESULTS, best_rate
+from findings import MIXTURES, NARROW, OF_OTHER_TEXT, RESULTS, best_rate
 from loriini.common.atomic import write_text
 from loriini.compare.figures import differences
 from loriini.compare.results import difference, with_mean
@@ -56,8 +56,7 @@ COMPARED: dict[str, Pairs] = {
     ),
     "width-128": beside("dense", "dense", "mixtral", "lory", ending=", width 128"),
     "longer": (
-        *beside("dense", "dense", "mixtral", "lory", "deepseek-v3", "ec-token", ending=NARROW),
-        *beside("dense", "aoe", "switch", "frozen", ending=NARROW),
+        *beside("dense", "dense", *MIXTURES, "frozen", ending=NARROW),
         *beside("dense", "dense", "mixtral", "lory"),
     ),
     "repeated": (
@@ -65,14 +64,14 @@ COMPARED: dict[str, Pairs] = {
         *beside("mixtral", "frozen", "aoe", ending=NARROW),
     ),
     "adamw": (
-        *beside("dense", "dense", "mixtral", "lory", "deepseek-v3", "ec-token", ending=ADAMW_NARROW),
-        *beside("dense", "aoe", "switch", ending=ADAMW_NARROW),
+        *beside("dense", "dense", *MIXTURES, ending=ADAMW_NARROW),
         (f"dense, AdamW, half the rate{NARROW}", f"dense{ADAMW_NARROW}"),
         *((f"{name}{ADAMW_NARROW}", f"{name}{NARROW}") for name in ("dense", "mixtral", "lory")),
     ),
     "initializer": tuple(
-        (f"{name}, AdamW, initializer{NARROW}", f"{name}{ADAMW_NARROW}")
-        for name in ("lory", "mixtral", "ec-token", "switch")
+        (f"{name}{optimizer}, initializer{NARROW}", f"{name}{optimizer}{NARROW}")
+        for optimizer in (", AdamW", "")
+        for name in MIXTURES[:4]
     ),
     "units": beside("lory", "prefix"),
     "order": (("lory", "dense"), ("lory, random order", "dense, random order")),
