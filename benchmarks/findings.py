@@ -105,7 +105,7 @@ def designs(*names: str, **settings: Any) -> tuple[Variant, ...]:
 NARROW = ", width 32"
 ADAMW, INITIALIZER = "--optimizer.name=adamw", "--model.expert_scale=initializer"
 MIXTURES = ("mixtral", "lory", "switch", "ec-token", "deepseek-v3", "aoe", "prefix", "relu")
-"""The mixtures that are trained with each optimizer; the first four at both initial scales."""
+"""The mixtures that are trained with each optimizer and each initial scale."""
 
 
 def narrow(*names: str, overrides: tuple[str, ...] = (), **settings: Any) -> tuple[Variant, ...]:
@@ -141,8 +141,8 @@ QUESTIONS = {
         *narrow("dense, AdamW, half the rate", overrides=(ADAMW,), rate="4e-3"),
     ),
     "initializer": (
-        *narrow(*(f"{name}, initializer" for name in MIXTURES[:4]), overrides=(INITIALIZER,)),
-        *narrow(*(f"{name}, AdamW, initializer" for name in MIXTURES[:4]), overrides=(ADAMW, INITIALIZER)),
+        *narrow(*(f"{name}, initializer" for name in MIXTURES), overrides=(INITIALIZER,)),
+        *narrow(*(f"{name}, AdamW, initializer" for name in MIXTURES), overrides=(ADAMW, INITIALIZER)),
     ),
     "more-designs": designs("relu", "switch"),
     "routers": designs("frozen", "random", rate_of="mixtral"),

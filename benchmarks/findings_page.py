@@ -71,7 +71,7 @@ COMPARED: dict[str, Pairs] = {
     "initializer": tuple(
         (f"{name}{optimizer}, initializer{NARROW}", f"{name}{optimizer}{NARROW}")
         for optimizer in (", AdamW", "")
-        for name in MIXTURES[:4]
+        for name in MIXTURES
     ),
     "units": beside("lory", "prefix"),
     "order": (("lory", "dense"), ("lory, random order", "dense, random order")),
