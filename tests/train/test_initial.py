@@ -301,7 +301,7 @@ def test_with_its_optimizer_a_run_goes_on_as_if_it_had_been_longer(corpus: Path,
 def test_a_run_goes_on_only_with_the_same_model_and_optimizer_for_more_steps(
     init: str, overrides: list[str], message: str, lory: Path
 ) -> None:
-    given = ["--steps", "9", *overrides, "--init_optimizer", "true"]
+    given = ["--steps", "9", *overrides, "--init-optimizer", "true"]
     with pytest.raises(InputError, match=message):
         resolve_recipe("tiny-lory", [*SMALL, *given], str(lory.parent / init))
 

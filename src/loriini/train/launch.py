@@ -78,9 +78,7 @@ def resolve_recipe(
             names = ("model", "routing", "warmup", "init", "init_digest")
             return override(replace(base, **{field: getattr(recorded, field) for field in names}), overrides)
     # the other overrides apply to the model's design
-    first = [*overrides_of("--length", overrides), *overrides_of("--init_optimizer", overrides)]
-    given = override(base, first)
-    based = replace(base, length=given.length, init_optimizer=given.init_optimizer)
+    based = override(base, overrides_of(("length", "init_optimizer"), overrides))
     return start_from(based, init, overrides, keep_design=init != base_init)
 
 

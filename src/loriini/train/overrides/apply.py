@@ -98,9 +98,9 @@ def override_flags(arguments: Sequence[str]) -> list[str]:
     return [flag for flag, _ in override_pairs(arguments)]
 
 
-def overrides_of(flag: str, arguments: Sequence[str]) -> list[str]:
-    """The overrides of one setting, `--name`."""
-    return [f"{flag}={value}" for given, value in override_pairs(arguments) if given == flag]
+def overrides_of(names: Sequence[str], arguments: Sequence[str]) -> list[str]:
+    """The overrides of the settings of these dotted names."""
+    return [f"{flag}={value}" for flag, value in override_pairs(arguments) if setting_name(flag) in names]
 
 
 def _check_name(name: str, flag: str) -> None:
