@@ -109,6 +109,11 @@ def claim_run(run: TrainConfig, corpus: TrainingCorpus, out: Path, heldout_diges
     return finished
 
 
+def run_of(checkpoint: Path) -> TrainConfig:
+    """The run that wrote a checkpoint. InputError if its `state.json` does not say."""
+    return from_json(TrainConfig, read_state(checkpoint).get("run"), checkpoint / STATE)
+
+
 def own_checkpoint(run: TrainConfig, out: Path, newest: Newest) -> Path | None:
     """The newest intact checkpoint in `out`. InputError if another run wrote it.
 
@@ -116,7 +121,7 @@ def own_checkpoint(run: TrainConfig, out: Path, newest: Newest) -> Path | None:
     """
     path = refuse_damaged(out / CHECKPOINTS, newest)
     if path:
-        written = from_json(TrainConfig, read_state(path).get("run"), path / STATE)
+        written = run_of(path)
         before, now = written.fill_auto_from(run), run.fill_auto_from(written)
         if changed := changed_settings(before.to_dict(), now.to_dict()):
             raise InputError(

@@ -22,7 +22,7 @@ from loriini.train.checkpoints.model import checkpoint_config, checkpoint_model,
 from loriini.train.checkpoints.state import STATE, newest_checkpoint, problem_of, read_progress, read_state
 from loriini.train.config import ModelShape, TrainConfig
 from loriini.train.corpora import TrainingCorpus
-from loriini.train.folder import has_model
+from loriini.train.folder import has_model, run_of
 from loriini.train.overrides.apply import override
 
 WEIGHT_SETTINGS = settings_of_kind(TrainConfig, "weights")
@@ -213,11 +213,9 @@ def check_start(run: TrainConfig, initial: InitialModel) -> None:
 
 def check_continuation(run: TrainConfig, initial: InitialModel) -> None:
     """InputError unless the run goes on with a checkpoint's model and kind of optimizer, for more steps."""
-    with readable(initial.folder):
-        step = read_progress(initial.folder).step
-        optimizer = read_state(initial.folder)["run"]["optimizer"]["name"]
-    design = run.routing if run.is_mixture else initial.config.routing
-    if (run.model.num_experts, design) != (initial.config.num_experts, initial.config.routing):
+    step, optimizer = read_progress(initial.folder).step, run_of(initial.folder).optimizer.name
+    ours, theirs = run.config(initial.config.vocab_size), initial.config
+    if (ours.num_experts, ours.design) != (theirs.num_experts, theirs.design):
         raise InputError(
             f"--init_optimizer true: {initial.folder} holds another design; leave this out to start from its "
             "weights alone"

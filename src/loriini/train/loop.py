@@ -227,14 +227,15 @@ def start_or_resume(
     parallel = join_mesh(run.parallel)
     intact = newest_intact_together(checkpoints_in(out / CHECKPOINTS))
     newest = on_first_rank(lambda: own_checkpoint(run, out, intact))
-    if initial and not newest and run.init_optimizer:
-        on_first_rank(lambda: initial.check_digest(run.init_digest))
-        newest = on_first_rank(lambda: initial.folder)
-    at = read_progress(newest) if newest else RunProgress()
     make: Callable[[LoriiniConfig], LoriiniForCausalLM] = LoriiniForCausalLM
     if initial and not newest:
-        on_first_rank(partial(initial.load, run.init_digest))
-        make = initial.in_design
+        if run.init_optimizer:
+            on_first_rank(lambda: initial.check_digest(run.init_digest))
+            newest = on_first_rank(lambda: initial.folder)
+        else:
+            on_first_rank(partial(initial.load, run.init_digest))
+            make = initial.in_design
+    at = read_progress(newest) if newest else RunProgress()
     torch.manual_seed(run.seed + parallel.rank)  # rank 0 draws the weights for all
     config = model_config(run, corpus, 1 if run.is_dense_at(at.step) else None)
     model = build_model(config, parallel, run.precision, make)
