@@ -108,10 +108,12 @@ MIXTURES = ("mixtral", "lory", "switch", "ec-token", "deepseek-v3", "aoe", "pref
 """The mixtures that are trained with each optimizer and each initial scale."""
 
 
-def narrow(*names: str, overrides: tuple[str, ...] = (), **settings: Any) -> tuple[Variant, ...]:
+def narrow(
+    *names: str, ending: str = "", overrides: tuple[str, ...] = (), **settings: Any
+) -> tuple[Variant, ...]:
     """These designs at width 32, trained with twenty tokens for each active parameter."""
     overrides = ("--steps=900", *overrides)
-    return tuple(Variant(f"{name}{NARROW}", overrides, width=32, **settings) for name in names)
+    return tuple(Variant(f"{name}{ending}{NARROW}", overrides, width=32, **settings) for name in names)
 
 
 QUESTIONS = {
@@ -132,17 +134,14 @@ QUESTIONS = {
     "width-256": (Variant("dense, width 256", width=256, seeds=0),),
     "optimizers": tuple(Variant(f"{name}, AdamW", (ADAMW,), seeds=0) for name in ("dense", "lory")),
     "longer": (*designs("dense", "lory", "mixtral"), *narrow("dense", "lory", "mixtral")),
-    "repeated": (
-        *narrow("frozen", rate_of="mixtral, width 32"),
-        *narrow(*(name for name in MIXTURES if name not in ("lory", "mixtral"))),
-    ),
+    "repeated": (*narrow(*MIXTURES), *narrow("frozen", rate_of="mixtral, width 32")),
     "adamw": (
-        *narrow("dense, AdamW", *(f"{name}, AdamW" for name in MIXTURES), overrides=(ADAMW,)),
-        *narrow("dense, AdamW, half the rate", overrides=(ADAMW,), rate="4e-3"),
+        *narrow("dense", *MIXTURES, ending=", AdamW", overrides=(ADAMW,)),
+        *narrow("dense", ending=", AdamW, half the rate", overrides=(ADAMW,), rate="4e-3"),
     ),
     "initializer": (
-        *narrow(*(f"{name}, initializer" for name in MIXTURES), overrides=(INITIALIZER,)),
-        *narrow(*(f"{name}, AdamW, initializer" for name in MIXTURES), overrides=(ADAMW, INITIALIZER)),
+        *narrow(*MIXTURES, ending=", initializer", overrides=(INITIALIZER,)),
+        *narrow(*MIXTURES, ending=", AdamW, initializer", overrides=(ADAMW, INITIALIZER)),
     ),
     "more-designs": designs("relu", "switch"),
     "routers": designs("frozen", "random", rate_of="mixtral"),
